@@ -1,0 +1,122 @@
+"""Configuration of the documentation: `sphinx-build -W -b html doc doc/_build/html`.
+
+Nothing here needs the network: no references into other projects' sites are resolved.
+"""
+
+import re
+from importlib import import_module
+from pathlib import Path
+
+import pybtex.plugin
+from pybtex.style.formatting.unsrt import Style as UnsortedStyle
+from pybtex.style.labels import BaseLabelStyle
+from sphinx.util import logging
+
+import skvt
+
+HERE = Path(__file__).parent
+EXAMPLES = HERE.parent / "examples"
+PUBLIC_MODULES = ["skvt", "skvt.temperature", "skvt.metrics", "skvt.datasets"]
+
+project = "skvt"
+author = "skvt developers"
+copyright = "2026, skvt developers"
+release = skvt.__version__
+version = ".".join(release.split(".")[:2])
+
+extensions = [
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.mathjax",
+    "sphinx.ext.viewcode",
+    "myst_parser",
+    "numpydoc",
+    "sphinxcontrib.bibtex",
+]
+exclude_patterns = ["_build", "_templates", "changelog.d"]
+templates_path = ["_templates"]
+default_role = "literal"
+
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
+myst_heading_anchors = 3
+
+html_theme = "pydata_sphinx_theme"
+html_title = f"skvt {release}"
+html_theme_options = {"navigation_with_keys": False, "show_prev_next": False}
+html_show_sourcelink = False
+
+autosummary_generate = True
+autodoc_typehints = "none"
+numpydoc_show_class_members = False  # doc/_templates/autosummary/class.rst shows them
+
+
+# --- references: the label of an entry is its key, the one that equation tags in the code use ---
+
+
+class KeyLabels(BaseLabelStyle):
+    def format_labels(self, sorted_entries):
+        return [entry.key for entry in sorted_entries]
+
+
+class KeyStyle(UnsortedStyle):
+    default_label_style = KeyLabels
+
+
+pybtex.plugin.register_plugin("pybtex.style.formatting", "keys", KeyStyle)
+bibtex_bibfiles = ["references.bib"]
+bibtex_default_style = "keys"
+
+
+# --- gallery: every examples/plot_*.py is run and shown ---
+
+if any(EXAMPLES.glob("plot_*.py")):
+    extensions.append("sphinx_gallery.gen_gallery")
+    sphinx_gallery_conf = {
+        "examples_dirs": str(EXAMPLES),
+        "gallery_dirs": "auto_examples",
+        "filename_pattern": r"/plot_",
+        "ignore_pattern": r"(^|/)(?!plot_)[^/]*\.py$",
+        "abort_on_example_error": True,
+        "download_all_examples": False,
+        "plot_gallery": "True",
+        "remove_config_comments": True,
+        "show_memory": False,
+        "show_signature": False,
+    }
+else:
+    # The page that the table of contents refers to, as long as there is nothing for a gallery.
+    (HERE / "auto_examples").mkdir(exist_ok=True)
+    (HERE / "auto_examples" / "index.rst").write_text("Examples\n========\n\nNone yet.\n")
+
+
+# --- checks and repairs ---
+
+
+FOREIGN_REFERENCE = re.compile(r":(?:ref|term|doc):`([^`<]*?)\s*(?:<[^`]*>)?`")
+
+
+def flatten_foreign_references(app, what, name, obj, options, lines):
+    """Turn :ref: and :term: roles of inherited scikit-learn docstrings into plain text.
+
+    Their targets are pages of scikit-learn's own documentation.
+    """
+    if not (getattr(obj, "__module__", None) or "").startswith("skvt"):
+        text = FOREIGN_REFERENCE.sub(r"\1", "\n".join(lines))
+        lines[:] = text.split("\n")
+
+
+def check_public_names(app, env):
+    """Warn of public names that the page api.rst leaves out (a name too many fails by itself)."""
+    page = (HERE / "api.rst").read_text(encoding="utf-8")
+    documented = set(re.findall(r"^ +(skvt[\w.]*)$", page, flags=re.MULTILINE))
+    for module in PUBLIC_MODULES:
+        for name in import_module(module).__all__:
+            public = not name.startswith("__") and f"{module}.{name}" not in PUBLIC_MODULES
+            if public and f"{module}.{name}" not in documented:
+                logging.getLogger(__name__).warning("api.rst leaves out %s.%s", module, name)
+
+
+def setup(app):
+    # Before numpydoc (priority 500) takes the docstring apart.
+    app.connect("autodoc-process-docstring", flatten_foreign_references, priority=400)
+    app.connect("env-check-consistency", check_public_names)

@@ -1,0 +1,7 @@
+"""Variational inference that does not get stuck, with scikit-learn's interface."""
+
+from skvt.estimators import TemperedLDA
+
+__version__ = "0.1.0.dev0"
+
+__all__ = ["TemperedLDA", "__version__"]

@@ -1,0 +1,165 @@
+"""Draw a corpus from latent Dirichlet allocation, so that its truth is known."""
+
+from collections import namedtuple
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import check_array, check_random_state
+
+__all__ = ["make_topic_corpus"]
+
+TopicCorpus = namedtuple("TopicCorpus", ["X", "topics", "proportions"])
+TopicCorpus.__doc__ = "Word counts X (N, V), topics (K, V) and topic proportions (N, K)."
+
+
+def make_topic_corpus(
+    n_documents=1000,
+    *,
+    n_components=20,
+    n_features=1000,
+    mean_length=105.0,
+    min_length=5,
+    doc_topic_prior=0.1,
+    topic_word_prior=0.05,
+    topics=None,
+    random_state=None,
+    return_truth=True,
+):
+    """Draw documents from the generative process of latent Dirichlet allocation.
+
+    Parameters
+    ----------
+    n_documents : int, default=1000
+        Number of documents N.
+    n_components : int, default=20
+        Number of topics K. Not used when `topics` is given.
+    n_features : int, default=1000
+        Number of words in the vocabulary V. Not used when `topics` is given.
+    mean_length : float, default=105.0
+        Expected number of tokens of a document, at least `min_length`.
+    min_length : int, default=5
+        Smallest number of tokens of a document.
+    doc_topic_prior : float or array-like of shape (K,), default=0.1
+        Dirichlet prior of the topic proportions, `alpha` in the literature.
+    topic_word_prior : float or array-like of shape (V,), default=0.05
+        Dirichlet prior of the topics, `eta` in the literature. Not used when `topics` is given.
+    topics : array-like of shape (K, V), default=None
+        Topics to draw from, each row a distribution over words; drawn from their prior by
+        default. Pass the topics of an earlier call to draw test documents from the same truth.
+    random_state : int, RandomState instance or None, default=None
+        Pass an int for the same corpus at every call.
+    return_truth : bool, default=True
+        Whether to return the topics and proportions, too.
+
+    Returns
+    -------
+    X : csr_matrix of int64, shape (N, V)
+        Word counts, with sorted indices.
+    topics : ndarray, shape (K, V)
+        Probability of each word in each topic. Only with ``return_truth=True``.
+    proportions : ndarray, shape (N, K)
+        Probability of each topic in each document. Only with ``return_truth=True``; the three
+        then come as a named tuple.
+
+    Raises
+    ------
+    TypeError
+        If a count is not an integer.
+    ValueError
+        If a number is out of its range, a prior is not positive or has the wrong length, or a
+        row of `topics` is not a distribution.
+
+    Notes
+    -----
+    For each topic, ``topics[k] ~ Dirichlet(eta)``. For each document, its length is `min_length`
+    plus a Poisson variable, ``proportions[d] ~ Dirichlet(alpha)``, and each token has a topic
+    ``z ~ Multinomial(proportions[d])`` and a word ``w ~ Multinomial(topics[z])`` [1]_. The order
+    of the tokens is not kept, so the topics of a document are drawn as counts, and all words of
+    a topic together: time and memory grow with the number of tokens, not with N times V.
+    A small prior makes topics and proportions that are exactly zero in places.
+
+    References
+    ----------
+    .. [1] D. M. Blei, A. Y. Ng and M. I. Jordan (2003). Latent Dirichlet allocation. Journal of
+       Machine Learning Research 3, 993-1022.
+
+    Examples
+    --------
+    >>> from skvt.datasets import make_topic_corpus
+    >>> train = make_topic_corpus(100, n_components=5, n_features=50, random_state=0)
+    >>> train.X.shape, train.topics.shape, train.proportions.shape
+    ((100, 50), (5, 50), (100, 5))
+    >>> test = make_topic_corpus(20, topics=train.topics, random_state=1)
+    """
+    n_documents = _check_count("n_documents", n_documents, 1)
+    min_length = _check_count("min_length", min_length, 0)
+    if not isinstance(mean_length, Real) or not min_length <= mean_length < np.inf:
+        raise ValueError(
+            f"mean_length={mean_length!r} must be a finite number of at least "
+            f"min_length={min_length}; raise it or lower min_length."
+        )
+    # Generator.dirichlet, unlike RandomState's, survives concentrations near zero.
+    rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
+    if topics is None:
+        n_components = _check_count("n_components", n_components, 1)
+        n_features = _check_count("n_features", n_features, 1)
+        eta = _check_prior("topic_word_prior", topic_word_prior, n_features, "n_features")
+        topics = rng.dirichlet(eta, size=n_components)
+    else:
+        topics = _check_topics(topics)
+    alpha = _check_prior("doc_topic_prior", doc_topic_prior, len(topics), "n_components")
+
+    lengths = min_length + rng.poisson(mean_length - min_length, size=n_documents)
+    proportions = rng.dirichlet(alpha, size=n_documents)
+    X = _draw_words(rng.multinomial(lengths, proportions), topics, rng)
+    return TopicCorpus(X, topics, proportions) if return_truth else X
+
+
+def _draw_words(topic_counts, topics, rng):
+    """Word counts (N, V) of documents with `topic_counts` (N, K) tokens of each topic."""
+    n_documents, n_features = len(topic_counts), topics.shape[1]
+    documents, words = [], []
+    for counts, topic in zip(topic_counts.T, topics, strict=True):
+        cumulative = np.cumsum(topic)
+        cumulative /= cumulative[-1]  # exactly 1 at the end: no draw beyond the last word
+        documents.append(np.repeat(np.arange(n_documents), counts))
+        # side="right" never lands on a word of probability zero
+        words.append(np.searchsorted(cumulative, rng.random(counts.sum()), side="right"))
+    documents, words = np.concatenate(documents), np.concatenate(words)
+    tokens = (np.ones(len(words), dtype=np.int64), (documents, words))
+    X = sparse.coo_matrix(tokens, shape=(n_documents, n_features)).tocsr()  # adds up duplicates
+    X.sort_indices()
+    return X
+
+
+def _check_count(name, value, low):
+    if not isinstance(value, Integral) or isinstance(value, bool):
+        raise TypeError(f"{name}={value!r} must be an integer of at least {low}.")
+    if value < low:
+        raise ValueError(f"{name}={value!r} must be at least {low}.")
+    return int(value)
+
+
+def _check_prior(name, prior, size, size_name):
+    """Concentrations as a vector of length `size`."""
+    values = np.asarray(prior, dtype=np.float64)
+    if values.ndim > 1 or (values.ndim == 1 and len(values) != size):
+        raise ValueError(
+            f"{name} has shape {values.shape}; give one number or {size} of them ({size_name})."
+        )
+    if not (np.isfinite(values).all() and (values > 0).all()):
+        raise ValueError(f"{name}={prior!r} must be finite and above 0.")
+    return np.full(size, values)
+
+
+def _check_topics(topics):
+    topics = check_array(topics, dtype=np.float64, input_name="topics")
+    sums = topics.sum(axis=1)
+    if topics.min() < 0 or not np.allclose(sums, 1, rtol=0, atol=1e-6):
+        worst = sums[np.argmax(np.abs(sums - 1))]
+        raise ValueError(
+            f"Each row of topics must be non-negative and sum to 1; the smallest entry is "
+            f"{topics.min():.6g} and one row sums to {worst:.6g}. Divide each row by its sum."
+        )
+    return topics

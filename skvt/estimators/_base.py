@@ -1,0 +1,248 @@
+"""The walk of every estimator: validate -> build collaborators -> run -> publish."""
+
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.callback import CallbackSupportMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from skvt.estimators._mixins import ELBOTrackingMixin, LearningRateMixin, TemperatureMixin
+from skvt.estimators._sklearn_private import check_sample_weight
+from skvt.inference import (
+    CoordinateAscent,
+    History,
+    Rows,
+    State,
+    StochasticInference,
+    Workers,
+    evaluate_bound,
+    fit_loop,
+)
+from skvt.inference._bound import LocalTotals
+from skvt.inference._loop import Stopping
+from skvt.monitoring import FitMonitor
+from skvt.temperature._base import FitPlan
+
+# Rows of a batch where the division is not the user's: full-data sweeps, evaluation, transform.
+ROWS_PER_BATCH = 2048
+
+
+@dataclass
+class Fitted:
+    """What a fit leaves behind: the model with its priors, the state, the running policy."""
+
+    model: object
+    state: State
+    policy: object
+    n_rows: float
+    cache: dict = field(default_factory=dict)
+
+    def lam(self):
+        """Natural parameters of q(beta), computed once for each state."""
+        if self.cache.get("step") != self.state.n_steps:
+            self.cache.clear()
+            self.cache["step"] = self.state.n_steps
+            self.cache["lam"] = self.model.natural_parameters(self.state.stats)
+        return self.cache["lam"]
+
+    def snapshot(self):
+        """An independent copy."""
+        state = State(self.state.stats.copy(), self.state.n_steps, self.state.rows_seen)
+        return Fitted(self.model, state, self.policy, self.n_rows)
+
+    def __getstate__(self):
+        return self.__dict__ | {"cache": {}}
+
+
+class VariationalEstimator(
+    TemperatureMixin, LearningRateMixin, ELBOTrackingMixin, CallbackSupportMixin, BaseEstimator
+):
+    """Base of all estimators.
+
+    A subclass validates its rows (``_validate_rows``), builds its model (``_build_model``) and
+    names its published attributes (``_publish``).
+    """
+
+    # ----------------------------------------------------------------------- for subclasses
+    def _validate_rows(self, X, *, reset):
+        """X as the model takes it; raises on anything illegal."""
+        raise NotImplementedError
+
+    def _build_model(self, X):
+        """The model for rows like X."""
+        raise NotImplementedError
+
+    def _mean_length(self, X):
+        """Mean weight of a row's local likelihood."""
+        return 1.0
+
+    def _stopping(self, data):
+        """When to evaluate and to stop."""
+        return Stopping(self.max_iter, self.evaluate_every, self.tol)
+
+    def _publish(self):
+        """Set attributes that depend on the fitted model."""
+
+    # --------------------------------------------------------------------------------- fit
+    def _fit(self, X, y, sample_weight):
+        """``fit`` of every estimator, after scikit-learn's parameter validation."""
+        raw = X
+        with self._all_or_nothing():
+            X = self._validate_rows(X, reset=not self._continues())
+            X, weights = self._weighted_rows(X, sample_weight)
+            model = self._fitted.model if self._continues() else self._build_model(X)
+            policy = self._temperature_policy()
+            # Checks the policy's parameters before any work.
+            policy.start(self._plan(model, X, weights, self.max_iter))
+            random_state = check_random_state(self.random_state)
+            n_init = 1 if self._continues() else self.n_init
+            context = self._init_callback_context(max_subtasks=n_init * self.max_iter)
+            context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
+            best, restart_elbos = None, []
+            with Workers(self.n_jobs) as workers:
+                for _ in range(n_init):
+                    rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+                    run = self._run(raw, y, X, weights, model, policy, rng, context, workers)
+                    restart_elbos.append(run[1])
+                    if best is None or run[1] > best[1]:
+                        best = run
+            self._fitted, elbo, history, self.converged_ = best
+            self.restart_elbos_ = np.array(restart_elbos)
+            self.n_iter_ = len(history.n_iter)
+            self._publish_bound(elbo, history)
+            self._publish()
+            context.call_on_fit_task_end(
+                estimator=self, X=raw, y=y, reconstruction_attributes=lambda: {}
+            )
+        return self
+
+    def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
+        """One start: returns (Fitted, elbo, history, converged)."""
+        online = self.learning_method == "online"
+        data = Rows(X, weights, self.batch_size if online else ROWS_PER_BATCH)
+        engine = StochasticInference(self._learning_rate()) if online else CoordinateAscent()
+        if self._continues():
+            state, running = self._fitted.snapshot().state, self._fitted.policy
+        else:
+            state = State(model.initial(rng))
+            running = policy.start(self._plan(model, X, weights, self.max_iter))
+
+        def snapshot(model, state):
+            fitted = Fitted(model, state, running, data.total).snapshot()
+            return {"_fitted": fitted, "n_iter_": 1, "n_features_in_": X.shape[1]}
+
+        history = History()
+        monitor = FitMonitor(self, context, raw, y, snapshot, self.verbose)
+        model, converged = fit_loop(
+            model,
+            data,
+            engine,
+            running,
+            state,
+            self._stopping(data),
+            workers,
+            rng,
+            history,
+            monitor,
+        )
+        whole = Rows(X, weights, ROWS_PER_BATCH)
+        elbo = evaluate_bound(model, state.stats, whole, workers)
+        return Fitted(model, state, running, data.total), elbo, history, converged
+
+    def _partial_fit(self, X, sample_weight):
+        """``partial_fit`` of every estimator: the rows in order, a step for each minibatch."""
+        first = not hasattr(self, "_fitted")
+        with self._all_or_nothing():
+            X = self._validate_rows(X, reset=first)
+            X, weights = self._weighted_rows(X, sample_weight)
+            if first:
+                self._start_stream(X, weights)
+            fitted, totals = self._fitted, LocalTotals()
+            engine = StochasticInference(self._learning_rate())
+            data = Rows(X, weights, self.batch_size)
+            with Workers(self.n_jobs) as workers:
+                for rows in data.order():
+                    batch = data.batch(fitted.model, rows)
+                    fitted.n_rows += float(weights[rows].sum())
+                    total = self.total_samples or fitted.n_rows
+                    fitted.model = engine.step(
+                        fitted.model, batch, total, fitted.state, fitted.policy, workers, totals
+                    )
+            self._publish()
+        return self
+
+    def _start_stream(self, X, weights):
+        model = self._build_model(X)
+        random_state = check_random_state(self.random_state)
+        rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+        policy = self._temperature_policy().start(self._plan(model, X, weights, np.inf))
+        self._fitted = Fitted(model, State(model.initial(rng)), policy, 0.0)
+        self.n_iter_ = 1
+
+    # ------------------------------------------------------------------------------ helpers
+    def _plan(self, model, X, weights, n_passes):
+        """What the temperature policy may know."""
+        online = self.learning_method == "online" or n_passes == np.inf
+        if n_passes == np.inf:
+            total = self.total_samples
+            batches = None if total is None else total / self.batch_size
+        else:
+            batches = -(-weights.size // self.batch_size) if online else 1
+        return FitPlan(
+            model=model,
+            n_passes=n_passes,
+            batches_per_pass=batches,
+            mean_length=self._mean_length(X),
+            engine="online" if online else "batch",
+        )
+
+    def _continues(self):
+        return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
+
+    @staticmethod
+    def _weighted_rows(X, sample_weight):
+        """Rows of positive weight, and their weights as float64."""
+        weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        used = weights > 0.0
+        return (X, weights) if used.all() else (X[used], weights[used])
+
+    @contextmanager
+    def _all_or_nothing(self):
+        """On any exception, an interrupt included, leave the estimator as it was before."""
+        before = {name: value for name, value in vars(self).items() if _is_fitted_name(name)}
+        try:
+            yield
+        except BaseException:
+            for name in [name for name in vars(self) if _is_fitted_name(name)]:
+                delattr(self, name)
+            vars(self).update(before)
+            raise
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_fitted")
+
+    def _require_fitted(self):
+        check_is_fitted(self)
+        return self._fitted
+
+    @property
+    def n_batch_iter_(self):
+        """Global updates made so far."""
+        return _attribute_of_fit(self, "n_batch_iter_").state.n_steps
+
+
+def _is_fitted_name(name):
+    return name == "_fitted" or (name.endswith("_") and not name.startswith("_"))
+
+
+def _attribute_of_fit(estimator, name):
+    """The fitted state, or the AttributeError of an attribute that is not there yet."""
+    try:
+        return vars(estimator)["_fitted"]
+    except KeyError:
+        raise AttributeError(
+            f"{type(estimator).__name__!r} object has no attribute {name!r} before fit."
+        ) from None

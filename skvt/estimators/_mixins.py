@@ -1,0 +1,43 @@
+"""Parameters that estimators share: each mixin turns its own into a collaborator. No numerics."""
+
+from dataclasses import asdict
+from numbers import Real
+
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.schedules import RobbinsMonro
+from skvt.temperature import POLICIES, ConstantTemperature, TemperaturePolicy
+
+
+class TemperatureMixin:
+    """``temperature``: None, a name, or an object of :mod:`skvt.temperature`."""
+
+    _temperature_constraints = {
+        "temperature": [None, StrOptions(set(POLICIES)), TemperaturePolicy],
+    }
+
+    def _temperature_policy(self):
+        if self.temperature is None:
+            return ConstantTemperature()
+        if isinstance(self.temperature, str):
+            return POLICIES[self.temperature]()
+        return self.temperature
+
+
+class LearningRateMixin:
+    """``learning_offset`` and ``learning_decay``: step sizes (offset + t)^(-decay)."""
+
+    _learning_rate_constraints = {
+        "learning_decay": [Interval(Real, 0, 1, closed="both")],
+        "learning_offset": [Interval(Real, 1.0, None, closed="left")],
+    }
+
+    def _learning_rate(self):
+        return RobbinsMonro(self.learning_offset, self.learning_decay)
+
+
+class ELBOTrackingMixin:
+    """``elbo_`` and ``history_``."""
+
+    def _publish_bound(self, elbo, history):
+        self.elbo_ = float(elbo)
+        self.history_ = asdict(history)

@@ -1,0 +1,249 @@
+"""What all topic models show: topics, document completion, perplexity, top words."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_non_negative, validate_data
+
+from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.expfam import Dirichlet, Posterior
+from skvt.inference import Rows, Workers, evaluate_bound
+from skvt.inference._loop import Stopping
+from skvt.models._completion import split_tokens
+from skvt.models._lda import LDA
+
+
+class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
+    """Base of the topic models: non-negative counts in, topic proportions out."""
+
+    # --------------------------------------------------------------------------- validation
+    def _validate_rows(self, X, *, reset):
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
+        )
+        check_non_negative(X, f"{type(self).__name__} (it takes counts of words)")
+        X = sp.csr_array(X)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+        return X
+
+    def _build_model(self, X):
+        alpha = self._prior("doc_topic_prior", self.n_components, "n_components")
+        eta = self._prior("topic_word_prior", X.shape[1], "n_features")
+        return LDA(
+            doc_topic_prior=alpha.astype(X.dtype),
+            topic_word_prior=eta.astype(X.dtype),
+            max_doc_update_iter=self.max_doc_update_iter,
+            mean_change_tol=self.mean_change_tol,
+            learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
+            learn_topic_word_prior=_is_auto(self.topic_word_prior),
+        )
+
+    def _prior(self, name, size, size_name):
+        """The prior's vector: given, 1 / n_components by default and where learning starts."""
+        value = getattr(self, name)
+        if value is None or _is_auto(value):
+            return np.full(size, 1.0 / self.n_components)
+        value = np.asarray(value, dtype=np.float64)
+        if value.ndim > 1 or (value.ndim == 1 and value.size != size):
+            raise ValueError(
+                f"The {name!r} parameter must be a number or a vector of {size_name} = {size} "
+                f"numbers. Got an array of shape {value.shape} instead."
+            )
+        if not (np.all(np.isfinite(value)) and np.all(value > 0.0)):
+            raise ValueError(
+                f"The {name!r} parameter must be in the range (0, inf), each entry. Got {value} "
+                "instead; drop words or topics that shall have no mass."
+            )
+        return np.broadcast_to(value, (size,)).copy()
+
+    def _mean_length(self, X):
+        return float(X.sum()) / max(1, X.shape[0])
+
+    def _stopping(self, data):
+        """perp_tol, as in scikit-learn, is on the perplexity exp(-ELBO / tokens)."""
+        tokens = max(1.0, float(data.weights @ data.X.sum(axis=1)))
+
+        def gain(previous, current):
+            return float(np.exp(-previous / tokens) - np.exp(-current / tokens))
+
+        return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, gain)
+
+    def _publish(self):
+        """The priors as used, a float where all entries are one."""
+        model = self._fitted.model
+        self.doc_topic_prior_ = _simplest(self.doc_topic_prior, model.doc_topic_prior)
+        self.topic_word_prior_ = _simplest(self.topic_word_prior, model.topic_word_prior)
+
+    # --------------------------------------------------------------------------- attributes
+    @property
+    def components_(self):
+        """Variational parameters lam of the topics, shape (n_components, n_features)."""
+        return _attribute_of_fit(self, "components_").lam()[0]
+
+    @property
+    def exp_dirichlet_component_(self):
+        """``exp(E[log beta])`` under q(beta), shape (n_components, n_features)."""
+        fitted = _attribute_of_fit(self, "exp_dirichlet_component_")
+        return np.exp(Dirichlet.expectation(fitted.lam()[0])).astype(fitted.model.dtype)
+
+    @property
+    def posterior_(self):
+        """q(beta) of the topics: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``."""
+        return Posterior(Dirichlet, _attribute_of_fit(self, "posterior_").lam()[0])
+
+    @property
+    def _n_features_out(self):
+        return self.n_components
+
+    # --------------------------------------------------------------------------- inference
+    def _proportions(self, X, workers):
+        """E[theta] of each row at T = 1, shape (n, n_components)."""
+        fitted = self._fitted
+        data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+        parts = []
+        for rows in data.order():
+            batch = data.batch(fitted.model, rows)
+            g = fitted.model.expectation(fitted.state.stats, batch, workers.run)
+            result = fitted.model.local_step(batch, g, 1.0, workers.run, with_stats=False)
+            parts.append(result.q / result.q.sum(axis=1, keepdims=True))
+        return np.concatenate(parts)
+
+    def transform(self, X):
+        """Topic proportions of each document, inferred at T = 1.
+
+        Deterministic, and row by row: neither the other rows nor ``n_jobs`` matter.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            E[theta] of each document; each row sums to 1.
+        """
+        self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            return self._proportions(X, workers)
+
+    def elbo(self, X):
+        """Untempered evidence lower bound of X in nats, every constant included.
+
+        X is taken for the whole data set: the divergence of the topics is subtracted once.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        float
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            return evaluate_bound(fitted.model, fitted.state.stats, data, workers)
+
+    def score(self, X, y=None):
+        """Document-completion log predictive probability in nats per held-out word.
+
+        Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
+        infer its topic proportions, the others are predicted:
+        ``sum log sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of documents with two or more tokens, at least one of them.
+        y : ignored
+
+        Returns
+        -------
+        float
+
+        Raises
+        ------
+        ValueError
+            If no document of X has a token to hold out.
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        observed, held_out = split_tokens(X)
+        n_held_out = float(held_out.sum())
+        if n_held_out == 0.0:
+            raise ValueError(
+                f"No token to hold out: X has {X.sum():g} tokens in {X.shape[0]} documents; score "
+                "needs documents of two or more tokens."
+            )
+        topics = np.ascontiguousarray(Dirichlet.mean(fitted.lam()[0]).T)
+        with Workers(self.n_jobs) as workers:
+            proportions = self._proportions(observed, workers)
+            data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            total = 0.0
+            for rows in data.order():
+                batch = data.batch(fitted.model, rows)
+                total += fitted.model.log_predictive(
+                    batch, proportions[rows], topics, workers.run
+                ).sum()
+        return float(total / n_held_out)
+
+    def perplexity(self, X):
+        """``exp(-score(X))``: perplexity of held-out words. Lower is better.
+
+        Unlike scikit-learn's, it neither uses the words it predicts nor depends on how many rows
+        X has.
+        """
+        return float(np.exp(-self.score(X)))
+
+    def top_words(self, n_words=10, feature_names=None):
+        """The most probable words of each topic.
+
+        Parameters
+        ----------
+        n_words : int, default=10
+        feature_names : array-like of str of shape (n_features,), optional
+            Such as ``CountVectorizer.get_feature_names_out()``; by default the column names X had
+            at ``fit``, else column numbers.
+
+        Returns
+        -------
+        list of list
+            ``n_components`` lists of ``n_words`` words, most probable first.
+        """
+        lam = self._require_fitted().lam()[0]
+        if feature_names is None:
+            feature_names = getattr(self, "feature_names_in_", np.arange(lam.shape[1]))
+        names = np.asarray(feature_names)
+        if names.shape != (lam.shape[1],):
+            raise ValueError(
+                f"feature_names must be {lam.shape[1]} names, one for each column of X. Got an "
+                f"array of shape {names.shape} instead."
+            )
+        probability = Dirichlet.mean(lam)
+        order = np.argsort(-probability, axis=1, kind="stable")[:, :n_words]
+        return [names[topic].tolist() for topic in order]
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _is_auto(value):
+    return isinstance(value, str) and value == "auto"
+
+
+def _simplest(given, used):
+    """A float where one number was given (or is shared by all entries), else the vector."""
+    return float(used[0]) if np.all(used == used[0]) and np.ndim(given) == 0 else used

@@ -1,0 +1,119 @@
+"""The Dirichlet family."""
+
+import numpy as np
+from scipy.special import polygamma
+
+from skvt.expfam._special import digamma_array as digamma
+from skvt.expfam._special import gammaln_array as gammaln
+
+# Learned concentrations stay in this range: beyond it the bound is flat and float32 is not.
+_SMALLEST, _LARGEST = 1e-4, 1e4
+
+
+class Dirichlet:
+    """Dirichlet distribution; natural parameter = concentration, ``t(x) = log x``."""
+
+    @staticmethod
+    def log_normalizer(eta):
+        """``A(eta) = sum_d log Gamma(eta_d) - log Gamma(sum_d eta_d)``, shape (...)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        return gammaln(eta).sum(axis=-1) - gammaln(eta.sum(axis=-1))
+
+    @staticmethod
+    def expectation(eta):
+        """``E[log x_d] = digamma(eta_d) - digamma(sum eta)``, shape (..., D)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        return digamma(eta) - digamma(eta.sum(axis=-1, keepdims=True))
+
+    @staticmethod
+    def sample(eta, rng):
+        """One draw for each member, shape (..., D).
+
+        Gammas are drawn in log space, ``log g(a) = log g(a + 1) + log(u) / a``: at small
+        concentrations the plain gamma underflows and all of a draw would be zero.
+        """
+        eta = np.asarray(eta, dtype=np.float64)
+        log_g = np.log(rng.standard_gamma(eta + 1.0)) + np.log1p(-rng.random(eta.shape)) / eta
+        g = np.exp(log_g - log_g.max(axis=-1, keepdims=True))
+        return g / g.sum(axis=-1, keepdims=True)
+
+    @staticmethod
+    def standard(eta):
+        """``{"concentration": eta}``."""
+        return {"concentration": np.asarray(eta)}
+
+    @staticmethod
+    def mean(eta):
+        """``E[x]``, shape (..., D)."""
+        eta = np.asarray(eta)
+        return eta / eta.sum(axis=-1, keepdims=True)
+
+    @staticmethod
+    def variance(eta):
+        """``Var[x_d]``, shape (..., D)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        mean = Dirichlet.mean(eta)
+        return mean * (1.0 - mean) / (eta.sum(axis=-1, keepdims=True) + 1.0)
+
+    @staticmethod
+    def log_density(eta, x):
+        """Log density at ``x`` in nats, shape (...); -inf off the simplex."""
+        eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
+        inside = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            # (eta - 1) log x with 0 log 0 = 0
+            terms = np.where(
+                eta == 1.0, 0.0, (eta - 1.0) * np.log(np.where(inside[..., None], x, 1.0))
+            )
+        value = terms.sum(axis=-1) - Dirichlet.log_normalizer(eta)
+        return np.where(inside, value, -np.inf)
+
+    @staticmethod
+    def entropy(eta):
+        """Differential entropy in nats, shape (...)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        return Dirichlet.log_normalizer(eta) - np.einsum(
+            "...d,...d->...", eta - 1.0, Dirichlet.expectation(eta)
+        )
+
+    @staticmethod
+    def fit(eta, mean_log, *, max_iter=50, tol=1e-6):
+        """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
+
+        Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D)
+        [Minka00 sec. 1]. Steps that leave the positive orthant are halved.
+        """
+        eta, mean_log = np.array(eta, dtype=np.float64), np.asarray(mean_log, dtype=np.float64)
+        for _ in range(max_iter):
+            gradient = mean_log - Dirichlet.expectation(eta)
+            q = -polygamma(1, eta)
+            z = polygamma(1, eta.sum())
+            b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
+            step = -(gradient - b) / q
+            # stay within a factor of e of the present value
+            length = min(1.0, 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e)))))
+            updated = eta + length * step
+            converged = np.max(np.abs(updated - eta) / eta) < tol
+            eta = np.clip(updated, _SMALLEST, _LARGEST)
+            if converged:
+                break
+        return eta
+
+    @staticmethod
+    def fit_symmetric(eta, mean_log, n_events, *, max_iter=50, tol=1e-8):
+        """The same with one value for all ``n_events`` entries; ``mean_log`` is the mean entry.
+
+        Newton's method in log eta, where the objective is close to quadratic.
+        """
+        eta = float(eta)
+        for _ in range(max_iter):
+            first = mean_log - float(digamma(eta)) + float(digamma(n_events * eta))
+            second = float(n_events * polygamma(1, n_events * eta) - polygamma(1, eta))
+            curvature = eta * first + eta * eta * second
+            step = -eta * first / curvature if curvature < 0.0 else np.sign(first)
+            updated = np.clip(eta * np.exp(np.clip(step, -1.0, 1.0)), _SMALLEST, _LARGEST)
+            converged = abs(updated / eta - 1.0) < tol
+            eta = updated
+            if converged:
+                break
+        return eta

@@ -1,0 +1,120 @@
+"""Expected sufficient statistics: they add, they scale, and they fade.
+
+A model's globals consist of blocks (topics; or sticks and components). A :class:`Stats` holds one
+array for each block. All inference is ``lam = prior + statistics``, so that engines need no more
+than this file knows.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skvt.expfam._special import jit
+
+# Below this the scale of a running sum is folded into its array, so that the division of new
+# statistics by it stays accurate.
+_SMALLEST_SCALE = 1e-6
+
+
+@dataclass(frozen=True)
+class Stats:
+    """Statistics of one set of rows.
+
+    Attributes
+    ----------
+    arrays : tuple of ndarray
+        One array for each block of the model's globals.
+    rows : ndarray of int or None
+        If given, ``arrays`` hold only these rows (distinct) of each block; all others are zero.
+    """
+
+    arrays: tuple
+    rows: np.ndarray | None = None
+
+
+@jit
+def _add_rows(array, rows, factor, addend):
+    for i in range(rows.size):
+        target = array[rows[i]]
+        source = addend[i]
+        for k in range(source.size):
+            target[k] += factor * source[k]
+
+
+class RunningStats:
+    """The statistics ``S = scale * array`` of the data as an engine believes them now.
+
+    A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new`` (so that
+    ``prior + S`` makes the natural-gradient step, HBWP13): the fading of all rows is one
+    multiplication of the scale, and only rows with new statistics are touched. A minibatch thus
+    costs its own words, not the vocabulary.
+
+    Parameters
+    ----------
+    arrays : sequence of ndarray
+        Initial value of each block; owned and written from here on.
+    """
+
+    def __init__(self, arrays):
+        self.arrays = tuple(arrays)
+        self.scale = 1.0
+        self.resum()
+
+    def resum(self):
+        """Sum the blocks anew over their first axis, so that rounding cannot drift."""
+        self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
+
+    def fold(self):
+        """Multiply the scale into the arrays."""
+        if self.scale != 1.0:
+            for array in self.arrays:
+                array *= array.dtype.type(self.scale)
+            self.scale = 1.0
+
+    def blend(self, rho, stats, factor=1.0):
+        """``S <- (1 - rho) S + rho * factor * stats``, in place.
+
+        Parameters
+        ----------
+        rho : float in [0, 1]
+            Step size; 1 replaces.
+        stats : Stats
+        factor : float
+            Rows of the data for which one row of ``stats`` stands, times the inverse temperature.
+        """
+        keep = 1.0 - rho
+        if keep * self.scale < _SMALLEST_SCALE:
+            self.fold()
+            for array in self.arrays:
+                array *= array.dtype.type(keep)
+        else:
+            self.scale *= keep
+        self.sums = tuple(keep * total for total in self.sums)
+        self.add(stats, rho * factor)
+
+    def add(self, stats, factor=1.0):
+        """``S <- S + factor * stats``, in place."""
+        sums = []
+        for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
+            if stats.rows is None:
+                array += array.dtype.type(factor / self.scale) * addend
+            else:
+                _add_rows(array, stats.rows, array.dtype.type(factor / self.scale), addend)
+            sums.append(total + factor * addend.sum(axis=0, dtype=np.float64))
+        self.sums = tuple(sums)
+
+    def value(self):
+        """The statistics as they stand: a dense :class:`Stats` of fresh arrays."""
+        return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
+
+    def copy(self):
+        """An independent copy."""
+        twin = RunningStats.__new__(RunningStats)
+        twin.arrays = tuple(array.copy() for array in self.arrays)
+        twin.scale, twin.sums = self.scale, self.sums
+        return twin
+
+    @classmethod
+    def zeros_like(cls, other):
+        """Statistics of no data, shaped as ``other``."""
+        return cls(np.zeros_like(array) for array in other.arrays)

@@ -1,0 +1,20 @@
+"""Engines: how statistics of rows become a posterior over globals, the same for every model."""
+
+from skvt.inference._bound import evaluate_bound, global_divergence
+from skvt.inference._coordinate import CoordinateAscent
+from skvt.inference._loop import History, fit_loop
+from skvt.inference._parallel import Workers
+from skvt.inference._state import Rows, State
+from skvt.inference._stochastic import StochasticInference
+
+__all__ = [
+    "CoordinateAscent",
+    "History",
+    "Rows",
+    "State",
+    "StochasticInference",
+    "Workers",
+    "evaluate_bound",
+    "fit_loop",
+    "global_divergence",
+]

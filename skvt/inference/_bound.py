@@ -1,0 +1,75 @@
+"""THE evidence lower bound: one place for all models and engines.
+
+    ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))          (nats)
+
+with every constant. The tempered bound multiplies the energy by the inverse temperature
+[VT16 eq. 4]; the policy adds the terms of its own latent variables [VT16 eq. 5].
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skvt.expfam import kl_divergence
+
+
+@dataclass
+class LocalTotals:
+    """Weighted sums of the local parts of the bound over the rows of a sweep, in nats.
+
+    Attributes
+    ----------
+    tempered : float
+        ``sum w (inv_temp * energy + entropy)``.
+    untempered : float
+        ``sum w (energy + entropy)``.
+    weight : float
+        Sum of the row weights.
+    """
+
+    tempered: float = 0.0
+    untempered: float = 0.0
+    weight: float = 0.0
+
+    def add(self, result, weights, inv_temp):
+        """Add one batch's :class:`~skvt.models._base.LocalResult`."""
+        weights = np.asarray(weights, dtype=np.float64)
+        tempered = float(weights @ result.bound)
+        self.tempered += tempered
+        if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
+            self.untempered += tempered
+        else:
+            self.untempered += tempered + float(weights @ ((1.0 - inv_temp) * result.energy))
+        self.weight += float(weights.sum())
+
+    def scaled(self, total):
+        """The same for rows of weight ``total``."""
+        factor = total / self.weight
+        return LocalTotals(self.tempered * factor, self.untempered * factor, total)
+
+
+def global_divergence(model, stats):
+    """KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals."""
+    return sum(
+        kl_divergence(family, lam, prior)
+        for family, lam, prior in zip(
+            model.families, model.natural_parameters(stats), model.prior().arrays, strict=True
+        )
+    )
+
+
+def evaluate_bound(model, stats, data, workers):
+    """The untempered ELBO of ``data`` at the globals ``prior + stats``, q(z) optimised anew.
+
+    Returns
+    -------
+    float
+        Nats, every constant included.
+    """
+    totals = LocalTotals()
+    for rows in data.order():
+        batch = data.batch(model, rows)
+        g = model.expectation(stats, batch, workers.run)
+        result = model.local_step(batch, g, 1.0, workers.run, with_stats=False)
+        totals.add(result, batch.weights, 1.0)
+    return totals.untempered - global_divergence(model, stats)

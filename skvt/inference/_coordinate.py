@@ -1,0 +1,84 @@
+"""Coordinate ascent: all rows, then the globals."""
+
+from skvt.expfam import RunningStats
+from skvt.inference._bound import LocalTotals, global_divergence
+from skvt.inference._state import PriorStats
+
+
+def _in_turn(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def _local_task(model, batch, g, inv_temp, with_energy):
+    """A batch's local step in another process: arrays in, additive statistics out."""
+    return model.local_step(batch, g, inv_temp, _in_turn, with_energy=with_energy)
+
+
+class CoordinateAscent:
+    """Full-data variational inference at the temperature the policy asks for.
+
+    At a constant temperature the tempered bound never falls.
+    """
+
+    shuffles = False
+    monotone = True
+
+    def rate(self, step):
+        """Every update replaces the statistics."""
+        return 1.0
+
+    def sweep(self, model, data, state, policy, workers, order):
+        """One pass; ``state`` moves on.
+
+        Returns
+        -------
+        totals, divergence : LocalTotals, float
+            They belong together: the exact bound at the globals before the update, with q(z)
+            optimal for them.
+        model : Model
+            With the priors learned from this pass.
+        """
+        divergence = global_divergence(model, state.stats)
+        totals, fresh = LocalTotals(), RunningStats.zeros_like(state.stats)
+        prior_stats = PriorStats()
+        policy.advance(state.rows_seen / data.total, 1.0)
+        for batch, inv_temp, result in self._local_steps(
+            model, data, state, policy, workers, order
+        ):
+            totals.add(result, batch.weights, inv_temp)
+            # lam = eta + S/T  [VT16 eq. 8] with rho = 1
+            fresh.add(result.stats, policy.mean_inv_temp)
+            prior_stats.add(model.prior_statistics(batch, result))
+            policy.observe(result, batch)
+        state.stats, state.prior_stats = fresh, prior_stats
+        state.rows_seen += totals.weight
+        state.n_steps += 1
+        if policy.settled:
+            model = model.with_learned_priors(state.prior_stats, state.stats)
+        return totals, divergence, model
+
+    def _local_steps(self, model, data, state, policy, workers, order):
+        """Yield (batch, inverse temperature, LocalResult) in order, here or elsewhere."""
+
+        def prepare(rows):
+            batch = data.batch(model, rows)
+            return batch, model.expectation(state.stats, batch, workers.run), policy.inv_temp(batch)
+
+        if not workers.remote:
+            for rows in order:
+                batch, g, inv_temp = prepare(rows)
+                yield (
+                    batch,
+                    inv_temp,
+                    model.local_step(
+                        batch, g, inv_temp, workers.run, with_energy=policy.wants_energy
+                    ),
+                )
+            return
+        prepared = [prepare(rows) for rows in order]
+        results = workers.run_remote(
+            _local_task,
+            [(model, batch, g, inv_temp, policy.wants_energy) for batch, g, inv_temp in prepared],
+        )
+        for (batch, _, inv_temp), result in zip(prepared, results, strict=True):
+            yield batch, inv_temp, result

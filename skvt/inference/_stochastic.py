@@ -1,0 +1,56 @@
+"""Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13]."""
+
+from skvt.inference._bound import LocalTotals, global_divergence
+
+
+class StochasticInference:
+    """SVI on shuffled minibatches, at the temperature the policy asks for [VT16 alg. 1].
+
+    Parameters
+    ----------
+    rate : callable
+        Step number -> rho.
+    """
+
+    shuffles = True
+    monotone = False
+
+    def __init__(self, rate):
+        self.rate = rate
+
+    def sweep(self, model, data, state, policy, workers, order):
+        """One pass; ``state`` moves on.
+
+        Returns
+        -------
+        totals, divergence : LocalTotals, float
+            Sums over minibatches, each evaluated at the globals it met, and the divergence at the
+            end: an estimate of the bound, not its value.
+        model : Model
+            With the priors learned so far.
+        """
+        totals = LocalTotals()
+        for rows in order:
+            batch = data.batch(model, rows)
+            model = self.step(model, batch, data.total, state, policy, workers, totals)
+        state.stats.resum()
+        if policy.settled:
+            model = model.with_learned_priors(state.prior_stats, state.stats)
+        return totals, global_divergence(model, state.stats), model
+
+    def step(self, model, batch, total, state, policy, workers, totals):
+        """One minibatch that stands for rows of weight ``total``."""
+        weight = float(batch.weights.sum(dtype="float64"))
+        policy.advance(state.rows_seen / total, weight / total)
+        inv_temp = policy.inv_temp(batch)
+        g = model.expectation(state.stats, batch, workers.run)
+        result = model.local_step(batch, g, inv_temp, workers.run, with_energy=policy.wants_energy)
+        totals.add(result, batch.weights, inv_temp)
+        rho = self.rate(state.n_steps)
+        # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8]
+        state.stats.blend(rho, result.stats, (total / weight) * policy.mean_inv_temp)
+        state.prior_stats.blend(rho, model.prior_statistics(batch, result))
+        state.n_steps += 1
+        state.rows_seen += weight
+        policy.observe(result, batch)
+        return model.with_learned_priors(state.prior_stats) if policy.settled else model

@@ -1,0 +1,279 @@
+"""Scores for fitted models: topic coherence, and agreement of clusters or components with a truth.
+
+All functions take plain arrays, dense or sparse, so they serve models of any library.
+Logarithms are natural.
+"""
+
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics.cluster import contingency_matrix
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
+
+__all__ = ["cluster_alignment", "match_components", "topic_coherence"]
+
+
+# ------------------------------------------------------------------------ topic coherence
+
+
+def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
+    """Coherence of each topic's top words, from their co-occurrence in documents.
+
+    Parameters
+    ----------
+    topic_word : array-like of shape (K, V)
+        Weight of each word in each topic, such as ``components_``; only the order of the words
+        within a topic counts. Of equal weights, the word with the smaller index comes first.
+    X : {array-like, sparse matrix, sparse array} of shape (N, V)
+        Word counts of the reference corpus; only whether a count is positive counts.
+    n_words : int, default=10
+        Number of top words per topic, from 2 to V.
+    measure : {"npmi", "umass"}, default="npmi"
+        Normalised pointwise mutual information [1]_, averaged over the pairs of top words, from
+        -1 (never together) over 0 (independent) to 1 (only together); or the measure of Mimno
+        et al. [2]_, summed over the pairs, nearly always negative. Higher is better.
+    eps : float, default=0.0
+        Added to the share of documents that have both words, in NPMI. With 0, a pair that never
+        occurs together scores its limit, -1; with 1e-12, the choice of some libraries, it scores
+        near -0.6 instead. Not used by "umass", whose own smoothing count of 1 is fixed.
+
+    Returns
+    -------
+    coherence : ndarray, shape (K,)
+        One value per topic; the mean is the usual score of a model.
+
+    Raises
+    ------
+    TypeError
+        If `n_words` is not an integer.
+    ValueError
+        If shapes disagree, a parameter is out of range, X has negative counts, or ("umass") a
+        top word occurs in no document of X.
+
+    Notes
+    -----
+    With D(v) documents that have v, D(v, w) that have both, p = D / N, and top words
+    v_1, ..., v_M, the most probable first:
+
+    - npmi: mean over pairs of log[p(v, w) / (p(v) p(w))] / (-log p(v, w)). A pair found in all
+      documents scores 0, since it says nothing about the topic; a word that occurs nowhere
+      scores -1 with every other.
+    - umass: sum over l < m of log[(D(v_m, v_l) + 1) / D(v_l)] [2, eq. 1].
+
+    References
+    ----------
+    .. [1] J. H. Lau, D. Newman and T. Baldwin (2014). Machine reading tea leaves: automatically
+       evaluating topic coherence and topic model quality. EACL, 530-539.
+       https://doi.org/10.3115/v1/E14-1056
+    .. [2] D. Mimno, H. Wallach, E. Talley, M. Leenders and A. McCallum (2011). Optimizing
+       semantic coherence in topic models. EMNLP, 262-272.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt.metrics import topic_coherence
+    >>> X = np.array([[1, 2, 0, 0], [3, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    >>> topic_coherence([[4, 3, 1, 1], [1, 1, 4, 3]], X, n_words=2)
+    array([ 1., -1.])
+    """
+    topic_word = check_array(topic_word, dtype=[np.float64, np.float32], input_name="topic_word")
+    X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
+    _check_coherence_arguments(topic_word, X, n_words, measure, eps)
+
+    top = np.argsort(-topic_word, axis=1, kind="stable")[:, :n_words]  # (K, n_words)
+    words, top = np.unique(top, return_inverse=True)
+    top = top.reshape(-1, n_words)  # positions in `words`; numpy 2.0 returned them flat
+    first, second = np.triu_indices(n_words, k=1)  # pairs; the first is the more probable word
+    frequency, joint = _document_frequencies(X, words, top[:, first], top[:, second])
+    if measure == "umass":
+        if (frequency == 0).any():
+            raise ValueError(
+                f"Words {words[frequency == 0][:10].tolist()} are top words but occur in no "
+                "document of X; use the corpus of the fit, or measure='npmi'."
+            )
+        return np.log((joint + 1) / frequency[top[:, first]]).sum(axis=1)
+    share = frequency / X.shape[0]
+    return _npmi(share[top[:, first]], share[top[:, second]], joint / X.shape[0] + eps).mean(axis=1)
+
+
+def _check_coherence_arguments(topic_word, X, n_words, measure, eps):
+    if topic_word.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"topic_word has {topic_word.shape[1]} words, X has {X.shape[1]}; both need the same "
+            "vocabulary in the same order."
+        )
+    if measure not in ("npmi", "umass"):
+        raise ValueError(f"measure={measure!r} must be 'npmi' or 'umass'.")
+    if not isinstance(n_words, Integral) or isinstance(n_words, bool):
+        raise TypeError(f"n_words={n_words!r} must be an integer of at least 2.")
+    if not 2 <= n_words <= X.shape[1]:
+        raise ValueError(f"n_words={n_words!r} must be from 2 to the {X.shape[1]} words of X.")
+    if not isinstance(eps, Real) or not 0 <= eps < 1:
+        raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")
+
+
+def _document_frequencies(X, words, left, right):
+    """Documents with each of `words`, and with both words of the pairs (left, right)."""
+    present = sparse.csr_matrix(X[:, words], dtype=np.float64, copy=True)
+    present.sum_duplicates()
+    present.data = (present.data > 0).astype(np.float64)
+    present.eliminate_zeros()
+    together = (present.T @ present).tocsr()  # (W, W), sparse: most words never meet
+    joint = np.asarray(together[left.ravel(), right.ravel()]).reshape(left.shape)
+    return together.diagonal(), joint
+
+
+def _npmi(p_left, p_right, p_joint):
+    """Normalised pointwise mutual information, -1 and 0 in the limits p_joint = 0 and 1."""
+    inside = (p_joint > 0) & (p_joint < 1) & (p_left > 0) & (p_right > 0)
+    p_left, p_right = np.where(inside, p_left, 1.0), np.where(inside, p_right, 1.0)
+    p_safe = np.where(inside, p_joint, 0.5)
+    values = np.log(p_safe / (p_left * p_right)) / -np.log(p_safe)
+    return np.where(inside, values, np.where(p_joint >= 1, 0.0, -1.0))
+
+
+# ------------------------------------------------------------------------ agreement with a truth
+
+
+def cluster_alignment(labels_true, labels_pred, *, method="majority"):
+    """Share of rows whose cluster is aligned to their true class.
+
+    Parameters
+    ----------
+    labels_true : array-like of shape (N,)
+        True classes: integers, strings or anything else that sorts.
+    labels_pred : array-like of shape (N,)
+        Clusters.
+    method : {"majority", "one-to-one"}, default="majority"
+        "majority": each cluster is aligned to the class most of its members have [1]_, so
+        several clusters may share a class. **Extra clusters are never punished**: splitting a
+        cluster cannot lower the accuracy, and one cluster per row makes it 1.
+        "one-to-one": each class goes with at most one cluster, in the pairing with the highest
+        accuracy [2]_. **Extra clusters are errors**: the rows of an unpaired cluster all count
+        as wrong, and so do the rows of a class that got no cluster.
+
+    Returns
+    -------
+    accuracy : float
+        Share of rows, 0 to 1, whose cluster is aligned to their class.
+    mapping : dict
+        The class of each cluster. Unpaired clusters are missing. Of classes with equal votes,
+        the first in sorted order is taken.
+
+    Raises
+    ------
+    ValueError
+        If the labels are empty, differ in length, are not one-dimensional or have missing
+        values, or if `method` is unknown.
+
+    References
+    ----------
+    .. [1] M. C. Hughes and E. B. Sudderth (2013). Memoized online variational inference for
+       Dirichlet process mixture models. NeurIPS 26, section 4.2 and figure 3 ("alignment
+       accuracy"); also known as purity.
+    .. [2] H. W. Kuhn (1955). The Hungarian method for the assignment problem. Naval Research
+       Logistics Quarterly 2, 83-97. https://doi.org/10.1002/nav.3800020109
+
+    Examples
+    --------
+    >>> from skvt.metrics import cluster_alignment
+    >>> truth, clusters = ["a", "a", "a", "b", "b"], [0, 0, 1, 2, 2]
+    >>> cluster_alignment(truth, clusters)
+    (1.0, {0: 'a', 1: 'a', 2: 'b'})
+    >>> cluster_alignment(truth, clusters, method="one-to-one")
+    (0.8, {0: 'a', 2: 'b'})
+    """
+    if method not in ("majority", "one-to-one"):
+        raise ValueError(f"method={method!r} must be 'majority' or 'one-to-one'.")
+    labels_true = _check_labels("labels_true", labels_true)
+    labels_pred = _check_labels("labels_pred", labels_pred)
+    check_consistent_length(labels_true, labels_pred)
+
+    counts = contingency_matrix(labels_true, labels_pred)  # (classes, clusters), both sorted
+    if method == "majority":
+        rows, columns = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
+    else:
+        rows, columns = linear_sum_assignment(counts, maximize=True)
+        # a pair without a common row says nothing: such a cluster is unpaired
+        shared = counts[rows, columns] > 0
+        rows, columns = rows[shared], columns[shared]
+    accuracy = float(counts[rows, columns].sum() / len(labels_true))
+    classes, clusters = np.unique(labels_true), np.unique(labels_pred)
+    order = np.argsort(columns)
+    pairs = zip(clusters[columns[order]].tolist(), classes[rows[order]].tolist(), strict=True)
+    return accuracy, dict(pairs)
+
+
+def _check_labels(name, labels):
+    labels = column_or_1d(labels)
+    if len(labels) == 0:
+        raise ValueError(f"{name} is empty; at least one row is needed.")
+    # NaN is the one value that differs from itself; None does not sort
+    if any(label is None or label != label for label in labels.tolist()):
+        raise ValueError(f"{name} has missing values (NaN or None); leave these rows out.")
+    return labels
+
+
+def match_components(A, B):
+    """Pair the components of two models one to one by correlation.
+
+    Parameters
+    ----------
+    A : array-like of shape (K, D)
+        Components to find, such as the true ones, one per row. D is at least 2.
+    B : array-like of shape (L, D)
+        Components to choose from, such as the fitted ones. L may differ from K.
+
+    Returns
+    -------
+    permutation : ndarray of int64, shape (K,)
+        ``B[permutation[k]]`` is the partner of ``A[k]``; -1 for a component that is left over
+        because L < K.
+    correlations : ndarray of float64, shape (K,)
+        Pearson correlation of each pair over the D features; NaN for those left over.
+
+    Raises
+    ------
+    ValueError
+        If A or B is not a finite two-dimensional array, they differ in D, or D is below 2.
+
+    Notes
+    -----
+    The pairing has the largest sum of correlations of all one-to-one pairings
+    (:func:`scipy.optimize.linear_sum_assignment`). Signed correlations: a component and its
+    negative are no match. A constant component correlates 0 with all others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt.metrics import match_components
+    >>> A = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> permutation, correlations = match_components(A, 2 * A[::-1])
+    >>> permutation
+    array([1, 0])
+    """
+    A = check_array(A, dtype=np.float64, input_name="A")
+    B = check_array(B, dtype=np.float64, input_name="B")
+    if A.shape[1] != B.shape[1] or A.shape[1] < 2:
+        raise ValueError(
+            f"A has {A.shape[1]} features and B has {B.shape[1]}; both need the same number, "
+            "at least 2."
+        )
+    correlation = np.clip(_standardized_rows(A) @ _standardized_rows(B).T, -1.0, 1.0)  # (K, L)
+    rows, columns = linear_sum_assignment(correlation, maximize=True)
+    permutation = np.full(len(A), -1, dtype=np.int64)
+    correlations = np.full(len(A), np.nan)
+    permutation[rows] = columns
+    correlations[rows] = correlation[rows, columns]
+    return permutation, correlations
+
+
+def _standardized_rows(A):
+    """Rows with mean 0 and length 1; zeros for rows that are constant up to rounding."""
+    centred = A - A.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    rounding = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)
+    varies = norms > rounding
+    return np.where(varies, centred, 0.0) / np.where(varies, norms, 1.0)

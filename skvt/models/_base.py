@@ -1,0 +1,93 @@
+"""The contract between a model and the engines, on one page.
+
+A model is conditionally conjugate: with global variables beta and the local variables z of a row,
+
+    E_q[log p(x, z | beta)] = <S, E_q[t(beta)]> + a local term,
+
+so that its globals live in natural parameters, ``lam = prior + S``, and an engine is arithmetic on
+statistics S. A local step never asks for q(beta), only for numbers ``g``: ``E_q[t(beta)]``
+(mean field) or ``t(beta)`` with beta drawn from q (structured inference).
+
+Temperature multiplies the energy ``E_q[log p(x, z | beta)]`` and the statistics; it never
+multiplies the natural parameters of a prior.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from skvt.expfam import Stats
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What a local step says of n rows.
+
+    Attributes
+    ----------
+    stats : Stats or None
+        Expected sufficient statistics summed over the rows, each multiplied by its weight; at one
+        temperature per row also by the row's inverse temperature, relative to ``inv_temp.mean()``.
+        None where they were not asked for.
+    bound : ndarray of float64, shape (n,)
+        Each row's part of the tempered bound in nats (weights not applied): inverse temperature
+        times energy, plus entropy.
+    energy : ndarray of float64, shape (n,), or None
+        ``E_q[log p(x, z | beta)]`` in nats, untempered; None where it was not asked for.
+    q : ndarray, shape (n, ...)
+        Parameters of the local variational distributions.
+    """
+
+    stats: Stats | None
+    bound: np.ndarray
+    energy: np.ndarray | None
+    q: Any
+
+    def entropy(self, inv_temp):
+        """Local entropy (and untempered local priors) in nats, shape (n,)."""
+        return self.bound - inv_temp * self.energy
+
+
+class Model(Protocol):
+    """A model: immutable; arrays in, arrays out.
+
+    Attributes
+    ----------
+    families : tuple of Family
+        One for each block of the globals.
+    """
+
+    families: tuple
+
+    def prior(self):
+        """Natural parameters of the prior: a Stats, arrays broadcastable to the blocks."""
+
+    def natural_parameters(self, stats):
+        """``lam = prior + S`` as a tuple of arrays, events in the last axis."""
+
+    def initial(self, rng):
+        """Random statistics that break the symmetry: a RunningStats."""
+
+    def batch(self, X, rows, weights):
+        """Rows of X, prepared for local steps."""
+
+    def expectation(self, stats, batch, run):
+        """``g = E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""
+
+    def local_step(self, batch, g, inv_temp, run, *, with_energy=False, with_stats=True):
+        """Optimise q(z) of the batch at the given inverse temperature; a LocalResult.
+
+        ``inv_temp`` is a float or an array (n,). ``run(function, tasks)`` maps a function over
+        tuples of arguments, in parallel or not, and returns the results in order.
+        """
+
+    def prior_statistics(self, batch, result):
+        """``(sum, weight)`` of what the priors are learned from, or None if they are given."""
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """The model with its priors moved to the maximum of the bound; itself if they are given.
+
+        ``prior_stats.mean`` is the mean of :meth:`prior_statistics`; global priors are learned
+        only where the global statistics are handed over too.
+        """

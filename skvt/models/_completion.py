@@ -1,0 +1,77 @@
+"""Document completion: which tokens of a row are observed and which are held out.
+
+The split depends on nothing but the row itself: each token's side is a bit of a hash of the row's
+content and the token's place in it. A row is therefore split alike in any data set, in any order
+and beside any other rows.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.expfam._special import jit
+
+_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31, _S63 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(63)
+
+
+@jit
+def _mix(x):
+    """The finaliser of splitmix64: every bit of the result depends on all of x."""
+    x = (x ^ (x >> _S30)) * _MIX_1
+    x = (x ^ (x >> _S27)) * _MIX_2
+    return x ^ (x >> _S31)
+
+
+@jit
+def _split(indptr, indices, data, observed):
+    """observed[j] = the part of data[j] on the observed side.
+
+    Whole tokens go to either side with probability 1/2; the fraction of a fractional entry goes as
+    one more token.
+    """
+    for d in range(indptr.size - 1):
+        state = np.uint64(0)
+        for j in range(indptr[d], indptr[d + 1]):
+            # A sum, so that the order of the entries does not matter.
+            key = np.uint64(indices[j]) * _GOLDEN + np.uint64(np.int64(data[j] * 1024.0))
+            state += _mix(key)
+        for j in range(indptr[d], indptr[d + 1]):
+            whole = np.int64(np.floor(data[j]))
+            token = _mix(state + np.uint64(indices[j]) * _GOLDEN)
+            kept = 0.0
+            for _ in range(whole):
+                token += _GOLDEN
+                kept += np.float64(_mix(token) >> _S63)
+            rest = data[j] - whole
+            if rest > 0.0:
+                token += _GOLDEN
+                if _mix(token) >> _S63:
+                    kept += rest
+            observed[j] = kept
+
+
+def split_tokens(X):
+    """Split the tokens of each row in two, each token by a fair coin that the row determines.
+
+    Parameters
+    ----------
+    X : CSR matrix or array, shape (n, V)
+        Non-negative counts, without duplicate entries.
+
+    Returns
+    -------
+    observed, held_out : csr_array, shape (n, V)
+        With ``observed + held_out = X``.
+    """
+    left = np.empty(X.nnz, np.float64)
+    _split(X.indptr, X.indices, X.data, left)
+    parts = []
+    for data in (left, X.data - left):
+        part = sp.csr_array(
+            (data.astype(X.data.dtype), X.indices.copy(), X.indptr.copy()), shape=X.shape
+        )
+        part.eliminate_zeros()
+        parts.append(part)
+    return tuple(parts)

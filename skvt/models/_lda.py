@@ -1,0 +1,276 @@
+"""Latent Dirichlet allocation.
+
+    beta_k ~ Dir(eta)        topics, global, (V,)
+    theta_d ~ Dir(alpha)     proportions of document d, local, (K,)
+    z_dn ~ Mult(theta_d), w_dn ~ Mult(beta_{z_dn})
+
+Mean field: q(beta_k) = Dir(lam_k), q(theta_d) = Dir(gamma_d), q(z_dn) = Mult(phi_dw)
+[Blei03 sec. 5], [Hoffman10 eq. 2]. The tempered likelihood is p(w, z | theta, beta)^(1/T); neither
+p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skvt.expfam import Dirichlet, RunningStats, Stats
+from skvt.expfam._special import digamma_array
+from skvt.models import _lda_kernels as kernels
+from skvt.models._base import LocalResult
+
+# Documents and words of one parallel task: small enough to share a minibatch of a hundred
+# documents between two threads, large enough that the hand-over (40 microseconds) is lost in it.
+DOCUMENTS_PER_TASK = 32
+WORDS_PER_TASK = 2048
+# A topic with a smaller share of a document (in tokens) is set aside in its later sweeps.
+PRUNE = 0.01
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Documents prepared for local steps: their words numbered among themselves.
+
+    ``words`` and ``counts`` are CSR entries under ``indptr``; ``active`` (A,) translates local
+    words to columns of X. The same entries sorted by word are ``documents`` and ``entries`` under
+    ``word_indptr``. ``lengths`` (n,) are tokens, ``weights`` (n,) the rows' sample weights.
+    """
+
+    indptr: np.ndarray
+    words: np.ndarray
+    counts: np.ndarray
+    active: np.ndarray
+    word_indptr: np.ndarray
+    documents: np.ndarray
+    entries: np.ndarray
+    lengths: np.ndarray
+    weights: np.ndarray
+
+    @property
+    def n_rows(self):
+        """Number of documents."""
+        return self.lengths.size
+
+
+def _pieces(size, piece):
+    """Consecutive slices that cover range(size)."""
+    return [slice(start, min(start + piece, size)) for start in range(0, size, piece)]
+
+
+def _chunks_of_documents(batch):
+    return [
+        (piece, batch.indptr[piece.start : piece.stop + 1], batch.indptr[piece.start])
+        for piece in _pieces(batch.n_rows, DOCUMENTS_PER_TASK)
+    ]
+
+
+@dataclass(frozen=True)
+class LDA:
+    """Latent Dirichlet allocation for the engines.
+
+    Parameters
+    ----------
+    doc_topic_prior : ndarray, shape (K,)
+        alpha, concentration of the Dirichlet prior of a document's topic proportions.
+    topic_word_prior : ndarray, shape (V,)
+        eta, concentration of the Dirichlet prior of a topic's word probabilities.
+    max_doc_update_iter : int
+        Most sweeps of one document's local step.
+    mean_change_tol : float
+        A document has converged when gamma changes by less than this on average over topics.
+    learn_doc_topic_prior, learn_topic_word_prior : bool
+        Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
+
+    Notes
+    -----
+    The precision of the computation is that of the priors. Statistics are (V, K), word by word.
+    """
+
+    doc_topic_prior: np.ndarray
+    topic_word_prior: np.ndarray
+    max_doc_update_iter: int = 100
+    mean_change_tol: float = 1e-3
+    learn_doc_topic_prior: bool = False
+    learn_topic_word_prior: bool = False
+
+    families = (Dirichlet,)
+
+    @property
+    def n_components(self):
+        """Number of topics K."""
+        return self.doc_topic_prior.size
+
+    @property
+    def n_features(self):
+        """Size of the vocabulary V."""
+        return self.topic_word_prior.size
+
+    @property
+    def dtype(self):
+        """Precision of the computation."""
+        return self.doc_topic_prior.dtype
+
+    # ------------------------------------------------------------------------------- globals
+    def prior(self):
+        """Natural parameters of p(beta), shape (1, V) for the one block."""
+        return Stats((self.topic_word_prior[None, :],))
+
+    def natural_parameters(self, stats):
+        """``lam = eta + S``, shape (K, V) for the one block."""
+        lam = stats.value().arrays[0].T + self.topic_word_prior
+        return (np.ascontiguousarray(lam),)
+
+    def initial(self, rng):
+        """Random topics: every lam_kv ~ Gamma(100, 1/100), as scikit-learn starts."""
+        lam = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features)).T
+        return RunningStats(
+            [np.ascontiguousarray(lam - self.topic_word_prior[:, None], self.dtype)]
+        )
+
+    def from_topics(self, lam):
+        """Running statistics whose ``prior + S`` is the given lam, shape (K, V)."""
+        lam = np.asarray(lam)
+        return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior).T, self.dtype)])
+
+    # --------------------------------------------------------------------------------- rows
+    def batch(self, X, rows, weights):
+        """Documents ``rows`` of the CSR matrix X as a :class:`DocumentBatch`."""
+        rows = np.asarray(rows)
+        indptr = np.empty(rows.size + 1, np.int64)
+        kernels.gather_rows(X.indptr, rows, indptr)
+        n_entries = int(indptr[-1])
+        words = np.empty(n_entries, np.int32)
+        counts = np.empty(n_entries, self.dtype)
+        active = np.empty(min(n_entries, X.shape[1]), np.int32)
+        marker = np.full(X.shape[1], -1, np.int32)
+        n_active = kernels.localise(
+            X.indptr, X.indices, X.data, rows, indptr, marker, words, counts, active
+        )
+        word_indptr = np.empty(n_active + 1, np.int64)
+        documents = np.empty(n_entries, np.int32)
+        entries = np.empty(n_entries, np.int64)
+        kernels.by_word(indptr, words, n_active, word_indptr, documents, entries)
+        filled = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
+        return DocumentBatch(
+            indptr=indptr,
+            words=words,
+            counts=counts,
+            active=active[:n_active].copy(),
+            word_indptr=word_indptr,
+            documents=documents,
+            entries=entries,
+            lengths=np.diff(filled[indptr]).astype(self.dtype),
+            weights=np.ascontiguousarray(weights, self.dtype),
+        )
+
+    def expectation(self, stats, batch, run):
+        """``E[log beta_vk]`` of the batch's words, shape (A, K)."""
+        digamma_sums = digamma_array(stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64))
+        digamma_sums = digamma_sums.astype(self.dtype)
+        out = np.empty((batch.active.size, self.n_components), self.dtype)
+        scale = self.dtype.type(stats.scale)
+        run(
+            kernels.expected_log_topics,
+            [
+                (stats.arrays[0], batch.active[piece], scale, self.topic_word_prior, digamma_sums,
+                 out[piece])
+                for piece in _pieces(batch.active.size, WORDS_PER_TASK)
+            ],
+        )  # fmt: skip
+        return out
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(self, batch, g, inv_temp, run, *, with_energy=False, with_stats=True):
+        """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K)."""
+        own = np.ndim(inv_temp) > 0
+        inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
+        floor = kernels.FLOOR[self.dtype]
+        table, shift = self._table(g, inv_temps[0], floor, own, run)
+        gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
+        weights = np.empty_like(gamma)
+        ratio = np.empty_like(batch.counts)
+        bound, energy = np.empty(batch.n_rows), np.empty(batch.n_rows)
+        tasks = []
+        for piece, indptr, first in _chunks_of_documents(batch):
+            part = slice(first, indptr[-1])
+            tasks.append((
+                indptr - first, batch.words[part], batch.counts[part], batch.lengths[piece],
+                g, table, shift, self.doc_topic_prior,
+                inv_temps[piece] if own else inv_temps, own, floor,
+                self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
+                self.dtype.type(PRUNE), with_energy,
+                gamma[piece], weights[piece], ratio[part], bound[piece], energy[piece],
+            ))  # fmt: skip
+        run(kernels.document_steps, tasks)
+        stats = None
+        if with_stats:
+            stats = self._statistics(batch, g, table, weights, ratio, inv_temps, own, run)
+        return LocalResult(stats, bound, energy if with_energy else None, gamma)
+
+    def _table(self, g, inv_temp, floor, own, run):
+        """Tempered exponential of E[log beta] and its row shifts; empty if rows have their own."""
+        if own:
+            return np.empty((0, self.n_components), self.dtype), np.empty(0, self.dtype)
+        table, shift = np.empty_like(g), np.empty(g.shape[0], self.dtype)
+        run(
+            kernels.tempered_table,
+            [
+                (g[piece], inv_temp, floor, table[piece], shift[piece])
+                for piece in _pieces(g.shape[0], WORDS_PER_TASK)
+            ],
+        )
+        return table, shift
+
+    def _statistics(self, batch, g, table, weights, ratio, inv_temps, own, run):
+        """``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5]."""
+        row_weights = batch.weights
+        if own:
+            row_weights = row_weights * (inv_temps / inv_temps.mean())  # [VT16 eq. 11]
+        out = np.empty_like(g)
+        tasks = [
+            (
+                batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
+                row_weights, weights, ratio, table[piece], g[piece], inv_temps, own,
+                kernels.FLOOR[self.dtype], out[piece],
+            )
+            for piece in _pieces(batch.active.size, WORDS_PER_TASK)
+        ]  # fmt: skip
+        run(kernels.word_statistics, tasks)
+        return Stats((out,), rows=batch.active)
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, batch, proportions, topics, run):
+        """``sum_j n_dj log sum_k proportions_dk topics_kj`` of each document in nats, (n,).
+
+        ``proportions`` is (n, K), ``topics`` (V, K) the word probabilities of each topic.
+        """
+        rows = np.ascontiguousarray(topics[batch.active], self.dtype)
+        out = np.empty(batch.n_rows)
+        tasks = []
+        for piece, indptr, first in _chunks_of_documents(batch):
+            part = slice(first, indptr[-1])
+            tasks.append((indptr - first, batch.words[part], batch.counts[part],
+                          proportions[piece], rows, out[piece]))  # fmt: skip
+        run(kernels.mixture_log_likelihood, tasks)
+        return out
+
+    # ------------------------------------------------------------------------ learned priors
+    def prior_statistics(self, batch, result):
+        """``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned."""
+        if not self.learn_doc_topic_prior:
+            return None
+        weights = batch.weights.astype(np.float64)
+        return weights @ Dirichlet.expectation(result.q), weights.sum()
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """alpha by Newton's method on its part of the bound; eta likewise if ``stats`` is given."""
+        changes = {}
+        if self.learn_doc_topic_prior and prior_stats.mean is not None:
+            changes["doc_topic_prior"] = Dirichlet.fit(
+                self.doc_topic_prior, prior_stats.mean
+            ).astype(self.dtype)
+        if self.learn_topic_word_prior and stats is not None:
+            # All topics and words share one eta: the mean of E[log beta_kv] is all there is to know.
+            mean_log = Dirichlet.expectation(self.natural_parameters(stats)[0]).mean()
+            eta = Dirichlet.fit_symmetric(self.topic_word_prior[0], mean_log, self.n_features)
+            changes["topic_word_prior"] = np.full_like(self.topic_word_prior, eta)
+        return replace(self, **changes) if changes else self

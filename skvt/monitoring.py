@@ -1,0 +1,48 @@
+"""What a fit tells while it runs: scikit-learn callbacks and printed lines."""
+
+import numpy as np
+
+
+class FitMonitor:
+    """Tells scikit-learn's callbacks, and the terminal if wanted, of each pass.
+
+    Parameters
+    ----------
+    estimator : estimator
+    context : sklearn.callback.CallbackContext
+        The root task of the fit; one subtask a pass.
+    X, y : array-like
+        What ``fit`` was given.
+    snapshot : callable
+        ``snapshot(model, state) -> dict``, the attributes that make an estimator as if the fit had
+        stopped here; called only when a callback wants them.
+    verbose : int
+        Print a line a pass if positive.
+    """
+
+    def __init__(self, estimator, context, X, y, snapshot, verbose=0):
+        self._estimator, self._context, self._X = estimator, context, X
+        # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
+        # models without one ignore it.
+        self._y = np.zeros(np.shape(X)[0]) if y is None else y
+        self._snapshot, self._verbose = snapshot, verbose
+        self._pass = None
+
+    def begin_pass(self):
+        """A pass begins."""
+        self._pass = self._context.subcontext(task_name="pass")
+        self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
+
+    def end_pass(self, model, state, history):
+        """A pass ended; True asks the fit to stop."""
+        if self._verbose > 0:
+            print(
+                f"pass {history.n_iter[-1]}: elbo {history.elbo[-1]:.6g} nats, "
+                f"temperature {history.temperature[-1]:.3f}, {history.seconds[-1]:.1f} s"
+            )
+        return self._pass.call_on_fit_task_end(
+            estimator=self._estimator,
+            X=self._X,
+            y=self._y,
+            reconstruction_attributes=lambda: self._snapshot(model, state),
+        )

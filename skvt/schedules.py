@@ -1,0 +1,23 @@
+"""Step sizes of stochastic inference."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class RobbinsMonro:
+    """``rho_t = (offset + t)^(-decay)`` for the steps t = 0, 1, ... [HBWP13 eq. 26].
+
+    Parameters
+    ----------
+    offset : float
+        Delay >= 1: down-weights early steps.
+    decay : float
+        Forgetting rate; (0.5, 1] guarantees convergence, 0 gives constant steps of 1.
+    """
+
+    offset: float
+    decay: float
+
+    def __call__(self, step):
+        """Step size of step number ``step``, at most 1."""
+        return min(1.0, (self.offset + step) ** -self.decay)

@@ -1,0 +1,15 @@
+"""Temperature policies: constant, annealed, learned for all rows, learned row by row."""
+
+from skvt.temperature._annealed import GeometricAnnealing, LinearAnnealing
+from skvt.temperature._base import TemperaturePolicy
+from skvt.temperature._constant import ConstantTemperature
+
+# The names by which estimators' ``temperature=`` knows the policies, at their defaults.
+POLICIES = {"annealed": LinearAnnealing}
+
+__all__ = [
+    "ConstantTemperature",
+    "GeometricAnnealing",
+    "LinearAnnealing",
+    "TemperaturePolicy",
+]

@@ -1,0 +1,103 @@
+"""What a temperature policy is.
+
+A policy that users hold (``LinearAnnealing(...)``) is a set of parameters, an immutable recipe with
+``get_params`` / ``set_params``. ``start`` makes from it the running policy of one fit, which the
+engine asks for temperatures and tells of energies.
+"""
+
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from sklearn.base import BaseEstimator
+
+
+@dataclass(frozen=True)
+class FitPlan:
+    """What a policy may know before a fit begins.
+
+    Attributes
+    ----------
+    model : Model
+    n_passes : float
+        Passes over the data that this fit makes at most; infinite for a stream.
+    batches_per_pass : float
+        Global updates of one pass.
+    mean_length : float
+        Mean weight of a row's local likelihood: tokens of a document; 1 for other rows.
+    engine : str
+        "online" or "batch".
+    """
+
+    model: object
+    n_passes: float
+    batches_per_pass: float
+    mean_length: float = 1.0
+    engine: str = "online"
+
+
+class TemperaturePolicy(BaseEstimator):
+    """Base of the recipes: parameters, their check, and ``start``."""
+
+    def start(self, plan):
+        """Check the parameters and return the :class:`RunningPolicy` of one fit."""
+        raise NotImplementedError
+
+    def _require(self, name, low, high=np.inf, *, integral=False, low_open=False):
+        """Raise ValueError unless the parameter is a finite number in the range."""
+        value = getattr(self, name)
+        kind = int | np.integer if integral else Real
+        legal = isinstance(value, kind) and not isinstance(value, bool)
+        if legal:
+            above = value > low if low_open else value >= low
+            legal = bool(np.isfinite(value)) and above and value <= high
+        if not legal:
+            what = "an int" if integral else "a finite number"
+            left = "(" if low_open else "["
+            right = "inf)" if high == np.inf else f"{high:g}]"
+            raise ValueError(
+                f"The {name!r} parameter of {type(self).__name__} must be {what} in the range "
+                f"{left}{low:g}, {right}. Got {value!r} instead."
+            )
+        return value
+
+
+class RunningPolicy:
+    """A policy during one fit, at temperature 1 unless a subclass says otherwise.
+
+    Attributes
+    ----------
+    mean_inv_temp : float
+        1 / T; with one temperature per row the mean over the rows of the last batch.
+    wants_energy : bool
+        Whether ``observe`` (or the untempered bound) needs the energy of each row.
+    settled : bool
+        Whether the temperature has reached its final value, so that convergence may be judged.
+    """
+
+    mean_inv_temp = 1.0
+    settled = True
+
+    @property
+    def wants_energy(self):
+        """The split of bound into energy and entropy is needed wherever T is not 1."""
+        return self.mean_inv_temp != 1.0
+
+    @property
+    def temperature(self):
+        """Temperature for the records, ``1 / mean_inv_temp``."""
+        return 1.0 / self.mean_inv_temp
+
+    def advance(self, passes, step):
+        """A step of ``step`` passes is about to be made after ``passes`` passes."""
+
+    def inv_temp(self, batch):
+        """Inverse temperature of a batch: a float, or one for each row."""
+        return self.mean_inv_temp
+
+    def observe(self, result, batch):
+        """Learn from a batch's local result."""
+
+    def bound_terms(self, total):
+        """The policy's own terms of the tempered bound for rows of weight ``total``, in nats."""
+        return 0.0

@@ -1,0 +1,23 @@
+"""A constant temperature."""
+
+from skvt.temperature._base import RunningPolicy, TemperaturePolicy
+
+
+class ConstantTemperature(TemperaturePolicy):
+    """The same temperature throughout the fit.
+
+    Parameters
+    ----------
+    value : float, default=1.0
+        Temperature, at least 1. Other than at 1 the result is the posterior of the tempered model
+        [VT16 eq. 2], not of the model itself.
+    """
+
+    def __init__(self, value=1.0):
+        self.value = value
+
+    def start(self, plan):
+        """The running policy of one fit."""
+        running = RunningPolicy()
+        running.mean_inv_temp = 1.0 / self._require("value", 1.0)
+        return running

@@ -1,0 +1,116 @@
+"""doc/equations.md and the equation tags in the code tell the same story."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# A tag: `[VT16 eq. 9]`, `[VT16 app. B.1]`, `[Hoffman10 alg. 2]`. Anything in brackets that begins
+# like a key (letters, two digits of the year) counts, so that a badly written tag is found, not
+# passed by.
+TAG = re.compile(r"\[([A-Z][A-Za-z]+\d\d[a-z]?)(?:[\s#]+([^\]]*))?\]")
+PLACE = re.compile(r"(eq|app|sec|alg|fig|tab)\. [0-9A-Z][\w.]*")
+ROW = re.compile(r"\| *(\w+) *\| *([^|]+?) *\| *`([^`|]+)` *\| *([^|]*?) *\|")
+UNSAID = "..."
+
+
+def tags(package):
+    """(key, place or None, file, line) of every tag in the sources below the folder."""
+    for path in sorted(package.rglob("*.py")):
+        text = path.read_text(encoding="utf-8")
+        file = path.relative_to(package.parent).as_posix()
+        for match in TAG.finditer(text):
+            # A tag may be broken at the end of a line, in a comment too.
+            place = match[2] and re.sub(r"[\s#]+", " ", match[2]).strip()
+            yield match[1], place, file, text.count("\n", 0, match.start()) + 1
+
+
+def rows(page):
+    """(key, place, file, what) of every row of the table; all its lines must be readable."""
+    table = [line for line in page.splitlines() if line.startswith("|")][2:]
+    for line in table:
+        row = ROW.fullmatch(line)
+        assert row, f"doc/equations.md: not a row `| key | place | `file` | what |`:\n{line}"
+        yield row.groups()
+
+
+def bib_keys(bibliography):
+    return set(re.findall(r"^@(?!comment)\w+\{([^,\s]+),", bibliography, flags=re.MULTILINE))
+
+
+def natural(tag):
+    """Sort key that puts eq. 2 before eq. 11."""
+    parts = re.split(r"(\d+)", tag[1])
+    return tag[0], [int(part) if part.isdigit() else part for part in parts], tag[2]
+
+
+def differences(tagged, listed):
+    """Rows to add and rows to remove, as they are to be written."""
+    missing = sorted({tag for tag in tagged if tag[1]} - {row[:3] for row in listed}, key=natural)
+    surplus = [row for row in listed if row[:3] not in set(tagged)]
+    add = [f"| {key} | {place} | `{file}` | {UNSAID} |" for key, place, file in missing]
+    remove = [f"| {key} | {place} | `{file}` | {what} |" for key, place, file, what in surplus]
+    return add, remove
+
+
+@pytest.fixture(scope="module")
+def found():
+    return list(tags(ROOT / "skvt"))
+
+
+@pytest.fixture(scope="module")
+def listed():
+    return list(rows((ROOT / "doc" / "equations.md").read_text(encoding="utf-8")))
+
+
+def test_every_tag_is_written_the_same_way(found):
+    bad = [
+        f"{file}:{line} [{key} {place}]"
+        for key, place, file, line in found
+        if place and not PLACE.fullmatch(place)
+    ]
+    assert not bad, (
+        "write one place to a tag, as in [VT16 eq. 9], with eq., app., sec., alg., fig. or tab.:\n"
+        + "\n".join(bad)
+    )
+
+
+def test_table_and_code_name_the_same_equations_in_the_same_files(found, listed):
+    add, remove = differences([tag[:3] for tag in found], listed)
+    assert not add and not remove, "\n".join(
+        ["doc/equations.md differs from the code.", "Add:", *add, "Remove:", *remove]
+    )
+
+
+def test_every_row_says_what_is_there_and_stands_once(listed):
+    unsaid = [row[:3] for row in listed if row[3] in ("", UNSAID)]
+    assert not unsaid, f"say what the equation is: {unsaid}"
+    places = [row[:3] for row in listed]
+    assert len(places) == len(set(places)), "a row stands twice"
+
+
+def test_every_key_is_in_the_bibliography(found, listed):
+    keys = bib_keys((ROOT / "doc" / "references.bib").read_text(encoding="utf-8"))
+    unknown = {f"{file}: [{key}]" for key, _, file, _ in found if key not in keys}
+    unknown |= {f"doc/equations.md: {row[0]}" for row in listed if row[0] not in keys}
+    assert not unknown, "not in doc/references.bib:\n" + "\n".join(sorted(unknown))
+
+
+def test_a_tag_without_a_row_and_a_row_without_a_tag_are_both_found(tmp_path):
+    (tmp_path / "skvt").mkdir()
+    (tmp_path / "skvt" / "a.py").write_text(
+        '"""As in [VT16\n    eq. 9]; see [Blei03]."""\nx = 1  # [VT16 app.\n# B.1]\n'
+    )
+    found = list(tags(tmp_path / "skvt"))
+    assert found == [
+        ("VT16", "eq. 9", "skvt/a.py", 1),
+        ("Blei03", None, "skvt/a.py", 2),
+        ("VT16", "app. B.1", "skvt/a.py", 3),
+    ]
+    page = "| k | p | f | w |\n|---|---|---|---|\n| VT16 | eq. 9 | `skvt/a.py` | weights of y |\n"
+    gone = "| HS13 | eq. 12 | `skvt/a.py` | merges |"
+    add, remove = differences([tag[:3] for tag in found], list(rows(page + gone)))
+    assert add == ["| VT16 | app. B.1 | `skvt/a.py` | ... |"]
+    assert remove == [gone]

@@ -1,0 +1,213 @@
+"""The house rules of doc/architecture.md: who may import whom."""
+
+import ast
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+# From top to bottom. A module imports from its own floor or from lower ones.
+FLOORS = ["__init__", "estimators", "inference", "moves", "temperature", "models", "expfam"]
+# Helpers beside the stairs: who may import them, themselves apart.
+LEAVES = {
+    "schedules": {"estimators", "inference", "monitoring"},
+    "monitoring": {"estimators", "inference"},
+}
+# They look into every floor, and no floor needs them.
+SIDE_ROOMS = {"metrics", "datasets", "plotting"}
+ROOMS = {*FLOORS, *LEAVES, *SIDE_ROOMS}
+
+# Only the functions that need them import these: they are not among the package's dependencies.
+LOADED_ON_DEMAND = {"matplotlib", "pandas", "polars", "pyarrow", "gensim", "tomotopy", "rich"}
+
+
+def modules(package):
+    """(dotted name, path) of every module under the folder of the package."""
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package.parent).with_suffix("").parts
+        yield ".".join(parts[:-1] if parts[-1] == "__init__" else parts), path
+
+
+def imports(name, path):
+    """(dotted target, line, whether it runs when the module is imported) of every import."""
+    package = name if path.name == "__init__.py" else name.rpartition(".")[0]
+    for node, at_import in _walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                above = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*above, base] if base else above)
+            targets = [f"{base}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for target in targets:
+            yield target, node.lineno, at_import
+
+
+def _walk(node, at_import=True):
+    for child in ast.iter_child_nodes(node):
+        yield child, at_import
+        function = isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        yield from _walk(child, at_import and not function)
+
+
+def room_of(target):
+    """The room of a dotted name under skvt: `skvt.models._lda.LDA` lies in `models`."""
+    first = target.split(".")[1:2]
+    return first[0] if first and first[0] in ROOMS else "__init__"
+
+
+def breach(room, target_room, at_import):
+    """What is wrong with an import from one room into another, or None."""
+    if room == target_room:
+        return None
+    if target_room in LEAVES:
+        users = sorted(LEAVES[target_room])
+        return None if room in LEAVES[target_room] else f"{target_room} is only for {users}"
+    if room in LEAVES:
+        return f"{room} imports nothing of skvt but what {sorted(LEAVES)} allow"
+    if room in SIDE_ROOMS:
+        return None
+    if target_room in SIDE_ROOMS:
+        if room == "__init__" and not at_import:
+            return None
+        return f"no floor may import the side room {target_room}"
+    if FLOORS.index(target_room) < FLOORS.index(room):
+        return f"{target_room} is a higher floor than {room}"
+    return None
+
+
+def breaches(package):
+    """The readable list of everything that breaks the rules."""
+    found = []
+    for name, path in modules(package):
+        where = path.relative_to(package.parent).as_posix()
+        room = name.split(".")[1] if "." in name else "__init__"
+        if room not in ROOMS:
+            found.append(f"{where}: no room of this name in tests/test_layers.py")
+            continue
+        for target, line, at_import in imports(name, path):
+            if target.split(".")[0] == package.name:
+                why = breach(room, room_of(target), at_import)
+            elif at_import and target.split(".")[0] in LOADED_ON_DEMAND:
+                why = "import it inside the function that needs it"
+            else:
+                why = None
+            if why:
+                found.append(f"{where}:{line} imports {target}: {why}")
+    return found
+
+
+def test_imports_point_downwards_only():
+    found = breaches(ROOT / "skvt")
+    assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("models/_lda.py", "from skvt.inference import State"),
+        ("models/_lda.py", "from skvt import inference"),
+        ("models/_lda.py", "from ..inference._state import State"),
+        ("models/_lda.py", "from .. import inference"),
+        ("models/__init__.py", "from ..temperature import LinearAnnealing"),
+        ("models/_lda.py", "import skvt.inference as engines"),
+        ("models/_lda.py", "def late():\n    from skvt.temperature import LinearAnnealing"),
+        ("models/_lda.py", "from skvt import TemperedLDA"),
+        ("models/_lda.py", "from skvt.schedules import RobbinsMonro"),
+        ("temperature/_local.py", "from skvt.moves import Merge"),
+        ("monitoring.py", "from skvt.inference import State"),
+        ("schedules.py", "from skvt.monitoring import History"),
+        ("metrics.py", "from skvt.monitoring import History"),
+        ("estimators/_lda.py", "def late():\n    from skvt.metrics import perplexity"),
+        ("__init__.py", "from skvt import datasets"),
+        ("extras.py", "import numpy"),
+        ("plotting/_elbo.py", "import matplotlib.pyplot as plt"),
+        ("plotting/_elbo.py", "try:\n    from matplotlib import pyplot\nexcept ImportError: ..."),
+        ("metrics.py", "class Table:\n    import pandas"),
+    ],
+)
+def test_a_forbidden_import_is_found(tmp_path, file, source):
+    path = tmp_path / "skvt" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    assert len(breaches(tmp_path / "skvt")) == 1
+
+
+@pytest.mark.parametrize(
+    ("file", "source"),
+    [
+        ("__init__.py", "from skvt.estimators import TemperedLDA"),
+        ("__init__.py", "def __getattr__(name):\n    from skvt import datasets"),
+        ("estimators/_lda.py", "from skvt.schedules import RobbinsMonro"),
+        ("inference/_loop.py", "from ..monitoring import History\nfrom ..moves import Merge"),
+        ("monitoring.py", "from skvt.schedules import RobbinsMonro"),
+        ("models/_lda.py", "from skvt.expfam._special import log\nfrom ._base import Model"),
+        ("metrics.py", "from skvt import TemperedLDA\nfrom skvt.models._lda import LDA"),
+        ("plotting/_elbo.py", "def show():\n    import matplotlib.pyplot as plt"),
+    ],
+)
+def test_an_allowed_import_is_left_alone(tmp_path, file, source):
+    path = tmp_path / "skvt" / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+    assert breaches(tmp_path / "skvt") == []
+
+
+def run_afresh(statements, folder):
+    """What the statements print in a fresh interpreter."""
+    done = subprocess.run(
+        [sys.executable, "-c", statements],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        # Where this process found skvt, the fresh one finds it too.
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_importing_skvt_does_not_load_matplotlib(tmp_path):
+    loaded = run_afresh("import skvt, sys\nprint(*sys.modules)", tmp_path).split()
+    assert "skvt" in loaded
+    assert "matplotlib" not in loaded
+
+
+def test_every_module_can_be_imported_without_the_optional_packages(tmp_path):
+    # A None there makes the import fail as if the package were not installed. Looking at what is
+    # loaded would not do: scikit-learn itself imports pandas where it finds it.
+    absent = f"import sys\nsys.modules.update(dict.fromkeys({sorted(LOADED_ON_DEMAND)}))\n"
+    names = [name for name, _ in modules(ROOT / "skvt")]
+    run_afresh(absent + "\n".join(f"import {name}" for name in names), tmp_path)
+
+
+def test_the_architecture_page_names_every_module():
+    page = (ROOT / "doc" / "architecture.md").read_text(encoding="utf-8")
+    tree = re.search(r"^```\nskvt/\n(.*?)^```$", page, flags=re.DOTALL | re.MULTILINE).group(1)
+    named = set()
+    folder = ""
+    for line in tree.splitlines():
+        # `  models/` opens a folder; its modules follow further in. What a module is for stands
+        # behind two spaces.
+        entry = re.fullmatch(r"( +)(\w+/|\w+\.py)(?:  .*)?", line)
+        assert entry, f"not a line of the tree: {line!r}"
+        depth, item = len(entry[1]) // 2, entry[2]
+        if item.endswith("/"):
+            assert depth == 1
+            folder = item
+        else:
+            named.add(("" if depth == 1 else folder) + item)
+    package = ROOT / "skvt"
+    files = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
+    # What a folder's __init__ is for, its own line says.
+    files = {file for file in files if not file.endswith("/__init__.py")}
+    assert sorted(files - named) == [], "add them to the tree in doc/architecture.md"
+    assert sorted(named - files) == [], "take them out of the tree in doc/architecture.md"
