@@ -1,4 +1,4 @@
-"""Scores for fitted models: topic coherence, and agreement of clusters or components with a truth.
+"""Scores for fitted models: document completion, topic coherence, agreement with a truth.
 
 All functions take plain arrays, dense or sparse, so they serve models of any library.
 Logarithms are natural.
@@ -10,9 +10,101 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.utils import check_array, check_consistent_length, column_or_1d
+from sklearn.utils import check_array, check_consistent_length, check_scalar, column_or_1d
+from sklearn.utils.validation import check_non_negative
 
-__all__ = ["cluster_alignment", "match_components", "topic_coherence"]
+from skvt.estimators._topics import completion_score
+from skvt.inference import Workers
+from skvt.models._completion import split_tokens
+from skvt.models._lda import LDA
+
+__all__ = [
+    "cluster_alignment",
+    "document_completion_score",
+    "document_completion_split",
+    "match_components",
+    "perplexity",
+    "topic_coherence",
+]
+
+
+# -------------------------------------------------------------------- document completion
+
+
+def document_completion_split(X):
+    """Divide the tokens of each document in two halves: one to observe, one to predict.
+
+    Each token goes to either side with probability 1/2, by a hash of the document's content, so
+    that a document is divided alike whatever other rows stand beside it.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts.
+
+    Returns
+    -------
+    observed, held_out : csr_array of shape (n_samples, n_features)
+        With ``observed + held_out == X``.
+    """
+    return split_tokens(_counts(X))
+
+
+def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
+    """Held-out log predictive probability per word of topics from any library.
+
+    Half of each document's tokens fix its topic proportions by mean-field inference under
+    q(topics) = Dir(topic_word); the others are scored by ``log sum_k E[theta_k] E[beta_kw]``
+    (the procedure of [1]_, section 4, and of ``TemperedLDA.score``).
+
+    Parameters
+    ----------
+    topic_word : array-like of shape (n_components, n_features)
+        Positive pseudo-counts of the topics, such as ``components_``. For a library that gives
+        probabilities, multiply them by each topic's number of tokens and add the topic prior.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of held-out documents.
+    doc_topic_prior : float or array-like of shape (n_components,)
+        Concentration of the Dirichlet prior of topic proportions.
+    n_jobs : int or None, default=None
+        Threads.
+
+    Returns
+    -------
+    float
+        Nats per held-out token; higher is better.
+
+    References
+    ----------
+    .. [1] S. Mandt et al. (2016). Variational tempering. AISTATS.
+    """
+    X = _counts(X)
+    topic_word = check_array(topic_word, dtype=np.float64)
+    if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
+        raise ValueError(
+            f"topic_word must be positive numbers, one column for each of the {X.shape[1]} columns "
+            f"of X. Got shape {topic_word.shape} with minimum {topic_word.min():g} instead; add "
+            "the topic prior to counts."
+        )
+    alpha = np.broadcast_to(np.asarray(doc_topic_prior, np.float64), topic_word.shape[:1]).copy()
+    # The prior of the topics plays no part: they are given.
+    model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
+    with Workers(n_jobs) as workers:
+        return completion_score(model, model.from_topics(topic_word), X, workers)
+
+
+def perplexity(log_predictive):
+    """``exp(-log_predictive)`` of a log predictive probability per word in nats."""
+    return float(np.exp(-check_scalar(log_predictive, "log_predictive", Real)))
+
+
+def _counts(X):
+    X = sparse.csr_array(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32]))
+    check_non_negative(X, "document completion")
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 # ------------------------------------------------------------------------ topic coherence
@@ -60,7 +152,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     - npmi: mean over pairs of log[p(v, w) / (p(v) p(w))] / (-log p(v, w)). A pair found in all
       documents scores 0, since it says nothing about the topic; a word that occurs nowhere
       scores -1 with every other.
-    - umass: sum over l < m of log[(D(v_m, v_l) + 1) / D(v_l)] [2, eq. 1].
+    - umass: sum over l < m of log[(D(v_m, v_l) + 1) / D(v_l)], equation 1 of [2]_.
 
     References
     ----------

@@ -1,7 +1,6 @@
 """A real text corpus without a download: the docstrings of the scientific Python stack."""
 
 import importlib
-import importlib.util
 import inspect
 import pkgutil
 import re
@@ -40,12 +39,12 @@ _DIALECT = """
     provide provided provides providing purpose py python raise raised raises read recommended ref
     refer reference related replaced represent represented representing represents require required
     requires respectively result resulting results return returned returns routine run scalar scikit
-    scipy second self set sets setting shape shaped simple simply single size sklearn small specific
-    specifically specified specifies specify start str string strings sub subclass suitable support
-    supported supports suppose taken takes th thing treated true try tuple type types typically
-    undefined underlying unless unlike unused usage use used useful user uses using usual usually
-    valid value values variable variables various version versions want warning way ways wise work
-    works
+    scipy second section self set sets setting shape shaped simple simply single size sklearn small
+    specific specifically specified specifies specify start str string strings sub subclass suitable
+    support supported supports suppose taken takes th thing treated true try tuple type types
+    typically undefined underlying unless unlike unused usage use used useful user uses using usual
+    usually valid value values variable variables various version versions want warning way ways
+    wise work works
     """
 
 DOCSTRING_STOP_WORDS = frozenset(ENGLISH_STOP_WORDS | set(_DIALECT.split()))
@@ -54,8 +53,8 @@ DOCSTRING_STOP_WORDS = frozenset(ENGLISH_STOP_WORDS | set(_DIALECT.split()))
 ``CountVectorizer`` wants a list: ``stop_words=sorted(DOCSTRING_STOP_WORDS)``.
 """
 
-# Not walked: tests, bundled or generated code (the BLAS and LAPACK wrappers alone would be a
-# fifth of the corpus), and modules whose import has side effects on the running program.
+# Not walked: tests, deprecated, bundled or generated code (its docstrings are lists of names),
+# and modules whose import has side effects on the running program or needs a test runner.
 _SKIPPED_MODULES = frozenset(
     "blas conftest core cython_blas cython_lapack cython_special distutils estimator_checks "
     "experimental externals f2py lapack mypy_plugin setup testing tests testutils".split()
@@ -119,6 +118,8 @@ def load_docstrings(*, packages=("numpy", "scipy", "sklearn"), min_words=20, ret
     Returns
     -------
     corpus : :class:`~sklearn.utils.Bunch`
+        Dictionary-like object with the following entries.
+
         data : list of str, length N
             The documents, ordered by package, module and name.
         target : ndarray of int64, shape (N,)
@@ -186,10 +187,10 @@ def _check_arguments(packages, min_words):
     for package in packages:
         if not isinstance(package, str):
             raise TypeError(f"packages has {package!r}; only names (str) are allowed.")
-        if not package.isidentifier() or importlib.util.find_spec(package) is None:
+        if not (package.isidentifier() and _can_import(package)):
             raise ValueError(
-                f"packages has {package!r}, which is not an installed top-level package; "
-                "install it or leave it out."
+                f"packages has {package!r}, which is not a top-level package that can be "
+                "imported; install it or leave it out."
             )
     if not isinstance(min_words, Integral) or isinstance(min_words, bool):
         raise TypeError(f"min_words={min_words!r} must be an integer of at least 1.")
@@ -197,6 +198,16 @@ def _check_arguments(packages, min_words):
         raise ValueError(f"min_words={min_words!r} must be at least 1.")
     if sys.flags.optimize >= 2:
         raise RuntimeError("Python runs with -OO, which removes docstrings; start it without.")
+
+
+def _can_import(package):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            importlib.import_module(package)
+        except ImportError:
+            return False
+    return True
 
 
 def _description(packages, n_documents):

@@ -20,6 +20,7 @@ from skvt.inference import (
     Workers,
     evaluate_bound,
     fit_loop,
+    pilot_energies,
 )
 from skvt.inference._bound import LocalTotals
 from skvt.inference._loop import Stopping
@@ -95,8 +96,7 @@ class VariationalEstimator(
             X, weights = self._weighted_rows(X, sample_weight)
             model = self._fitted.model if self._continues() else self._build_model(X)
             policy = self._temperature_policy()
-            # Checks the policy's parameters before any work.
-            policy.start(self._plan(model, X, weights, self.max_iter))
+            policy.check(self._plan(model, X, weights, self.max_iter))
             random_state = check_random_state(self.random_state)
             n_init = 1 if self._continues() else self.n_init
             context = self._init_callback_context(max_subtasks=n_init * self.max_iter)
@@ -128,7 +128,8 @@ class VariationalEstimator(
             state, running = self._fitted.snapshot().state, self._fitted.policy
         else:
             state = State(model.initial(rng))
-            running = policy.start(self._plan(model, X, weights, self.max_iter))
+            plan = self._plan(model, X, weights, self.max_iter, rng, workers)
+            running = policy.start(plan)
 
         def snapshot(model, state):
             fitted = Fitted(model, state, running, data.total).snapshot()
@@ -178,25 +179,34 @@ class VariationalEstimator(
         model = self._build_model(X)
         random_state = check_random_state(self.random_state)
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-        policy = self._temperature_policy().start(self._plan(model, X, weights, np.inf))
-        self._fitted = Fitted(model, State(model.initial(rng)), policy, 0.0)
+        policy = self._temperature_policy()
+        policy.check(self._plan(model, X, weights, np.inf))
+        with Workers(self.n_jobs) as workers:
+            running = policy.start(self._plan(model, X, weights, np.inf, rng, workers))
+        self._fitted = Fitted(model, State(model.initial(rng)), running, 0.0)
         self.n_iter_ = 1
 
     # ------------------------------------------------------------------------------ helpers
-    def _plan(self, model, X, weights, n_passes):
-        """What the temperature policy may know."""
-        online = self.learning_method == "online" or n_passes == np.inf
+    def _plan(self, model, X, weights, n_passes, rng=None, workers=None):
+        """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
+        data = Rows(X, weights, self.batch_size)
         if n_passes == np.inf:
-            total = self.total_samples
-            batches = None if total is None else total / self.batch_size
+            batches = None if self.total_samples is None else self.total_samples / self.batch_size
         else:
-            batches = -(-weights.size // self.batch_size) if online else 1
+            batches = data.n_batches if self.learning_method == "online" else 1
+
+        def pilot(replication, rows=None):
+            return pilot_energies(
+                model, data, self._learning_rate(), replication, workers, rng.spawn(1)[0], rows
+            )
+
         return FitPlan(
             model=model,
             n_passes=n_passes,
             batches_per_pass=batches,
+            n_rows=data.n_rows,
             mean_length=self._mean_length(X),
-            engine="online" if online else "batch",
+            pilot=pilot,
         )
 
     def _continues(self):

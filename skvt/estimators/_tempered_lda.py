@@ -8,7 +8,142 @@ from skvt.estimators._topics import TopicEstimator
 
 
 class TemperedLDA(TopicEstimator):
-    """DOC"""
+    """Latent Dirichlet allocation by annealed and tempered variational inference.
+
+    A drop-in neighbour of :class:`sklearn.decomposition.LatentDirichletAllocation`: the same model,
+    parameters and attributes. Its inference starts at a temperature above 1, which smooths the
+    bound, and cools to the model itself, so that it ends in better local optima; it shuffles its
+    minibatches, gives the same result for any ``n_jobs``, evaluates the bound with all constants
+    and scores by document completion.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of topics K.
+
+    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
+        Concentration alpha of the Dirichlet prior of a document's topic proportions, any positive
+        size. None is ``1 / n_components``. "auto" starts there and learns each entry by
+        maximising the bound, once the temperature is 1.
+
+    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is
+        ``1 / n_components``. "auto" learns one value for all words.
+
+    temperature : None, str or policy, default="annealed"
+        None keeps T = 1, which is plain variational inference. Otherwise a policy of
+        :mod:`skvt.temperature`, or its name for its defaults: "annealed"
+        (:class:`~skvt.temperature.LinearAnnealing`), "variational"
+        (:class:`~skvt.temperature.VariationalTempering`) or "local"
+        (:class:`~skvt.temperature.LocalTempering`).
+
+    learning_method : {"online", "batch"}, default="online"
+        Stochastic inference on minibatches, or coordinate ascent on all data.
+
+    learning_decay : float, default=0.7
+        Step number t has size ``(learning_offset + t) ** -learning_decay``.
+
+    learning_offset : float, default=64.0
+        Down-weights early steps; at least 1.
+
+    max_iter : int, default=10
+        Passes over the data of ``fit``.
+
+    batch_size : int, default=128
+        Documents of a minibatch.
+
+    evaluate_every : int, default=-1
+        In ``fit``, evaluate the exact bound on all data every so many passes; never if not
+        positive. An evaluation costs about as much as a pass.
+
+    perp_tol : float, default=0.1
+        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by
+        less than this from one evaluation to the next, at the final temperature.
+
+    total_samples : float or None, default=None
+        Documents of the whole data set for ``partial_fit``. None counts those seen so far, so
+        that the posterior of a stream always has the weight of the data it has met.
+
+    mean_change_tol : float, default=1e-3
+        A document's local step has converged when its topic weights (in tokens) change by less
+        than this on average.
+
+    max_doc_update_iter : int, default=100
+        Most sweeps of a document's local step.
+
+    n_init : int, default=1
+        Random starts of ``fit``; the one with the highest ELBO is kept.
+
+    warm_start : bool, default=False
+        Whether another ``fit`` goes on from the topics, step number and temperature reached.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it, to the last bit.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+        Start of the topics and order of the documents.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Variational parameters lam of the topics: pseudo-counts, prior included.
+    exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
+        ``exp(E[log beta])``.
+    posterior_ : Posterior
+        q(beta): ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+    elbo_ : float
+        Untempered evidence lower bound of the training data in nats, all constants included, at
+        the final topics. Set by ``fit``.
+    history_ : dict of lists
+        "n_iter", "elbo", "objective" (the tempered bound), "temperature", "learning_rate",
+        "n_components", "seconds", one entry a pass of ``fit``. Online, the bounds are estimates
+        from the pass's minibatches unless ``evaluate_every`` asks for exact ones.
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+    converged_ : bool
+        Whether ``perp_tol`` stopped the fit.
+    n_iter_ : int
+        Passes made by ``fit``.
+    n_batch_iter_ : int
+        Updates of the topics made.
+    doc_topic_prior_, topic_word_prior_ : float or ndarray
+        The priors as used or learned.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Column names, where X had any.
+
+    See Also
+    --------
+    sklearn.decomposition.LatentDirichletAllocation : Plain variational inference.
+
+    Notes
+    -----
+    Local step [2]_ (app. B.2) at inverse temperature b = 1 / T:
+    ``phi_wk ~ exp(b (E[log theta_k] + E[log beta_kw]))`` and
+    ``gamma_k = alpha_k + b sum_w n_w phi_wk``. Global step [1]_:
+    ``lam <- (1 - rho) lam + rho (eta + b (N / B) S)`` with S the statistics of a minibatch of B
+    documents. Neither prior is tempered.
+
+    References
+    ----------
+    .. [1] M. Hoffman, D. Blei, F. Bach (2010). Online learning for latent Dirichlet allocation.
+       NIPS.
+    .. [2] S. Mandt, J. McInerney, F. Abrol, R. Ranganath, D. Blei (2016). Variational tempering.
+       AISTATS.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(300, n_components=5, n_features=200, random_state=0).X
+    >>> lda = TemperedLDA(n_components=5, random_state=0).fit(X)
+    >>> lda.transform(X[:2]).shape
+    (2, 5)
+    """
 
     _parameter_constraints = (
         {
@@ -52,7 +187,7 @@ class TemperedLDA(TopicEstimator):
         temperature="annealed",
         learning_method="online",
         learning_decay=0.7,
-        learning_offset=10.0,
+        learning_offset=64.0,
         max_iter=10,
         batch_size=128,
         evaluate_every=-1,
@@ -88,10 +223,40 @@ class TemperedLDA(TopicEstimator):
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
-        """Fit the topics to counts X."""
+        """Fit the topics to a corpus.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts: non-negative numbers, whole or not.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight of w counts a document w times. Minibatches are drawn without regard to it.
+
+        Returns
+        -------
+        self : TemperedLDA
+
+        Raises
+        ------
+        ValueError
+            For negative, infinite or missing counts, illegal priors or temperatures.
+        """
         return self._fit(X, y, sample_weight)
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Update the topics with rows of a stream."""
+        """Go on with documents of a stream, one step for each ``batch_size`` of them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self : TemperedLDA
+        """
         return self._partial_fit(X, sample_weight)

@@ -102,18 +102,6 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         return self.n_components
 
     # --------------------------------------------------------------------------- inference
-    def _proportions(self, X, workers):
-        """E[theta] of each row at T = 1, shape (n, n_components)."""
-        fitted = self._fitted
-        data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-        parts = []
-        for rows in data.order():
-            batch = data.batch(fitted.model, rows)
-            g = fitted.model.expectation(fitted.state.stats, batch, workers.run)
-            result = fitted.model.local_step(batch, g, 1.0, workers.run, with_stats=False)
-            parts.append(result.q / result.q.sum(axis=1, keepdims=True))
-        return np.concatenate(parts)
-
     def transform(self, X):
         """Topic proportions of each document, inferred at T = 1.
 
@@ -129,10 +117,10 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         ndarray of shape (n_samples, n_components)
             E[theta] of each document; each row sums to 1.
         """
-        self._require_fitted()
+        fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
         with Workers(self.n_jobs) as workers:
-            return self._proportions(X, workers)
+            return expected_proportions(fitted.model, fitted.state.stats, X, workers)
 
     def elbo(self, X):
         """Untempered evidence lower bound of X in nats, every constant included.
@@ -177,24 +165,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
-        observed, held_out = split_tokens(X)
-        n_held_out = float(held_out.sum())
-        if n_held_out == 0.0:
-            raise ValueError(
-                f"No token to hold out: X has {X.sum():g} tokens in {X.shape[0]} documents; score "
-                "needs documents of two or more tokens."
-            )
-        topics = np.ascontiguousarray(Dirichlet.mean(fitted.lam()[0]).T)
         with Workers(self.n_jobs) as workers:
-            proportions = self._proportions(observed, workers)
-            data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            total = 0.0
-            for rows in data.order():
-                batch = data.batch(fitted.model, rows)
-                total += fitted.model.log_predictive(
-                    batch, proportions[rows], topics, workers.run
-                ).sum()
-        return float(total / n_held_out)
+            return completion_score(fitted.model, fitted.state.stats, X, workers)
 
     def perplexity(self, X):
         """``exp(-score(X))``: perplexity of held-out words. Lower is better.
@@ -247,3 +219,34 @@ def _is_auto(value):
 def _simplest(given, used):
     """A float where one number was given (or is shared by all entries), else the vector."""
     return float(used[0]) if np.all(used == used[0]) and np.ndim(given) == 0 else used
+
+
+def expected_proportions(model, stats, X, workers):
+    """E[theta] of each row of X at T = 1, shape (n, K)."""
+    data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    parts = []
+    for rows in data.order():
+        batch = data.batch(model, rows)
+        g = model.expectation(stats, batch, workers.run)
+        result = model.local_step(batch, g, 1.0, workers.run, with_stats=False)
+        parts.append(result.q / result.q.sum(axis=1, keepdims=True))
+    return np.concatenate(parts)
+
+
+def completion_score(model, stats, X, workers):
+    """Mean log predictive probability of the held-out half of the tokens, in nats."""
+    observed, held_out = split_tokens(X)
+    n_held_out = float(held_out.sum())
+    if n_held_out == 0.0:
+        raise ValueError(
+            f"No token to hold out: X has {X.sum():g} tokens in {X.shape[0]} documents; "
+            "document completion needs documents of two or more tokens."
+        )
+    topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
+    proportions = expected_proportions(model, stats, observed, workers)
+    data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    total = 0.0
+    for rows in data.order():
+        batch = data.batch(model, rows)
+        total += model.log_predictive(batch, proportions[rows], topics, workers.run).sum()
+    return float(total / n_held_out)

@@ -1,13 +1,19 @@
 """The Dirichlet family."""
 
 import numpy as np
-from scipy.special import polygamma
+from scipy.special import betaln, logsumexp, polygamma
 
 from skvt.expfam._special import digamma_array as digamma
 from skvt.expfam._special import gammaln_array as gammaln
 
 # Learned concentrations stay in this range: beyond it the bound is flat and float32 is not.
 _SMALLEST, _LARGEST = 1e-4, 1e4
+
+
+def _grouped(eta):
+    """Distinct concentrations, how often each occurs, and the sum: a symmetric prior is cheap."""
+    values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
+    return values, counts, float(values @ counts)
 
 
 class Dirichlet:
@@ -77,13 +83,39 @@ class Dirichlet:
         )
 
     @staticmethod
+    def log_mean_power_sum(eta, powers):
+        """``log E[sum_d x_d^b]`` for each power b in (0, 1] of (M,); eta is (D,).
+
+        ``E[x_d^b] = Gamma(eta_d + b) / Gamma(eta_d) Gamma(sum eta) / Gamma(sum eta + b)``.
+        """
+        values, counts, total = _grouped(eta)
+        # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), and Gamma(b) cancels. Differences of gammaln
+        # would lose the digits of a large concentration.
+        logs = (np.log(counts) - betaln(values, b) + betaln(total, b) for b in powers)
+        return np.array([logsumexp(log) for log in logs])
+
+    @staticmethod
+    def log_mean_power_sum_slope(eta, powers):
+        """Derivative of :meth:`log_mean_power_sum` with respect to the power, (M,)."""
+        values, counts, total = _grouped(eta)
+        slope = np.empty(len(powers))
+        for m, b in enumerate(powers):
+            log_weights = np.log(counts) - betaln(values, b)
+            weights = np.exp(log_weights - logsumexp(log_weights))
+            slope[m] = weights @ digamma(values + b) - float(digamma(total + b))
+        return slope
+
+    @staticmethod
     def fit(eta, mean_log, *, max_iter=50, tol=1e-6):
         """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
 
         Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D)
-        [Minka00 sec. 1]. Steps that leave the positive orthant are halved.
+        [Minka00 sec. 1]. Long steps are shortened. A single event has probability 1 whatever its
+        concentration, which stays as it is.
         """
         eta, mean_log = np.array(eta, dtype=np.float64), np.asarray(mean_log, dtype=np.float64)
+        if eta.size == 1:
+            return eta
         for _ in range(max_iter):
             gradient = mean_log - Dirichlet.expectation(eta)
             q = -polygamma(1, eta)

@@ -186,8 +186,8 @@ def _map_gammaln(x, out):
 
 def _array_function(kernel):
     def function(x):
-        x = np.ascontiguousarray(x, dtype=np.float64)
-        out = np.empty_like(x)
+        x = np.asarray(x, dtype=np.float64, order="C")
+        out = np.empty(x.shape)
         kernel(x.reshape(-1), out.reshape(-1))
         return out
 

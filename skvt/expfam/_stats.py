@@ -92,6 +92,18 @@ class RunningStats:
         self.sums = tuple(keep * total for total in self.sums)
         self.add(stats, rho * factor)
 
+    def rescale(self, factor):
+        """``S <- factor * S``, in place."""
+        self.scale *= factor
+        self.sums = tuple(factor * total for total in self.sums)
+
+    def jitter(self, relative, rng):
+        """Multiply each entry by noise of mean 1 and this relative standard deviation."""
+        shape = relative**-2
+        for array in self.arrays:
+            array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
+        self.resum()
+
     def add(self, stats, factor=1.0):
         """``S <- S + factor * stats``, in place."""
         sums = []

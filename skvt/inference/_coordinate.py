@@ -9,9 +9,9 @@ def _in_turn(function, tasks):
     return [function(*task) for task in tasks]
 
 
-def _local_task(model, batch, g, inv_temp, with_energy):
+def _local_task(model, batch, g, inv_temp, wishes):
     """A batch's local step in another process: arrays in, additive statistics out."""
-    return model.local_step(batch, g, inv_temp, _in_turn, with_energy=with_energy)
+    return model.local_step(batch, g, inv_temp, _in_turn, **wishes)
 
 
 class CoordinateAscent:
@@ -20,14 +20,13 @@ class CoordinateAscent:
     At a constant temperature the tempered bound never falls.
     """
 
-    shuffles = False
     monotone = True
 
     def rate(self, step):
         """Every update replaces the statistics."""
         return 1.0
 
-    def sweep(self, model, data, state, policy, workers, order):
+    def sweep(self, model, data, state, policy, workers, rng):
         """One pass; ``state`` moves on.
 
         Returns
@@ -41,15 +40,16 @@ class CoordinateAscent:
         divergence = global_divergence(model, state.stats)
         totals, fresh = LocalTotals(), RunningStats.zeros_like(state.stats)
         prior_stats = PriorStats()
-        policy.advance(state.rows_seen / data.total, 1.0)
-        for batch, inv_temp, result in self._local_steps(
-            model, data, state, policy, workers, order
-        ):
+        policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
+        state.replicate(policy.replication)
+        for batch, inv_temp, result in self._local_steps(model, data, state, policy, workers):
             totals.add(result, batch.weights, inv_temp)
-            # lam = eta + S/T  [VT16 eq. 8] with rho = 1
-            fresh.add(result.stats, policy.mean_inv_temp)
+            # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
+            fresh.add(result.stats, policy.mean_inv_temp * policy.replication)
             prior_stats.add(model.prior_statistics(batch, result))
             policy.observe(result, batch)
+        if policy.jitter > 0.0:
+            fresh.jitter(policy.jitter, rng)
         state.stats, state.prior_stats = fresh, prior_stats
         state.rows_seen += totals.weight
         state.n_steps += 1
@@ -57,7 +57,7 @@ class CoordinateAscent:
             model = model.with_learned_priors(state.prior_stats, state.stats)
         return totals, divergence, model
 
-    def _local_steps(self, model, data, state, policy, workers, order):
+    def _local_steps(self, model, data, state, policy, workers):
         """Yield (batch, inverse temperature, LocalResult) in order, here or elsewhere."""
 
         def prepare(rows):
@@ -65,20 +65,18 @@ class CoordinateAscent:
             return batch, model.expectation(state.stats, batch, workers.run), policy.inv_temp(batch)
 
         if not workers.remote:
-            for rows in order:
+            for rows in data.order():
                 batch, g, inv_temp = prepare(rows)
                 yield (
                     batch,
                     inv_temp,
-                    model.local_step(
-                        batch, g, inv_temp, workers.run, with_energy=policy.wants_energy
-                    ),
+                    model.local_step(batch, g, inv_temp, workers.run, **policy.wishes),
                 )
             return
-        prepared = [prepare(rows) for rows in order]
+        prepared = [prepare(rows) for rows in data.order()]
         results = workers.run_remote(
             _local_task,
-            [(model, batch, g, inv_temp, policy.wants_energy) for batch, g, inv_temp in prepared],
+            [(model, batch, g, inv_temp, policy.wishes) for batch, g, inv_temp in prepared],
         )
         for (batch, _, inv_temp), result in zip(prepared, results, strict=True):
             yield batch, inv_temp, result

@@ -68,7 +68,7 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
     model, data, engine, policy, state : see :mod:`skvt.inference`
         ``state`` is moved on in place.
     rng : numpy.random.Generator
-        Shuffles minibatches.
+        Shuffles minibatches, or jitters.
     history : History
         Appended to.
     monitor : FitMonitor
@@ -84,8 +84,7 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
     previous = None
     for iteration in range(1, stopping.max_iter + 1):
         monitor.begin_pass()
-        order = data.order(rng if engine.shuffles else None)
-        totals, divergence, model = engine.sweep(model, data, state, policy, workers, order)
+        totals, divergence, model = engine.sweep(model, data, state, policy, workers, rng)
         totals = totals.scaled(data.total)
         exact = None
         if stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0:
@@ -93,7 +92,9 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         history.append(
             n_iter=iteration,
             elbo=totals.untempered - divergence if exact is None else exact,
-            objective=totals.tempered - divergence + policy.bound_terms(data.total),
+            objective=totals.tempered
+            - divergence / policy.replication
+            + policy.bound_terms(data.total),
             temperature=policy.temperature,
             learning_rate=engine.rate(state.n_steps - 1),
             n_components=model.n_components,

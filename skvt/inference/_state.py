@@ -48,12 +48,21 @@ class State:
         Sum of the weights of all rows worked on.
     prior_stats : PriorStats
         What priors are learned from.
+    replication : float
+        How many times ``stats`` count each row at present.
     """
 
     stats: RunningStats
     n_steps: int = 0
     rows_seen: float = 0.0
     prior_stats: PriorStats = field(default_factory=PriorStats)
+    replication: float = 1.0
+
+    def replicate(self, replication):
+        """Let the statistics count each row so many times."""
+        if replication != self.replication:
+            self.stats.rescale(replication / self.replication)
+            self.replication = replication
 
 
 @dataclass(frozen=True)

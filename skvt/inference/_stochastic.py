@@ -12,13 +12,12 @@ class StochasticInference:
         Step number -> rho.
     """
 
-    shuffles = True
     monotone = False
 
     def __init__(self, rate):
         self.rate = rate
 
-    def sweep(self, model, data, state, policy, workers, order):
+    def sweep(self, model, data, state, policy, workers, rng):
         """One pass; ``state`` moves on.
 
         Returns
@@ -30,7 +29,7 @@ class StochasticInference:
             With the priors learned so far.
         """
         totals = LocalTotals()
-        for rows in order:
+        for rows in data.order(rng):
             batch = data.batch(model, rows)
             model = self.step(model, batch, data.total, state, policy, workers, totals)
         state.stats.resum()
@@ -41,14 +40,16 @@ class StochasticInference:
     def step(self, model, batch, total, state, policy, workers, totals):
         """One minibatch that stands for rows of weight ``total``."""
         weight = float(batch.weights.sum(dtype="float64"))
-        policy.advance(state.rows_seen / total, weight / total)
+        policy.advance(state.rows_seen / total, weight / total, state.n_steps)
+        state.replicate(policy.replication)
         inv_temp = policy.inv_temp(batch)
         g = model.expectation(state.stats, batch, workers.run)
-        result = model.local_step(batch, g, inv_temp, workers.run, with_energy=policy.wants_energy)
+        result = model.local_step(batch, g, inv_temp, workers.run, **policy.wishes)
         totals.add(result, batch.weights, inv_temp)
         rho = self.rate(state.n_steps)
-        # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8]
-        state.stats.blend(rho, result.stats, (total / weight) * policy.mean_inv_temp)
+        # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
+        factor = (total / weight) * policy.mean_inv_temp * policy.replication
+        state.stats.blend(rho, result.stats, factor)
         state.prior_stats.blend(rho, model.prior_statistics(batch, result))
         state.n_steps += 1
         state.rows_seen += weight

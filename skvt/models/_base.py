@@ -37,12 +37,16 @@ class LocalResult:
         ``E_q[log p(x, z | beta)]`` in nats, untempered; None where it was not asked for.
     q : ndarray, shape (n, ...)
         Parameters of the local variational distributions.
+    marginal_energy : ndarray of float64, shape (n,), or None
+        The untempered energy with z summed out at the expectations of the other variables, as far
+        as the model can; None where it was not asked for.
     """
 
     stats: Stats | None
     bound: np.ndarray
     energy: np.ndarray | None
     q: Any
+    marginal_energy: np.ndarray | None = None
 
     def entropy(self, inv_temp):
         """Local entropy (and untempered local priors) in nats, shape (n,)."""
@@ -75,12 +79,17 @@ class Model(Protocol):
     def expectation(self, stats, batch, run):
         """``g = E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""
 
-    def local_step(self, batch, g, inv_temp, run, *, with_energy=False, with_stats=True):
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
         """Optimise q(z) of the batch at the given inverse temperature; a LocalResult.
 
         ``inv_temp`` is a float or an array (n,). ``run(function, tasks)`` maps a function over
         tuples of arguments, in parallel or not, and returns the results in order.
         """
+
+    def tempered_log_partition(self, inv_temps):
+        """log C(T) of a unit of data and its slope in 1/T, (M,) each; for learned temperatures."""
 
     def prior_statistics(self, batch, result):
         """``(sum, weight)`` of what the priors are learned from, or None if they are given."""

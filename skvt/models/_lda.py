@@ -31,8 +31,9 @@ class DocumentBatch:
     """Documents prepared for local steps: their words numbered among themselves.
 
     ``words`` and ``counts`` are CSR entries under ``indptr``; ``active`` (A,) translates local
-    words to columns of X. The same entries sorted by word are ``documents`` and ``entries`` under
-    ``word_indptr``. ``lengths`` (n,) are tokens, ``weights`` (n,) the rows' sample weights.
+    words to columns of X, ``rows`` (n,) documents to rows of X. The same entries sorted by word
+    are ``documents`` and ``entries`` under ``word_indptr``. ``lengths`` (n,) are tokens,
+    ``weights`` (n,) the rows' sample weights.
     """
 
     indptr: np.ndarray
@@ -44,6 +45,7 @@ class DocumentBatch:
     entries: np.ndarray
     lengths: np.ndarray
     weights: np.ndarray
+    rows: np.ndarray
 
     @property
     def n_rows(self):
@@ -160,6 +162,7 @@ class LDA:
             entries=entries,
             lengths=np.diff(filled[indptr]).astype(self.dtype),
             weights=np.ascontiguousarray(weights, self.dtype),
+            rows=rows,
         )
 
     def expectation(self, stats, batch, run):
@@ -179,7 +182,9 @@ class LDA:
         return out
 
     # --------------------------------------------------------------------------- local step
-    def local_step(self, batch, g, inv_temp, run, *, with_energy=False, with_stats=True):
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K)."""
         own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
@@ -188,7 +193,7 @@ class LDA:
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights = np.empty_like(gamma)
         ratio = np.empty_like(batch.counts)
-        bound, energy = np.empty(batch.n_rows), np.empty(batch.n_rows)
+        bound, energy, marginal = np.empty((3, batch.n_rows))
         tasks = []
         for piece, indptr, first in _chunks_of_documents(batch):
             part = slice(first, indptr[-1])
@@ -197,14 +202,21 @@ class LDA:
                 g, table, shift, self.doc_topic_prior,
                 inv_temps[piece] if own else inv_temps, own, floor,
                 self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
-                self.dtype.type(PRUNE), with_energy,
+                self.dtype.type(PRUNE), with_energy, with_marginal,
                 gamma[piece], weights[piece], ratio[part], bound[piece], energy[piece],
+                marginal[piece],
             ))  # fmt: skip
         run(kernels.document_steps, tasks)
         stats = None
         if with_stats:
             stats = self._statistics(batch, g, table, weights, ratio, inv_temps, own, run)
-        return LocalResult(stats, bound, energy if with_energy else None, gamma)
+        return LocalResult(
+            stats,
+            bound,
+            energy if with_energy else None,
+            gamma,
+            marginal if with_marginal else None,
+        )
 
     def _table(self, g, inv_temp, floor, own, run):
         """Tempered exponential of E[log beta] and its row shifts; empty if rows have their own."""
@@ -236,6 +248,19 @@ class LDA:
         ]  # fmt: skip
         run(kernels.word_statistics, tasks)
         return Stats((out,), rows=batch.active)
+
+    # --------------------------------------------------------------------------- temperature
+    def tempered_log_partition(self, inv_temps):
+        """log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
+
+        The closed form of the joint of word and assignment; see
+        :mod:`skvt.temperature._partition` for what it bounds.
+        """
+        alpha, eta = self.doc_topic_prior, self.topic_word_prior
+        value = Dirichlet.log_mean_power_sum(alpha, inv_temps)
+        slope = Dirichlet.log_mean_power_sum_slope(alpha, inv_temps)
+        value += Dirichlet.log_mean_power_sum(eta, inv_temps)
+        return value, slope + Dirichlet.log_mean_power_sum_slope(eta, inv_temps)
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, batch, proportions, topics, run):
@@ -269,7 +294,7 @@ class LDA:
                 self.doc_topic_prior, prior_stats.mean
             ).astype(self.dtype)
         if self.learn_topic_word_prior and stats is not None:
-            # All topics and words share one eta: the mean of E[log beta_kv] is all there is to know.
+            # One eta for all topics and words: the mean of E[log beta_kv] is all that matters.
             mean_log = Dirichlet.expectation(self.natural_parameters(stats)[0]).mean()
             eta = Dirichlet.fit_symmetric(self.topic_word_prior[0], mean_log, self.n_features)
             changes["topic_word_prior"] = np.full_like(self.topic_word_prior, eta)

@@ -202,11 +202,13 @@ def document_steps(
     tol,
     prune,
     with_energy,
+    with_marginal,
     gamma,
     weights_out,
     ratio,
     bound,
     energy,
+    marginal,
 ):
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
 
@@ -226,7 +228,7 @@ def document_steps(
     inv_temps : (n,) or (1,) inverse temperatures
     own : bool, one temperature per document
     tol : mean absolute change of gamma at which a document has converged
-    gamma, weights_out : (n, K), ratio : (nnz,), bound, energy : (n,), written
+    gamma, weights_out : (n, K), ratio : (nnz,), bound, energy, marginal : (n,), written
     """
     n_topics = expected_log.shape[1]
     # Loops over topics run to a multiple of the vector length: a scalar remainder would cost more
@@ -354,6 +356,18 @@ def document_steps(
             for k in range(n_topics):
                 value += np.float64(total[k]) * (digamma(wide[k]) - digamma_sum)
             energy[d] = value
+        if with_marginal:
+            # sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered
+            shift_topics = np.float64(_topic_weights(g, width, lit(inv_temp, 1.0), floor, weights))
+            value = 0.0
+            for j in range(n_words):
+                w = words[lo + j]
+                top = _tempered_row(expected_log[w], lit(inv_temp, 1.0), floor, rows[j])
+                norm = lit(inv_temp, 0.0)
+                for k in range(n_topics):
+                    norm += rows[j, k] * weights[k]
+                value += counts[lo + j] * (log(norm) + np.float64(top) + shift_topics)
+            marginal[d] = value - lengths[d] * digamma_sum
 
 
 # ------------------------------------------------------------------------------- statistics

@@ -3,13 +3,21 @@
 from skvt.temperature._annealed import GeometricAnnealing, LinearAnnealing
 from skvt.temperature._base import TemperaturePolicy
 from skvt.temperature._constant import ConstantTemperature
+from skvt.temperature._local import LocalTempering
+from skvt.temperature._variational import VariationalTempering
 
 # The names by which estimators' ``temperature=`` knows the policies, at their defaults.
-POLICIES = {"annealed": LinearAnnealing}
+POLICIES = {
+    "annealed": LinearAnnealing,
+    "variational": VariationalTempering,
+    "local": LocalTempering,
+}
 
 __all__ = [
     "ConstantTemperature",
     "GeometricAnnealing",
     "LinearAnnealing",
+    "LocalTempering",
     "TemperaturePolicy",
+    "VariationalTempering",
 ]

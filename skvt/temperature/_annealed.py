@@ -1,35 +1,69 @@
 """Annealing: a temperature that falls to 1 by a schedule [VT16 sec. 2.2]."""
 
+import numpy as np
+
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
+
+# A stream of unknown length is annealed over so many minibatches.
+STREAM_STEPS = 128
+# Of the statistics in full-data inference, times sqrt(T - 1).
+JITTER = 0.05
 
 
 class _Scheduled(RunningPolicy):
-    """Follows ``temperature_at(progress)``, progress in [0, 1] over ``n_passes``."""
+    """Follows ``temperature_at(progress)``; progress is 1 after ``length`` passes or steps."""
 
-    def __init__(self, temperature_at, n_passes):
+    def __init__(self, temperature_at, length, replication, *, in_steps):
         self._temperature_at = temperature_at
-        self._n_passes = n_passes
-        self.advance(0.0, 0.0)
+        self._length = length
+        self._replication = replication
+        self._in_steps = in_steps
+        self.advance(0.0, 0.0, 0)
 
-    def advance(self, passes, step):
+    def advance(self, passes, step, n_steps):
         # The middle of the step: neither the first step's nor the last one's temperature is lost.
-        progress = (passes + 0.5 * step) / self._n_passes if self._n_passes > 0.0 else 1.0
+        done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
+        progress = min(1.0, done / self._length) if self._length > 0.0 else 1.0
         self.settled = progress >= 1.0
-        self.mean_inv_temp = 1.0 / self._temperature_at(min(1.0, progress))
+        self.mean_inv_temp = 1.0 / self._temperature_at(progress)
+        self.replication = 1.0 if self.settled else self._replication
+        self.jitter = JITTER * (self.temperature - 1.0) ** 0.5
 
 
 class _Annealing(TemperaturePolicy):
-    def __init__(self, initial_temperature=1.5, n_passes=2.0):
+    def __init__(self, initial_temperature=1.5, n_passes=None, replication=10.0):
         self.initial_temperature = initial_temperature
         self.n_passes = n_passes
+        self.replication = replication
+
+    def check(self, plan):
+        """Raise ValueError for illegal parameters."""
+        self._require("initial_temperature", 1.0)
+        self._require("replication", 1.0)
+        if self.n_passes is None:
+            return
+        self._require("n_passes", 0.0)
+        if plan.batches_per_pass is None:
+            raise ValueError(
+                f"n_passes={self.n_passes!r} of {type(self).__name__} counts passes, and how long "
+                "a pass of this stream is, nobody has said: set total_samples, or leave "
+                f"n_passes=None to anneal over {STREAM_STEPS} minibatches."
+            )
 
     def start(self, plan):
         """The running policy of one fit."""
-        self._require("initial_temperature", 1.0)
-        self._require("n_passes", 0.0)
-        # A fit always ends at T = 1: at least the last of its passes is kept for that.
-        n_passes = min(self.n_passes, max(0.0, plan.n_passes - 1.0))
-        return _Scheduled(self._temperature_at, n_passes)
+        stream = not np.isfinite(plan.n_passes)
+        if stream and self.n_passes is None:
+            return self._running(STREAM_STEPS, in_steps=True)
+        if stream:
+            return self._running(self.n_passes, in_steps=False)
+        # A fit ends at T = 1: the last pass, or half of the only one, is kept for that.
+        longest = max(plan.n_passes - 1.0, 0.5 * plan.n_passes)
+        length = 0.5 * plan.n_passes if self.n_passes is None else self.n_passes
+        return self._running(min(length, longest), in_steps=False)
+
+    def _running(self, length, *, in_steps):
+        return _Scheduled(self._temperature_at, length, self.replication, in_steps=in_steps)
 
 
 class LinearAnnealing(_Annealing):
@@ -39,9 +73,24 @@ class LinearAnnealing(_Annealing):
     ----------
     initial_temperature : float, default=1.5
         Temperature at the start, at least 1.
-    n_passes : float, default=2.0
-        Passes over the data until T = 1. A fit with ``max_iter`` passes is at T = 1 in the last one
-        at the latest.
+    n_passes : float, optional
+        Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
+        its only one) at the latest. None is half of the fit's passes, and in ``partial_fit`` 128
+        minibatches.
+    replication : float, default=10.0
+        While the temperature falls, the global update counts each row so many times, which
+        divides KL(q(globals) || p(globals)) in the bound by this number; 1 is the annealing of the
+        paper. Afterwards the statistics are scaled back to the data as they are.
+
+    Notes
+    -----
+    Heat softens the assignments; replication sharpens the globals. Without it, ``E[log beta]`` of
+    the half-formed, uncertain topics punishes each rare word twice, in every local step, and the
+    topics that survive this are few and broad.
+
+    From 1.5 over half of the passes beat plain stochastic inference on every corpus tried, and
+    replication as much again (``benchmarks/``). From 2 is a little better on long-tailed corpora
+    and worse on small ones; from 3 on, topics lose their differences.
     """
 
     def _temperature_at(self, progress):
@@ -55,8 +104,10 @@ class GeometricAnnealing(_Annealing):
     ----------
     initial_temperature : float, default=1.5
         Temperature at the start, at least 1.
-    n_passes : float, default=2.0
+    n_passes : float, optional
         Passes over the data until T = 1, as in :class:`LinearAnnealing`.
+    replication : float, default=10.0
+        As in :class:`LinearAnnealing`.
     """
 
     def _temperature_at(self, progress):

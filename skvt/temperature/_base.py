@@ -5,6 +5,7 @@ A policy that users hold (``LinearAnnealing(...)``) is a set of parameters, an i
 engine asks for temperatures and tells of energies.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
 
@@ -21,26 +22,34 @@ class FitPlan:
     model : Model
     n_passes : float
         Passes over the data that this fit makes at most; infinite for a stream.
-    batches_per_pass : float
-        Global updates of one pass.
+    batches_per_pass : float or None
+        Global updates of one pass; None for a stream of unknown length.
+    n_rows : int
+        Rows of the data, of the first chunk of a stream.
     mean_length : float
         Mean weight of a row's local likelihood: tokens of a document; 1 for other rows.
-    engine : str
-        "online" or "batch".
+    pilot : callable
+        ``pilot(replication)`` fits the model to at most a pass of the data without temperature and
+        returns each row's untempered marginal energy per unit of length, (n_rows,).
     """
 
     model: object
     n_passes: float
-    batches_per_pass: float
+    batches_per_pass: float | None
+    n_rows: int = 0
     mean_length: float = 1.0
-    engine: str = "online"
+    pilot: Callable | None = None
 
 
 class TemperaturePolicy(BaseEstimator):
     """Base of the recipes: parameters, their check, and ``start``."""
 
+    def check(self, plan):
+        """Raise ValueError for parameters that are illegal, or not possible under the plan."""
+        raise NotImplementedError
+
     def start(self, plan):
-        """Check the parameters and return the :class:`RunningPolicy` of one fit."""
+        """The :class:`RunningPolicy` of one fit."""
         raise NotImplementedError
 
     def _require(self, name, low, high=np.inf, *, integral=False, low_open=False):
@@ -71,12 +80,24 @@ class RunningPolicy:
         1 / T; with one temperature per row the mean over the rows of the last batch.
     wants_energy : bool
         Whether ``observe`` (or the untempered bound) needs the energy of each row.
+    replication : float
+        How many times the global update counts each row; its bound divides
+        ``KL(q(beta) || p(beta))`` by this.
+    jitter : float
+        Relative standard deviation of noise that full-data inference multiplies into the
+        statistics after each pass. Above the temperature at which symmetry breaks, all components
+        become one; exactly equal, they would stay so at T = 1. (Minibatches are noise enough.)
+    wants_marginal : bool
+        Whether ``observe`` needs the marginal energy of each row.
     settled : bool
-        Whether the temperature has reached its final value, so that convergence may be judged.
+        Whether the policy has reached its final values, so that convergence may be judged.
     """
 
     mean_inv_temp = 1.0
+    replication = 1.0
     settled = True
+    wants_marginal = False
+    jitter = 0.0
 
     @property
     def wants_energy(self):
@@ -84,12 +105,17 @@ class RunningPolicy:
         return self.mean_inv_temp != 1.0
 
     @property
+    def wishes(self):
+        """What a local step shall compute for this policy."""
+        return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
+
+    @property
     def temperature(self):
         """Temperature for the records, ``1 / mean_inv_temp``."""
         return 1.0 / self.mean_inv_temp
 
-    def advance(self, passes, step):
-        """A step of ``step`` passes is about to be made after ``passes`` passes."""
+    def advance(self, passes, step, n_steps):
+        """Step number ``n_steps``, of ``step`` passes, is about to be made after ``passes``."""
 
     def inv_temp(self, batch):
         """Inverse temperature of a batch: a float, or one for each row."""

@@ -16,8 +16,12 @@ class ConstantTemperature(TemperaturePolicy):
     def __init__(self, value=1.0):
         self.value = value
 
+    def check(self, plan):
+        """Raise ValueError unless value >= 1."""
+        self._require("value", 1.0)
+
     def start(self, plan):
         """The running policy of one fit."""
         running = RunningPolicy()
-        running.mean_inv_temp = 1.0 / self._require("value", 1.0)
+        running.mean_inv_temp = 1.0 / self.value
         return running

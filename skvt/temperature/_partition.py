@@ -27,8 +27,8 @@ Two statements of VT16 do not hold and are mended here:
   inequality gives E[g^N] >= E[g]^N: it is a lower bound, the tighter one of the two:
   N D E[log g] <= N D log E[g] <= log C(T), with equality on the right for a corpus of one token.
   A valid upper bound is the largest value of g, N D (1 - inv_temp) log V ("multinomial") or
-  log(K V) ("joint"), method "ceiling". As N D grows at fixed K and V, log C(T) leaves the lower
-  bounds for the ceiling: rare, flat draws take over, and no Monte Carlo estimate finds those.
+  log(K V) ("joint"), method "ceiling". As N and D both grow at fixed K and V, log C(T) / (N D)
+  tends to the ceiling's: the flattest proportions and topics, however rare, take over.
 - Equation 15 (MAP) has the wrong sign: appendix A.1's exp(-N a(beta) / T + N a(beta / T)) at one
   point beta* gives log C(T) = N (a(beta* / T) - a(beta*) / T), which is positive for T > 1.
 """
@@ -37,7 +37,8 @@ import math
 from numbers import Integral, Real
 
 import numpy as np
-from scipy.special import betaln, digamma
+
+from skvt.expfam import Dirichlet
 
 FORMS = ("joint", "multinomial")
 METHODS = ("closed_form", "nested", "log_mean", "mean_log", "map", "ceiling")
@@ -92,8 +93,10 @@ def log_partition_lda(
         - "log_mean": D N log E[g] by Monte Carlo (called the upper bound in VT16; a lower bound).
         - "mean_log": D N E[log g] by Monte Carlo, VT16's lower bound.
         - "nested": log E[(E[g^N])^D] by nested Monte Carlo, log C(T) itself in the limit of many
-          draws. For a real corpus the finite average is the largest of its draws' values, an
-          extreme-value statistic far below log C(T).
+          draws of both kinds. For a real corpus the finite average is in effect the largest of
+          its draws' values, an extreme-value statistic that varies from seed to seed. It errs
+          both ways: few outer draws make the logarithm too low, while the noise of few inner
+          draws is raised to the power D, which makes the average too high.
         - "map": the priors replaced by one point (VT16 eq. 15 with its sign corrected). On the
           simplex a mode does not exist for concentrations below 1 (the density is infinite at
           the corners, where log C = 0). VT16's globals are natural parameters, log-proportions:
@@ -320,7 +323,7 @@ def monte_carlo_log_partition(
     Returns
     -------
     log_partition : ndarray of shape (M,)
-        In nats. The logarithm of a finite average is biased downwards.
+        In nats. With an exact l, the logarithm of a finite average is biased downwards.
 
     Raises
     ------
@@ -386,11 +389,9 @@ def log_mean_power_sum(inverse_temperatures, concentration):
         If a power is outside (0, 1] or a concentration is not positive.
     """
     inv_temps = _check_inverse_temperatures(inverse_temperatures)
-    a, counts, total = _grouped(concentration)
-    # Gamma(a + b) / Gamma(a) = Gamma(b) / B(a, b), and Gamma(b) cancels. Differences of gammaln
-    # would lose the digits of a large concentration.
-    logs = (_log_weights(a, counts, b) + betaln(total, b) for b in inv_temps)
-    return np.array([_log_sum_exp(log, axis=0) for log in logs])
+    return Dirichlet.log_mean_power_sum(
+        _check_concentration("concentration", concentration), inv_temps
+    )
 
 
 def log_mean_power_sum_derivative(inverse_temperatures, concentration):
@@ -417,25 +418,9 @@ def log_mean_power_sum_derivative(inverse_temperatures, concentration):
         If a power is outside (0, 1] or a concentration is not positive.
     """
     inv_temps = _check_inverse_temperatures(inverse_temperatures)
-    a, counts, total = _grouped(concentration)
-    slope = np.empty(inv_temps.size)
-    for m, b in enumerate(inv_temps):
-        log_w = _log_weights(a, counts, b)
-        w = np.exp(log_w - _log_sum_exp(log_w, axis=0))
-        slope[m] = w @ digamma(a + b) - digamma(total + b)
-    return slope
-
-
-def _grouped(concentration):
-    """Distinct concentrations, how often each occurs, and the sum: a symmetric prior is cheap."""
-    concentration = _check_concentration("concentration", concentration)
-    a, counts = np.unique(concentration, return_counts=True)
-    return a, counts, concentration.sum()
-
-
-def _log_weights(a, counts, b):
-    """``log(counts Gamma(a + b) / Gamma(a))`` up to the constant log Gamma(b)."""
-    return np.log(counts) - betaln(a, b)
+    return Dirichlet.log_mean_power_sum_slope(
+        _check_concentration("concentration", concentration), inv_temps
+    )
 
 
 def _log_token_sum_at_mean(inv_temps, alpha, eta, form):

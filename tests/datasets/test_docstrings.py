@@ -60,7 +60,7 @@ def test_well_known_objects_are_there(corpus):
 def test_no_markup_code_or_formula_is_left(corpus):
     text = "\n".join(corpus.data)
     for pattern in (r">>>", r"`", r"\\frac", r":(math|func|class|ref|term):", r"-{4,}", r"={4,}"):
-        assert not re.findall(f".{{0,40}}{pattern}.{{0,40}}", text), pattern
+        assert not re.findall(pattern, text), pattern
     assert not re.search(r"\.\. (versionadded|deprecated|math|code-block|plot)::", text)
     assert not re.search(r"https?://\w", text)
     assert "  " not in text
@@ -69,7 +69,71 @@ def test_no_markup_code_or_formula_is_left(corpus):
 def test_shared_paragraphs_are_taken_off(corpus):
     text = " ".join(corpus.data)
     assert "As an instance of the rv_continuous class" not in text  # nor for t and f
-    assert "A location into which the result is stored" not in text
+
+
+FUNCTION = """
+def function_{0}():
+    '''Purpose {0}.
+
+    Shared by eleven: see function_{0} in the book of widgets.
+
+    {1}
+    '''
+"""
+THING = """
+class Thing(dict):
+    'A thing.'
+
+    @property
+    def colour(self):
+        'Its colour.'
+"""
+
+
+@pytest.fixture
+def small_package(tmp_path, monkeypatch):
+    """A package with eleven functions, a private module, a broken one and a re-export."""
+    functions = [FUNCTION.format(c, "Shared by ten.") for c in "abcdefghij"]
+    functions.append(FUNCTION.format("k", "Alone."))
+    files = {
+        "__init__.py": "\n".join([*functions, "from skvt_small.public import Thing"]),
+        "public.py": THING,
+        "_private.py": "'Never read.'",
+        "tests.py": "raise RuntimeError('never imported')",
+        "broken.py": "'Never read, either.'\nimport no_such_module_at_all",
+        "script.py": "'Nor this.'\nraise SystemExit(1)",
+        "noisy.py": "'Warns.'\nimport warnings\nwarnings.warn('boo', DeprecationWarning)",
+    }
+    folder = tmp_path / "skvt_small"
+    folder.mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    yield "skvt_small"
+    for name in [name for name in sys.modules if name.split(".")[0] == "skvt_small"]:
+        del sys.modules[name]
+
+
+def test_any_package_can_be_read(small_package):
+    corpus = load_docstrings(packages=(small_package,), min_words=1, return_names=True)
+    documents = dict(zip(corpus.names, corpus.data, strict=True))
+    # a paragraph of eleven goes, one of ten stays; dict's own methods are not the package's
+    assert documents == {
+        **{f"skvt_small.function_{c}": f"Purpose {c}. Shared by ten." for c in "abcdefghij"},
+        "skvt_small.function_k": "Purpose k. Alone.",
+        "skvt_small.noisy": "Warns.",
+        "skvt_small.Thing": "A thing.",  # the first and shortest name of a re-export
+        "skvt_small.Thing.colour": "Its colour.",
+    }
+    assert corpus.names == sorted(corpus.names)
+    assert "version unknown" in corpus.DESCR
+
+
+def test_a_package_that_fails_to_import_is_an_error(tmp_path, monkeypatch):
+    (tmp_path / "skvt_broken.py").write_text("import no_such_module_at_all")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(ValueError, match="'skvt_broken', which is not a top-level package"):
+        load_docstrings(packages=("skvt_broken",))
 
 
 def test_a_smaller_selection_is_a_part_of_the_whole(corpus):

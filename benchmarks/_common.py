@@ -1,0 +1,276 @@
+"""What all benchmarks share: corpora, the one evaluator, cores, memory, plain tables.
+
+The evaluator is written in NumPy alone and knows no library: it takes topics (K, V) and treats
+them all alike, so that it can favour nobody.
+"""
+
+import argparse
+import importlib.metadata
+import os
+import platform
+import shlex
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import digamma
+from threadpoolctl import threadpool_limits
+
+TEST_DOCUMENTS = {"newsgroups20": 2000, "kos": 400, "ap": 300, "arxiv_daily": 2000}
+# Elements of one dense block of the evaluator: it stays in the second-level cache.
+BLOCK = 100_000
+
+
+# ------------------------------------------------------------------------------------ corpora
+def load_corpus(path, name, *, n_test=None, n_train=None, split_seed=0):
+    """(train, test) of ``path/name/counts.npz``, rows permuted by ``split_seed``.
+
+    Both are CSR of int32 with sorted indices; documents without words are left out.
+    """
+    file = Path(path) / name / "counts.npz"
+    if not file.exists():
+        raise SystemExit(f"{file} does not exist; --data must hold <corpus>/counts.npz (CSR).")
+    X = sp.csr_matrix(sp.load_npz(file)).astype(np.int32)
+    X.sum_duplicates()
+    rows = np.random.default_rng(split_seed).permutation(X.shape[0])
+    n_test = TEST_DOCUMENTS.get(name, X.shape[0] // 10) if n_test is None else n_test
+    test, train = X[rows[:n_test]], X[rows[n_test:]]
+    train = train[np.diff(train.indptr) > 0]
+    return train[:n_train], test
+
+
+def describe(X):
+    """One line about a corpus."""
+    tokens = int(X.sum())
+    return (
+        f"{X.shape[0]:,} documents, {X.shape[1]:,} words, {tokens:,} tokens "
+        f"({tokens / X.shape[0]:.1f} a document), {X.nnz:,} entries"
+    )
+
+
+# ---------------------------------------------------------------------------------- evaluator
+class DocumentCompletion:
+    """Held-out log predictive probability in nats per word, the same way for every library.
+
+    Each token of each test document is observed or held out by a fair coin (fixed seed). With the
+    topics fixed at ``E[beta]``, the observed tokens give q(theta) by mean-field updates
+
+        phi_jk ~ beta_kj exp(digamma(gamma_k)),    gamma_k = alpha_k + sum_j n_j phi_jk
+
+    from equal shares to a tight tolerance; the others are scored by
+    ``log sum_k E[theta_k] E[beta_kj]``.
+
+    Parameters
+    ----------
+    X : CSR of counts, test documents
+    alpha : float or (K,), prior of the proportions, for all libraries the same
+    seed : int, of the split of tokens
+    tol : float, mean absolute change of gamma (tokens) at which a document has converged
+    """
+
+    def __init__(self, X, alpha, *, seed=0, tol=1e-6, max_sweeps=2000):
+        rng = np.random.default_rng(seed)
+        self.alpha, self.tol, self.max_sweeps = alpha, tol, max_sweeps
+        observed, held_out = X.copy(), X.copy()
+        observed.data = rng.binomial(X.data, 0.5).astype(np.int32)
+        held_out.data = X.data - observed.data
+        for part in (observed, held_out):
+            part.eliminate_zeros()
+        self.observed, self.held_out = observed, held_out
+        self.n_tokens = int(held_out.sum())
+
+    def __call__(self, topics):
+        """Nats per held-out word for topics (K, V): pseudo-counts or probabilities."""
+        beta = np.ascontiguousarray(np.asarray(topics, dtype=np.float64).T)  # (V, K)
+        beta /= beta.sum(axis=0)
+        theta = self._proportions(beta)
+        total = 0.0
+        for start in range(0, theta.shape[0], 500):
+            part = self.held_out[start : start + 500].tocoo()
+            p = np.einsum("jk,jk->j", theta[start + part.row], beta[part.col])
+            total += part.data @ np.log(p)
+        score = float(total / self.n_tokens)
+        if not np.isfinite(score):
+            raise ValueError("The topics give some held-out word probability 0 or NaN.")
+        return score
+
+    def _proportions(self, beta):
+        """E[theta] of all documents, (N, K)."""
+        n_topics = beta.shape[1]
+        alpha = np.broadcast_to(np.asarray(self.alpha, dtype=np.float64), n_topics)
+        X, sizes = self.observed, np.diff(self.observed.indptr)
+        theta = np.empty((X.shape[0], n_topics))
+        # Documents of like size go together, padded with words that occur 0 times.
+        order = np.argsort(sizes, kind="stable")
+        start = 0
+        while start < order.size:
+            stop = start + 1
+            while stop < order.size and (stop + 1 - start) * sizes[order[stop]] * n_topics < BLOCK:
+                stop += 1
+            rows = order[start:stop]
+            counts = np.zeros((rows.size, max(1, sizes[rows[-1]])))
+            table = np.ones((*counts.shape, n_topics))
+            for i, d in enumerate(rows):
+                entries = slice(X.indptr[d], X.indptr[d + 1])
+                counts[i, : sizes[d]] = X.data[entries]
+                table[i, : sizes[d]] = beta[X.indices[entries]]
+            gamma = self._fixed_point(table, counts, alpha)
+            theta[rows] = gamma / gamma.sum(axis=1, keepdims=True)
+            start = stop
+        return theta
+
+    def _fixed_point(self, table, counts, alpha):
+        """gamma (B, K) of documents with word probabilities table (B, J, K), counts (B, J)."""
+        gamma = alpha + counts.sum(axis=1, keepdims=True) / alpha.size
+        gamma = np.ascontiguousarray(gamma)
+        todo = np.arange(gamma.shape[0])
+        for _ in range(self.max_sweeps):
+            old = gamma[todo]
+            weights = digamma(old)
+            weights = np.exp(weights - weights.max(axis=1, keepdims=True))
+            norm = np.matmul(table, weights[:, :, None])[:, :, 0]
+            new = alpha + weights * np.matmul((counts / norm)[:, None, :], table)[:, 0, :]
+            gamma[todo] = new
+            going = np.abs(new - old).mean(axis=1) >= self.tol
+            if not going.any():
+                break
+            # copying the rest is worth it only when it has become clearly smaller
+            if going.sum() < 0.7 * todo.size:
+                todo, table, counts = todo[going], table[going], counts[going]
+        return gamma
+
+
+# ---------------------------------------------------------------------------- cores and clocks
+@contextmanager
+def cores(n):
+    """Restrict this process, its new threads and BLAS to ``n`` of the cores it may use."""
+    if not hasattr(os, "sched_setaffinity"):
+        with threadpool_limits(n):
+            yield
+        return
+    before = os.sched_getaffinity(0)
+    # the last ones: other programs tend to sit on core 0
+    os.sched_setaffinity(0, sorted(before)[-n:])
+    try:
+        with threadpool_limits(n):
+            yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def timed(function, *args, **kwargs):
+    """(seconds, CPU seconds of this process, result) of one call."""
+    wall, cpu = time.perf_counter(), time.process_time()
+    result = function(*args, **kwargs)
+    return time.perf_counter() - wall, time.process_time() - cpu, result
+
+
+def least_cpu(n, function):
+    """Least CPU seconds of ``n`` calls: for one thread, that is what it needs of a free core."""
+    return min(timed(function)[1] for _ in range(n))
+
+
+# -------------------------------------------------------------------------------------- memory
+def resident_bytes():
+    """Memory of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def peak_bytes():
+    """Highest memory of this process since :func:`reset_peak`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("No VmHWM in /proc/self/status: memory is measured on Linux only.")
+
+
+def reset_peak():
+    """Let the peak start again from what is resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
+
+
+# -------------------------------------------------------------------------------------- output
+def parser(description, **kwargs):
+    """An argument parser that shows defaults."""
+    return argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **kwargs
+    )
+
+
+def add_data_arguments(arguments, corpus="newsgroups20"):
+    """--data, --corpus, --split-seed, --documents."""
+    arguments.add_argument(
+        "--data", required=True, metavar="PATH", help="folder of <corpus>/counts.npz"
+    )
+    arguments.add_argument("--corpus", default=corpus)
+    arguments.add_argument("--split-seed", type=int, default=0)
+    arguments.add_argument(
+        "--documents", type=int, default=None, help="train on so many documents only"
+    )
+
+
+def print_header(*libraries):
+    """Command line, versions, machine."""
+    print("command:   python", shlex.join(sys.argv))
+    names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries]
+    print("versions: ", ", ".join(f"{name} {_version(name)}" for name in names))
+    print("python:   ", platform.python_version(), "on", _processor())
+    print(
+        f"cores:     {os.cpu_count()} in the machine, {_usable_cores()} for this process, load "
+        f"average {os.getloadavg()[0]:.2f} at the start"
+    )
+    print(flush=True)
+
+
+def _version(name):
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        module = sys.modules.get(name)
+        return getattr(module, "__version__", "not installed")
+
+
+def _usable_cores():
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count()
+
+
+def _processor():
+    try:
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
+
+
+def spread(values, digits=4):
+    """``mean +- sd`` (sample standard deviation); one value alone has none."""
+    values = np.asarray(values, dtype=float)
+    if values.size == 1:
+        return f"{values[0]:.{digits}f}"
+    return f"{values.mean():.{digits}f} +- {values.std(ddof=1):.{digits}f}"
+
+
+def print_table(title, headers, rows):
+    """A plain table: the first column to the left, all others to the right."""
+    cells = [[str(cell) for cell in row] for row in [headers, *rows]]
+    widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
+    print(title)
+    for number, row in enumerate(cells):
+        line = [row[0].ljust(widths[0])]
+        line += [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        print("  " + "  ".join(line).rstrip())
+        if number == 0:
+            print("  " + "  ".join("-" * width for width in widths))
+    print(flush=True)
+
+
+def progress(*words):
+    """A line on standard error, so that a long run is seen to live."""
+    print("...", *words, file=sys.stderr, flush=True)

@@ -1,0 +1,211 @@
+"""Runners: every library fits the same counts and hands back topics and seconds.
+
+A runner is a generator of :class:`Point`, one for each length of fit asked for. Only the library's
+own work is timed: neither the conversion of the data to its format, nor what the caller does
+between two points.
+"""
+
+import logging
+import time
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+from sklearn.decomposition import LatentDirichletAllocation
+
+from skvt import TemperedLDA
+
+
+class Point(NamedTuple):
+    """Topics after a fit of ``length`` passes (or sweeps) that took ``seconds``."""
+
+    length: int
+    seconds: float
+    topics: np.ndarray
+    elbo: float = np.nan
+
+
+# ---------------------------------------------------------------------------------------- skvt
+def start_at(estimator, X, lam):
+    """A ``TemperedLDA`` whose q(beta) is Dir(lam), lam (K, V); the next ``fit`` goes on from it.
+
+    There is no public way yet, so this sets the fitted state; two rows of X are used for shapes.
+    """
+    estimator.partial_fit(X[:2])
+    fitted = estimator._fitted
+    fitted.state.stats = fitted.model.from_topics(lam)
+    fitted.state.n_steps, fitted.state.rows_seen = 0, 0.0
+    fitted.cache.clear()
+    return estimator.set_params(warm_start=True)
+
+
+def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32)):
+    """Compile (or load from numba's cache) everything; returns the seconds it took."""
+    started = time.perf_counter()
+    for dtype in dtypes:
+        estimator = TemperedLDA(n_components, max_iter=2, n_jobs=n_jobs, random_state=0)
+        estimator.fit(X[:200].astype(dtype))
+    return time.perf_counter() - started
+
+
+def skvt_curve(X, n_components, passes, *, dtype=np.float64, **params):
+    """TemperedLDA; a fit of its own for each number of passes, the final bound included."""
+    X = X.astype(dtype)
+    for n_passes in passes:
+        estimator = TemperedLDA(n_components, max_iter=n_passes, **params)
+        started = time.perf_counter()
+        estimator.fit(X)
+        seconds = time.perf_counter() - started
+        yield Point(n_passes, seconds, estimator.posterior_.mean(), estimator.elbo_)
+
+
+# -------------------------------------------------------------------------------- scikit-learn
+def faster_sklearn_jobs(X, n_components, n_jobs, **params):
+    """1 or ``n_jobs``, whichever runs ten of its minibatches faster, and both timings."""
+    seconds = {}
+    rows = X[: 10 * 128]
+    for jobs in sorted({1, n_jobs}):
+        model = LatentDirichletAllocation(
+            n_components, n_jobs=jobs, total_samples=X.shape[0], random_state=0, **params
+        )
+        model.partial_fit(rows[:256])  # starts its worker processes
+        started = time.perf_counter()
+        model.partial_fit(rows)
+        seconds[jobs] = time.perf_counter() - started
+    return min(seconds, key=seconds.get), seconds
+
+
+def sklearn_online_curve(X, n_components, passes, **params):
+    """LatentDirichletAllocation(learning_method="online"), watched after each pass.
+
+    ``partial_fit`` of all data with ``total_samples=N`` is exactly one pass of ``fit``, without
+    the perplexity that ``fit`` evaluates at the end.
+    """
+    model = LatentDirichletAllocation(n_components, total_samples=X.shape[0], **params)
+    yield from _partial_fits(model, X, passes)
+
+
+def sklearn_batch_curve(X, n_components, passes, **params):
+    """LatentDirichletAllocation(learning_method="batch"), watched after each pass.
+
+    A minibatch of all rows with step size 1 is its batch update.
+    """
+    model = LatentDirichletAllocation(
+        n_components, total_samples=X.shape[0], batch_size=X.shape[0], learning_decay=0.0, **params
+    )
+    yield from _partial_fits(model, X, passes)
+
+
+def _partial_fits(model, X, passes):
+    X, seconds = X.astype(np.float64), 0.0
+    for n_passes in range(1, max(passes) + 1):
+        started = time.perf_counter()
+        model.partial_fit(X)
+        seconds += time.perf_counter() - started
+        if n_passes in passes:
+            yield Point(n_passes, seconds, model.components_.copy())
+
+
+# -------------------------------------------------------------------------------------- gensim
+def gensim_corpus(X):
+    """Lists of (word, count), gensim's own format; not timed."""
+    return [
+        list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist(), strict=True))
+        for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)
+    ]
+
+
+def gensim_curve(X, n_components, passes, *, random_state, **params):
+    """LdaModel, watched after each pass by its own callback, without its perplexity reports."""
+    from gensim.models import LdaModel
+    from gensim.models.callbacks import Metric
+
+    points, clock = [], {"started": 0.0, "paused": 0.0}
+
+    class Watch(Metric):
+        logger, title = None, "watch"
+
+        def get_value(self, *, model, **ignored):
+            now = time.perf_counter()
+            length = len(points) + 1
+            points.append(
+                Point(length, now - clock["started"] - clock["paused"], model.state.get_lambda())
+            )
+            clock["paused"] += time.perf_counter() - now
+
+    corpus = gensim_corpus(X)
+    logging.getLogger("gensim").setLevel(logging.ERROR)
+    clock["started"] = time.perf_counter()
+    model = LdaModel(
+        corpus,
+        num_topics=n_components,
+        id2word={v: str(v) for v in range(X.shape[1])},
+        passes=max(passes),
+        eval_every=None,
+        callbacks=[Watch()],
+        random_state=random_state,
+        **params,
+    )
+    seconds = time.perf_counter() - clock["started"] - clock["paused"]
+    # gensim calls back before the update of the last, incomplete chunk
+    points[-1] = Point(max(passes), seconds, model.state.get_lambda())
+    yield from (point for point in points if point.length in passes)
+
+
+def gensim_multicore_curve(X, n_components, passes, *, random_state, workers, **params):
+    """LdaMulticore (processes), a fit of its own for each number of passes."""
+    from gensim.models import LdaMulticore
+
+    corpus = gensim_corpus(X)
+    logging.getLogger("gensim").setLevel(logging.ERROR)
+    for n_passes in passes:
+        started = time.perf_counter()
+        model = LdaMulticore(
+            corpus,
+            num_topics=n_components,
+            id2word={v: str(v) for v in range(X.shape[1])},
+            passes=n_passes,
+            workers=workers,
+            eval_every=None,
+            random_state=random_state,
+            **params,
+        )
+        yield Point(n_passes, time.perf_counter() - started, model.state.get_lambda())
+
+
+# ------------------------------------------------------------------------------------ tomotopy
+def tomotopy_model(X, n_components, *, alpha, eta, random_state, optimise=False):
+    """An LDAModel that has been given the documents of X."""
+    import tomotopy
+
+    model = tomotopy.LDAModel(k=n_components, alpha=alpha, eta=eta, seed=random_state)
+    model.optim_interval = model.optim_interval if optimise else 0
+    words = np.array([str(v) for v in range(X.shape[1])], dtype=object)
+    for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True):
+        model.add_doc(np.repeat(words[X.indices[a:b]], X.data[a:b]).tolist())
+    return model
+
+
+def tomotopy_topics(model, n_features, eta):
+    """Pseudo-counts (K, V) in our order of words; a word it never saw has its prior."""
+    topics = np.full((model.k, n_features), eta)
+    columns = np.array([int(word) for word in model.used_vocabs])
+    for k in range(model.k):
+        topics[k, columns] = model.get_topic_word_dist(k, normalize=False)
+    return topics
+
+
+def tomotopy_curve(X, n_components, sweeps, *, alpha, eta, random_state, workers, optimise=False):
+    """LDAModel (collapsed Gibbs), watched on its way; its last state gives the topics."""
+    model = tomotopy_model(
+        X, n_components, alpha=alpha, eta=eta, random_state=random_state, optimise=optimise
+    )
+    seconds, done = 0.0, 0
+    for n_sweeps in sorted(sweeps):
+        started = time.perf_counter()
+        with warnings.catch_warnings():  # several workers: not reproducible, it says
+            warnings.simplefilter("ignore")
+            model.train(n_sweeps - done, workers=workers, show_progress=False)
+        seconds += time.perf_counter() - started
+        done = n_sweeps
+        yield Point(n_sweeps, seconds, tomotopy_topics(model, X.shape[1], eta))

@@ -1,0 +1,222 @@
+"""Speed of the local step: against scikit-learn, from one thread to two, against the machine.
+
+Part 1, a pass: ``partial_fit`` of the same documents in minibatches of the same size at T = 1,
+``TemperedLDA`` and scikit-learn's ``LatentDirichletAllocation``, on 1 and on 2 cores. The first
+pass starts from random topics, the second from the topics of the first, where documents converge
+sooner. Both stop a document at their own (equal) defaults, 1e-3 tokens.
+
+Part 2, the compiled local step alone (q(z), q(theta), bound and statistics) on one thread, from
+the topics after the passes: until documents converge, and with exactly three sweeps over all
+topics, whose floating-point operations can be counted:
+
+    4 nnz K a sweep; 2 nnz K for the last q(z), 2 nnz K for the statistics; exp for the table of
+    E[log beta] of each minibatch; digamma and exp of K topics a sweep, of which the flops are
+    counted in the source, as are those of the bound.
+
+The machine's limits are measured beside it: multiply-adds in registers, dot products in the
+first-level cache, a memory triad. All of part 2 is in CPU seconds, all of part 1 in seconds of the
+clock, with CPU seconds beside them (not those of scikit-learn's worker processes).
+"""
+
+import numpy as np
+from _common import (
+    add_data_arguments,
+    cores,
+    describe,
+    least_cpu,
+    load_corpus,
+    parser,
+    print_header,
+    print_table,
+    progress,
+    timed,
+)
+from _machine import dot_flops, peak_flops, triad_bytes
+from _peers import warm_up
+from sklearn.decomposition import LatentDirichletAllocation
+
+from skvt import TemperedLDA
+from skvt.inference import Rows
+from skvt.models._lda import LDA
+
+SWEEPS = 3
+# Additions, multiplications, divisions in skvt.expfam's polynomials.
+EXP, LOG, DIGAMMA, GAMMALN = 32, 25, 65, 81
+
+
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    add_data_arguments(p)
+    p.add_argument("--k", type=int, default=50)
+    p.add_argument("--batch-size", type=int, default=128)
+    p.add_argument("--repeats", type=int, default=3, help="of each pass; the fastest counts")
+    p.add_argument("--peer-repeats", type=int, default=1)
+    p.add_argument("--quick", action="store_true", help="4,000 documents, once")
+    args = p.parse_args()
+    if args.quick:
+        args.documents, args.repeats = args.documents or 4000, 1
+    return args
+
+
+# --------------------------------------------------------------------------------------- passes
+def make(library, args, n_documents, n_jobs):
+    """An unfitted model at T = 1."""
+    params = {
+        "n_components": args.k,
+        "batch_size": args.batch_size,
+        "total_samples": n_documents,
+        "n_jobs": n_jobs,
+        "random_state": 0,
+    }
+    if library == "skvt":
+        return TemperedLDA(temperature=None, **params)
+    return LatentDirichletAllocation(**params)
+
+
+def seconds_of_passes(library, args, X, n_cores, repeats):
+    """[(seconds, CPU seconds)] of the first two passes of ``partial_fit``, least of the repeats."""
+    seconds = []
+    with cores(n_cores):
+        # starts scikit-learn's worker processes
+        make(library, args, X.shape[0], n_cores).partial_fit(X[: 2 * args.batch_size])
+        for _ in range(repeats):
+            model = make(library, args, X.shape[0], n_cores)
+            seconds.append([timed(model.partial_fit, X)[:2] for _ in range(2)])
+    progress(f"{library}, {X.dtype}, {n_cores} cores: {seconds}")
+    return np.min(seconds, axis=0)
+
+
+def passes(args, X):
+    """The table of passes and its ratios."""
+    tokens, table, least = float(X.sum()), [], {}
+    for library in ("skvt", "scikit-learn"):
+        for dtype in ("float64", "float32"):
+            for n_cores in (1, 2):
+                repeats = args.repeats if library == "skvt" else args.peer_repeats
+                times = seconds_of_passes(library, args, X.astype(dtype), n_cores, repeats)
+                least[library, dtype, n_cores] = times
+                elsewhere = library == "scikit-learn" and n_cores > 1  # worker processes
+                for name, (seconds, cpu) in zip(("first", "second"), times, strict=True):
+                    table.append([
+                        f"{library}, {dtype}", n_cores, name, f"{seconds:.2f}",
+                        "" if elsewhere else f"{cpu:.2f}",
+                        f"{X.shape[0] / seconds:,.0f}", f"{tokens * args.k / seconds / 1e6:,.1f}",
+                    ])  # fmt: skip
+    print_table(
+        f"One pass of partial_fit at T = 1, minibatches of {args.batch_size}",
+        ["library", "cores", "pass", "seconds", "CPU s", "documents / s", "M tokens x topics / s"],
+        table,
+    )
+    for dtype in ("float64", "float32"):
+        print(speed_up(least, dtype))
+    print(flush=True)
+
+
+def speed_up(least, dtype):
+    """Lines of ratios, first and second pass."""
+    lines = []
+    for n_cores in (1, 2):
+        mine = least["skvt", dtype, n_cores][:, 0]
+        same = least["scikit-learn", dtype, n_cores][:, 0] / mine
+        rivals = [
+            times[:, 0]
+            for (library, _, c), times in least.items()
+            if library == "scikit-learn" and c <= n_cores
+        ]
+        best = np.min(rivals, axis=0) / mine
+        lines.append(
+            f"skvt {dtype}, {n_cores} cores: {same[0]:.1f}x (first pass), {same[1]:.1f}x (second) "
+            f"as fast as scikit-learn at the same precision and cores; {best[0]:.1f}x, "
+            f"{best[1]:.1f}x as fast as its fastest with as many"
+        )
+    cpu = least["scikit-learn", dtype, 1][:, 1] / least["skvt", dtype, 1][:, 1]
+    lines.append(f"  by CPU seconds, 1 core: {cpu[0]:.1f}x, {cpu[1]:.1f}x")
+    scaling = least["skvt", dtype, 1][:, 0] / least["skvt", dtype, 2][:, 0]
+    lines.append(f"  skvt from 1 to 2 threads: {scaling[0]:.2f}x, {scaling[1]:.2f}x")
+    return "\n".join(lines)
+
+
+# ----------------------------------------------------------------------------------- local step
+def in_turn(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def prepared(model, X, lam, batch_size):
+    """(batch, expectation) of each minibatch of X at the topics lam."""
+    stats = model.from_topics(lam)
+    data = Rows(X, np.ones(X.shape[0]), batch_size)
+    batches = [data.batch(model, rows) for rows in data.order()]
+    return [(batch, model.expectation(stats, batch, in_turn)) for batch in batches]
+
+
+def flops_of_sweeps(n_documents, nnz, active, k):
+    """Operations of SWEEPS sweeps, the last q(z), the bound and the statistics (docstring)."""
+    products = (4 * SWEEPS + 2 + 2) * nnz * k
+    table = (EXP + 3) * active * k + active * k
+    topics = (SWEEPS + 1) * (DIGAMMA + EXP + 8) * n_documents * k
+    bound = (DIGAMMA + GAMMALN + 6) * n_documents * k + (LOG + 4) * nnz
+    return products, products + table + topics + bound
+
+
+def local_step(args, X, lam):
+    """The table of the local step on one thread beside the machine's limits."""
+    table, limits, k = [], [], args.k
+    for dtype in (np.dtype("float64"), np.dtype("float32")):
+        peak, dot, triad = peak_flops(dtype), dot_flops(dtype), triad_bytes(dtype)
+        limits.append([dtype, f"{peak / 1e9:.1f}", f"{dot / 1e9:.1f}", f"{triad / 1e9:.1f}"])
+        prior = np.full(k, 1.0 / k, dtype), np.full(X.shape[1], 1.0 / k, dtype)
+        for label, controls in (
+            ("until converged", {}),
+            (f"{SWEEPS} full sweeps", {"max_doc_update_iter": SWEEPS, "mean_change_tol": 0.0}),
+        ):
+            model = LDA(*prior, **controls)
+            work = prepared(model, X.astype(dtype), lam, args.batch_size)
+
+            def step(model=model, work=work):
+                for batch, g in work:
+                    model.local_step(batch, g, 1.0, in_turn)
+
+            step()
+            seconds = least_cpu(max(3, args.repeats), step)
+            row = [f"{dtype}, {label}", f"{1e6 * seconds / X.shape[0]:.1f}",
+                   f"{X.shape[0] / seconds:,.0f}",
+                   f"{X.sum() * k / seconds / 1e6:,.0f}"]  # fmt: skip
+            if controls:
+                active = sum(batch.active.size for batch, _ in work)
+                products, flops = flops_of_sweeps(X.shape[0], X.nnz, active, k)
+                # rows of the table are gathered once for a document, once for the statistics
+                moved = 3.0 * X.nnz * k * dtype.itemsize / seconds
+                row += [f"{flops / seconds / 1e9:.2f}", f"{products / flops:.0%}",
+                        f"{flops / seconds / peak:.0%}", f"{flops / seconds / dot:.0%}",
+                        f"{moved / triad:.0%}"]  # fmt: skip
+            else:
+                row += [""] * 5
+            table.append(row)
+    print_table(
+        "The machine, one thread",
+        ["precision", "registers GFlop/s", "L1 dot products GFlop/s", "triad GB/s"],
+        limits,
+    )
+    print_table(
+        "The local step, one thread (products: share of the flops that are sums over topics; the "
+        "last three columns: share of the machine's limits)",
+        ["local step", "us / document", "documents / s", "M tokens x topics / s", "GFlop/s",
+         "products", "of registers", "of L1 dots", "of triad"],
+        table,
+    )  # fmt: skip
+
+
+def main():
+    args = arguments()
+    print_header()
+    X, _ = load_corpus(args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed)
+    print(describe(X), f"\nK = {args.k}; kernels ready in {warm_up(X, args.k, 2):.1f} s\n")
+    passes(args, X)
+    with cores(1):
+        model = make("skvt", args, X.shape[0], 1)
+        lam = model.partial_fit(X.astype(float)).partial_fit(X.astype(float)).components_
+        local_step(args, X, lam)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,213 @@
+"""How far from the truth: local optima on a synthetic corpus whose topics are known.
+
+Part 1: documents drawn from LDA. The truth's own score, variational inference started at the
+truth, random starts of plain, annealed and other libraries' inference, and collapsed Gibbs: what
+lies between the second and the third is the optimum that a start falls into. All are given the
+priors that the corpus was drawn from.
+
+Part 2: which number of topics does a library's own score choose, where the truth is 20?
+"""
+
+from functools import partial
+
+import numpy as np
+from _common import (
+    DocumentCompletion,
+    cores,
+    describe,
+    parser,
+    print_header,
+    print_table,
+    progress,
+    spread,
+    timed,
+)
+from _peers import (
+    Point,
+    gensim_curve,
+    sklearn_batch_curve,
+    sklearn_online_curve,
+    skvt_curve,
+    start_at,
+    tomotopy_curve,
+    warm_up,
+)
+from sklearn.decomposition import LatentDirichletAllocation
+
+from skvt import TemperedLDA
+from skvt.datasets import make_topic_corpus
+
+TRUTH, AT_TRUTH = "the truth itself", "VI started at the truth, batch"
+
+
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    p.add_argument("--k", type=int, default=50)
+    p.add_argument("--features", type=int, default=3000)
+    p.add_argument("--documents", type=int, default=4000)
+    p.add_argument("--test-documents", type=int, default=1000)
+    p.add_argument("--alpha", type=float, default=0.05)
+    p.add_argument("--eta", type=float, default=0.02)
+    p.add_argument("--seeds", type=int, default=3, help="starts of each method")
+    p.add_argument("--corpus-seed", type=int, default=0)
+    p.add_argument("--passes", type=int, default=None, help="online; None is skvt's default")
+    p.add_argument("--batch-passes", type=int, default=50)
+    p.add_argument("--sweeps", type=int, nargs="+", default=[100, 500])
+    p.add_argument("--cores", type=int, default=2)
+    p.add_argument("--parts", type=int, nargs="+", choices=[1, 2], default=[1, 2])
+    p.add_argument("--quick", action="store_true", help="K = 20, a quarter of the documents")
+    args = p.parse_args()
+    if args.quick:
+        args.k, args.features, args.documents, args.test_documents = 20, 1000, 1000, 250
+        args.seeds, args.batch_passes, args.sweeps = min(2, args.seeds), 20, [20, 100]
+    args.passes = args.passes or TemperedLDA().max_iter
+    return args
+
+
+# ------------------------------------------------------------------------------------- part 1
+def from_truth(X, topics, *, eta, n_passes, params, random_state):
+    """Batch VI at T = 1 whose topics start at the truth, with the weight of the whole corpus."""
+    lam = eta + topics * (X.sum() / len(topics))
+    model = TemperedLDA(len(topics), temperature=None, random_state=random_state, **params)
+    start_at(model, X, lam).set_params(learning_method="batch", max_iter=n_passes)
+    seconds, _, _ = timed(model.fit, X)
+    yield Point(n_passes, seconds, model.posterior_.mean(), model.elbo_)
+
+
+def methods(args, X, topics):
+    """Label -> runner of a seed."""
+    k, both = args.k, {"doc_topic_prior": args.alpha, "topic_word_prior": args.eta}
+    ours = both | {"n_jobs": args.cores}
+    online, batch = [args.passes], [args.batch_passes]
+    plain, annealed = {"temperature": None}, {}
+    return {
+        AT_TRUTH: partial(
+            from_truth, X.astype(float), topics, eta=args.eta, n_passes=args.batch_passes,
+            params=ours,
+        ),
+        "TemperedLDA, default": partial(skvt_curve, X, k, online, **ours, **annealed),
+        "TemperedLDA, default, 4 times the passes": partial(
+            skvt_curve, X, k, [4 * args.passes], **ours, **annealed
+        ),
+        "SVI (temperature=None)": partial(skvt_curve, X, k, online, **ours, **plain),
+        "VI (temperature=None, batch)": partial(
+            skvt_curve, X, k, batch, learning_method="batch", **ours, **plain
+        ),
+        "annealed, batch": partial(
+            skvt_curve, X, k, batch, learning_method="batch", **ours, **annealed
+        ),
+        "scikit-learn online": partial(sklearn_online_curve, X, k, online, **both),
+        "scikit-learn batch": partial(sklearn_batch_curve, X, k, batch, **both),
+        "gensim LdaModel": partial(gensim_curve, X, k, online, alpha=[args.alpha] * k,
+                                   eta=args.eta),
+        "tomotopy (collapsed Gibbs)": partial(
+            tomotopy_curve, X, k, args.sweeps, alpha=args.alpha, eta=args.eta,
+            workers=args.cores,
+        ),
+    }  # fmt: skip
+
+
+def local_optima(args):
+    size = {"n_components": args.k, "n_features": args.features}
+    priors = {"doc_topic_prior": args.alpha, "topic_word_prior": args.eta}
+    train = make_topic_corpus(args.documents, random_state=args.corpus_seed, **size, **priors)
+    test = make_topic_corpus(
+        args.test_documents, topics=train.topics, doc_topic_prior=args.alpha,
+        random_state=args.corpus_seed + 1, return_truth=False,
+    )  # fmt: skip
+    print(f"training: {describe(train.X)}\ntest:     {describe(test)}")
+    print(f"K = {args.k}, alpha {args.alpha:g}, eta {args.eta:g}; compiled in "
+          f"{warm_up(train.X, args.k, args.cores):.1f} s\n")  # fmt: skip
+    evaluate, n_tokens = DocumentCompletion(test, args.alpha), train.X.sum()
+    truth = evaluate(train.topics)
+    table, means = [[TRUTH, "", f"{truth:.4f}", "", "", ""]], {TRUTH: truth}
+    for label, runner in methods(args, train.X, train.topics).items():
+        curves = []
+        # the start at the truth has nothing random
+        for seed in range(1 if label == AT_TRUTH else args.seeds):
+            curve = [(p, evaluate(p.topics)) for p in runner(random_state=seed)]
+            progress(f"{label}, seed {seed}: {curve[-1][1]:.4f} in {curve[-1][0].seconds:.1f} s")
+            curves.append(curve)
+        for runs in zip(*curves, strict=True):
+            scores, elbos = [r[1] for r in runs], [r[0].elbo / n_tokens for r in runs]
+            means[f"{label} at {runs[0][0].length}"] = np.mean(scores)
+            table.append([
+                label, runs[0][0].length, spread(scores),
+                "" if np.isnan(elbos[0]) else spread(elbos),
+                f"{np.mean([r[0].seconds for r in runs]):.1f}",
+                " ".join(f"{score:.4f}" for score in scores),
+            ])  # fmt: skip
+    print_table(
+        f"nats per word, {args.seeds} starts, mean +- sd (length: passes, or sweeps)",
+        ["method", "length", "held-out", "ELBO / token", "seconds", "by start"],
+        table,
+    )
+    report_gap(means)
+
+
+def report_gap(means):
+    """How much of the way from plain SVI to the start at the truth each method goes."""
+    top = next(value for label, value in means.items() if label.startswith(AT_TRUTH))
+    base = next(value for label, value in means.items() if label.startswith("SVI"))
+    print(f"share of the gap between SVI ({base:.4f}) and the start at the truth ({top:.4f}):")
+    for label, value in means.items():
+        if not label.startswith((TRUTH, AT_TRUTH, "SVI")):
+            print(f"  {100 * (value - base) / (top - base):6.1f} %  {label}")
+    print()
+
+
+# ------------------------------------------------------------------------------------- part 2
+def choice_of_k(args):
+    n_train, n_test = (500, 100) if args.quick else (2000, 200)
+    grid, table, chosen = (5, 10, 20, 40), [], {}
+    for seed in range(args.seeds):
+        corpus = make_topic_corpus(
+            n_train, n_components=20, n_features=1000, mean_length=85.0, doc_topic_prior=0.1,
+            topic_word_prior=0.05, random_state=seed,
+        )  # fmt: skip
+        test = make_topic_corpus(
+            n_test, topics=corpus.topics, mean_length=85.0, doc_topic_prior=0.1,
+            random_state=seed + 1000, return_truth=False,
+        )  # fmt: skip
+        X, X_test = corpus.X.astype(float), test.astype(float)
+        ours, theirs, common = [], [], []
+        for k in grid:
+            model = TemperedLDA(k, n_jobs=args.cores, random_state=seed).fit(X)
+            ours.append(model.score(X_test))
+            peer = LatentDirichletAllocation(k, random_state=seed).fit(X)
+            theirs.append(peer.perplexity(X_test))
+            evaluate = DocumentCompletion(test, 1.0 / k)
+            common.append((evaluate(model.posterior_.mean()), evaluate(peer.components_)))
+        for label, values, best, digits in (
+            ("TemperedLDA.score", ours, np.argmax(ours), 4),
+            ("scikit-learn perplexity", theirs, np.argmin(theirs), 1),
+            ("  common evaluator, TemperedLDA", [c[0] for c in common],
+             np.argmax([c[0] for c in common]), 4),
+            ("  common evaluator, scikit-learn", [c[1] for c in common],
+             np.argmax([c[1] for c in common]), 4),
+        ):  # fmt: skip
+            table.append([label, seed, *(f"{v:.{digits}f}" for v in values), grid[best]])
+            chosen.setdefault(label.strip(), []).append(grid[best])
+    table.sort(key=lambda row: list(chosen).index(row[0].strip()))
+    print_table(
+        "Number of topics: the truth is 20. Own scores of all libraries at their defaults (score: "
+        "higher is better; perplexity: lower)",
+        ["score", "seed", *(f"K = {k}" for k in grid), "chosen"],
+        table,
+    )
+    for label, values in chosen.items():
+        print(f"{label} chose {values}; the true K in {np.mean(np.array(values) == 20):.0%}")
+
+
+def main():
+    args = arguments()
+    print_header("gensim", "tomotopy")
+    with cores(args.cores):
+        if 1 in args.parts:
+            local_optima(args)
+        if 2 in args.parts:
+            choice_of_k(args)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,219 @@
+"""Quality against seconds: scikit-learn, gensim, tomotopy and TemperedLDA side by side.
+
+Every library gets the same documents, the same symmetric priors (1/K), the same number of cores
+and the same evaluator; all other parameters are its own defaults unless the label says otherwise.
+scikit-learn runs with one job or with all cores, whichever is faster. Compilation (and loading
+from numba's cache) is not part of our seconds; it is printed apart. Our seconds contain the exact
+bound that ``fit`` evaluates at its end; scikit-learn is not charged for its own.
+"""
+
+from functools import partial
+
+import numpy as np
+from _common import (
+    DocumentCompletion,
+    add_data_arguments,
+    cores,
+    describe,
+    load_corpus,
+    parser,
+    print_header,
+    print_table,
+    progress,
+    spread,
+)
+from _peers import (
+    faster_sklearn_jobs,
+    gensim_curve,
+    gensim_multicore_curve,
+    sklearn_batch_curve,
+    sklearn_online_curve,
+    skvt_curve,
+    tomotopy_curve,
+    warm_up,
+)
+
+LIBRARIES = ("skvt", "sklearn-online", "sklearn-batch", "gensim", "gensim-multicore", "tomotopy")
+DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
+PLAIN = "TemperedLDA, float32, temperature=None"
+
+
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    add_data_arguments(p)
+    p.add_argument("--k", type=int, default=50, help="topics")
+    p.add_argument("--seeds", type=int, default=3, help="of skvt")
+    p.add_argument("--peer-seeds", type=int, default=1, help="of the others, which take longer")
+    p.add_argument("--cores", type=int, default=2, help="for every library")
+    p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=DEFAULT_LIBRARIES)
+    p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20, 40], help="skvt")
+    p.add_argument("--peer-passes", type=int, nargs="+", default=[1, 2, 5, 10])
+    p.add_argument("--batch-passes", type=int, nargs="+", default=[5, 10, 20, 30])
+    p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])
+    p.add_argument(
+        "--tuned-peers",
+        action="store_true",
+        help="also scikit-learn with learning_offset=64 and tomotopy with its own priors",
+    )
+    p.add_argument("--figure", metavar="FILE", default=None, help="quality over seconds")
+    p.add_argument("--quick", action="store_true", help="3,000 documents, short fits, 1 seed")
+    args = p.parse_args()
+    if args.quick:
+        args.documents = args.documents or 3000
+        args.seeds, args.passes, args.peer_passes = 1, [1, 2, 5, 10], [1, 3]
+        args.batch_passes, args.sweeps = [5, 10], [20, 100]
+    return args
+
+
+def runners(args, X):
+    """Label -> (runner of a seed, number of seeds)."""
+    k, prior, peers = args.k, 1.0 / args.k, args.peer_seeds
+    rows = {}
+    if "skvt" in args.libraries:
+        ours = partial(skvt_curve, X, k, args.passes, n_jobs=args.cores)
+        for name, dtype in (("float64", np.float64), ("float32", np.float32)):
+            rows[f"TemperedLDA, {name}"] = partial(ours, dtype=dtype), args.seeds
+        rows[PLAIN] = (
+            partial(ours, dtype=np.float32, temperature=None),
+            args.seeds,
+        )
+    if any(name.startswith("sklearn") for name in args.libraries):
+        jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
+        told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())
+        print(f"scikit-learn: ten minibatches take {told}; n_jobs={jobs} from here on")
+    if "sklearn-online" in args.libraries:
+        online = partial(sklearn_online_curve, X, k, args.peer_passes, n_jobs=jobs)
+        rows["scikit-learn online"] = online, peers
+        if args.tuned_peers:
+            rows["scikit-learn online, learning_offset=64"] = (
+                partial(online, learning_offset=64.0),
+                peers,
+            )
+    if "sklearn-batch" in args.libraries:
+        rows["scikit-learn batch"] = (
+            partial(sklearn_batch_curve, X, k, args.batch_passes, n_jobs=jobs),
+            peers,
+        )
+    if "gensim" in args.libraries:
+        rows["gensim LdaModel"] = partial(gensim_curve, X, k, args.peer_passes), peers
+    if "gensim-multicore" in args.libraries:
+        rows["gensim LdaMulticore"] = (
+            partial(gensim_multicore_curve, X, k, args.peer_passes[-1:], workers=args.cores),
+            peers,
+        )
+    if "tomotopy" in args.libraries:
+        gibbs = partial(tomotopy_curve, X, k, args.sweeps, workers=args.cores)
+        rows["tomotopy"] = partial(gibbs, alpha=prior, eta=prior), peers
+        if args.tuned_peers:
+            rows["tomotopy, its own priors (alpha learned)"] = (
+                partial(gibbs, alpha=0.1, eta=0.01, optimise=True),
+                peers,
+            )
+    return rows
+
+
+def run_all(args, rows, evaluate):
+    """Label -> list over seeds of lists of (length, seconds, score)."""
+    results = {}
+    for label, (runner, n_seeds) in rows.items():
+        results[label] = []
+        for seed in range(n_seeds):
+            curve = []
+            for point in runner(random_state=seed):
+                curve.append((point.length, point.seconds, evaluate(point.topics)))
+                progress(
+                    f"{label}, seed {seed}, length {point.length}: {curve[-1][2]:.4f} "
+                    f"after {point.seconds:.1f} s"
+                )
+            results[label].append(curve)
+    return results
+
+
+def report(args, results):
+    table = []
+    for label, curves in results.items():
+        for points in zip(*curves, strict=True):
+            seconds, scores = [p[1] for p in points], [p[2] for p in points]
+            table.append([
+                label, points[0][0], spread(seconds, 2), spread(scores),
+                " ".join(f"{score:.4f}" for score in scores),
+            ])  # fmt: skip
+    print_table(
+        f"{args.corpus}, K = {args.k}, {args.cores} cores each (length: passes, for tomotopy "
+        "sweeps; score: held-out nats per word; mean +- sd over seeds)",
+        ["library", "length", "seconds", "score", "by seed"],
+        table,
+    )
+    ours = [label for label in results if label.startswith("TemperedLDA")]
+    for label in results:
+        if label not in ours:
+            for mine in (name for name in ours if name != PLAIN):
+                print(verdict(mine, results[mine], label, results[label]))
+    print()
+
+
+def mean_curve(curves):
+    """[(length, mean seconds, mean score)]."""
+    return [
+        (points[0][0], np.mean([p[1] for p in points]), np.mean([p[2] for p in points]))
+        for points in zip(*curves, strict=True)
+    ]
+
+
+def verdict(mine, my_curves, label, curves):
+    """When (mean curves over seeds) ours reaches the score that the other ends with."""
+    length, seconds, target = mean_curve(curves)[-1]
+    goal = f"{label} at {length} ({target:.4f} in {seconds:.1f} s)"
+    for own_length, own_seconds, score in sorted(mean_curve(my_curves), key=lambda p: p[1]):
+        if score >= target:
+            return (
+                f"{mine} reaches {goal} with {own_length} passes: {score:.4f} in "
+                f"{own_seconds:.2f} s, {own_seconds / seconds:.3f} of its time"
+            )
+    own_length, own_seconds, score = max(mean_curve(my_curves), key=lambda p: p[2])
+    return (
+        f"{mine} does NOT reach {goal}: at best {score:.4f} ({score - target:+.4f}) with "
+        f"{own_length} passes in {own_seconds:.2f} s, {own_seconds / seconds:.3f} of its time"
+    )
+
+
+def draw(args, results):
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    for number, (label, curves) in enumerate(results.items()):
+        for seed, curve in enumerate(curves):
+            axes.semilogx(
+                [p[1] for p in curve], [p[2] for p in curve], "o-", ms=3, color=f"C{number}",
+                alpha=0.8, label=None if seed else label,
+            )  # fmt: skip
+    axes.set(
+        xlabel="seconds", ylabel="held-out nats per word",
+        title=f"{args.corpus}, K = {args.k}, {args.cores} cores each",
+    )  # fmt: skip
+    axes.legend(fontsize="small")
+    figure.savefig(args.figure, dpi=150)
+    print("quality over seconds:", args.figure)
+
+
+def main():
+    args = arguments()
+    print_header("gensim", "tomotopy")
+    X, X_test = load_corpus(
+        args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed
+    )
+    print("training:", describe(X), "\ntest:    ", describe(X_test))
+    with cores(args.cores):
+        print(f"skvt: compiling or loading its kernels took {warm_up(X, args.k, args.cores):.1f} s")
+        results = run_all(args, runners(args, X), DocumentCompletion(X_test, 1.0 / args.k))
+    print()
+    report(args, results)
+    if args.figure:
+        draw(args, results)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""A short fit without temperature, from which learned temperatures take their zero."""
+
+import numpy as np
+
+from skvt.inference._bound import LocalTotals
+from skvt.inference._state import State
+from skvt.inference._stochastic import StochasticInference
+
+# A pilot is a pass at most and no more than so many minibatches; its energies are measured on a
+# sample of so many rows where not all rows are asked for.
+MOST_BATCHES = 100
+SAMPLE = 1024
+
+
+class _Unheated:
+    """Temperature 1, with the replication that the main fit will have."""
+
+    mean_inv_temp, settled, wishes = 1.0, False, {}
+
+    def __init__(self, replication):
+        self.replication = replication
+
+    def advance(self, passes, step, n_steps):
+        pass
+
+    def inv_temp(self, batch):
+        return 1.0
+
+    def observe(self, result, batch):
+        pass
+
+
+def pilot_energies(model, data, rate, replication, workers, rng, rows=None):
+    """Marginal energy per unit of length of ``rows`` after a short plain fit, in nats.
+
+    Rows of length 0 have energy 0. By default the rows are a sample.
+    """
+    state = State(model.initial(rng))
+    engine, policy = StochasticInference(rate), _Unheated(replication)
+    for batch_rows in data.order(rng)[:MOST_BATCHES]:
+        batch = data.batch(model, batch_rows)
+        engine.step(model, batch, data.total, state, policy, workers, LocalTotals())
+    if rows is None:
+        rows = rng.permutation(data.n_rows)[:SAMPLE]
+    energies = []
+    for start in range(0, rows.size, data.batch_size):
+        batch = data.batch(model, rows[start : start + data.batch_size])
+        g = model.expectation(state.stats, batch, workers.run)
+        result = model.local_step(batch, g, 1.0, workers.run, with_marginal=True, with_stats=False)
+        energies.append(result.marginal_energy / np.maximum(batch.lengths, 1e-300))
+    return np.concatenate(energies)

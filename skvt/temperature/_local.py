@@ -1,0 +1,86 @@
+"""Local variational tempering: one temperature for each row [VT16 sec. 2.4, 3.4].
+
+q(y_i) = Mult(r_i) for each row over a ladder of temperatures, its local step at the inverse
+temperature E[1 / T_i], and the globals updated with the rows' statistics weighted by it
+[VT16 eq. 11]. With e_i the marginal energy of row i per unit of length (a token), N_i its length,
+
+    r_mi ~ exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))),        [VT16 eq. 10]
+
+calibrated as in :mod:`skvt.temperature._variational`, here by the row's own energy under the
+pilot: a row is at T = 1 once it is explained as well as plain inference explains it. (Without that
+the temperature would say how unusual a row is, not how far its fit has come.)
+"""
+
+import numpy as np
+
+from skvt.temperature._variational import VariationalTempering, _Ladder, _Learned
+
+
+class _LearnedByRow(_Learned):
+    """Energies are remembered row by row, from one visit to the next."""
+
+    def __init__(self, ladder, references, units, step, replication, last_pass):
+        super().__init__(ladder, float(np.mean(references)), units, step, replication, last_pass)
+        self._references = references
+        self._energies = np.full(references.size, np.nan)
+        self._all_rows = self.mean_inv_temp
+
+    def inv_temp(self, batch):
+        """E[1 / T_i] of each row; a row not met before has the temperature of all data."""
+        if self.settled:
+            return 1.0
+        gains = self._energies[batch.rows] - self._references[batch.rows]
+        own = self._ladder.mean_inv_temp(np.nan_to_num(gains), np.asarray(batch.lengths, float))
+        inv_temps = np.where(np.isnan(gains), self._all_rows, own)
+        self.mean_inv_temp = float(inv_temps.mean())
+        return inv_temps
+
+    def observe(self, result, batch):
+        """Remember the rows' energies; the temperature of all data as in the base class."""
+        if self.settled:
+            return
+        used = self.mean_inv_temp
+        lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
+        self._energies[batch.rows] = result.marginal_energy / lengths
+        super().observe(result, batch)
+        self._all_rows = self.mean_inv_temp
+        if not self.settled:
+            self.mean_inv_temp = used
+
+
+class LocalTempering(VariationalTempering):
+    """Learn one temperature for each row.
+
+    Parameters
+    ----------
+    n_temperatures : int, default=100
+        Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
+    max_temperature : float, default=1.5
+        Hottest of them.
+    memory : float, optional
+        As in :class:`VariationalTempering`: for the temperature of rows not met before, and for
+        when all rows are at T = 1.
+    replication : float, default=10.0
+        As in :class:`LinearAnnealing`, while T > 1.
+    """
+
+    def check(self, plan):
+        """Raise ValueError for illegal parameters, models without log C(T), and streams."""
+        super().check(plan)
+        if not np.isfinite(plan.n_passes):
+            raise ValueError(
+                f"{type(self).__name__} remembers each row from one pass to the next, which rows "
+                "of a stream do not allow; use VariationalTempering() or LinearAnnealing() for "
+                "partial_fit."
+            )
+
+    def start(self, plan):
+        """The running policy of one fit."""
+        return _LearnedByRow(
+            _Ladder(plan.model, self.n_temperatures, self.max_temperature),
+            plan.pilot(self.replication, np.arange(plan.n_rows)),
+            plan.n_rows * plan.mean_length,
+            self._step(plan),
+            self.replication,
+            plan.n_passes - min(1.0, 0.5 * plan.n_passes),
+        )

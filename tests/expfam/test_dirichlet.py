@@ -1,0 +1,237 @@
+"""The Dirichlet family: laws that tie its functions together, and SciPy's distribution."""
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.stats
+from scipy.special import digamma, gammaln
+
+from skvt.expfam import Dirichlet, Posterior, kl_divergence
+
+RNG = np.random.default_rng(0)
+CONCENTRATIONS = {
+    "flat": np.ones(4),
+    "sparse": np.array([0.01, 0.02, 0.05]),
+    "peaked": np.array([300.0, 2.0, 15.0, 0.7]),
+    "one word among many": np.append(np.full(50, 0.1), 40.0),
+    "two": np.array([0.3, 4.0]),
+}
+each_concentration = pytest.mark.parametrize(
+    "eta", CONCENTRATIONS.values(), ids=CONCENTRATIONS.keys()
+)
+
+
+@each_concentration
+def test_gradient_of_log_normalizer_is_expectation(eta):
+    for d in range(eta.size):
+        step = np.zeros(eta.size)
+        step[d] = 1e-5 * eta[d]
+        difference = Dirichlet.log_normalizer(eta + step) - Dirichlet.log_normalizer(eta - step)
+        np.testing.assert_allclose(
+            Dirichlet.expectation(eta)[d], difference / (2.0 * step[d]), rtol=1e-5, atol=1e-6
+        )
+
+
+@each_concentration
+def test_log_normalizer_and_expectation_agree_with_the_textbook(eta):
+    value = Dirichlet.log_normalizer(eta)
+    assert np.shape(value) == ()
+    np.testing.assert_allclose(value, gammaln(eta).sum() - gammaln(eta.sum()), rtol=1e-12)
+    np.testing.assert_allclose(
+        Dirichlet.expectation(eta), digamma(eta) - digamma(eta.sum()), rtol=1e-12, atol=1e-13
+    )
+
+
+def test_functions_are_vectorised_over_leading_axes():
+    eta = RNG.gamma(1.0, size=(3, 2, 5))
+    x = RNG.dirichlet(np.ones(5), size=(3, 2))
+    for function in (
+        Dirichlet.log_normalizer,
+        Dirichlet.expectation,
+        Dirichlet.entropy,
+        Dirichlet.mean,
+        Dirichlet.variance,
+    ):
+        for index in np.ndindex(3, 2):
+            np.testing.assert_allclose(function(eta)[index], function(eta[index]), rtol=1e-12)
+    for index in np.ndindex(3, 2):
+        np.testing.assert_allclose(
+            Dirichlet.log_density(eta, x)[index],
+            Dirichlet.log_density(eta[index], x[index]),
+            rtol=1e-12,
+        )
+
+
+@each_concentration
+def test_moments_density_and_entropy_agree_with_scipy(eta):
+    twin = scipy.stats.dirichlet(eta)
+    np.testing.assert_allclose(Dirichlet.mean(eta), twin.mean(), rtol=1e-12)
+    np.testing.assert_allclose(Dirichlet.variance(eta), twin.var(), rtol=1e-12)
+    np.testing.assert_allclose(Dirichlet.entropy(eta), twin.entropy(), rtol=1e-10)
+    x = RNG.dirichlet(np.full(eta.size, 5.0), size=7)
+    np.testing.assert_allclose(
+        Dirichlet.log_density(eta, x), [twin.logpdf(row) for row in x], rtol=1e-11, atol=1e-11
+    )
+
+
+def test_density_is_zero_off_the_simplex():
+    eta = np.array([2.0, 3.0, 1.0])
+    outside = np.array([[0.5, 0.6, 0.1], [1.2, -0.2, 0.0], [0.2, 0.2, 0.2]])
+    assert np.all(Dirichlet.log_density(eta, outside) == -np.inf)
+    # on the edge: 0 where eta > 1, finite where eta = 1
+    assert Dirichlet.log_density(eta, np.array([0.0, 0.5, 0.5])) == -np.inf
+    np.testing.assert_allclose(
+        Dirichlet.log_density(eta, np.array([0.4, 0.6, 0.0])),
+        gammaln(6.0) - gammaln(2.0) - gammaln(3.0) + np.log(0.4) + 2.0 * np.log(0.6),
+    )
+
+
+def test_divergence_from_itself_is_zero_and_from_others_positive():
+    for _ in range(50):
+        p, q = RNG.gamma(0.5, size=(2, 4, 6)) + 1e-3
+        assert abs(kl_divergence(Dirichlet, p, p)) < 1e-9
+        assert kl_divergence(Dirichlet, p, q) > 0.0
+
+
+def test_divergence_sums_over_members_and_broadcasts_the_prior():
+    q, p = RNG.gamma(1.0, size=(4, 6)), RNG.gamma(1.0, size=6)
+    one_by_one = sum(kl_divergence(Dirichlet, row, p) for row in q)
+    np.testing.assert_allclose(kl_divergence(Dirichlet, q, p[None, :]), one_by_one, rtol=1e-12)
+    np.testing.assert_allclose(kl_divergence(Dirichlet, q, np.full((1, 6), 0.3)), sum(
+        kl_divergence(Dirichlet, row, np.full(6, 0.3)) for row in q
+    ), rtol=1e-12)  # fmt: skip
+
+
+def test_divergence_is_the_mean_log_ratio_of_densities():
+    q, p = np.array([1.5, 0.8, 4.0]), np.array([0.7, 2.0, 1.0])
+    x = np.random.default_rng(1).dirichlet(q, size=200_000)
+    ratio = scipy.stats.dirichlet.logpdf(x.T, q) - scipy.stats.dirichlet.logpdf(x.T, p)
+    error = 4.0 * ratio.std() / np.sqrt(ratio.size)
+    assert abs(kl_divergence(Dirichlet, q, p) - ratio.mean()) < error
+
+
+@pytest.mark.parametrize("eta", [np.array([0.4, 2.0, 7.0]), np.full(5, 0.05)], ids=str)
+def test_sample_has_the_mean_variance_and_mean_log_of_the_member(eta):
+    n = 40_000
+    x = Dirichlet.sample(np.broadcast_to(eta, (n, eta.size)), np.random.default_rng(2))
+    np.testing.assert_allclose(x.sum(axis=1), 1.0, atol=1e-12)
+    for moments, expected in [
+        (x, Dirichlet.mean(eta)),
+        ((x - Dirichlet.mean(eta)) ** 2, Dirichlet.variance(eta)),
+        (np.log(np.maximum(x, 1e-300)), Dirichlet.expectation(eta)),
+    ]:
+        error = 4.5 * moments.std(axis=0) / np.sqrt(n) + 1e-9
+        assert np.all(np.abs(moments.mean(axis=0) - expected) < error)
+
+
+@pytest.mark.parametrize("concentration", [1e-3, 1e-5, 1e6])
+def test_sample_at_extreme_concentrations_lies_on_the_simplex(concentration):
+    x = Dirichlet.sample(np.full((500, 8), concentration), np.random.default_rng(3))
+    assert np.all(np.isfinite(x))
+    assert np.all(x >= 0.0)
+    np.testing.assert_allclose(x.sum(axis=1), 1.0, atol=1e-12)
+    if concentration < 1.0:
+        # nearly all mass on one entry, each entry in turn
+        assert np.mean(x.max(axis=1) > 0.9) > 0.95
+        assert set(x.argmax(axis=1)) == set(range(8))
+
+
+def test_posterior_shows_mean_variance_entropy_and_log_prob():
+    eta = RNG.gamma(2.0, size=(3, 4)) + 0.1
+    posterior = Posterior(Dirichlet, eta)
+    draws = posterior.sample(5, random_state=0)
+    assert draws.shape == (5, 3, 4)
+    np.testing.assert_array_equal(draws, posterior.sample(5, random_state=0))
+    expected = [
+        sum(scipy.stats.dirichlet.logpdf(draw[k], eta[k]) for k in range(3)) for draw in draws
+    ]
+    np.testing.assert_allclose(posterior.log_prob(draws), expected, rtol=1e-9)
+    np.testing.assert_allclose(posterior.log_prob(draws[0]), expected[0], rtol=1e-9)
+    np.testing.assert_allclose(
+        posterior.entropy(), sum(scipy.stats.dirichlet.entropy(row) for row in eta), rtol=1e-10
+    )
+
+
+# ---------------------------------------------------------------------------------- fitting
+def attainable(eta):
+    """E[log x] of the member: eta itself is then the maximiser, the only one."""
+    return digamma(eta) - digamma(eta.sum())
+
+
+STARTS = {"ones": 1.0, "tiny": 1e-4, "small": 0.02, "large": 50.0, "huge": 1e4}
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS.keys())
+@pytest.mark.parametrize(
+    "eta",
+    [
+        np.array([0.2, 0.4, 0.8]),
+        np.array([1e-3, 0.5, 20.0]),
+        np.full(30, 0.03),
+        np.array([2000.0, 5.0, 0.01, 0.01]),
+    ],
+    ids=["moderate", "spread", "sparse", "peaked"],
+)
+def test_fit_recovers_the_concentration_from_any_start(eta, start):
+    fitted = Dirichlet.fit(np.full(eta.size, start), attainable(eta), max_iter=200)
+    np.testing.assert_allclose(fitted, eta, rtol=1e-4)
+
+
+def test_fit_within_the_default_steps_is_at_the_maximum_from_usual_starts():
+    rng = np.random.default_rng(4)
+    for _ in range(20):
+        size = int(rng.integers(2, 40))
+        eta = rng.gamma(0.5, size=size) + 5e-3
+        mean_log = attainable(eta)
+        fitted = Dirichlet.fit(np.full(size, 1.0 / size), mean_log)
+        gradient = mean_log - (digamma(fitted) - digamma(fitted.sum()))
+        # Newton's decrement in units of the parameter
+        assert np.max(np.abs(gradient * fitted)) < 1e-5
+
+
+def test_fit_finds_what_a_general_optimiser_finds():
+    x = np.random.default_rng(5).dirichlet([0.6, 1.5, 3.0, 0.9], size=100)
+    mean_log = np.log(x).mean(axis=0)
+
+    def loss(log_eta):
+        eta = np.exp(log_eta)
+        return gammaln(eta).sum() - gammaln(eta.sum()) - eta @ mean_log
+
+    best = scipy.optimize.minimize(loss, np.zeros(4), tol=1e-10, method="BFGS",
+                                   options={"gtol": 1e-9}).x  # fmt: skip
+    np.testing.assert_allclose(Dirichlet.fit(np.ones(4), mean_log), np.exp(best), rtol=1e-5)
+
+
+def test_fit_stays_finite_where_a_component_has_no_mass():
+    # E[log x_3] of a topic that no document uses
+    fitted = Dirichlet.fit(np.full(3, 0.3), np.array([-0.7, -0.8, -1e5]))
+    assert np.all(np.isfinite(fitted))
+    assert np.all(fitted > 0.0)
+    assert fitted[2] < 1e-3
+
+
+def test_fit_of_a_single_event_leaves_the_concentration_alone():
+    # x = (1,) whatever the concentration: nothing to learn, and nothing to divide by
+    np.testing.assert_array_equal(Dirichlet.fit(np.array([0.7]), np.zeros(1)), [0.7])
+    assert Dirichlet.fit_symmetric(0.7, 0.0, 1) == 0.7
+
+
+@pytest.mark.parametrize("start", STARTS.values(), ids=STARTS.keys())
+@pytest.mark.parametrize(
+    ("eta", "n_events"), [(0.01, 1000), (0.5, 3), (1.0, 2), (30.0, 50), (1e-3, 20)]
+)
+def test_fit_symmetric_recovers_the_concentration_from_any_start(eta, n_events, start):
+    mean_log = digamma(eta) - digamma(n_events * eta)
+    fitted = Dirichlet.fit_symmetric(start, mean_log, n_events)
+    assert fitted == pytest.approx(eta, rel=1e-5)
+
+
+def test_fit_symmetric_is_the_best_of_the_symmetric_members():
+    mean_log = np.array([-2.0, -1.1, -3.0, -1.7])
+    fitted = Dirichlet.fit_symmetric(1.0, mean_log.mean(), 4)
+
+    def value(eta):
+        return eta * mean_log.sum() - 4.0 * gammaln(eta) + gammaln(4.0 * eta)
+
+    assert value(fitted) > value(fitted * 1.01)
+    assert value(fitted) > value(fitted * 0.99)

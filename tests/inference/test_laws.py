@@ -1,0 +1,440 @@
+"""Laws of the engines, seen through estimators: they hold for any model and any temperature."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from joblib import parallel_config
+
+from skvt import TemperedLDA
+from skvt.inference import (
+    CoordinateAscent,
+    Rows,
+    State,
+    StochasticInference,
+    Workers,
+    evaluate_bound,
+    global_divergence,
+)
+from skvt.models._lda import LDA
+from skvt.temperature import ConstantTemperature, LinearAnnealing
+
+TIGHT = {"mean_change_tol": 1e-9, "max_doc_update_iter": 5000}
+
+
+def corpus(seed, *, n=60, n_words=50, n_topics=5, length=30, dtype=np.float64):
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(n_words, 0.1), size=n_topics)
+    shares = rng.dirichlet(np.full(n_topics, 0.3), size=n)
+    lengths = rng.poisson(length, size=n)
+    X = [rng.multinomial(m, share @ topics) for m, share in zip(lengths, shares, strict=True)]
+    return sp.csr_array(np.array(X, dtype))
+
+
+def estimator(**changes):
+    settings = {
+        "n_components": 5,
+        "learning_method": "batch",
+        "temperature": None,
+        "max_iter": 6,
+        "batch_size": 16,
+        "random_state": 0,
+    }
+    return TemperedLDA(**(settings | changes))
+
+
+def never_falls(bounds, tolerance=1e-9):
+    return np.all(np.diff(bounds) > -tolerance * np.abs(bounds[:-1]))
+
+
+# ------------------------------------------------------------------------- coordinate ascent
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("temperature", [1.0, 1.5, 4.0])
+def test_bound_never_falls_at_constant_temperature(seed, temperature):
+    fitted = estimator(
+        temperature=ConstantTemperature(temperature), max_iter=15, random_state=seed, **TIGHT
+    ).fit(corpus(seed))
+    objective = np.array(fitted.history_["objective"])
+    assert never_falls(objective)
+    assert objective[-1] > objective[0]
+    if temperature == 1.0:
+        np.testing.assert_array_equal(fitted.history_["elbo"], objective)
+        assert fitted.elbo_ >= objective[-1] - 1e-9 * abs(objective[-1])
+    else:
+        # q is not the best one for the untempered bound
+        assert np.all(np.array(fitted.history_["elbo"]) < objective)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "learned",
+    [("doc_topic_prior",), ("topic_word_prior",), ("doc_topic_prior", "topic_word_prior")],
+)
+def test_bound_never_falls_while_priors_are_learned(seed, learned):
+    X = corpus(seed, n=80)
+    settings = dict.fromkeys(learned, "auto")
+    fitted = estimator(max_iter=25, random_state=seed, **settings, **TIGHT).fit(X)
+    assert never_falls(np.array(fitted.history_["objective"]))
+    # learning beats the priors it started from
+    given = estimator(max_iter=25, random_state=seed, **TIGHT).fit(X)
+    assert fitted.elbo_ > given.elbo_
+
+
+def test_recorded_bound_is_the_exact_one_at_the_start_of_the_pass():
+    X = corpus(4)
+    history = estimator(max_iter=5).fit(X).history_["elbo"]
+    for n in (1, 3):
+        # a shorter fit ends where that pass begins
+        assert estimator(max_iter=n).fit(X).elbo_ == pytest.approx(history[n], rel=1e-12)
+
+
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+def test_evaluations_are_of_the_globals_after_the_pass(learning_method):
+    X = corpus(5)
+    settings = {"learning_method": learning_method, "perp_tol": 0.0, "evaluate_every": 1}
+    history = estimator(**settings, max_iter=4).fit(X).history_["elbo"]
+    for n in (1, 4):
+        fitted = estimator(**settings, max_iter=n).fit(X)
+        assert fitted.elbo_ == pytest.approx(history[n - 1], rel=1e-12)
+        assert fitted.elbo(X) == pytest.approx(fitted.elbo_, rel=1e-12)
+
+
+def test_history_holds_one_entry_of_everything_for_each_pass():
+    for learning_method in ("batch", "online"):
+        fitted = estimator(learning_method=learning_method, max_iter=3).fit(corpus(6))
+        names = "n_iter elbo objective temperature learning_rate n_components seconds"
+        assert set(fitted.history_) == set(names.split())
+        assert all(len(values) == 3 for values in fitted.history_.values())
+        assert fitted.history_["n_iter"] == [1, 2, 3]
+        assert np.all(np.diff(fitted.history_["seconds"]) >= 0.0)
+
+
+def test_the_division_into_batches_does_not_change_coordinate_ascent():
+    X = corpus(7)
+    model = LDA(np.full(5, 0.2), np.full(X.shape[1], 0.2))
+    results = []
+    for batch_size in (60, 7):
+        data = Rows(X, np.ones(60), batch_size)
+        state = State(model.initial(np.random.default_rng(0)))
+        with Workers() as workers:
+            for _ in range(3):
+                totals, divergence, _ = CoordinateAscent().sweep(
+                    model, data, state, policy_at(1.0), workers, data.order()
+                )
+            bound = evaluate_bound(model, state.stats, data, workers)
+        results.append(
+            (model.natural_parameters(state.stats)[0], totals.tempered, divergence, bound)
+        )
+    np.testing.assert_allclose(results[0][0], results[1][0], rtol=1e-10)
+    np.testing.assert_allclose(results[0][1:], results[1][1:], rtol=1e-12)
+
+
+# -------------------------------------------------------------------------- one batch of all
+def policy_at(temperature):
+    return ConstantTemperature(temperature).start(None)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.6])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature, weighted):
+    X = corpus(8)
+    weights = np.random.default_rng(9).uniform(0.2, 3.0, 60) if weighted else np.ones(60)
+    model = LDA(np.full(5, 0.2), np.full(X.shape[1], 0.2))
+    data, ends = Rows(X, weights, 60), []
+    for engine in (CoordinateAscent(), StochasticInference(lambda step: 1.0)):
+        state = State(model.initial(np.random.default_rng(1)))
+        with Workers() as workers:
+            for _ in range(3):
+                totals, _, _ = engine.sweep(
+                    model, data, state, policy_at(temperature), workers, data.order()
+                )
+        assert state.n_steps == 3
+        assert state.rows_seen == pytest.approx(3 * weights.sum())
+        ends.append((model.natural_parameters(state.stats)[0], totals, state.stats.sums[0]))
+    np.testing.assert_allclose(ends[0][0], ends[1][0], rtol=1e-12)
+    np.testing.assert_allclose(ends[0][2], ends[1][2], rtol=1e-12)
+    assert ends[0][1].tempered == pytest.approx(ends[1][1].tempered, rel=1e-13)
+    assert ends[0][1].untempered == pytest.approx(ends[1][1].untempered, rel=1e-13)
+
+
+@pytest.mark.parametrize("temperature", [None, ConstantTemperature(1.3)], ids=["T=1", "T=1.3"])
+def test_shuffled_full_batches_end_where_coordinate_ascent_ends(temperature):
+    X = corpus(10)
+    batch = estimator(temperature=temperature).fit(X)
+    online = estimator(
+        temperature=temperature, learning_method="online", batch_size=60, learning_decay=0.0
+    ).fit(X)
+    np.testing.assert_allclose(online.components_, batch.components_, rtol=1e-9)
+    assert online.elbo_ == pytest.approx(batch.elbo_, rel=1e-11)
+
+
+def test_a_pass_of_partial_fit_is_a_pass_of_the_engine():
+    X = corpus(11)
+    model = LDA(np.full(5, 0.2), np.full(X.shape[1], 0.2))
+    stream = estimator(
+        learning_method="online", total_samples=60, learning_offset=20.0, learning_decay=0.6
+    ).partial_fit(X)
+    rng = np.random.default_rng(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
+    state, data = State(model.initial(rng)), Rows(X, np.ones(60), 16)
+    engine = StochasticInference(lambda t: (20.0 + t) ** -0.6)
+    with Workers() as workers:
+        engine.sweep(model, data, state, policy_at(1.0), workers, data.order())
+    np.testing.assert_allclose(
+        stream.components_, model.natural_parameters(state.stats)[0], rtol=1e-10
+    )
+
+
+# ------------------------------------------------------------------------------- temperature
+class UnitTemperatureOfEachRow(ConstantTemperature):
+    """T = 1, told row by row."""
+
+    def start(self, plan):
+        running = super().start(plan)
+        running.inv_temp = lambda batch: np.ones(batch.n_rows)
+        return running
+
+
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+@pytest.mark.parametrize(
+    "temperature",
+    [
+        ConstantTemperature(1.0),
+        ConstantTemperature(),
+        LinearAnnealing(1.0, 3.0),
+        LinearAnnealing(1.5, 0.0),
+    ],
+    ids=["constant", "default", "annealed from 1", "annealed at once"],
+)
+def test_unit_temperature_changes_nothing(learning_method, temperature):
+    X = corpus(12)
+    plain = estimator(learning_method=learning_method, max_iter=3).fit(X)
+    same = estimator(learning_method=learning_method, max_iter=3, temperature=temperature).fit(X)
+    np.testing.assert_array_equal(same.components_, plain.components_)
+    assert same.elbo_ == plain.elbo_
+    for name in ("elbo", "objective", "temperature"):
+        assert same.history_[name] == plain.history_[name]
+
+
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+def test_unit_temperature_of_each_row_changes_nothing(learning_method, monkeypatch):
+    monkeypatch.setattr(
+        "skvt.temperature._base.RunningPolicy.wants_energy", property(lambda self: True)
+    )
+    X = corpus(12)
+    plain = estimator(learning_method=learning_method, max_iter=3).fit(X)
+    same = estimator(
+        learning_method=learning_method, max_iter=3, temperature=UnitTemperatureOfEachRow()
+    ).fit(X)
+    np.testing.assert_allclose(same.components_, plain.components_, rtol=1e-9)
+    np.testing.assert_allclose(same.history_["elbo"], plain.history_["elbo"], rtol=1e-11)
+    np.testing.assert_allclose(same.history_["objective"], plain.history_["objective"], rtol=1e-11)
+
+
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+def test_annealing_ends_at_unit_temperature_with_an_untempered_bound(learning_method):
+    fitted = estimator(
+        learning_method=learning_method, temperature=LinearAnnealing(1.5, 2.0), max_iter=5
+    ).fit(corpus(13))
+    temperature = np.array(fitted.history_["temperature"])
+    assert np.all(np.diff(temperature) <= 0.0)
+    assert temperature[0] > 1.0
+    np.testing.assert_array_equal(temperature[2:], 1.0)
+    elbo, objective = (np.array(fitted.history_[name]) for name in ("elbo", "objective"))
+    np.testing.assert_allclose(elbo[2:], objective[2:], rtol=1e-12)
+    # the likelihood counts for less while it is hot
+    assert np.all(objective[:2] > elbo[:2])
+
+
+# ----------------------------------------------------------------------------- rows and weights
+@pytest.mark.parametrize("temperature", [None, ConstantTemperature(1.3)], ids=["T=1", "T=1.3"])
+def test_weights_are_repetitions(temperature):
+    X = corpus(14)
+    weights = np.random.default_rng(15).integers(0, 4, 60)
+    repeated = X[np.repeat(np.arange(60), weights)]
+    by_weight = estimator(temperature=temperature).fit(X, sample_weight=weights)
+    by_row = estimator(temperature=temperature).fit(repeated)
+    np.testing.assert_allclose(by_weight.components_, by_row.components_, rtol=1e-9)
+    assert by_weight.elbo_ == pytest.approx(by_row.elbo_, rel=1e-11)
+    for name in ("elbo", "objective"):
+        np.testing.assert_allclose(by_weight.history_[name], by_row.history_[name], rtol=1e-11)
+
+
+def test_weights_of_learned_priors_are_repetitions_too():
+    X = corpus(14)
+    weights = np.random.default_rng(15).integers(0, 4, 60)
+    settings = {"doc_topic_prior": "auto", "topic_word_prior": "auto"}
+    by_weight = estimator(**settings).fit(X, sample_weight=weights)
+    by_row = estimator(**settings).fit(X[np.repeat(np.arange(60), weights)])
+    np.testing.assert_allclose(by_weight.doc_topic_prior_, by_row.doc_topic_prior_, rtol=1e-6)
+    assert by_weight.topic_word_prior_ == pytest.approx(by_row.topic_word_prior_, rel=1e-6)
+
+
+def test_bound_of_two_halves_adds_up_to_the_whole_with_the_divergence_counted_once():
+    X = corpus(16)
+    fitted = estimator().fit(X)
+    inner = fitted._fitted
+    divergence = global_divergence(inner.model, inner.state.stats)
+    halves = fitted.elbo(X[:25]) + fitted.elbo(X[25:])
+    assert fitted.elbo(X) == pytest.approx(halves + divergence, rel=1e-12)
+    assert divergence > 0.0
+
+
+# -------------------------------------------------------------------- workers and containers
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+@pytest.mark.parametrize("temperature", [None, "annealed"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_number_of_workers_does_not_change_a_bit(learning_method, temperature, dtype):
+    X = corpus(17, n=150, n_words=70, dtype=dtype)
+    fits = [
+        estimator(
+            learning_method=learning_method, temperature=temperature, max_iter=4, batch_size=70,
+            doc_topic_prior="auto", n_jobs=n_jobs,
+        ).fit(X)
+        for n_jobs in (1, 2, 3)
+    ]  # fmt: skip
+    for other in fits[1:]:
+        np.testing.assert_array_equal(other.components_, fits[0].components_)
+        assert other.history_["elbo"] == fits[0].history_["elbo"]
+        assert other.history_["objective"] == fits[0].history_["objective"]
+        assert other.elbo_ == fits[0].elbo_
+        np.testing.assert_array_equal(other.transform(X), fits[0].transform(X))
+    assert fits[0].components_.dtype == dtype
+
+
+@pytest.mark.slow
+def test_other_processes_give_the_same_to_the_last_bit():
+    X = corpus(18, n=40)
+    alone = estimator(max_iter=2).fit(X)
+    with parallel_config(backend="loky", n_jobs=2):
+        elsewhere = estimator(max_iter=2).fit(X)
+    np.testing.assert_array_equal(elsewhere.components_, alone.components_)
+    assert elsewhere.history_["elbo"] == alone.history_["elbo"]
+
+
+def read_only(X):
+    X = X.copy()
+    for part in (X.data, X.indices, X.indptr):
+        part.flags.writeable = False
+    return X
+
+
+def wide_indices(X):
+    X = X.copy()
+    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
+    return X
+
+
+def memory_mapped(X, folder):
+    parts = {}
+    for name in ("data", "indices", "indptr"):
+        np.save(folder / f"{name}.npy", getattr(X, name))
+        parts[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
+    return sp.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=X.shape)
+
+
+CONTAINERS = {
+    "dense": lambda X, folder: X.toarray(),
+    "csr_matrix": lambda X, folder: sp.csr_matrix(X),
+    "csc": lambda X, folder: X.tocsc(),
+    "int64 indices": lambda X, folder: wide_indices(X),
+    "counts of int": lambda X, folder: X.astype(np.int64),
+    "read-only": lambda X, folder: read_only(X),
+    "read-only int64 indices": lambda X, folder: read_only(wide_indices(X)),
+    "memory-mapped": memory_mapped,
+}
+
+
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+@pytest.mark.parametrize("contain", CONTAINERS.values(), ids=CONTAINERS.keys())
+def test_the_container_of_the_counts_does_not_matter(contain, learning_method, tmp_path):
+    X = corpus(19)
+    expected = estimator(learning_method=learning_method, max_iter=2).fit(X)
+    contained = contain(X, tmp_path)
+    fitted = estimator(learning_method=learning_method, max_iter=2).fit(contained)
+    np.testing.assert_array_equal(fitted.components_, expected.components_)
+    assert fitted.elbo(contained) == expected.elbo(X)
+
+
+def test_entries_out_of_order_stored_zeros_and_duplicates_do_not_matter():
+    X = corpus(20)
+    rng = np.random.default_rng(21)
+    coo = X.tocoo()
+    # every entry in two parts, some of them zero, in any order
+    part = np.where(rng.random(coo.nnz) < 0.3, 0.0, 1.0)
+    data = np.concatenate([coo.data - part, part])
+    row, column = np.tile(coo.coords[0], 2), np.tile(coo.coords[1], 2)
+    order = np.lexsort((rng.random(data.size), row))
+    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=60))])
+    messy = sp.csr_array((data[order], column[order], indptr), shape=X.shape)
+    before = messy.copy()
+    expected, fitted = estimator().fit(X), estimator().fit(messy)
+    np.testing.assert_allclose(fitted.components_, expected.components_, rtol=1e-12)
+    np.testing.assert_array_equal(messy.data, before.data)
+    np.testing.assert_array_equal(messy.indices, before.indices)
+
+
+def test_single_precision_fits_end_close_to_double_ones():
+    X = corpus(22, n=100)
+    wide = estimator(max_iter=5).fit(X)
+    single = estimator(max_iter=5).fit(X.astype(np.float32))
+    assert single.components_.dtype == np.float32
+    assert single.transform(X.astype(np.float32)).dtype == np.float32
+    assert single.elbo_ == pytest.approx(wide.elbo_, rel=1e-3)
+
+
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+def test_warm_start_goes_on_where_the_last_fit_ended(learning_method):
+    X = corpus(23)
+    settings = {"learning_method": learning_method, "warm_start": True}
+    fitted = estimator(max_iter=3, **settings).fit(X)
+    steps, elbo = fitted.n_batch_iter_, fitted.elbo_
+    fitted.fit(X)
+    assert fitted.n_batch_iter_ == 2 * steps
+    if learning_method == "batch":
+        assert fitted.history_["elbo"][0] == pytest.approx(elbo, rel=1e-12)
+        whole = estimator(max_iter=6).fit(X)
+        np.testing.assert_allclose(fitted.components_, whole.components_, rtol=1e-12)
+    assert fitted.elbo_ > elbo
+
+
+def test_a_pickled_fit_continues_as_the_original():
+    X = corpus(24)
+    original = estimator(learning_method="online").partial_fit(X)
+    twin = pickle.loads(pickle.dumps(original))
+    np.testing.assert_array_equal(twin.transform(X), original.transform(X))
+    np.testing.assert_array_equal(
+        twin.partial_fit(X).components_, original.partial_fit(X).components_
+    )
+
+
+# -------------------------------------------------------------------------------- stopping
+def test_a_converged_fit_gains_less_than_the_tolerance():
+    X = corpus(25)
+    fitted = estimator(max_iter=200, evaluate_every=1, perp_tol=1e-3).fit(X)
+    assert fitted.converged_
+    assert fitted.n_iter_ < 200
+    perplexity = np.exp(-np.array(fitted.history_["elbo"]) / X.sum())
+    falls = -np.diff(perplexity)
+    assert 0.0 <= falls[-1] < 1e-3
+    assert np.all(falls[:-1] >= 1e-3)
+
+
+def test_a_fit_does_not_converge_while_it_is_hot():
+    # constant bounds would stop at once
+    fitted = estimator(
+        max_iter=8, evaluate_every=1, perp_tol=1e6, temperature=LinearAnnealing(1.5, 4.0)
+    ).fit(corpus(26))
+    assert fitted.converged_
+    # four hot passes, then two evaluations to compare
+    assert fitted.n_iter_ >= 5
+    assert fitted.history_["temperature"][-1] == 1.0
+
+
+def test_of_several_starts_the_best_is_kept():
+    X = corpus(27)
+    fitted = estimator(n_init=4, max_iter=4).fit(X)
+    assert fitted.restart_elbos_.shape == (4,)
+    assert len(set(fitted.restart_elbos_)) == 4
+    assert fitted.elbo_ == fitted.restart_elbos_.max()
+    assert fitted.elbo(X) == pytest.approx(fitted.elbo_, rel=1e-12)

@@ -1,0 +1,701 @@
+"""LDA against a second derivation.
+
+With b = 1/T, documents d, tokens n of words w_dn, the tempered bound is, every constant included,
+
+    L_b =  sum_k { E[log Dir(beta_k | eta)] - E[log q(beta_k)] }
+         + sum_d { E[log Dir(theta_d | alpha)] - E[log q(theta_d)] }
+         + sum_dn { b E[log theta_{d, z_dn} + log beta_{z_dn, w_dn}] - E[log q(z_dn)] }
+
+(neither prior is tempered). What follows writes this down three times without the package's code:
+as an explicit sum over all assignments of all tokens, as dense arithmetic over documents, and,
+with everything integrated out, as the exact log evidence that bounds it.
+"""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.optimize
+import scipy.sparse as sp
+from scipy.special import digamma, gammaln, logsumexp, softmax
+from sklearn.decomposition import LatentDirichletAllocation
+
+from skvt import TemperedLDA
+from skvt.expfam import Stats
+from skvt.inference import Rows, Workers, evaluate_bound
+from skvt.models import _lda
+from skvt.models._lda import LDA
+from skvt.temperature import ConstantTemperature
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+# ------------------------------------------------------------------- the second derivation
+def expected_log(concentration):
+    """E[log x] under Dirichlets in the rows."""
+    return digamma(concentration) - digamma(concentration.sum(axis=-1, keepdims=True))
+
+
+def prior_minus_entropy(q, p):
+    """E_q[log Dir(x | p)] - E_q[log Dir(x | q)], rows of q."""
+    value = 0.0
+    for row, mean_log in zip(q, expected_log(q), strict=True):
+        log_p = gammaln(p.sum()) - gammaln(p).sum() + (p - 1.0) @ mean_log
+        log_q = gammaln(row.sum()) - gammaln(row).sum() + (row - 1.0) @ mean_log
+        value += log_p - log_q
+    return value
+
+
+def enumerated_bound(documents, phi, gamma, lam, alpha, eta, b):
+    """L_b with the sum over z taken literally. ``phi[d][n]`` is q(z_dn)."""
+    tokens = [(d, n, w) for d, words in enumerate(documents) for n, w in enumerate(words)]
+    log_theta, log_beta = expected_log(gamma), expected_log(lam)
+    value = 0.0
+    for z in product(range(alpha.size), repeat=len(tokens)):
+        q = np.prod([phi[d][n][k] for (d, n, _), k in zip(tokens, z, strict=True)])
+        energy = sum(
+            log_theta[d, k] + log_beta[k, w] for (d, _, w), k in zip(tokens, z, strict=True)
+        )
+        if q > 0.0:
+            value += q * (b * energy - np.log(q))
+    return value + prior_minus_entropy(gamma, alpha) + prior_minus_entropy(lam, eta)
+
+
+def log_evidence(documents, alpha, eta, b):
+    """log sum_z integral p(theta) p(beta) p(w, z | theta, beta)^b: Dirichlet integrals of b n."""
+
+    def log_integral(prior, counts):
+        return (
+            gammaln(prior.sum()) - gammaln(prior.sum() + b * counts.sum())
+            + np.sum(gammaln(prior + b * counts) - gammaln(prior))
+        )  # fmt: skip
+
+    tokens = [(d, w) for d, words in enumerate(documents) for w in words]
+    terms = []
+    for z in product(range(alpha.size), repeat=len(tokens)):
+        in_document = np.zeros((len(documents), alpha.size))
+        in_topic = np.zeros((alpha.size, eta.size))
+        for (d, w), k in zip(tokens, z, strict=True):
+            in_document[d, k] += 1.0
+            in_topic[k, w] += 1.0
+        terms.append(
+            sum(log_integral(alpha, counts) for counts in in_document)
+            + sum(log_integral(eta, counts) for counts in in_topic)
+        )
+    return logsumexp(terms)
+
+
+class Dense:
+    """Coordinate ascent by the formulas, document by document, X a dense array."""
+
+    def __init__(self, alpha, eta, b=1.0):
+        self.alpha, self.eta, self.b = alpha, eta, b
+
+    def document(self, counts, log_beta):
+        """(gamma, phi (V, K)) at the fixed point reached from equal shares."""
+        gamma = self.alpha + self.b * counts.sum() / self.alpha.size
+        for _ in range(5000):
+            phi = softmax(self.b * (expected_log(gamma) + log_beta.T), axis=1)
+            updated = self.alpha + self.b * counts @ phi
+            if np.abs(updated - gamma).max() < 1e-12:
+                break
+            gamma = updated
+        return updated, softmax(self.b * (expected_log(updated) + log_beta.T), axis=1)
+
+    def local(self, X, lam):
+        """Statistics (K, V), gamma, and sums of energy, entropy of z, and theta's part."""
+        log_beta = expected_log(lam)
+        statistics, gammas = np.zeros_like(lam), []
+        energy = entropy = 0.0
+        for counts in X:
+            gamma, phi = self.document(counts, log_beta)
+            gammas.append(gamma)
+            statistics += (counts[:, None] * phi).T
+            energy += counts @ np.sum(phi * (expected_log(gamma) + log_beta.T), axis=1)
+            entropy -= counts @ np.sum(phi * np.log(np.maximum(phi, 1e-300)), axis=1)
+        gammas = np.array(gammas)
+        return statistics, gammas, energy, entropy + prior_minus_entropy(gammas, self.alpha)
+
+    def update(self, X, lam):
+        """(next lam, tempered bound, untempered bound of the same q) at lam."""
+        statistics, _, energy, rest = self.local(X, lam)
+        rest += prior_minus_entropy(lam, self.eta)
+        return self.eta + self.b * statistics, self.b * energy + rest, energy + rest
+
+
+# ----------------------------------------------------------------------------------- corpora
+TOY = dict(
+    documents=[[0, 1], [2, 0, 0]],
+    alpha=np.array([0.7, 1.3]),
+    eta=np.array([0.4, 0.9, 0.6]),
+    lam=np.array([[2.1, 0.5, 1.2], [0.6, 1.9, 0.8]]),
+)
+SHARP = dict(
+    documents=[[0, 2, 2], [1, 0]],
+    alpha=np.array([0.15, 0.3]),
+    eta=np.array([0.1, 0.2, 0.3]),
+    lam=np.array([[9.1, 0.2, 0.7], [0.3, 1.9, 4.0]]),
+)
+each_toy = pytest.mark.parametrize("toy", [TOY, SHARP], ids=["mild", "sharp"])
+each_inv_temp = pytest.mark.parametrize("b", [1.0, 0.5], ids=["T=1", "T=2"])
+
+
+def count(documents, n_words):
+    return np.array(
+        [np.bincount(np.array(words, int), minlength=n_words) for words in documents], float
+    )
+
+
+def exact(alpha, eta, dtype=np.float64):
+    """An LDA whose local steps converge to rounding."""
+    return LDA(alpha.astype(dtype), eta.astype(dtype), 10_000, 1e-13)
+
+
+def step(model, X, lam, b, *, rows=None, weights=None, **options):
+    """(LocalResult, dense statistics (K, V)) of rows of X at the globals lam."""
+    X = sp.csr_array(X)
+    rows = np.arange(X.shape[0]) if rows is None else rows
+    batch = model.batch(X, rows, np.ones(len(rows)) if weights is None else weights)
+    result = model.local_step(
+        batch, model.expectation(model.from_topics(lam), batch, run), b, run, **options
+    )
+    full = np.zeros((X.shape[1], model.n_components))
+    if result.stats is not None:
+        full[result.stats.rows] = result.stats.arrays[0]
+    return result, full.T
+
+
+def corpus(seed, *, n=40, n_words=30, n_topics=4, length=25, sharp=0.1):
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(n_words, sharp), size=n_topics)
+    shares = rng.dirichlet(np.full(n_topics, 0.3), size=n)
+    lengths = rng.poisson(length, size=n)
+    return np.array(
+        [rng.multinomial(m, share @ topics) for m, share in zip(lengths, shares, strict=True)],
+        dtype=float,
+    )
+
+
+def random_topics(seed, n_topics, n_words):
+    return np.random.default_rng(seed).gamma(0.5, 4.0, size=(n_topics, n_words)) + 0.05
+
+
+@pytest.fixture
+def start_at(monkeypatch):
+    """Make fits start from the given lam."""
+
+    def start(lam):
+        monkeypatch.setattr(LDA, "initial", lambda self, rng: self.from_topics(lam))
+
+    return start
+
+
+# --------------------------------------------------------------------------- brute force
+def phi_of_local_step(model, toy, b):
+    """gamma and q(z) of each token as the local step says, by documents one at a time."""
+    X = count(toy["documents"], toy["eta"].size)
+    gamma, phi = [], []
+    for d, words in enumerate(toy["documents"]):
+        result, statistics = step(model, X[d : d + 1], toy["lam"], b)
+        gamma.append(result.q[0])
+        phi.append([statistics[:, w] / X[d, w] for w in words])
+    return np.array(gamma), phi
+
+
+@each_toy
+@each_inv_temp
+def test_bound_equals_the_sum_over_all_assignments(toy, b):
+    model = exact(toy["alpha"], toy["eta"])
+    gamma, phi = phi_of_local_step(model, toy, b)
+    expected = enumerated_bound(
+        toy["documents"], phi, gamma, toy["lam"], toy["alpha"], toy["eta"], b
+    )
+    result, _ = step(model, count(toy["documents"], 3), toy["lam"], b)
+    np.testing.assert_allclose(result.q, gamma, rtol=1e-13)
+    value = result.bound.sum() + prior_minus_entropy(toy["lam"], toy["eta"])
+    assert value == pytest.approx(expected, abs=1e-9)
+
+
+@each_toy
+def test_evaluated_bound_equals_the_sum_over_all_assignments(toy):
+    model = exact(toy["alpha"], toy["eta"])
+    gamma, phi = phi_of_local_step(model, toy, 1.0)
+    data = Rows(sp.csr_array(count(toy["documents"], 3)), np.ones(2), batch_size=1)
+    with Workers() as workers:
+        value = evaluate_bound(model, model.from_topics(toy["lam"]), data, workers)
+    expected = enumerated_bound(
+        toy["documents"], phi, gamma, toy["lam"], toy["alpha"], toy["eta"], 1.0
+    )
+    assert value == pytest.approx(expected, abs=1e-9)
+
+
+@each_toy
+@each_inv_temp
+def test_bound_is_below_the_exact_log_evidence_and_rises_towards_it(toy, b):
+    model = exact(toy["alpha"], toy["eta"])
+    X = count(toy["documents"], 3)
+    evidence = log_evidence(toy["documents"], toy["alpha"], toy["eta"], b)
+    lam, bounds = toy["lam"], []
+    for _ in range(30):
+        result, statistics = step(model, X, lam, b)
+        bounds.append(result.bound.sum() + prior_minus_entropy(lam, toy["eta"]))
+        lam = toy["eta"] + b * statistics
+    assert np.all(np.diff(bounds) > -1e-10)
+    assert bounds[-1] < evidence
+    assert bounds[-1] > bounds[0] + 0.1
+
+
+@each_inv_temp
+def test_with_a_single_topic_the_bound_is_the_log_evidence(b):
+    # q(beta) = Dir(eta + b counts) is then the exact tempered posterior.
+    documents, alpha, eta = [[0, 1, 1], [], [2, 1]], np.array([0.8]), np.array([0.5, 1.0, 2.5])
+    X = count(documents, 3)
+    lam = (eta + b * X.sum(axis=0))[None, :]
+    result, _ = step(exact(alpha, eta), X, lam, b)
+    bound = result.bound.sum() + prior_minus_entropy(lam, eta)
+    assert bound == pytest.approx(log_evidence(documents, alpha, eta, b), abs=1e-12)
+
+
+@each_toy
+@each_inv_temp
+def test_no_other_gamma_or_phi_has_a_higher_bound_nearby(toy, b):
+    model = exact(toy["alpha"], toy["eta"])
+    gamma, phi = phi_of_local_step(model, toy, b)
+    sizes = [len(words) for words in toy["documents"]]
+    log_beta = expected_log(toy["lam"])
+    words = np.concatenate(toy["documents"])
+    owners = np.repeat([0, 1], sizes)
+
+    def loss(free):
+        # free: log gamma (2, 2), and the logits of q(z) of all tokens (n, 2)
+        g = np.exp(free[:4].reshape(2, 2))
+        q = softmax(free[4:].reshape(-1, 2), axis=1)
+        energy = np.sum(q * (expected_log(g)[owners] + log_beta[:, words].T))
+        return -(b * energy - np.sum(q * np.log(q)) + prior_minus_entropy(g, toy["alpha"]))
+
+    found = np.concatenate([np.log(gamma).ravel(), np.log(np.concatenate(phi)).ravel()])
+    result, _ = step(model, count(toy["documents"], 3), toy["lam"], b)
+    assert -loss(found) == pytest.approx(result.bound.sum(), abs=1e-10)
+    rng = np.random.default_rng(0)
+    for size in (1e-3, 1e-2, 0.1):
+        for _ in range(20):
+            shift = size * rng.normal(size=found.size)
+            # a common shift of a token's logits changes nothing
+            shift[4:] -= np.repeat(shift[4:].reshape(-1, 2).mean(axis=1), 2)
+            assert loss(found + shift) > loss(found)
+    better = scipy.optimize.minimize(loss, found + 0.01 * rng.normal(size=found.size), tol=1e-12)
+    assert better.fun > loss(found) - 1e-9
+
+
+# --------------------------------------------------------------------- dense coordinate ascent
+@pytest.mark.parametrize("n_topics", [1, 2, 5, 8, 13])
+@pytest.mark.parametrize("temperature", [1.0, 1.3])
+def test_batch_inference_equals_dense_coordinate_ascent(
+    start_at, monkeypatch, n_topics, temperature
+):
+    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    X = corpus(0, n=25)
+    X[3] = 0.0  # an empty document
+    rng = np.random.default_rng(1)
+    alpha, eta = rng.uniform(0.2, 0.9, n_topics), rng.uniform(0.1, 0.5, X.shape[1])
+    lam = random_topics(2, n_topics, X.shape[1])
+    start_at(lam)
+    n_passes = 4
+    estimator = TemperedLDA(
+        n_topics,
+        doc_topic_prior=alpha,
+        topic_word_prior=eta,
+        temperature=None if temperature == 1.0 else ConstantTemperature(temperature),
+        learning_method="batch",
+        max_iter=n_passes,
+        max_doc_update_iter=5000,
+        mean_change_tol=1e-13,
+    ).fit(X)
+    dense = Dense(alpha, eta, 1.0 / temperature)
+    for n in range(n_passes):
+        lam, tempered, untempered = dense.update(X, lam)
+        assert estimator.history_["objective"][n] == pytest.approx(tempered, rel=1e-9)
+        assert estimator.history_["elbo"][n] == pytest.approx(untempered, rel=1e-9)
+    np.testing.assert_allclose(estimator.components_, lam, rtol=1e-7)
+    elbo = Dense(alpha, eta).update(X, lam)[2]
+    assert estimator.elbo_ == pytest.approx(elbo, rel=1e-9)
+    assert estimator.elbo(X) == pytest.approx(elbo, rel=1e-9)
+    gamma = Dense(alpha, eta).local(X, lam)[1]
+    np.testing.assert_allclose(
+        estimator.transform(X), gamma / gamma.sum(axis=1, keepdims=True), rtol=1e-6
+    )
+    np.testing.assert_allclose(
+        estimator.exp_dirichlet_component_, np.exp(expected_log(lam)), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.4])
+def test_one_minibatch_makes_the_natural_gradient_step(start_at, monkeypatch, temperature):
+    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    X = corpus(3, n=12)
+    alpha, eta = np.full(3, 0.5), np.full(X.shape[1], 0.2)
+    lam = random_topics(4, 3, X.shape[1])
+    start_at(lam)
+    estimator = TemperedLDA(
+        3,
+        doc_topic_prior=0.5,
+        topic_word_prior=0.2,
+        temperature=ConstantTemperature(temperature),
+        learning_offset=3.0,
+        learning_decay=0.6,
+        batch_size=5,
+        total_samples=1000,
+        max_doc_update_iter=5000,
+        mean_change_tol=1e-13,
+    ).partial_fit(X)
+    dense = Dense(alpha, eta, 1.0 / temperature)
+    for t, rows in enumerate([X[:5], X[5:10], X[10:]]):
+        rho = (3.0 + t) ** -0.6
+        statistics = dense.local(rows, lam)[0]
+        target = eta + 1000.0 / len(rows) * statistics / temperature
+        lam = (1.0 - rho) * lam + rho * target
+    np.testing.assert_allclose(estimator.components_, lam, rtol=1e-7)
+
+
+def test_scikit_learn_agrees_on_the_documents_and_on_the_bound():
+    X = corpus(5, n=60, length=40)
+    twin = LatentDirichletAllocation(
+        5, doc_topic_prior=0.6, topic_word_prior=0.3, learning_method="batch", max_iter=8,
+        mean_change_tol=1e-12, max_doc_update_iter=20_000, random_state=0,
+    ).fit(X)  # fmt: skip
+    model = exact(np.full(5, 0.6), np.full(X.shape[1], 0.3))
+    result, _ = step(model, X, twin.components_, 1.0)
+    shares = result.q / result.q.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(shares, twin.transform(X), atol=1e-4)
+    data = Rows(sp.csr_array(X), np.ones(60), 32)
+    with Workers() as workers:
+        bound = evaluate_bound(model, model.from_topics(twin.components_), data, workers)
+    assert bound == pytest.approx(twin.score(X), rel=1e-6)
+
+
+# --------------------------------------------------------------------- parts of the local step
+N_TOPICS = 6
+ALPHA = np.random.default_rng(6).uniform(0.1, 0.6, N_TOPICS)
+X30 = corpus(7)
+ETA = np.full(X30.shape[1], 0.3)
+LAM = random_topics(8, N_TOPICS, X30.shape[1])
+
+
+@pytest.mark.parametrize("b", [1.0, 0.6, 0.05])
+def test_bound_is_inverse_temperature_times_energy_plus_entropy(b):
+    model = exact(ALPHA, ETA)
+    for d in range(5):
+        counts = X30[d]
+        result, statistics = step(model, X30[d : d + 1], LAM, b, with_energy=True)
+        gamma = result.q[0]
+        phi = softmax(b * (expected_log(gamma) + expected_log(LAM).T), axis=1)
+        np.testing.assert_allclose(statistics, (counts[:, None] * phi).T, rtol=1e-9, atol=1e-12)
+        energy = np.sum(statistics.T * (expected_log(gamma) + expected_log(LAM).T))
+        entropy = -np.sum(counts[:, None] * phi * np.log(phi))
+        entropy += prior_minus_entropy(gamma[None, :], ALPHA)
+        assert result.energy[0] == pytest.approx(energy, rel=1e-10)
+        assert result.entropy(b)[0] == pytest.approx(entropy, rel=1e-9, abs=1e-9)
+        assert result.bound[0] == pytest.approx(b * energy + entropy, rel=1e-10)
+
+
+def test_the_energy_is_computed_only_where_it_is_asked_for():
+    result, _ = step(exact(ALPHA, ETA), X30, LAM, 0.5)
+    assert result.energy is None
+    batch_only, _ = step(exact(ALPHA, ETA), X30, LAM, 0.5, with_stats=False, with_energy=True)
+    assert batch_only.stats is None
+    np.testing.assert_array_equal(batch_only.bound, result.bound)
+
+
+@pytest.mark.parametrize("b", [1.0, 0.4])
+def test_equal_temperatures_of_all_rows_are_one_temperature(b):
+    model = LDA(ALPHA, ETA)
+    common, common_statistics = step(model, X30, LAM, b, with_energy=True)
+    own, own_statistics = step(model, X30, LAM, np.full(len(X30), b), with_energy=True)
+    np.testing.assert_allclose(own.bound, common.bound, rtol=1e-12)
+    np.testing.assert_allclose(own.energy, common.energy, rtol=1e-12)
+    np.testing.assert_allclose(own.q, common.q, rtol=1e-11)
+    np.testing.assert_allclose(own_statistics, common_statistics, rtol=1e-11)
+
+
+def test_rows_at_their_own_temperatures_are_as_if_alone_at_them():
+    model = LDA(ALPHA, ETA)
+    inv_temps = np.random.default_rng(9).uniform(0.1, 1.0, len(X30))
+    together, statistics = step(model, X30, LAM, inv_temps, with_energy=True)
+    expected = np.zeros_like(LAM)
+    for d, b in enumerate(inv_temps):
+        alone, alone_statistics = step(model, X30[d : d + 1], LAM, b, with_energy=True)
+        assert together.bound[d] == pytest.approx(alone.bound[0], rel=1e-12)
+        assert together.energy[d] == pytest.approx(alone.energy[0], rel=1e-12)
+        np.testing.assert_allclose(together.q[d], alone.q[0], rtol=1e-11)
+        expected += b * alone_statistics
+    # times the mean inverse temperature: what the global update is made of, sum_d b_d S_d
+    np.testing.assert_allclose(inv_temps.mean() * statistics, expected, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("own", [False, True], ids=["one temperature", "own temperatures"])
+def test_statistics_of_two_halves_add_up(own):
+    model = LDA(ALPHA, ETA)
+    n = len(X30)
+    inv_temps = np.random.default_rng(10).uniform(0.2, 1.0, n) if own else np.full(n, 0.7)
+
+    def part(rows):
+        b = inv_temps[rows] if own else 0.7
+        result, statistics = step(model, X30, LAM, b, rows=rows)
+        return result.bound.sum(), np.mean(inv_temps[rows]) * statistics
+
+    whole, left, right = part(np.arange(n)), part(np.arange(0, n, 2)), part(np.arange(1, n, 2))
+    assert left[0] + right[0] == pytest.approx(whole[0], rel=1e-13)
+    np.testing.assert_allclose(left[1] + right[1], whole[1], rtol=1e-12, atol=1e-14)
+
+
+def test_rows_may_come_in_any_order_and_more_than_once():
+    model = LDA(ALPHA, ETA)
+    rows = np.array([7, 3, 3, 39, 0])
+    some, statistics = step(model, X30, LAM, 1.0, rows=rows)
+    everything, _ = step(model, X30, LAM, 1.0)
+    np.testing.assert_allclose(some.q, everything.q[rows], rtol=1e-12)
+    np.testing.assert_allclose(some.bound, everything.bound[rows], rtol=1e-12)
+    _, copied = step(model, X30[rows], LAM, 1.0)
+    np.testing.assert_allclose(statistics, copied, rtol=1e-12)
+
+
+def test_weights_of_rows_multiply_their_statistics_and_nothing_else():
+    model = LDA(ALPHA, ETA)
+    weights = np.random.default_rng(11).integers(1, 4, len(X30)).astype(float)
+    weighted, statistics = step(model, X30, LAM, 1.0, weights=weights)
+    plain, _ = step(model, X30, LAM, 1.0)
+    np.testing.assert_array_equal(weighted.bound, plain.bound)
+    _, repeated = step(model, np.repeat(X30, weights.astype(int), axis=0), LAM, 1.0)
+    np.testing.assert_allclose(statistics, repeated, rtol=1e-12, atol=1e-14)
+
+
+@pytest.mark.parametrize("n_topics", [3, 8, 50, 130])
+def test_statistics_have_the_mass_of_the_tokens_and_gamma_of_the_tempered_ones(n_topics):
+    b = 0.8
+    model = LDA(np.full(n_topics, 0.1), ETA, 200, 1e-8)
+    result, statistics = step(model, X30, random_topics(12, n_topics, X30.shape[1]), b)
+    np.testing.assert_allclose(statistics.sum(axis=0), X30.sum(axis=0), rtol=1e-10)
+    np.testing.assert_allclose(
+        result.q.sum(axis=1) - 0.1 * n_topics, b * X30.sum(axis=1), rtol=1e-3
+    )
+
+
+def test_a_document_split_into_halves_of_every_count_is_not_two_documents():
+    # Counts multiply: fractions are legal, and twice the counts are not twice the bound.
+    model = exact(ALPHA, ETA)
+    half, _ = step(model, 0.5 * X30, LAM, 1.0)
+    dense = Dense(ALPHA, ETA)
+    gamma = dense.local(0.5 * X30, LAM)[1]
+    np.testing.assert_allclose(half.q, gamma, rtol=1e-6)
+    whole, _ = step(model, X30, LAM, 1.0)
+    assert np.max(np.abs(whole.bound - 2.0 * half.bound)) > 0.1
+
+
+def test_an_empty_document_keeps_its_prior_and_adds_nothing():
+    model = LDA(ALPHA, ETA)
+    result, statistics = step(model, np.zeros((3, ETA.size)), LAM, 0.5, with_energy=True)
+    np.testing.assert_allclose(result.q, np.tile(ALPHA, (3, 1)), rtol=1e-15)
+    np.testing.assert_allclose(result.bound, 0.0, atol=1e-12)
+    np.testing.assert_allclose(result.energy, 0.0, atol=1e-12)
+    assert np.all(statistics == 0.0)
+
+
+# ----------------------------------------------------------------------------- the globals
+def test_expectation_reads_prior_plus_statistics_after_any_blends():
+    model = LDA(ALPHA, np.random.default_rng(13).uniform(0.1, 0.5, ETA.size))
+    rng = np.random.default_rng(14)
+    stats = model.from_topics(LAM)
+    np.testing.assert_allclose(model.natural_parameters(stats)[0], LAM, rtol=1e-14)
+    batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
+    for _ in range(40):
+        words = rng.permutation(ETA.size)[:9]
+        stats.blend(0.4, Stats((rng.gamma(1.0, size=(9, N_TOPICS)),), rows=words), 10.0)
+    lam = model.natural_parameters(stats)[0]
+    np.testing.assert_allclose(
+        model.expectation(stats, batch, run), expected_log(lam)[:, batch.active].T, rtol=1e-10
+    )
+    np.testing.assert_allclose(lam, stats.value().arrays[0].T + model.topic_word_prior, rtol=1e-14)
+
+
+def test_random_starts_break_the_symmetry_with_positive_topics():
+    model = LDA(ALPHA, ETA)
+    lam = model.natural_parameters(model.initial(np.random.default_rng(0)))[0]
+    assert lam.shape == (N_TOPICS, ETA.size)
+    assert np.all(lam > 0.0)
+    # Gamma(100, 1/100): mean 1, deviation 0.1
+    assert lam.mean() == pytest.approx(1.0, abs=0.05)
+    assert lam.std() == pytest.approx(0.1, rel=0.3)
+
+
+# -------------------------------------------------------------------- precision and shortcuts
+@pytest.mark.parametrize("b", [1.0, 0.6])
+def test_single_precision_is_close_to_double(b):
+    # as many sweeps in both, so that only rounding differs
+    model = LDA(ALPHA, ETA, 20, 0.0)
+    wide, statistics = step(model, X30, LAM, b, with_energy=True)
+    model = LDA(ALPHA.astype(np.float32), ETA.astype(np.float32), 20, 0.0)
+    single, single_statistics = step(model, X30.astype(np.float32), LAM, b, with_energy=True)
+    assert single.q.dtype == np.float32
+    assert single.stats.arrays[0].dtype == np.float32
+    assert single.bound.dtype == np.float64
+    np.testing.assert_allclose(single.bound, wide.bound, rtol=1e-5)
+    np.testing.assert_allclose(single.energy, wide.energy, rtol=1e-4)
+    np.testing.assert_allclose(single.q, wide.q, rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(single_statistics, statistics, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_sparse_priors_and_hopeless_words_give_finite_numbers(dtype):
+    # E[log theta] and E[log beta] down to -1e4: far outside of what exp can hold
+    model = LDA(np.full(10, 1e-4, dtype), np.full(30, 1e-4, dtype), 100, 1e-3)
+    lam = np.full((10, 30), 1e-4)
+    lam[np.arange(10), np.arange(10)] = 1e6
+    for b in (1.0, 0.3, np.linspace(0.05, 1.0, len(X30))):
+        result, statistics = step(model, X30.astype(dtype), lam, b, with_energy=True)
+        for numbers in (result.bound, result.energy, result.q, statistics):
+            assert np.all(np.isfinite(numbers))
+        np.testing.assert_allclose(statistics.sum(), np.sum(
+            X30.sum(axis=1) * np.broadcast_to(b, len(X30)) / np.mean(b)
+        ), rtol=1e-4)  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("n_topics", "alpha", "length", "flat"),
+    [(20, 0.05, 60, False), (100, 0.1, 8, False), (400, 0.1, 5, True), (1500, 0.1, 8, True)],
+    ids=["sharp topics", "short documents", "many alike topics", "more topics than a cent"],
+)
+@pytest.mark.parametrize("b", [1.0, 0.6])
+def test_setting_small_topics_aside_costs_next_to_nothing(
+    monkeypatch, n_topics, alpha, length, flat, b
+):
+    X = corpus(15, n=30, n_words=100, length=length)
+    lam = random_topics(16, n_topics, 100)
+    if flat:
+        lam = np.random.default_rng(17).gamma(100.0, 0.01, size=lam.shape)
+    model = LDA(np.full(n_topics, alpha), np.full(100, 0.1), 1000, 1e-8)
+    pruned, statistics = step(model, X, lam, b)
+    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    full, full_statistics = step(model, X, lam, b)
+    assert abs(pruned.bound.sum() / full.bound.sum() - 1.0) < 1e-4
+    assert np.abs(statistics - full_statistics).sum() < 0.02 * full_statistics.sum()
+    # whatever is set aside, gamma is the prior plus all of the document's tokens
+    np.testing.assert_allclose(
+        pruned.q.sum(axis=1) - n_topics * alpha, b * X.sum(axis=1), rtol=1e-3
+    )
+
+
+def test_the_bound_is_that_of_the_returned_gamma_where_sweeps_are_cut_short():
+    # After few sweeps q is not optimal; bound, energy and statistics must still be of one q.
+    for sweeps in (1, 2, 5):
+        model = LDA(ALPHA, ETA, sweeps, 0.0)
+        for d in range(4):
+            result, statistics = step(model, X30[d : d + 1], LAM, 0.7, with_energy=True)
+            gamma, counts = result.q[0], X30[d]
+            phi = softmax(0.7 * (expected_log(gamma) + expected_log(LAM).T), axis=1)
+            energy = np.sum(counts[:, None] * phi * (expected_log(gamma) + expected_log(LAM).T))
+            bound = 0.7 * energy - np.sum(counts[:, None] * phi * np.log(phi))
+            bound += prior_minus_entropy(gamma[None, :], ALPHA)
+            assert result.bound[0] == pytest.approx(bound, rel=1e-10)
+            assert result.energy[0] == pytest.approx(energy, rel=1e-10)
+            np.testing.assert_allclose(statistics, (counts[:, None] * phi).T, rtol=1e-9)
+
+
+# -------------------------------------------------------------------------- learned priors
+def separated_corpus(alpha, n=500, length=60):
+    """Every word belongs to one topic: assignments are certain."""
+    rng = np.random.default_rng(18)
+    block = 8
+    topics = np.kron(np.eye(alpha.size), rng.dirichlet(np.full(block, 2.0)))
+    return np.array(
+        [rng.multinomial(length, share @ topics) for share in rng.dirichlet(alpha, size=n)], float
+    ), topics
+
+
+def test_learned_document_prior_is_the_maximum_likelihood_one_where_topics_are_separate(start_at):
+    truth = np.array([0.2, 0.5, 1.0])
+    X, topics = separated_corpus(truth)
+    start_at(1000.0 * topics + 0.01)
+    estimator = TemperedLDA(
+        3, doc_topic_prior="auto", topic_word_prior=0.01, temperature=None,
+        learning_method="batch", max_iter=40, mean_change_tol=1e-6,
+    ).fit(X)  # fmt: skip
+    in_topic = X.reshape(len(X), 3, -1).sum(axis=2)
+
+    def loss(log_alpha):
+        # Dirichlet-multinomial of the (certain) topic counts
+        alpha = np.exp(log_alpha)
+        return -np.sum(
+            gammaln(alpha.sum()) - gammaln(alpha.sum() + in_topic.sum(axis=1))
+            + np.sum(gammaln(alpha + in_topic) - gammaln(alpha), axis=1)
+        )  # fmt: skip
+
+    best = np.exp(scipy.optimize.minimize(loss, np.zeros(3)).x)
+    np.testing.assert_allclose(estimator.doc_topic_prior_, best, rtol=0.02)
+    np.testing.assert_allclose(estimator.doc_topic_prior_, truth, rtol=0.2)
+
+
+def test_learned_word_prior_maximises_its_part_of_the_bound(start_at):
+    X = corpus(19, n=80)
+    start_at(random_topics(20, 4, X.shape[1]))
+    estimator = TemperedLDA(
+        4, topic_word_prior="auto", temperature=None, learning_method="batch", max_iter=150,
+        mean_change_tol=1e-5,
+    ).fit(X)  # fmt: skip
+    eta = estimator.topic_word_prior_
+    assert isinstance(eta, float)
+    lam = estimator.components_
+
+    def part(value):
+        return prior_minus_entropy(lam, np.full(X.shape[1], value))
+
+    assert part(eta) > part(1.05 * eta)
+    assert part(eta) > part(0.95 * eta)
+
+
+@pytest.mark.parametrize("learning_method", ["batch", "online"])
+def test_learned_priors_of_a_single_topic_are_finite(learning_method):
+    X = corpus(21, n=60, n_topics=1)
+    estimator = TemperedLDA(
+        1, doc_topic_prior="auto", topic_word_prior="auto", learning_method=learning_method,
+        batch_size=20, max_iter=3, random_state=0,
+    ).fit(X)  # fmt: skip
+    assert np.isfinite(estimator.elbo_)
+    assert np.all(estimator.components_ > 0.0)
+    assert np.all(np.isfinite(estimator.transform(X)))
+
+
+def test_learned_word_prior_keeps_topics_positive_where_most_words_do_not_occur():
+    # The start is lam about 1; far smaller priors are learned from it after one small step.
+    X = np.zeros((256, 300))
+    X[:, :10] = np.random.default_rng(22).poisson(500.0, (256, 10))
+    for n_topics in (1, 3):
+        estimator = TemperedLDA(
+            n_topics, topic_word_prior="auto", temperature=None, batch_size=128, max_iter=3,
+            learning_offset=64.0, random_state=0,
+        ).fit(X)  # fmt: skip
+        assert np.all(estimator.components_ > 0.0)
+        assert estimator.topic_word_prior_ < 1.0
+
+
+def test_given_priors_are_not_touched():
+    model = LDA(ALPHA, ETA)
+    batch = model.batch(sp.csr_array(X30), np.arange(3), np.ones(3))
+    result = model.local_step(
+        batch, model.expectation(model.from_topics(LAM), batch, run), 1.0, run
+    )
+    assert model.prior_statistics(batch, result) is None
+    assert model.with_learned_priors(None, model.from_topics(LAM)) is model
+
+
+def test_prior_statistics_are_the_weighted_sum_of_expected_log_proportions():
+    model = LDA(ALPHA, ETA, learn_doc_topic_prior=True)
+    weights = np.array([1.0, 3.0, 0.5])
+    batch = model.batch(sp.csr_array(X30), np.arange(3), weights)
+    result = model.local_step(
+        batch, model.expectation(model.from_topics(LAM), batch, run), 1.0, run
+    )
+    total, weight = model.prior_statistics(batch, result)
+    np.testing.assert_allclose(total, weights @ expected_log(result.q), rtol=1e-12)
+    assert weight == 4.5
