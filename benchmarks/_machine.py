@@ -31,7 +31,7 @@ def _dots(a, b, out, repeats):
     """out[r] = a[r, :] . b: one load from the first-level cache for each multiply-add."""
     for _ in range(repeats):
         for r in range(a.shape[0]):
-            total = out[r] * 0
+            total = out[r] - out[r]  # a zero of the precision asked for
             for i in range(a.shape[1]):
                 total += a[r, i] * b[i]
             out[r] = total

@@ -62,7 +62,7 @@ def policies(args, max_iter):
     rows = {"SVI (temperature=None)" if args.method == "online" else "VI (temperature=None)": None}
     for length in args.lengths:
         if length > max_iter - 1:
-            print(f"left out: annealing over {length:g} of {max_iter} passes (the last is at T = 1)")
+            print(f"left out: annealing over {length:g} passes, since {max_iter} are made")
             continue
         for top in args.temperatures:
             label = f"linear from {top:g} over {length:g}"
@@ -125,12 +125,13 @@ def report(args, results):
         ])  # fmt: skip
         if args.polish:
             table[-1] += [spread([run[4][i] for run in runs]) for i in (0, 1)]
-    polished = ["polished held-out", "polished ELBO / token"] if args.polish else []
+    headers = ["temperature", "held-out", "gain", "ELBO / token", "s / fit", "final T", "by seed"]
+    if args.polish:
+        headers += ["polished held-out", "polished ELBO / token"]
     print_table(
         f"{args.corpus}, K = {args.k}, nats per word, mean +- sd over {args.seeds} seeds (the gain "
         "is paired by seed; final T is that of the last pass)",
-        ["temperature", "held-out", "gain", "ELBO / token", "s / fit", "final T", "by seed"]
-        + polished,
+        headers,
         table,
     )
     for label in (*LEARNED, *(name for name in results if name.startswith("default"))):
@@ -155,9 +156,7 @@ def draw(args, results):
     for number, label in enumerate(dict.fromkeys(name for name in shown if name)):
         for seed, run in enumerate(results[label]):
             passes = np.arange(1, len(run[3]) + 1)
-            axes.plot(
-                passes, run[3], color=f"C{number}", alpha=0.7, label=None if seed else label
-            )
+            axes.plot(passes, run[3], color=f"C{number}", alpha=0.7, label=None if seed else label)
     axes.set(xlabel="passes", ylabel="temperature", title=f"{args.corpus}, K = {args.k}")
     axes.legend()
     figure.savefig(args.figure, dpi=150)

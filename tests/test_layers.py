@@ -209,5 +209,6 @@ def test_the_architecture_page_names_every_module():
     files = {path.relative_to(package).as_posix() for path in package.rglob("*.py")}
     # What a folder's __init__ is for, its own line says.
     files = {file for file in files if not file.endswith("/__init__.py")}
-    assert sorted(files - named) == [], "add them to the tree in doc/architecture.md"
-    assert sorted(named - files) == [], "take them out of the tree in doc/architecture.md"
+    missing, surplus = sorted(files - named), sorted(named - files)
+    assert not missing, f"add to the tree in doc/architecture.md: {missing}"
+    assert not surplus, f"take out of the tree in doc/architecture.md: {surplus}"

@@ -22,7 +22,8 @@ from skvt.models._base import LocalResult
 # documents between two threads, large enough that the hand-over (40 microseconds) is lost in it.
 DOCUMENTS_PER_TASK = 32
 WORDS_PER_TASK = 2048
-# A topic with a smaller share of a document (in tokens) is set aside in its later sweeps.
+# A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
+# aside in the document's later sweeps.
 PRUNE = 0.01
 
 
@@ -122,11 +123,9 @@ class LDA:
         return (np.ascontiguousarray(lam),)
 
     def initial(self, rng):
-        """Random topics: every lam_kv ~ Gamma(100, 1/100), as scikit-learn starts."""
-        lam = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features)).T
-        return RunningStats(
-            [np.ascontiguousarray(lam - self.topic_word_prior[:, None], self.dtype)]
-        )
+        """Random statistics: every S_vk ~ Gamma(100, 1/100), about one token of each word."""
+        counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
+        return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
     def from_topics(self, lam):
         """Running statistics whose ``prior + S`` is the given lam, shape (K, V)."""

@@ -283,8 +283,8 @@ def document_steps(
             )
             done = change < limit
         if not done and sweeps < max_iter:
-            # relative to the document where it is short (or its counts are fractions)
-            threshold = prune * min(lit(inv_temp, 1.0), lit(inv_temp, 0.1) * lengths[d])
+            # well below an equal share, so that flat documents keep all topics
+            threshold = min(prune, lit(inv_temp, 0.1) * share)
             n_kept = 0
             for k in range(n_topics):
                 if g[k] - alpha[k] > threshold:

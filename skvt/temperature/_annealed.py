@@ -6,8 +6,6 @@ from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
 # A stream of unknown length is annealed over so many minibatches.
 STREAM_STEPS = 128
-# Of the statistics in full-data inference, times sqrt(T - 1).
-JITTER = 0.05
 
 
 class _Scheduled(RunningPolicy):
@@ -27,7 +25,6 @@ class _Scheduled(RunningPolicy):
         self.settled = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._temperature_at(progress)
         self.replication = 1.0 if self.settled else self._replication
-        self.jitter = JITTER * (self.temperature - 1.0) ** 0.5
 
 
 class _Annealing(TemperaturePolicy):

@@ -12,6 +12,9 @@ from numbers import Real
 import numpy as np
 from sklearn.base import BaseEstimator
 
+# Relative noise of the statistics in full-data inference above T = 1, times sqrt(T - 1).
+JITTER = 0.05
+
 
 @dataclass(frozen=True)
 class FitPlan:
@@ -97,12 +100,16 @@ class RunningPolicy:
     replication = 1.0
     settled = True
     wants_marginal = False
-    jitter = 0.0
 
     @property
     def wants_energy(self):
         """The split of bound into energy and entropy is needed wherever T is not 1."""
         return self.mean_inv_temp != 1.0
+
+    @property
+    def jitter(self):
+        """Noise of full-data inference, see above: none at the final temperature."""
+        return 0.0 if self.settled else JITTER * (self.temperature - 1.0) ** 0.5
 
     @property
     def wishes(self):

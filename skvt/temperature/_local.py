@@ -13,7 +13,12 @@ the temperature would say how unusual a row is, not how far its fit has come.)
 
 import numpy as np
 
-from skvt.temperature._variational import VariationalTempering, _Ladder, _Learned
+from skvt.temperature._variational import (
+    VariationalTempering,
+    _kept_for_the_end,
+    _Ladder,
+    _Learned,
+)
 
 
 class _LearnedByRow(_Learned):
@@ -82,5 +87,5 @@ class LocalTempering(VariationalTempering):
             plan.n_rows * plan.mean_length,
             self._step(plan),
             self.replication,
-            plan.n_passes - min(1.0, 0.5 * plan.n_passes),
+            plan.n_passes - _kept_for_the_end(plan.n_passes),
         )

@@ -28,6 +28,11 @@ STREAM_STEPS = 64
 NEARLY_ONE = 1e-3
 
 
+def _kept_for_the_end(n_passes):
+    """Passes at T = 1 whatever the energies say: a quarter, at least one (of one: half)."""
+    return max(0.25 * n_passes, min(1.0, 0.5 * n_passes)) if np.isfinite(n_passes) else 0.0
+
+
 class _Ladder:
     """Inverse temperatures 1 .. 1/T_max, evenly spaced in log T, and c on them."""
 
@@ -126,7 +131,7 @@ class VariationalTempering(TemperaturePolicy):
             plan.n_rows * plan.mean_length,
             self._step(plan),
             self.replication,
-            plan.n_passes - min(1.0, 0.5 * plan.n_passes),
+            plan.n_passes - _kept_for_the_end(plan.n_passes),
         )
 
     def _step(self, plan):

@@ -104,6 +104,32 @@ def test_small_scales_are_folded_into_the_arrays_without_a_change_of_value():
     assert_equal_to(running, plain, rtol=1e-12)
 
 
+def test_rescaled_statistics_go_on_as_if_they_had_always_been_so():
+    rng = np.random.default_rng(7)
+    plain = rng.gamma(1.0, size=(V, K))
+    running = RunningStats([plain.copy()])
+    for step in range(60):
+        addend = random_addend(rng, sparse=True)
+        running.blend(0.2, addend, 3.0)
+        plain = 0.8 * plain + 0.6 * dense(addend)
+        if step % 20 == 10:
+            factor = (10.0, 0.1, 1e-3)[step // 20]
+            running.rescale(factor)
+            plain = factor * plain
+        assert_equal_to(running, plain, rtol=1e-12)
+
+
+def test_jitter_is_relative_of_mean_one_and_kept_in_the_sums():
+    plain = np.random.default_rng(8).gamma(2.0, size=(4000, K))
+    running = RunningStats([plain.copy()])
+    running.rescale(0.5)
+    running.jitter(0.05, np.random.default_rng(9))
+    noise = running.value().arrays[0] / (0.5 * plain)
+    assert noise.mean() == pytest.approx(1.0, abs=4.0 * 0.05 / np.sqrt(noise.size))
+    assert noise.std() == pytest.approx(0.05, rel=0.05)
+    np.testing.assert_allclose(running.sums[0], running.value().arrays[0].sum(axis=0), rtol=1e-12)
+
+
 def test_words_that_do_not_come_again_fade_to_nothing():
     running = RunningStats([np.ones((V, K))])
     addend = Stats((np.ones((1, K)),), rows=np.array([0], np.int32))

@@ -120,7 +120,7 @@ def test_the_division_into_batches_does_not_change_coordinate_ascent():
         with Workers() as workers:
             for _ in range(3):
                 totals, divergence, _ = CoordinateAscent().sweep(
-                    model, data, state, policy_at(1.0), workers, data.order()
+                    model, data, state, policy_at(1.0), workers, None
                 )
             bound = evaluate_bound(model, state.stats, data, workers)
         results.append(
@@ -147,7 +147,7 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
         with Workers() as workers:
             for _ in range(3):
                 totals, _, _ = engine.sweep(
-                    model, data, state, policy_at(temperature), workers, data.order()
+                    model, data, state, policy_at(temperature), workers, None
                 )
         assert state.n_steps == 3
         assert state.rows_seen == pytest.approx(3 * weights.sum())
@@ -179,7 +179,7 @@ def test_a_pass_of_partial_fit_is_a_pass_of_the_engine():
     state, data = State(model.initial(rng)), Rows(X, np.ones(60), 16)
     engine = StochasticInference(lambda t: (20.0 + t) ** -0.6)
     with Workers() as workers:
-        engine.sweep(model, data, state, policy_at(1.0), workers, data.order())
+        engine.sweep(model, data, state, policy_at(1.0), workers, None)
     np.testing.assert_allclose(
         stream.components_, model.natural_parameters(state.stats)[0], rtol=1e-10
     )
@@ -201,7 +201,7 @@ class UnitTemperatureOfEachRow(ConstantTemperature):
     [
         ConstantTemperature(1.0),
         ConstantTemperature(),
-        LinearAnnealing(1.0, 3.0),
+        LinearAnnealing(1.0, 3.0, replication=1.0),
         LinearAnnealing(1.5, 0.0),
     ],
     ids=["constant", "default", "annealed from 1", "annealed at once"],
@@ -229,6 +229,24 @@ def test_unit_temperature_of_each_row_changes_nothing(learning_method, monkeypat
     np.testing.assert_allclose(same.components_, plain.components_, rtol=1e-9)
     np.testing.assert_allclose(same.history_["elbo"], plain.history_["elbo"], rtol=1e-11)
     np.testing.assert_allclose(same.history_["objective"], plain.history_["objective"], rtol=1e-11)
+
+
+class Replicated(ConstantTemperature):
+    """A constant temperature at which the globals count each row five times."""
+
+    def start(self, plan):
+        running = super().start(plan)
+        running.replication = 5.0
+        return running
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("temperature", [1.0, 1.3])
+def test_replicated_bound_never_falls_at_constant_temperature(seed, temperature):
+    fitted = estimator(
+        temperature=Replicated(temperature), max_iter=15, random_state=seed, **TIGHT
+    ).fit(corpus(seed))
+    assert never_falls(np.array(fitted.history_["objective"]))
 
 
 @pytest.mark.parametrize("learning_method", ["batch", "online"])

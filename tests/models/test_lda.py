@@ -25,7 +25,7 @@ from skvt.expfam import Stats
 from skvt.inference import Rows, Workers, evaluate_bound
 from skvt.models import _lda
 from skvt.models._lda import LDA
-from skvt.temperature import ConstantTemperature
+from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 
 def run(function, tasks):
@@ -90,8 +90,8 @@ def log_evidence(documents, alpha, eta, b):
 class Dense:
     """Coordinate ascent by the formulas, document by document, X a dense array."""
 
-    def __init__(self, alpha, eta, b=1.0):
-        self.alpha, self.eta, self.b = alpha, eta, b
+    def __init__(self, alpha, eta, b=1.0, replication=1.0):
+        self.alpha, self.eta, self.b, self.replication = alpha, eta, b, replication
 
     def document(self, counts, log_beta):
         """(gamma, phi (V, K)) at the fixed point reached from equal shares."""
@@ -119,10 +119,15 @@ class Dense:
         return statistics, gammas, energy, entropy + prior_minus_entropy(gammas, self.alpha)
 
     def update(self, X, lam):
-        """(next lam, tempered bound, untempered bound of the same q) at lam."""
+        """(next lam, tempered bound, untempered bound of the same q) at lam.
+
+        Where the globals count each row r times, lam = eta + r b S is the maximum of the bound
+        with KL(q(beta) || p(beta)) / r; the untempered bound has no part in that.
+        """
         statistics, _, energy, rest = self.local(X, lam)
-        rest += prior_minus_entropy(lam, self.eta)
-        return self.eta + self.b * statistics, self.b * energy + rest, energy + rest
+        topics = prior_minus_entropy(lam, self.eta)
+        tempered = self.b * energy + rest + topics / self.replication
+        return self.eta + self.replication * self.b * statistics, tempered, energy + rest + topics
 
 
 # ----------------------------------------------------------------------------------- corpora
@@ -331,6 +336,40 @@ def test_batch_inference_equals_dense_coordinate_ascent(
     )
 
 
+@pytest.mark.parametrize("replication", [1.0, 10.0])
+def test_annealed_batch_inference_equals_dense_coordinate_ascent(
+    start_at, monkeypatch, replication
+):
+    monkeypatch.setattr(_lda, "PRUNE", 0.0)
+    monkeypatch.setattr("skvt.temperature._annealed.JITTER", 0.0)
+    X = corpus(0, n=25)
+    alpha, eta = np.full(4, 0.4), np.full(X.shape[1], 0.2)
+    lam = random_topics(2, 4, X.shape[1]) + eta
+    start_at(lam)
+    estimator = TemperedLDA(
+        4,
+        doc_topic_prior=0.4,
+        topic_word_prior=0.2,
+        temperature=LinearAnnealing(1.5, 3.0, replication),
+        learning_method="batch",
+        max_iter=5,
+        max_doc_update_iter=5000,
+        mean_change_tol=1e-13,
+    ).fit(X)
+    history, before = estimator.history_, 1.0
+    for n in range(5):
+        # the middle of the pass
+        temperature = max(1.0, 1.5 - 0.5 * (n + 0.5) / 3.0)
+        assert history["temperature"][n] == pytest.approx(temperature, rel=1e-12)
+        times = replication if temperature > 1.0 else 1.0
+        lam = eta + times / before * (lam - eta)
+        before = times
+        lam, tempered, untempered = Dense(alpha, eta, 1.0 / temperature, times).update(X, lam)
+        assert history["objective"][n] == pytest.approx(tempered, rel=1e-9), f"pass {n + 1}"
+        assert history["elbo"][n] == pytest.approx(untempered, rel=1e-9), f"pass {n + 1}"
+    np.testing.assert_allclose(estimator.components_, lam, rtol=1e-7)
+
+
 @pytest.mark.parametrize("temperature", [1.0, 1.4])
 def test_one_minibatch_makes_the_natural_gradient_step(start_at, monkeypatch, temperature):
     monkeypatch.setattr(_lda, "PRUNE", 0.0)
@@ -519,14 +558,15 @@ def test_expectation_reads_prior_plus_statistics_after_any_blends():
     np.testing.assert_allclose(lam, stats.value().arrays[0].T + model.topic_word_prior, rtol=1e-14)
 
 
-def test_random_starts_break_the_symmetry_with_positive_topics():
+def test_random_starts_break_the_symmetry_with_positive_statistics():
     model = LDA(ALPHA, ETA)
     lam = model.natural_parameters(model.initial(np.random.default_rng(0)))[0]
     assert lam.shape == (N_TOPICS, ETA.size)
-    assert np.all(lam > 0.0)
     # Gamma(100, 1/100): mean 1, deviation 0.1
-    assert lam.mean() == pytest.approx(1.0, abs=0.05)
-    assert lam.std() == pytest.approx(0.1, rel=0.3)
+    statistics = lam - ETA
+    assert np.all(statistics > 0.0)
+    assert statistics.mean() == pytest.approx(1.0, abs=0.05)
+    assert statistics.std() == pytest.approx(0.1, rel=0.3)
 
 
 # -------------------------------------------------------------------- precision and shortcuts
