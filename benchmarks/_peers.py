@@ -17,12 +17,37 @@ from skvt import TemperedLDA
 
 
 class Point(NamedTuple):
-    """Topics after a fit of ``length`` passes (or sweeps) that took ``seconds``."""
+    """Topics after a fit of ``length`` passes (or sweeps).
+
+    It took ``seconds``, and ``cpu`` CPU seconds of this process and its threads; what other
+    processes compute for it is not in that.
+    """
 
     length: int
     seconds: float
+    cpu: float
     topics: np.ndarray
     elbo: float = np.nan
+
+
+class Stopwatch:
+    """Adds up the seconds of ``with`` blocks, by the clock and of CPU."""
+
+    def __init__(self):
+        self.seconds = self.cpu = 0.0
+
+    def __enter__(self):
+        self._began = time.perf_counter(), time.process_time()
+        return self
+
+    def __exit__(self, *exc_info):
+        self.seconds += time.perf_counter() - self._began[0]
+        self.cpu += time.process_time() - self._began[1]
+
+    @property
+    def times(self):
+        """(seconds, CPU seconds) so far."""
+        return self.seconds, self.cpu
 
 
 # ---------------------------------------------------------------------------------------- skvt
@@ -41,11 +66,11 @@ def start_at(estimator, X, lam):
 
 def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32)):
     """Compile (or load from numba's cache) everything; returns the seconds it took."""
-    started = time.perf_counter()
-    for dtype in dtypes:
-        estimator = TemperedLDA(n_components, max_iter=2, n_jobs=n_jobs, random_state=0)
-        estimator.fit(X[:200].astype(dtype))
-    return time.perf_counter() - started
+    with Stopwatch() as watch:
+        for dtype in dtypes:
+            estimator = TemperedLDA(n_components, max_iter=2, n_jobs=n_jobs, random_state=0)
+            estimator.fit(X[:200].astype(dtype))
+    return watch.seconds
 
 
 def skvt_curve(X, n_components, passes, *, dtype=np.float64, **params):
@@ -53,10 +78,9 @@ def skvt_curve(X, n_components, passes, *, dtype=np.float64, **params):
     X = X.astype(dtype)
     for n_passes in passes:
         estimator = TemperedLDA(n_components, max_iter=n_passes, **params)
-        started = time.perf_counter()
-        estimator.fit(X)
-        seconds = time.perf_counter() - started
-        yield Point(n_passes, seconds, estimator.posterior_.mean(), estimator.elbo_)
+        with Stopwatch() as watch:
+            estimator.fit(X)
+        yield Point(n_passes, *watch.times, estimator.posterior_.mean(), estimator.elbo_)
 
 
 # -------------------------------------------------------------------------------- scikit-learn
@@ -69,9 +93,9 @@ def faster_sklearn_jobs(X, n_components, n_jobs, **params):
             n_components, n_jobs=jobs, total_samples=X.shape[0], random_state=0, **params
         )
         model.partial_fit(rows[:256])  # starts its worker processes
-        started = time.perf_counter()
-        model.partial_fit(rows)
-        seconds[jobs] = time.perf_counter() - started
+        with Stopwatch() as watch:
+            model.partial_fit(rows)
+        seconds[jobs] = watch.seconds
     return min(seconds, key=seconds.get), seconds
 
 
@@ -97,13 +121,12 @@ def sklearn_batch_curve(X, n_components, passes, **params):
 
 
 def _partial_fits(model, X, passes):
-    X, seconds = X.astype(np.float64), 0.0
+    X, watch = X.astype(np.float64), Stopwatch()
     for n_passes in range(1, max(passes) + 1):
-        started = time.perf_counter()
-        model.partial_fit(X)
-        seconds += time.perf_counter() - started
+        with watch:
+            model.partial_fit(X)
         if n_passes in passes:
-            yield Point(n_passes, seconds, model.components_.copy())
+            yield Point(n_passes, *watch.times, model.components_.copy())
 
 
 # -------------------------------------------------------------------------------------- gensim
@@ -120,35 +143,31 @@ def gensim_curve(X, n_components, passes, *, random_state, **params):
     from gensim.models import LdaModel
     from gensim.models.callbacks import Metric
 
-    points, clock = [], {"started": 0.0, "paused": 0.0}
+    points, watch = [], Stopwatch()
 
     class Watch(Metric):
         logger, title = None, "watch"
 
         def get_value(self, *, model, **ignored):
-            now = time.perf_counter()
-            length = len(points) + 1
-            points.append(
-                Point(length, now - clock["started"] - clock["paused"], model.state.get_lambda())
-            )
-            clock["paused"] += time.perf_counter() - now
+            watch.__exit__()
+            points.append(Point(len(points) + 1, *watch.times, model.state.get_lambda()))
+            watch.__enter__()
 
     corpus = gensim_corpus(X)
     logging.getLogger("gensim").setLevel(logging.ERROR)
-    clock["started"] = time.perf_counter()
-    model = LdaModel(
-        corpus,
-        num_topics=n_components,
-        id2word={v: str(v) for v in range(X.shape[1])},
-        passes=max(passes),
-        eval_every=None,
-        callbacks=[Watch()],
-        random_state=random_state,
-        **params,
-    )
-    seconds = time.perf_counter() - clock["started"] - clock["paused"]
+    with watch:
+        model = LdaModel(
+            corpus,
+            num_topics=n_components,
+            id2word={v: str(v) for v in range(X.shape[1])},
+            passes=max(passes),
+            eval_every=None,
+            callbacks=[Watch()],
+            random_state=random_state,
+            **params,
+        )
     # gensim calls back before the update of the last, incomplete chunk
-    points[-1] = Point(max(passes), seconds, model.state.get_lambda())
+    points[-1] = Point(max(passes), *watch.times, model.state.get_lambda())
     yield from (point for point in points if point.length in passes)
 
 
@@ -159,18 +178,18 @@ def gensim_multicore_curve(X, n_components, passes, *, random_state, workers, **
     corpus = gensim_corpus(X)
     logging.getLogger("gensim").setLevel(logging.ERROR)
     for n_passes in passes:
-        started = time.perf_counter()
-        model = LdaMulticore(
-            corpus,
-            num_topics=n_components,
-            id2word={v: str(v) for v in range(X.shape[1])},
-            passes=n_passes,
-            workers=workers,
-            eval_every=None,
-            random_state=random_state,
-            **params,
-        )
-        yield Point(n_passes, time.perf_counter() - started, model.state.get_lambda())
+        with Stopwatch() as watch:
+            model = LdaMulticore(
+                corpus,
+                num_topics=n_components,
+                id2word={v: str(v) for v in range(X.shape[1])},
+                passes=n_passes,
+                workers=workers,
+                eval_every=None,
+                random_state=random_state,
+                **params,
+            )
+        yield Point(n_passes, *watch.times, model.state.get_lambda())
 
 
 # ------------------------------------------------------------------------------------ tomotopy
@@ -200,12 +219,11 @@ def tomotopy_curve(X, n_components, sweeps, *, alpha, eta, random_state, workers
     model = tomotopy_model(
         X, n_components, alpha=alpha, eta=eta, random_state=random_state, optimise=optimise
     )
-    seconds, done = 0.0, 0
+    watch, done = Stopwatch(), 0
     for n_sweeps in sorted(sweeps):
-        started = time.perf_counter()
         with warnings.catch_warnings():  # several workers: not reproducible, it says
             warnings.simplefilter("ignore")
-            model.train(n_sweeps - done, workers=workers, show_progress=False)
-        seconds += time.perf_counter() - started
+            with watch:
+                model.train(n_sweeps - done, workers=workers, show_progress=False)
         done = n_sweeps
-        yield Point(n_sweeps, seconds, tomotopy_topics(model, X.shape[1], eta))
+        yield Point(n_sweeps, *watch.times, tomotopy_topics(model, X.shape[1], eta))

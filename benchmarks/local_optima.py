@@ -20,10 +20,10 @@ from _common import (
     print_table,
     progress,
     spread,
-    timed,
 )
 from _peers import (
     Point,
+    Stopwatch,
     gensim_curve,
     sklearn_batch_curve,
     sklearn_online_curve,
@@ -70,8 +70,9 @@ def from_truth(X, topics, *, eta, n_passes, params, random_state):
     lam = eta + topics * (X.sum() / len(topics))
     model = TemperedLDA(len(topics), temperature=None, random_state=random_state, **params)
     start_at(model, X, lam).set_params(learning_method="batch", max_iter=n_passes)
-    seconds, _, _ = timed(model.fit, X)
-    yield Point(n_passes, seconds, model.posterior_.mean(), model.elbo_)
+    with Stopwatch() as watch:
+        model.fit(X)
+    yield Point(n_passes, *watch.times, model.posterior_.mean(), model.elbo_)
 
 
 def methods(args, X, topics):
@@ -120,7 +121,7 @@ def local_optima(args):
           f"{warm_up(train.X, args.k, args.cores):.1f} s\n")  # fmt: skip
     evaluate, n_tokens = DocumentCompletion(test, args.alpha), train.X.sum()
     truth = evaluate(train.topics)
-    table, means = [[TRUTH, "", f"{truth:.4f}", "", "", ""]], {TRUTH: truth}
+    table, means = [[TRUTH, "", f"{truth:.4f}", "", "", "", ""]], {TRUTH: truth}
     for label, runner in methods(args, train.X, train.topics).items():
         curves = []
         # the start at the truth has nothing random
@@ -135,11 +136,12 @@ def local_optima(args):
                 label, runs[0][0].length, spread(scores),
                 "" if np.isnan(elbos[0]) else spread(elbos),
                 f"{np.mean([r[0].seconds for r in runs]):.1f}",
+                f"{np.mean([r[0].cpu for r in runs]):.1f}",
                 " ".join(f"{score:.4f}" for score in scores),
             ])  # fmt: skip
     print_table(
         f"nats per word, {args.seeds} starts, mean +- sd (length: passes, or sweeps)",
-        ["method", "length", "held-out", "ELBO / token", "seconds", "by start"],
+        ["method", "length", "held-out", "ELBO / token", "seconds", "CPU s", "by start"],
         table,
     )
     report_gap(means)

@@ -113,17 +113,18 @@ def runners(args, X):
 
 
 def run_all(args, rows, evaluate):
-    """Label -> list over seeds of lists of (length, seconds, score)."""
+    """Label -> list over seeds of lists of (length, seconds, score, CPU seconds)."""
     results = {}
     for label, (runner, n_seeds) in rows.items():
         results[label] = []
         for seed in range(n_seeds):
             curve = []
             for point in runner(random_state=seed):
-                curve.append((point.length, point.seconds, evaluate(point.topics)))
+                score = evaluate(point.topics)
+                curve.append((point.length, point.seconds, score, point.cpu))
                 progress(
-                    f"{label}, seed {seed}, length {point.length}: {curve[-1][2]:.4f} "
-                    f"after {point.seconds:.1f} s"
+                    f"{label}, seed {seed}, length {point.length}: {score:.4f} after "
+                    f"{point.seconds:.1f} s"
                 )
             results[label].append(curve)
     return results
@@ -135,13 +136,13 @@ def report(args, results):
         for points in zip(*curves, strict=True):
             seconds, scores = [p[1] for p in points], [p[2] for p in points]
             table.append([
-                label, points[0][0], spread(seconds, 2), spread(scores),
-                " ".join(f"{score:.4f}" for score in scores),
+                label, points[0][0], spread(seconds, 2), f"{np.mean([p[3] for p in points]):.2f}",
+                spread(scores), " ".join(f"{score:.4f}" for score in scores),
             ])  # fmt: skip
     print_table(
         f"{args.corpus}, K = {args.k}, {args.cores} cores each (length: passes, for tomotopy "
-        "sweeps; score: held-out nats per word; mean +- sd over seeds)",
-        ["library", "length", "seconds", "score", "by seed"],
+        "sweeps; CPU s: without worker processes; score: held-out nats per word; mean +- sd)",
+        ["library", "length", "seconds", "CPU s", "score", "by seed"],
         table,
     )
     ours = [label for label in results if label.startswith("TemperedLDA")]

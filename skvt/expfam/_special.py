@@ -5,10 +5,20 @@ versions are scalar calls (10 to 20 ns each); the polynomials below compile to a
 instructions (about 1 ns each in float32, 2 ns in float64). One source serves both precisions: a
 literal takes the type of the argument through :func:`lit`.
 
-Accuracy, as the tests check it: 4e-15 relative in float64 and 5e-7 in float32, for arguments in
-[1e-5, 1e9]. Not handled: NaN, infinities and non-positive arguments (``exp`` takes any finite
-argument and is 0 below the smallest normal number, so that no denormal number is ever made: those
-cost a factor of ten in every loop they reach).
+Largest errors |difference| / max(1, |f|) measured against SciPy for arguments in [1e-5, 1e9]:
+
+======== ======= =======
+function float64 float32
+======== ======= =======
+log      3e-16   1.2e-7
+digamma  2e-14   6.5e-7
+gammaln  2.2e-13 3.5e-6
+exp      2.4e-14 6e-8
+======== ======= =======
+
+(exp for arguments in [-700, 700], relative.) Not handled: NaN, infinities, non-positive arguments
+and an exp that overflows. exp is 0 below the smallest normal number, so that no denormal number is
+ever made: those cost a factor of ten in every loop they reach.
 """
 
 import math

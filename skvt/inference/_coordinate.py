@@ -37,11 +37,11 @@ class CoordinateAscent:
         model : Model
             With the priors learned from this pass.
         """
-        divergence = global_divergence(model, state.stats)
         totals, fresh = LocalTotals(), RunningStats.zeros_like(state.stats)
         prior_stats = PriorStats()
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
+        divergence = global_divergence(model, state.stats)
         for batch, inv_temp, result in self._local_steps(model, data, state, policy, workers):
             totals.add(result, batch.weights, inv_temp)
             # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated

@@ -50,7 +50,7 @@ class Workers:
         """Whether the user has chosen a joblib backend that does not share memory."""
         # Without a choice of the user's, the hint decides and threads are answered.
         backend, _ = get_active_backend(prefer="threads")
-        return self.n_jobs > 1 and not backend.supports_sharedmem
+        return self.n_jobs > 1 and not getattr(backend, "supports_sharedmem", False)
 
     def run_remote(self, function, tasks):
         """``[function(*task) for task in tasks]`` through joblib's active backend, in order."""

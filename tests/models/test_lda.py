@@ -21,7 +21,7 @@ from scipy.special import digamma, gammaln, logsumexp, softmax
 from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import TemperedLDA
-from skvt.expfam import Stats
+from skvt.expfam import RunningStats, Stats
 from skvt.inference import Rows, Workers, evaluate_bound
 from skvt.models import _lda
 from skvt.models._lda import LDA
@@ -341,7 +341,7 @@ def test_annealed_batch_inference_equals_dense_coordinate_ascent(
     start_at, monkeypatch, replication
 ):
     monkeypatch.setattr(_lda, "PRUNE", 0.0)
-    monkeypatch.setattr("skvt.temperature._annealed.JITTER", 0.0)
+    monkeypatch.setattr(RunningStats, "jitter", lambda self, relative, rng: None)
     X = corpus(0, n=25)
     alpha, eta = np.full(4, 0.4), np.full(X.shape[1], 0.2)
     lam = random_topics(2, 4, X.shape[1]) + eta

@@ -1,0 +1,63 @@
+"""
+Topics from a stream
+====================
+
+``partial_fit`` takes documents as they come; no earlier ``fit``, no corpus in memory. The stream
+starts hot and is at T = 1 after 128 minibatches, so that the topics of its first documents do not
+bind those that follow. Held-out log predictive probability per word is measured on the way, beside
+the same stream at T = 1 throughout and beside scikit-learn's.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.decomposition import LatentDirichletAllocation
+
+from skvt import TemperedLDA
+from skvt.datasets import make_topic_corpus
+from skvt.metrics import document_completion_score
+
+truth = make_topic_corpus(
+    12_000,
+    n_components=20,
+    n_features=1_000,
+    mean_length=80,
+    doc_topic_prior=0.1,
+    topic_word_prior=0.05,
+    random_state=0,
+)
+test = make_topic_corpus(
+    500, topics=truth.topics, mean_length=80, doc_topic_prior=0.1, random_state=1
+)
+
+# %%
+# Three models read the same documents, 500 at a time.
+
+common = dict(n_components=20, batch_size=64, total_samples=12_000, random_state=0)
+models = {
+    "TemperedLDA": TemperedLDA(**common),
+    "TemperedLDA, T = 1": TemperedLDA(**common, temperature=None),
+    "scikit-learn": LatentDirichletAllocation(**common),
+}
+seen, scores = [], {name: [] for name in models}
+for start in range(0, truth.X.shape[0], 500):
+    chunk = truth.X[start : start + 500]
+    seen.append(start + chunk.shape[0])
+    for name, model in models.items():
+        model.partial_fit(chunk)
+        scores[name].append(
+            document_completion_score(model.components_, test.X, doc_topic_prior=1 / 20)
+        )
+
+# %%
+# The score that the true topics reach is what is there to be found.
+
+best = document_completion_score(
+    truth.topics * 1e6 + 1e-2, test.X, doc_topic_prior=np.full(20, 1 / 20)
+)
+fig, axes = plt.subplots(figsize=(7, 4), layout="constrained")
+for name, values in scores.items():
+    axes.plot(seen, values, label=f"{name}: {values[-1]:.3f}")
+axes.axhline(best, color="gray", linestyle=":", label=f"true topics: {best:.3f}")
+axes.set(xlabel="documents seen", ylabel="nats per held-out word")
+axes.legend()
+plt.show()
