@@ -1,7 +1,7 @@
 """The walk of every estimator: validate -> build collaborators -> run -> publish."""
 
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -27,18 +27,25 @@ from skvt.inference._loop import Stopping
 from skvt.monitoring import FitMonitor
 from skvt.temperature._base import FitPlan
 
+# What a stream begun by partial_fit stands for unless the user says; scikit-learn's number.
+STREAM_ROWS = 1e6
 # Rows of a batch where the division is not the user's: full-data sweeps, evaluation, transform.
 ROWS_PER_BATCH = 2048
 
 
 @dataclass
 class Fitted:
-    """What a fit leaves behind: the model with its priors, the state, the running policy."""
+    """What a fit leaves behind: the model with its priors, the state, the running policy.
+
+    ``n_rows`` is the weight of the rows the state stands for: those of ``fit`` and all since
+    (``counts_rows``), or what a stream is taken for.
+    """
 
     model: object
     state: State
     policy: object
     n_rows: float
+    counts_rows: bool = True
     cache: dict = field(default_factory=dict)
 
     def lam(self):
@@ -51,8 +58,8 @@ class Fitted:
 
     def snapshot(self):
         """An independent copy."""
-        state = State(self.state.stats.copy(), self.state.n_steps, self.state.rows_seen)
-        return Fitted(self.model, state, self.policy, self.n_rows)
+        state = replace(self.state, stats=self.state.stats.copy())
+        return replace(self, state=state, cache={})
 
     def __getstate__(self):
         return self.__dict__ | {"cache": {}}
@@ -167,7 +174,7 @@ class VariationalEstimator(
             with Workers(self.n_jobs) as workers:
                 for rows in data.order():
                     batch = data.batch(fitted.model, rows)
-                    fitted.n_rows += float(weights[rows].sum())
+                    fitted.n_rows += float(weights[rows].sum()) if fitted.counts_rows else 0.0
                     total = self.total_samples or fitted.n_rows
                     fitted.model = engine.step(
                         fitted.model, batch, total, fitted.state, fitted.policy, workers, totals
@@ -183,7 +190,8 @@ class VariationalEstimator(
         policy.check(self._plan(model, X, weights, np.inf))
         with Workers(self.n_jobs) as workers:
             running = policy.start(self._plan(model, X, weights, np.inf, rng, workers))
-        self._fitted = Fitted(model, State(model.initial(rng)), running, 0.0)
+        state = State(model.initial(rng))
+        self._fitted = Fitted(model, state, running, STREAM_ROWS, counts_rows=False)
         self.n_iter_ = 1
 
     # ------------------------------------------------------------------------------ helpers
@@ -191,7 +199,7 @@ class VariationalEstimator(
         """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
         data = Rows(X, weights, self.batch_size)
         if n_passes == np.inf:
-            batches = None if self.total_samples is None else self.total_samples / self.batch_size
+            batches = (self.total_samples or STREAM_ROWS) / self.batch_size
         else:
             batches = data.n_batches if self.learning_method == "online" else 1
 

@@ -61,8 +61,9 @@ class TemperedLDA(TopicEstimator):
         less than this from one evaluation to the next, at the final temperature.
 
     total_samples : float or None, default=None
-        Documents of the whole data set for ``partial_fit``. None counts those seen so far, so
-        that the posterior of a stream always has the weight of the data it has met.
+        Documents of the whole data set for ``partial_fit``. None is a million for a stream begun
+        by ``partial_fit`` (scikit-learn's default), and after ``fit`` its documents plus those
+        seen since.
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less

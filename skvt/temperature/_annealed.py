@@ -4,8 +4,8 @@ import numpy as np
 
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
-# A stream of unknown length is annealed over so many minibatches.
-STREAM_STEPS = 128
+# A stream is annealed over so many minibatches.
+STREAM_STEPS = 64
 
 
 class _Scheduled(RunningPolicy):
@@ -37,15 +37,8 @@ class _Annealing(TemperaturePolicy):
         """Raise ValueError for illegal parameters."""
         self._require("initial_temperature", 1.0)
         self._require("replication", 1.0)
-        if self.n_passes is None:
-            return
-        self._require("n_passes", 0.0)
-        if plan.batches_per_pass is None:
-            raise ValueError(
-                f"n_passes={self.n_passes!r} of {type(self).__name__} counts passes, and how long "
-                "a pass of this stream is, nobody has said: set total_samples, or leave "
-                f"n_passes=None to anneal over {STREAM_STEPS} minibatches."
-            )
+        if self.n_passes is not None:
+            self._require("n_passes", 0.0)
 
     def start(self, plan):
         """The running policy of one fit."""
@@ -72,7 +65,7 @@ class LinearAnnealing(_Annealing):
         Temperature at the start, at least 1.
     n_passes : float, optional
         Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
-        its only one) at the latest. None is half of the fit's passes, and in ``partial_fit`` 128
+        its only one) at the latest. None is half of the fit's passes, and in ``partial_fit`` 64
         minibatches.
     replication : float, default=10.0
         While the temperature falls, the global update counts each row so many times, which

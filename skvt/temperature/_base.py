@@ -25,8 +25,8 @@ class FitPlan:
     model : Model
     n_passes : float
         Passes over the data that this fit makes at most; infinite for a stream.
-    batches_per_pass : float or None
-        Global updates of one pass; None for a stream of unknown length.
+    batches_per_pass : float
+        Global updates of one pass.
     n_rows : int
         Rows of the data, of the first chunk of a stream.
     mean_length : float
@@ -38,7 +38,7 @@ class FitPlan:
 
     model: object
     n_passes: float
-    batches_per_pass: float | None
+    batches_per_pass: float
     n_rows: int = 0
     mean_length: float = 1.0
     pilot: Callable | None = None

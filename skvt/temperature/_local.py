@@ -20,6 +20,9 @@ from skvt.temperature._variational import (
     _Learned,
 )
 
+# Rows times temperatures are held for so many rows at a time.
+ROWS_AT_ONCE = 4096
+
 
 class _LearnedByRow(_Learned):
     """Energies are remembered row by row, from one visit to the next."""
@@ -28,6 +31,7 @@ class _LearnedByRow(_Learned):
         super().__init__(ladder, float(np.mean(references)), units, step, replication, last_pass)
         self._references = references
         self._energies = np.full(references.size, np.nan)
+        self._lengths = np.zeros(references.size)
         self._all_rows = self.mean_inv_temp
 
     def inv_temp(self, batch):
@@ -47,10 +51,23 @@ class _LearnedByRow(_Learned):
         used = self.mean_inv_temp
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
         self._energies[batch.rows] = result.marginal_energy / lengths
+        self._lengths[batch.rows] = batch.lengths
         super().observe(result, batch)
         self._all_rows = self.mean_inv_temp
         if not self.settled:
             self.mean_inv_temp = used
+
+    def bound_terms(self, total):
+        """The terms of all y_i of rows met so far, in nats, taken for rows of weight ``total``."""
+        met = np.flatnonzero(~np.isnan(self._energies))
+        if self.settled or met.size == 0:
+            return 0.0
+        terms = 0.0
+        for start in range(0, met.size, ROWS_AT_ONCE):
+            rows = met[start : start + ROWS_AT_ONCE]
+            gains = self._energies[rows] - self._references[rows]
+            terms += float(self._ladder.bound_terms(gains, self._lengths[rows]).sum())
+        return terms * total / met.size
 
 
 class LocalTempering(VariationalTempering):

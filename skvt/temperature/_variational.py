@@ -18,7 +18,7 @@ temperature or falls to 1 at once:
 """
 
 import numpy as np
-from scipy.special import softmax
+from scipy.special import entr, softmax
 
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
@@ -51,6 +51,12 @@ class _Ladder:
         """E_q[1 / T_y], one for each gain."""
         return self.weights(gain, units) @ self.inv_temps
 
+    def bound_terms(self, gain, units):
+        """E[log p(y)] - E[log q(y)] - E[log C(T_y)], one for each gain [VT16 eq. 5]."""
+        r = self.weights(gain, units)
+        entropy = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
+        return entropy - np.asarray(units) * (r @ self.log_partition)
+
 
 class _Learned(RunningPolicy):
     wants_marginal = True
@@ -80,6 +86,12 @@ class _Learned(RunningPolicy):
         self.mean_inv_temp = float(self._ladder.mean_inv_temp(gain, self._units))
         if self.mean_inv_temp > 1.0 - NEARLY_ONE:
             self._finish()
+
+    def bound_terms(self, total):
+        """The terms of y in nats; none before the first and after the last observation."""
+        if self.settled or self._energy is None:
+            return 0.0
+        return float(self._ladder.bound_terms(self._energy - self._reference, self._units))
 
     def _finish(self):
         """At T = 1 for good: a fit ends in the model itself."""
@@ -136,7 +148,7 @@ class VariationalTempering(TemperaturePolicy):
 
     def _step(self, plan):
         """Step size of the running mean of the energy."""
-        if plan.batches_per_pass is None or not np.isfinite(plan.n_passes):
+        if self.memory is None and not np.isfinite(plan.n_passes):
             return 1.0 / STREAM_STEPS
         memory = 0.25 * plan.n_passes if self.memory is None else self.memory
         return min(1.0, 1.0 / (memory * plan.batches_per_pass))

@@ -19,9 +19,9 @@ def counts(seed=0, *, n_rows=40, n_features=25, n_topics=3, length=30):
     topics = rng.dirichlet(np.full(n_features, 0.1), n_topics)
     shares = rng.dirichlet(np.full(n_topics, 0.2), n_rows)
     lengths = 2 + rng.poisson(length, n_rows)
-    return np.stack([
-        rng.multinomial(n, p / p.sum()) for n, p in zip(lengths, shares @ topics, strict=True)
-    ]).astype(np.float64)
+    return np.stack(
+        [rng.multinomial(n, p / p.sum()) for n, p in zip(lengths, shares @ topics, strict=True)]
+    ).astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -30,13 +30,14 @@ class Entry:
 
     ``engine`` are the parameters that select it, under which scikit-learn's checks run; ``quick``
     are more of them that make a fit of ``data(seed)`` take milliseconds, several passes and
-    several minibatches.
+    several minibatches. ``learned`` are the names of the learned temperatures it takes.
     """
 
     cls: type
     engine: dict
     quick: dict
     data: Callable
+    learned: tuple = ()
 
     def make(self, **params):
         return self.cls(**(self.engine | self.quick | params))
@@ -51,6 +52,7 @@ ENTRIES = [
         engine={"learning_method": method},
         quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
         data=counts,
+        learned=("variational", "local"),
     )
     for method in ("online", "batch")
 ]
@@ -94,19 +96,28 @@ def assert_same_fit(one, other):
         np.testing.assert_equal(value, other[name], err_msg=name)
 
 
-def interrupt(monkeypatch, estimator, call, error):
-    """Let the local step number ``call`` (from 1) of estimators of this kind raise ``error``.
+class Interrupter:
+    """Counts the local steps of an entry's model; step number ``at`` (from 1) raises ``error``."""
 
-    ``estimator`` is a fitted one. Returns the list of calls; ``call=None`` only counts.
-    """
-    model = type(estimator._fitted.model)
-    step, calls = model.local_step, []
+    def __init__(self, monkeypatch, entry):
+        model = type(entry.make().fit(entry.data())._fitted.model)
+        step = model.local_step
 
-    def counting(self, *args, **kwargs):
-        calls.append(None)
-        if len(calls) == call:
-            raise error
-        return step(self, *args, **kwargs)
+        def local_step(*args, **kwargs):
+            self.count += 1
+            if self.count == self.at:
+                raise self.error
+            return step(*args, **kwargs)
 
-    monkeypatch.setattr(model, "local_step", counting)
-    return calls
+        monkeypatch.setattr(model, "local_step", local_step)
+        self.arm(None, None)
+
+    def arm(self, at, error):
+        """Begin to count anew."""
+        self.count, self.at, self.error = 0, at, error
+
+    def points_of_failure(self, act):
+        """The first, a middle and the last local step of an action."""
+        self.arm(None, None)
+        act()
+        return sorted({1, self.count // 2 + 1, self.count})

@@ -1,0 +1,249 @@
+"""scikit-learn's callbacks on every estimator."""
+
+import numpy as np
+import pytest
+from estimators._registry import assert_same_fit, every_estimator, published
+from sklearn.base import clone
+from sklearn.callback import ProgressBar, ScoringMonitor
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+
+class Spy:
+    """Notes what it is told; raises or stops where it is asked to."""
+
+    def __init__(self, *, fail_at=None, error=RuntimeError, stop_after=None):
+        self.fail_at, self.error, self.stop_after = fail_at, error, stop_after
+        self.calls = []
+
+    def _note(self, hook, context):
+        self.calls.append((hook, context.task_name, context.task_id))
+        if (hook, context.task_name) == self.fail_at:
+            raise self.error("stop here")
+
+    def setup(self, estimator, context):
+        self._note("setup", context)
+
+    def teardown(self, estimator, context):
+        self.calls.append(("teardown", context.task_name, context.task_id))
+
+    def on_fit_task_begin(self, estimator, context):
+        self._note("begin", context)
+
+    def on_fit_task_end(self, estimator, context):
+        self._note("end", context)
+        return context.task_name == "pass" and context.task_id + 1 == self.stop_after
+
+    def count(self, hook, task):
+        return sum(call[:2] == (hook, task) for call in self.calls)
+
+
+def own_score(estimator, X, y=None):
+    return estimator.score(X)
+
+
+def monitor_of_scores():
+    # (A dict of callables: scikit-learn 1.9.1 fails on a scorer of a single value and on None.)
+    return ScoringMonitor(scoring={"score": own_score})
+
+
+class Collector(Spy):
+    """Keeps the estimator that it is handed after each pass."""
+
+    def on_fit_task_end(self, estimator, context, *, X=None, y=None, fitted_estimator=None):
+        super().on_fit_task_end(estimator, context)
+        if context.task_name == "pass":
+            if not hasattr(self, "fitted"):
+                self.fitted, self.then = [], []
+            self.fitted.append(fitted_estimator)
+            self.then.append(fitted_estimator.transform(X))
+
+
+@every_estimator
+@pytest.mark.parametrize("n_init", [1, 3])
+def test_hooks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
+    spy = Spy()
+    entry.make(n_init=n_init).set_callbacks(spy).fit(entry.data())
+    assert spy.calls[0] == ("setup", "fit", 0)
+    assert spy.calls[1] == ("begin", "fit", 0)
+    assert spy.calls[-2:] == [("end", "fit", 0), ("teardown", "fit", 0)]
+    passes = [(hook, "pass", task) for task in range(4 * n_init) for hook in ("begin", "end")]
+    assert spy.calls[2:-2] == passes
+
+
+@every_estimator
+def test_callbacks_change_nothing_and_are_no_part_of_a_clone(entry):
+    X = entry.data()
+    watched = entry.make().set_callbacks(Spy(), monitor_of_scores(), Collector()).fit(X)
+    assert_same_fit(watched, entry.make().fit(X))
+    assert not hasattr(clone(watched), "_skl_callbacks")
+
+
+@every_estimator
+def test_a_progress_bar_runs(entry, capsys):
+    X = entry.data()
+    estimator = entry.make().set_callbacks(ProgressBar()).fit(X)
+    assert entry.cls.__name__ in capsys.readouterr().out
+    assert_same_fit(estimator, entry.make().fit(X))
+
+
+@every_estimator
+@pytest.mark.parametrize("y", [None, "target"])
+@pytest.mark.parametrize("n_init", [1, 2])
+def test_a_scoring_monitor_has_a_finite_score_for_each_pass(entry, y, n_init):
+    X = entry.data()
+    monitor = monitor_of_scores()
+    target = None if y is None else np.zeros(X.shape[0])
+    estimator = entry.make(n_init=n_init).set_callbacks(monitor).fit(X, target)
+    passes = [row for row in monitor.get_logs().data if row["task_name"] == "pass"]
+    assert [row["task_id"] for row in passes] == list(range(4 * n_init))
+    scores = np.array([row["score"] for row in passes])
+    assert np.isfinite(scores).all()
+    # What is scored after the last pass of the start that is kept is what fit leaves behind.
+    best = int(np.argmax(estimator.restart_elbos_))
+    assert scores[4 * best + 3] == pytest.approx(estimator.score(X), rel=1e-12)
+
+
+@every_estimator
+@pytest.mark.parametrize("y", [None, "target"])
+def test_a_scoring_monitor_has_the_score_of_the_whole_fit(entry, y, request):
+    if y is None:
+        reason = "without a target the root task is not scored, unlike its passes"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    X = entry.data()
+    monitor = monitor_of_scores()
+    target = None if y is None else np.zeros(X.shape[0])
+    estimator = entry.make().set_callbacks(monitor).fit(X, target)
+    (whole,) = [row for row in monitor.get_logs().data if row["task_name"] == "fit"]
+    assert whole.get("score") == pytest.approx(estimator.score(X), rel=1e-12)
+
+
+@every_estimator
+def test_a_scoring_monitor_takes_scorers(entry):
+    X = entry.data()
+
+    def bound(estimator, X, y=None):
+        return estimator.elbo(X)
+
+    monitor = ScoringMonitor(scoring={"bound": bound})
+    estimator = entry.make(temperature=None, evaluate_every=1, perp_tol=0.0)
+    estimator.set_callbacks(monitor).fit(X)
+    bounds = [row["bound"] for row in monitor.get_logs().data if row["task_name"] == "pass"]
+    np.testing.assert_allclose(bounds, estimator.history_["elbo"], rtol=1e-12)
+
+
+@every_estimator
+def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
+    X = entry.data()
+    collector = Collector()
+    estimator = entry.make().set_callbacks(collector).fit(X)
+    assert len(collector.fitted) == 4
+    for fitted, then in zip(collector.fitted, collector.then, strict=True):
+        np.testing.assert_array_equal(fitted.transform(X), then)
+        assert len(fitted.get_feature_names_out()) == then.shape[1]
+        assert np.isfinite(fitted.score(X)) and np.isfinite(fitted.elbo(X))
+    assert not np.array_equal(collector.then[0], collector.then[-1])
+    np.testing.assert_array_equal(collector.then[-1], estimator.transform(X))
+    # To go on with one of them does not disturb the fit.
+    before = published(estimator)
+    collector.fitted[-1].partial_fit(entry.data(1))
+    np.testing.assert_equal(published(estimator), before)
+
+
+@every_estimator
+@pytest.mark.parametrize("stop_after", [1, 2, 4])
+def test_a_callback_stops_the_fit_after_the_pass_it_chooses(entry, stop_after):
+    X = entry.data()
+    estimator = entry.make(temperature=None).set_callbacks(Spy(stop_after=stop_after)).fit(X)
+    assert estimator.n_iter_ == stop_after
+    assert {len(column) for column in estimator.history_.values()} == {stop_after}
+    assert not estimator.converged_
+    short = entry.make(temperature=None, max_iter=stop_after).fit(X)
+    assert_same_fit(estimator, short)
+
+
+@every_estimator
+@pytest.mark.xfail(reason="a stopped fit publishes replicated statistics", strict=True)
+def test_a_fit_stopped_while_hot_claims_no_more_data_than_it_has(entry):
+    X = entry.data()
+    stopped = entry.make().set_callbacks(Spy(stop_after=1)).fit(X)
+    plain = entry.make(temperature=None, max_iter=1).fit(X)
+    assert stopped.components_.sum() <= plain.components_.sum() * (1.0 + 1e-9)
+
+
+@every_estimator
+@pytest.mark.parametrize("temperature", [None, "annealed", "variational", "local"])
+@pytest.mark.parametrize("method", ["partial_fit", "fit"])
+def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, method, request):
+    if temperature == "local":
+        reason = "energies are remembered by row number: IndexError, or those of other rows"
+        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+    if temperature not in (None, "annealed", *entry.learned):
+        pytest.skip("not for this estimator")
+    settings = {"temperature": temperature, "max_iter": 8, "warm_start": True}
+    estimator = entry.make(**settings).set_callbacks(Spy(stop_after=1)).fit(entry.data())
+    estimator.set_callbacks()
+    getattr(estimator, method)(entry.data(1, n_rows=90))
+    assert np.isfinite(estimator.components_).all()
+    assert np.isfinite(estimator.score(entry.data()))
+
+
+@every_estimator
+@pytest.mark.parametrize("fitted_before", [False, True])
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+@pytest.mark.parametrize(
+    "fail_at",
+    [
+        ("setup", "fit"),
+        ("begin", "fit"),
+        ("begin", "pass"),
+        ("end", "pass"),
+        ("end", "fit"),
+    ],
+    ids="-".join,
+)
+def test_a_failing_callback_leaves_no_half_fitted_estimator(entry, fitted_before, fail_at, error):
+    estimator = entry.make()
+    if fitted_before:
+        estimator.fit(entry.data())
+    before = published(estimator)
+    spy = Spy(fail_at=fail_at, error=error)
+    estimator.set_callbacks(spy)
+    with pytest.raises(error, match="stop here"):
+        estimator.fit(entry.data(1))
+    np.testing.assert_equal(published(estimator), before)
+    assert hasattr(estimator, "components_") == fitted_before
+    assert spy.count("teardown", "fit") == 1
+    # and nothing of it is in the way of the next fit
+    estimator.set_callbacks().fit(entry.data(1))
+    assert_same_fit(estimator, entry.make().fit(entry.data(1)))
+
+
+@every_estimator
+def test_bad_input_calls_no_callback(entry):
+    spy = Spy()
+    with pytest.raises(ValueError, match="NaN"):
+        entry.make().set_callbacks(spy).fit(np.full((4, 3), np.nan))
+    assert spy.calls == []
+
+
+@every_estimator
+def test_partial_fit_calls_no_callback(entry):
+    spy = Spy()
+    entry.make().set_callbacks(spy).partial_fit(entry.data())
+    assert spy.calls == []
+
+
+@every_estimator
+def test_callbacks_reach_the_estimator_in_a_pipeline_in_a_search(entry, capsys):
+    X = entry.data()
+    pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), entry.make())
+    name = f"{entry.cls.__name__.lower()}__max_iter"
+    search = GridSearchCV(pipeline, {name: [1, 2]}, cv=2)
+    search.set_callbacks(ProgressBar(), monitor_of_scores())
+    search.fit(X)
+    capsys.readouterr()
+    assert_same_fit(
+        search.best_estimator_[-1], entry.make(max_iter=search.best_params_[name]).fit(X)
+    )
