@@ -6,6 +6,8 @@ from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
 # A stream is annealed over so many minibatches.
 STREAM_STEPS = 64
+# Share of a fit's passes over which it is annealed.
+SHARE = 0.75
 
 
 class _Scheduled(RunningPolicy):
@@ -49,7 +51,7 @@ class _Annealing(TemperaturePolicy):
             return self._running(self.n_passes, in_steps=False)
         # A fit ends at T = 1: the last pass, or half of the only one, is kept for that.
         longest = max(plan.n_passes - 1.0, 0.5 * plan.n_passes)
-        length = 0.5 * plan.n_passes if self.n_passes is None else self.n_passes
+        length = SHARE * plan.n_passes if self.n_passes is None else self.n_passes
         return self._running(min(length, longest), in_steps=False)
 
     def _running(self, length, *, in_steps):
@@ -65,7 +67,7 @@ class LinearAnnealing(_Annealing):
         Temperature at the start, at least 1.
     n_passes : float, optional
         Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
-        its only one) at the latest. None is half of the fit's passes, and in ``partial_fit`` 64
+        its only one) at the latest. None is three quarters of the fit's passes, and in ``partial_fit`` 64
         minibatches.
     replication : float, default=10.0
         While the temperature falls, the global update counts each row so many times, which
@@ -78,7 +80,7 @@ class LinearAnnealing(_Annealing):
     the half-formed, uncertain topics punishes each rare word twice, in every local step, and the
     topics that survive this are few and broad.
 
-    From 1.5 over half of the passes beat plain stochastic inference on every corpus tried, and
+    From 1.5 over most of the passes beat plain stochastic inference on every corpus tried, and
     replication as much again (``benchmarks/``). From 2 is a little better on long-tailed corpora
     and worse on small ones; from 3 on, topics lose their differences.
     """

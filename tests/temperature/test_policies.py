@@ -1,0 +1,273 @@
+"""Constant and annealed temperatures: their schedules, and fits that follow them."""
+
+import pickle
+
+import numpy as np
+import pytest
+from sklearn.base import clone
+
+from skvt import TemperedLDA
+from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
+from skvt.temperature._base import FitPlan
+
+ANNEALINGS = [LinearAnnealing, GeometricAnnealing]
+every_annealing = pytest.mark.parametrize("annealing", ANNEALINGS)
+
+
+def walk(policy, *, n_passes, batches_per_pass, n_steps=None):
+    """Temperature and `settled` of each step of a fit."""
+    plan = FitPlan(model=None, n_passes=n_passes, batches_per_pass=batches_per_pass)
+    policy.check(plan)
+    running = policy.start(plan)
+    temperatures, settled = [], []
+    for step in range(n_steps or n_passes * batches_per_pass):
+        running.advance(step / batches_per_pass, 1.0 / batches_per_pass, step)
+        assert running.temperature == pytest.approx(1.0 / running.mean_inv_temp, rel=1e-15)
+        temperatures.append(running.temperature)
+        settled.append(running.settled)
+    return np.array(temperatures), np.array(settled)
+
+
+def counts(seed=0, n_rows=48, n_features=30):
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(n_features, 0.1), 3)
+    shares = rng.dirichlet(np.full(3, 0.2), n_rows) @ topics
+    return np.stack([rng.multinomial(30, p / p.sum()) for p in shares]).astype(float)
+
+
+def fitted(temperature, **changes):
+    settings = {"n_components": 3, "batch_size": 8, "max_iter": 6, "random_state": 0}
+    return TemperedLDA(temperature=temperature, **(settings | changes)).fit(counts())
+
+
+# ------------------------------------------------------------------------------- schedules
+@every_annealing
+@pytest.mark.parametrize("initial", [1.1, 1.5, 4.0])
+@pytest.mark.parametrize("n_passes", [None, 1.0, 2.5, 8.0])
+def test_temperature_falls_from_its_start_to_one_and_stays(annealing, initial, n_passes):
+    temperatures, settled = walk(annealing(initial, n_passes), n_passes=10, batches_per_pass=50)
+    length = 5.0 if n_passes is None else n_passes
+    n_hot = round(length * 50)
+    # a first step of which half has passed
+    assert initial > temperatures[0] > initial - 2.0 * (initial - 1.0) / n_hot * initial
+    assert (np.diff(temperatures[:n_hot]) < 0.0).all()
+    assert (temperatures[:n_hot] > 1.0).all()
+    np.testing.assert_array_equal(temperatures[n_hot:], 1.0)
+    np.testing.assert_array_equal(settled, temperatures == 1.0)
+
+
+def test_linear_annealing_is_linear():
+    temperatures, _ = walk(LinearAnnealing(3.0, 4.0), n_passes=10, batches_per_pass=20)
+    middles = (np.arange(80) + 0.5) / 80
+    np.testing.assert_allclose(temperatures[:80], 3.0 - 2.0 * middles, rtol=1e-12)
+    assert temperatures[:80].mean() == pytest.approx(2.0, rel=1e-12)
+
+
+def test_geometric_annealing_falls_by_a_constant_factor():
+    temperatures, _ = walk(GeometricAnnealing(3.0, 4.0), n_passes=10, batches_per_pass=20)
+    np.testing.assert_allclose(
+        temperatures[1:80] / temperatures[:79], 3.0 ** (-1.0 / 80.0), rtol=1e-12
+    )
+    assert np.exp(np.log(temperatures[:80]).mean()) == pytest.approx(np.sqrt(3.0), rel=1e-12)
+
+
+@every_annealing
+def test_the_division_into_batches_does_not_change_the_schedule(annealing):
+    coarse, _ = walk(annealing(2.0, 4.0), n_passes=8, batches_per_pass=5)
+    fine, _ = walk(annealing(2.0, 4.0), n_passes=8, batches_per_pass=15)
+    # The middle of a coarse step is the middle of the second of its three fine ones.
+    np.testing.assert_allclose(coarse, fine[1::3], rtol=1e-12)
+
+
+@every_annealing
+def test_annealing_from_one_is_always_at_one(annealing):
+    temperatures, _ = walk(annealing(1.0), n_passes=6, batches_per_pass=10)
+    np.testing.assert_array_equal(temperatures, 1.0)
+
+
+@every_annealing
+@pytest.mark.parametrize("asked", [None, 0.0, 0.3, 1.0, 2.5, 100.0])
+@pytest.mark.parametrize("n_passes", [1, 2, 3, 7])
+def test_whatever_is_asked_for_a_fit_ends_at_one(annealing, asked, n_passes):
+    temperatures, settled = walk(annealing(2.0, asked), n_passes=n_passes, batches_per_pass=8)
+    # All of the last pass is at T = 1; of an only pass, its second half.
+    np.testing.assert_array_equal(temperatures[-8 if n_passes > 1 else -4 :], 1.0)
+    assert settled[-1]
+    if asked == 0.0:
+        np.testing.assert_array_equal(temperatures, 1.0)
+
+
+@every_annealing
+def test_a_stream_cools_down_by_its_steps_whatever_their_size(annealing):
+    small, settled = walk(annealing(2.0), n_passes=np.inf, batches_per_pass=1e6, n_steps=2000)
+    large, _ = walk(annealing(2.0), n_passes=np.inf, batches_per_pass=10, n_steps=2000)
+    np.testing.assert_array_equal(small, large)
+    assert small[0] > 1.9
+    assert (np.diff(small) <= 0.0).all()
+    assert small[-1] == 1.0
+    assert settled[-1]
+
+
+@every_annealing
+def test_a_stream_of_known_length_is_annealed_over_the_passes_asked_for(annealing):
+    temperatures, _ = walk(annealing(2.0, 0.5), n_passes=np.inf, batches_per_pass=100, n_steps=200)
+    assert (temperatures[:50] > 1.0).all()
+    np.testing.assert_array_equal(temperatures[50:], 1.0)
+
+
+@pytest.mark.parametrize("value", [1.0, 1.2, 50.0])
+def test_a_constant_temperature_is_constant_and_final(value):
+    temperatures, settled = walk(ConstantTemperature(value), n_passes=3, batches_per_pass=7)
+    np.testing.assert_allclose(temperatures, value, rtol=1e-15)
+    assert settled.all()
+
+
+@every_annealing
+def test_replication_lasts_as_long_as_the_heat(annealing):
+    policy = annealing(2.0, 2.0, replication=5.0)
+    running = policy.start(FitPlan(model=None, n_passes=6, batches_per_pass=10))
+    for step in range(60):
+        running.advance(step / 10, 0.1, step)
+        assert running.replication == (5.0 if running.temperature > 1.0 else 1.0)
+
+
+@every_annealing
+@pytest.mark.xfail(reason="the running policy reads the recipe anew at each step", strict=True)
+def test_a_recipe_changed_later_does_not_change_a_fit_that_has_begun(annealing):
+    policy = annealing(2.0, 4.0)
+    running = policy.start(FitPlan(model=None, n_passes=8, batches_per_pass=10))
+    policy.set_params(initial_temperature=0.1)
+    running.advance(1.0, 0.1, 10)
+    assert running.temperature > 1.0
+
+
+# ------------------------------------------------------------------------------ as parameters
+POLICIES = [LinearAnnealing(1.7, 3.0, 4.0), GeometricAnnealing(2.0), ConstantTemperature(1.3)]
+
+
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda policy: type(policy).__name__)
+def test_parameters_can_be_read_set_cloned_and_pickled(policy):
+    params = policy.get_params()
+    for twin in (clone(policy), pickle.loads(pickle.dumps(policy)), type(policy)(**params)):
+        assert twin is not policy
+        assert twin.get_params() == params
+        assert repr(twin) == repr(policy)
+    name = next(iter(params))
+    twin.set_params(**{name: 5.0})
+    assert getattr(twin, name) == 5.0
+    assert policy.get_params() == params
+    with pytest.raises(ValueError, match="Invalid parameter 'nonsense'"):
+        twin.set_params(nonsense=1.0)
+
+
+@pytest.mark.parametrize(
+    "policy, name, legal",
+    [
+        (ConstantTemperature(0.5), "value", r"\[1, inf\)"),
+        (ConstantTemperature(None), "value", r"\[1, inf\)"),
+        (ConstantTemperature(True), "value", r"\[1, inf\)"),
+        (ConstantTemperature([1.0]), "value", r"\[1, inf\)"),
+        (LinearAnnealing(0.999), "initial_temperature", r"\[1, inf\)"),
+        (LinearAnnealing(np.nan), "initial_temperature", r"\[1, inf\)"),
+        (GeometricAnnealing(np.inf), "initial_temperature", r"\[1, inf\)"),
+        (GeometricAnnealing("2"), "initial_temperature", r"\[1, inf\)"),
+        (LinearAnnealing(n_passes=-0.5), "n_passes", r"\[0, inf\)"),
+        (GeometricAnnealing(n_passes=np.inf), "n_passes", r"\[0, inf\)"),
+        (LinearAnnealing(replication=0.0), "replication", r"\[1, inf\)"),
+        (LinearAnnealing(replication=np.inf), "replication", r"\[1, inf\)"),
+    ],
+    ids=str,
+)
+def test_illegal_parameters_are_refused_at_fit_with_value_and_range(policy, name, legal):
+    value = policy.get_params()[name]
+    message = rf"The '{name}' parameter of {type(policy).__name__} must be .* {legal}\. Got "
+    with pytest.raises(ValueError, match=message) as caught:
+        fitted(policy)
+    assert str(caught.value).endswith(f"Got {value!r} instead.")
+
+
+@pytest.mark.parametrize("number", [2, np.int64(2), np.float32(2.0)])
+def test_numbers_of_any_type_are_taken(number):
+    expected = fitted(LinearAnnealing(2.0, 2.0, 2.0)).components_
+    np.testing.assert_allclose(
+        fitted(LinearAnnealing(number, number, number)).components_, expected, rtol=1e-5
+    )
+
+
+# ------------------------------------------------------------------------------------- fits
+@pytest.mark.parametrize("learning_method", ["online", "batch"])
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ConstantTemperature(),
+        LinearAnnealing(1.0, replication=1.0),
+        GeometricAnnealing(1.0, replication=1.0),
+        LinearAnnealing(3.0, n_passes=0),
+        GeometricAnnealing(3.0, n_passes=0.0),
+    ],
+    ids=str,
+)
+def test_policies_that_stay_at_one_are_plain_inference(policy, learning_method):
+    plain = fitted(None, learning_method=learning_method)
+    tempered = fitted(policy, learning_method=learning_method)
+    np.testing.assert_array_equal(tempered.components_, plain.components_)
+    assert tempered.elbo_ == plain.elbo_
+    assert plain.history_["temperature"] == tempered.history_["temperature"] == [1.0] * 6
+
+
+@pytest.mark.parametrize("learning_method", ["online", "batch"])
+def test_the_history_shows_the_temperature_of_each_pass(learning_method):
+    constant = fitted(ConstantTemperature(1.25), learning_method=learning_method)
+    np.testing.assert_allclose(constant.history_["temperature"], 1.25, rtol=1e-15)
+    annealed = fitted(LinearAnnealing(2.0, 4.0), learning_method=learning_method)
+    # The temperature of a pass's last step: passes of six minibatches, or of a single one.
+    step = 1.0 / 6.0 if learning_method == "online" else 1.0
+    middles = np.arange(1, 5) - 0.5 * step
+    np.testing.assert_allclose(
+        annealed.history_["temperature"], [*(2.0 - middles / 4.0), 1.0, 1.0], rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("learning_method", ["online", "batch"])
+@pytest.mark.parametrize("max_iter", [1, 2, 5])
+@every_annealing
+def test_a_fit_of_any_length_ends_at_one(annealing, max_iter, learning_method):
+    for n_passes in (None, 1.0, 50.0):
+        policy = annealing(3.0, n_passes)
+        tempered = fitted(policy, max_iter=max_iter, learning_method=learning_method)
+        assert tempered.history_["temperature"][-1] == 1.0
+
+
+@every_annealing
+def test_a_single_full_pass_is_plain_inference(annealing):
+    plain = fitted(None, max_iter=1, learning_method="batch")
+    tempered = fitted(annealing(3.0), max_iter=1, learning_method="batch")
+    np.testing.assert_array_equal(tempered.components_, plain.components_)
+
+
+def test_temperature_of_one_by_name_is_its_class_by_default():
+    np.testing.assert_array_equal(
+        fitted("annealed").components_, fitted(LinearAnnealing()).components_
+    )
+
+
+@pytest.mark.parametrize("value", [1.5, 4.0])
+def test_a_constant_temperature_softens_the_posterior_it_ends_in(value):
+    # lam = eta + S / T: the statistics of all tokens weigh 1 / T.
+    X = counts()
+    estimator = fitted(ConstantTemperature(value), learning_method="batch")
+    assert estimator.components_.sum() == pytest.approx(X.sum() / value + 30.0, rel=1e-9)
+    assert estimator.elbo_ < fitted(None, learning_method="batch").elbo_
+
+
+@pytest.mark.xfail(reason="the untempered bound may fall at T > 1: a false warning", strict=True)
+def test_no_warning_that_a_bound_fell_which_was_not_the_one_climbed():
+    estimator = fitted(
+        ConstantTemperature(4.0),
+        learning_method="batch",
+        max_iter=20,
+        evaluate_every=1,
+        perp_tol=0.0,
+    )
+    objective = np.array(estimator.history_["objective"])
+    assert (np.diff(objective) > -1e-6 * np.abs(objective[:-1])).all()
