@@ -11,9 +11,8 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.utils import check_array, check_consistent_length, check_scalar, column_or_1d
-from sklearn.utils.validation import check_non_negative
 
-from skvt.estimators._topics import completion_score
+from skvt.estimators._topics import canonical, completion_score, require_counts
 from skvt.inference import Workers
 from skvt.models._completion import split_tokens
 from skvt.models._lda import LDA
@@ -100,11 +99,8 @@ def perplexity(log_predictive):
 
 def _counts(X):
     X = sparse.csr_array(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32]))
-    check_non_negative(X, "document completion")
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
+    require_counts(X, "document completion")
+    return canonical(X)
 
 
 # ------------------------------------------------------------------------ topic coherence

@@ -1,6 +1,7 @@
 """The walk of every estimator: validate -> build collaborators -> run -> publish."""
 
 from contextlib import contextmanager
+from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -48,18 +49,27 @@ class Fitted:
     counts_rows: bool = True
     cache: dict = field(default_factory=dict)
 
+    @property
+    def stats(self):
+        """Statistics as they are published: every row counted once, however hot the fit is."""
+        return self.state.plain_stats
+
     def lam(self):
         """Natural parameters of q(beta), computed once for each state."""
         if self.cache.get("step") != self.state.n_steps:
             self.cache.clear()
             self.cache["step"] = self.state.n_steps
-            self.cache["lam"] = self.model.natural_parameters(self.state.stats)
+            self.cache["lam"] = self.model.natural_parameters(self.stats)
+            for lam in self.cache["lam"]:
+                lam.flags.writeable = False
         return self.cache["lam"]
 
     def snapshot(self):
         """An independent copy."""
-        state = replace(self.state, stats=self.state.stats.copy())
-        return replace(self, state=state, cache={})
+        state = replace(
+            self.state, stats=self.state.stats.copy(), prior_stats=copy(self.state.prior_stats)
+        )
+        return replace(self, state=state, policy=deepcopy(self.policy), cache={})
 
     def __getstate__(self):
         return self.__dict__ | {"cache": {}}
@@ -83,9 +93,13 @@ class VariationalEstimator(
         """The model for rows like X."""
         raise NotImplementedError
 
-    def _mean_length(self, X):
-        """Mean weight of a row's local likelihood."""
-        return 1.0
+    def _continued_model(self, X):
+        """The model of a warm start: this one's parameters, what was fitted before."""
+        raise NotImplementedError
+
+    def _n_units(self, X, weights):
+        """Weight of all local likelihoods."""
+        return float(weights.sum())
 
     def _stopping(self, data):
         """When to evaluate and to stop."""
@@ -101,7 +115,7 @@ class VariationalEstimator(
         with self._all_or_nothing():
             X = self._validate_rows(X, reset=not self._continues())
             X, weights = self._weighted_rows(X, sample_weight)
-            model = self._fitted.model if self._continues() else self._build_model(X)
+            model = self._continued_model(X) if self._continues() else self._build_model(X)
             policy = self._temperature_policy()
             policy.check(self._plan(model, X, weights, self.max_iter))
             random_state = check_random_state(self.random_state)
@@ -122,7 +136,10 @@ class VariationalEstimator(
             self._publish_bound(elbo, history)
             self._publish()
             context.call_on_fit_task_end(
-                estimator=self, X=raw, y=y, reconstruction_attributes=lambda: {}
+                estimator=self,
+                X=raw,
+                y=np.zeros(np.shape(raw)[0]) if y is None else y,
+                reconstruction_attributes=lambda: {},
             )
         return self
 
@@ -132,7 +149,9 @@ class VariationalEstimator(
         data = Rows(X, weights, self.batch_size if online else ROWS_PER_BATCH)
         engine = StochasticInference(self._learning_rate()) if online else CoordinateAscent()
         if self._continues():
-            state, running = self._fitted.snapshot().state, self._fitted.policy
+            before = self._fitted.snapshot()
+            state, running = before.state, before.policy
+            running.resume(data.n_rows)
         else:
             state = State(model.initial(rng))
             plan = self._plan(model, X, weights, self.max_iter, rng, workers)
@@ -157,7 +176,7 @@ class VariationalEstimator(
             monitor,
         )
         whole = Rows(X, weights, ROWS_PER_BATCH)
-        elbo = evaluate_bound(model, state.stats, whole, workers)
+        elbo = evaluate_bound(model, state.plain_stats, whole, workers)
         return Fitted(model, state, running, data.total), elbo, history, converged
 
     def _partial_fit(self, X, sample_weight):
@@ -169,9 +188,10 @@ class VariationalEstimator(
             if first:
                 self._start_stream(X, weights)
             fitted, totals = self._fitted, LocalTotals()
+            fitted.policy.resume(X.shape[0])
             engine = StochasticInference(self._learning_rate())
             data = Rows(X, weights, self.batch_size)
-            with Workers(self.n_jobs) as workers:
+            with Workers(self.n_jobs) as workers, self._undone_on_failure(fitted, X):
                 for rows in data.order():
                     batch = data.batch(fitted.model, rows)
                     fitted.n_rows += float(weights[rows].sum()) if fitted.counts_rows else 0.0
@@ -179,6 +199,9 @@ class VariationalEstimator(
                     fitted.model = engine.step(
                         fitted.model, batch, total, fitted.state, fitted.policy, workers, totals
                     )
+                if fitted.policy.settled:
+                    state = fitted.state
+                    fitted.model = fitted.model.with_learned_priors(state.prior_stats, state.stats)
             self._publish()
         return self
 
@@ -213,7 +236,7 @@ class VariationalEstimator(
             n_passes=n_passes,
             batches_per_pass=batches,
             n_rows=data.n_rows,
-            mean_length=self._mean_length(X),
+            n_units=self._n_units(X, weights),
             pilot=pilot,
         )
 
@@ -224,6 +247,13 @@ class VariationalEstimator(
     def _weighted_rows(X, sample_weight):
         """Rows of positive weight, and their weights as float64."""
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        with np.errstate(over="ignore", under="ignore"):
+            as_computed = weights.astype(X.dtype)
+        if np.any((as_computed == 0.0) != (weights == 0.0)) or np.isinf(as_computed).any():
+            raise ValueError(
+                f"sample_weight must be 0 or in the range of {X.dtype}. Got weights from "
+                f"{weights.min():g} to {weights.max():g}; scale them."
+            )
         used = weights > 0.0
         return (X, weights) if used.all() else (X[used], weights[used])
 
@@ -237,6 +267,22 @@ class VariationalEstimator(
             for name in [name for name in vars(self) if _is_fitted_name(name)]:
                 delattr(self, name)
             vars(self).update(before)
+            raise
+
+    @contextmanager
+    def _undone_on_failure(self, fitted, X):
+        """On any exception, take back the steps made in the block."""
+        before, policy = replace(fitted.state), deepcopy(fitted.policy)
+        before.prior_stats = copy(fitted.state.prior_stats)
+        model, n_rows = fitted.model, fitted.n_rows
+        memory = fitted.state.stats.remember(fitted.model.touched(X))
+        try:
+            yield
+        except BaseException:
+            fitted.state.stats.restore(memory)
+            fitted.state, fitted.policy = before, policy
+            fitted.model, fitted.n_rows = model, n_rows
+            fitted.cache.clear()
             raise
 
     def __sklearn_is_fitted__(self):

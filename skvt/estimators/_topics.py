@@ -1,9 +1,13 @@
 """What all topic models show: topics, document completion, perplexity, top words."""
 
+from dataclasses import replace
+from numbers import Integral
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_non_negative, validate_data
+from sklearn.utils import check_scalar
+from sklearn.utils.validation import validate_data
 
 from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
 from skvt.expfam import Dirichlet, Posterior
@@ -25,31 +29,62 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
             accept_sparse="csr",
             dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
         )
-        check_non_negative(X, f"{type(self).__name__} (it takes counts of words)")
         X = sp.csr_array(X)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
-        return X
+        require_counts(X, type(self).__name__)
+        return canonical(X)
 
     def _build_model(self, X):
+        if isinstance(self.n_components, bool):
+            raise ValueError(
+                f"The 'n_components' parameter of {type(self).__name__} must be an int in the "
+                f"range [1, inf). Got {self.n_components!r} instead."
+            )
         alpha = self._prior("doc_topic_prior", self.n_components, "n_components")
         eta = self._prior("topic_word_prior", X.shape[1], "n_features")
+        with np.errstate(over="ignore", under="ignore"):
+            alpha, eta = alpha.astype(X.dtype), eta.astype(X.dtype)
+        for name, prior in (("doc_topic_prior", alpha), ("topic_word_prior", eta)):
+            if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
+                raise ValueError(
+                    f"The {name!r} parameter is out of the range of {X.dtype}. Got "
+                    f"{getattr(self, name)!r}; pass float64 data."
+                )
         return LDA(
-            doc_topic_prior=alpha.astype(X.dtype),
-            topic_word_prior=eta.astype(X.dtype),
+            doc_topic_prior=alpha,
+            topic_word_prior=eta,
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
             learn_topic_word_prior=_is_auto(self.topic_word_prior),
         )
 
+    def _continued_model(self, X):
+        """The model by the parameters as they are now, learned priors kept."""
+        old = self._fitted.model
+        if self.n_components != old.n_components:
+            raise ValueError(
+                f"A warm start goes on with the {old.n_components} topics fitted before. Got "
+                f"n_components={self.n_components}; set warm_start=False to start anew."
+            )
+        model = self._build_model(X)
+        kept = {}
+        if model.learn_doc_topic_prior:
+            kept["doc_topic_prior"] = old.doc_topic_prior
+        if model.learn_topic_word_prior:
+            kept["topic_word_prior"] = old.topic_word_prior
+        return replace(model, **kept)
+
     def _prior(self, name, size, size_name):
         """The prior's vector: given, 1 / n_components by default and where learning starts."""
         value = getattr(self, name)
         if value is None or _is_auto(value):
             return np.full(size, 1.0 / self.n_components)
-        value = np.asarray(value, dtype=np.float64)
+        try:
+            value = np.asarray(value, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
+            ) from error
         if value.ndim > 1 or (value.ndim == 1 and value.size != size):
             raise ValueError(
                 f"The {name!r} parameter must be a number or a vector of {size_name} = {size} "
@@ -62,8 +97,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
             )
         return np.broadcast_to(value, (size,)).copy()
 
-    def _mean_length(self, X):
-        return float(X.sum()) / max(1, X.shape[0])
+    def _n_units(self, X, weights):
+        return float(weights @ X.sum(axis=1))
 
     def _stopping(self, data):
         """perp_tol, as in scikit-learn, is on the perplexity exp(-ELBO / tokens)."""
@@ -99,7 +134,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
 
     @property
     def _n_features_out(self):
-        return self.n_components
+        return _attribute_of_fit(self, "_n_features_out").model.n_components
 
     # --------------------------------------------------------------------------- inference
     def transform(self, X):
@@ -120,7 +155,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
         with Workers(self.n_jobs) as workers:
-            return expected_proportions(fitted.model, fitted.state.stats, X, workers)
+            return expected_proportions(fitted.model, fitted.stats, X, workers)
 
     def elbo(self, X):
         """Untempered evidence lower bound of X in nats, every constant included.
@@ -139,7 +174,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         X = self._validate_rows(X, reset=False)
         with Workers(self.n_jobs) as workers:
             data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            return evaluate_bound(fitted.model, fitted.state.stats, data, workers)
+            return evaluate_bound(fitted.model, fitted.stats, data, workers)
 
     def score(self, X, y=None):
         """Document-completion log predictive probability in nats per held-out word.
@@ -166,7 +201,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
         with Workers(self.n_jobs) as workers:
-            return completion_score(fitted.model, fitted.state.stats, X, workers)
+            return completion_score(fitted.model, fitted.stats, X, workers)
 
     def perplexity(self, X):
         """``exp(-score(X))``: perplexity of held-out words. Lower is better.
@@ -194,6 +229,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         lam = self._require_fitted().lam()[0]
         if feature_names is None:
             feature_names = getattr(self, "feature_names_in_", np.arange(lam.shape[1]))
+        check_scalar(n_words, "n_words", Integral, min_val=1)
         names = np.asarray(feature_names)
         if names.shape != (lam.shape[1],):
             raise ValueError(
@@ -210,6 +246,26 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def require_counts(X, whom):
+    """Raise ValueError if a CSR matrix has negative entries."""
+    lowest = X.data.min() if X.nnz else 0.0
+    if lowest < 0.0:
+        raise ValueError(
+            f"Negative values in data passed to {whom}: the lowest is {lowest:g}, and counts of "
+            "words are in the range [0, inf). Pass counts, such as CountVectorizer's."
+        )
+
+
+def canonical(X):
+    """A CSR matrix with sorted, distinct columns in each row and no stored zeros."""
+    if X.has_canonical_format and (X.nnz == 0 or X.data.min() > 0.0):
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X
 
 
 def _is_auto(value):

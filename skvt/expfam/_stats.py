@@ -5,6 +5,7 @@ array for each block. All inference is ``lam = prior + statistics``, so that eng
 than this file knows.
 """
 
+from copy import copy
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +59,7 @@ class RunningStats:
     def __init__(self, arrays):
         self.arrays = tuple(arrays)
         self.scale = 1.0
+        self._folded = 1.0
         self.resum()
 
     def resum(self):
@@ -69,6 +71,7 @@ class RunningStats:
         if self.scale != 1.0:
             for array in self.arrays:
                 array *= array.dtype.type(self.scale)
+            self._folded *= self.scale
             self.scale = 1.0
 
     def blend(self, rho, stats, factor=1.0):
@@ -87,6 +90,7 @@ class RunningStats:
             self.fold()
             for array in self.arrays:
                 array *= array.dtype.type(keep)
+            self._folded *= keep
         else:
             self.scale *= keep
         self.sums = tuple(keep * total for total in self.sums)
@@ -119,12 +123,31 @@ class RunningStats:
         """The statistics as they stand: a dense :class:`Stats` of fresh arrays."""
         return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
 
+    def scaled(self, factor):
+        """``factor * S`` as a view: it shares the arrays."""
+        twin = copy(self)
+        twin.rescale(factor)
+        return twin
+
     def copy(self):
         """An independent copy."""
-        twin = RunningStats.__new__(RunningStats)
+        twin = copy(self)
         twin.arrays = tuple(array.copy() for array in self.arrays)
-        twin.scale, twin.sums = self.scale, self.sums
         return twin
+
+    def remember(self, rows):
+        """What :meth:`restore` needs after steps that touched these rows only."""
+        saved = tuple(array[rows] for array in self.arrays)
+        return rows, saved, self.scale, self.sums, self._folded
+
+    def restore(self, memory):
+        """Undo all since :meth:`remember`, in place."""
+        rows, saved, self.scale, self.sums, folded = memory
+        for array, values in zip(self.arrays, saved, strict=True):
+            if self._folded != folded:
+                array *= array.dtype.type(folded / self._folded)
+            array[rows] = values
+        self._folded = folded
 
     @classmethod
     def zeros_like(cls, other):

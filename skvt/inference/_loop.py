@@ -88,7 +88,7 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         totals = totals.scaled(data.total)
         exact = None
         if stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0:
-            exact = evaluate_bound(model, state.stats, data, workers)
+            exact = evaluate_bound(model, state.plain_stats, data, workers)
         history.append(
             n_iter=iteration,
             elbo=totals.untempered - divergence if exact is None else exact,
@@ -102,7 +102,8 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         )
         converged = False
         if exact is not None and policy.settled:
-            converged = _has_converged(previous, exact, stopping, engine.monotone)
+            monotone = engine.monotone and policy.mean_inv_temp == 1.0
+            converged = _has_converged(previous, exact, stopping, monotone)
             previous = exact
         if monitor.end_pass(model, state, history) or converged:
             return model, converged
@@ -116,7 +117,7 @@ def _has_converged(previous, current, stopping, monotone):
     if monotone and relative_gain(previous, current) < -1e-6:
         warnings.warn(
             f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. Coordinate "
-            "ascent at a constant temperature does not lower it where local steps converge: lower "
+            "ascent at T = 1 does not lower it where local steps converge: lower "
             "mean_change_tol or raise max_doc_update_iter.",
             ConvergenceWarning,
             stacklevel=2,

@@ -31,9 +31,10 @@ class _Unheated:
 
 
 def pilot_energies(model, data, rate, replication, workers, rng, rows=None):
-    """Marginal energy per unit of length of ``rows`` after a short plain fit, in nats.
+    """Marginal energy per unit of length after a short plain fit, in nats.
 
-    Rows of length 0 have energy 0. By default the rows are a sample.
+    Returns the mean over ``rows``, or over a sample without them, and that of each of the rows
+    (0 for rows of length 0).
     """
     state = State(model.initial(rng))
     engine, policy = StochasticInference(rate), _Unheated(replication)
@@ -42,10 +43,14 @@ def pilot_energies(model, data, rate, replication, workers, rng, rows=None):
         engine.step(model, batch, data.total, state, policy, workers, LocalTotals())
     if rows is None:
         rows = rng.permutation(data.n_rows)[:SAMPLE]
-    energies = []
+    energies, units = [], []
     for start in range(0, rows.size, data.batch_size):
         batch = data.batch(model, rows[start : start + data.batch_size])
         g = model.expectation(state.stats, batch, workers.run)
         result = model.local_step(batch, g, 1.0, workers.run, with_marginal=True, with_stats=False)
-        energies.append(result.marginal_energy / np.maximum(batch.lengths, 1e-300))
-    return np.concatenate(energies)
+        energies.append(result.marginal_energy)
+        units.append(np.asarray(batch.lengths, dtype=np.float64))
+    energies, units = np.concatenate(energies), np.concatenate(units)
+    weights = data.weights[rows]
+    mean = float(weights @ energies / max(weights @ units, 1e-300))
+    return mean, energies / np.maximum(units, 1e-300)

@@ -58,6 +58,11 @@ class State:
     prior_stats: PriorStats = field(default_factory=PriorStats)
     replication: float = 1.0
 
+    @property
+    def plain_stats(self):
+        """The statistics with each row counted once."""
+        return self.stats if self.replication == 1.0 else self.stats.scaled(1.0 / self.replication)
+
     def replicate(self, replication):
         """Let the statistics count each row so many times."""
         if replication != self.replication:

@@ -28,7 +28,7 @@ class LocalResult:
     ----------
     stats : Stats or None
         Expected sufficient statistics summed over the rows, each multiplied by its weight; at one
-        temperature per row also by the row's inverse temperature, relative to ``inv_temp.mean()``.
+        temperature per row also by the row's inverse temperature, relative to their weighted mean.
         None where they were not asked for.
     bound : ndarray of float64, shape (n,)
         Each row's part of the tempered bound in nats (weights not applied): inverse temperature
@@ -75,6 +75,9 @@ class Model(Protocol):
 
     def batch(self, X, rows, weights):
         """Rows of X, prepared for local steps."""
+
+    def touched(self, X):
+        """Indices of the statistics' rows that a step on X can change."""
 
     def expectation(self, stats, batch, run):
         """``g = E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""

@@ -15,6 +15,8 @@ _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31, _S63 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(63)
 
+MOST_COINS = 4096
+
 
 @jit
 def _mix(x):
@@ -40,8 +42,9 @@ def _split(indptr, indices, data, observed):
         for j in range(indptr[d], indptr[d + 1]):
             whole = np.int64(np.floor(data[j]))
             token = _mix(state + np.uint64(indices[j]) * _GOLDEN)
-            kept = 0.0
-            for _ in range(whole):
+            # What is more than coins are tossed for is halved.
+            kept = np.floor(0.5 * max(whole - MOST_COINS, 0))
+            for _ in range(min(whole, MOST_COINS)):
                 token += _GOLDEN
                 kept += np.float64(_mix(token) >> _S63)
             rest = data[j] - whole

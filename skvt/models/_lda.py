@@ -164,6 +164,10 @@ class LDA:
             rows=rows,
         )
 
+    def touched(self, X):
+        """Rows of the statistics that these documents can change: their words."""
+        return np.unique(X.indices)
+
     def expectation(self, stats, batch, run):
         """``E[log beta_vk]`` of the batch's words, shape (A, K)."""
         digamma_sums = digamma_array(stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64))
@@ -235,7 +239,8 @@ class LDA:
         """``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5]."""
         row_weights = batch.weights
         if own:
-            row_weights = row_weights * (inv_temps / inv_temps.mean())  # [VT16 eq. 11]
+            mean = np.average(inv_temps, weights=row_weights)
+            row_weights = row_weights * (inv_temps / mean)  # [VT16 eq. 11]
         out = np.empty_like(g)
         tasks = [
             (

@@ -1,6 +1,7 @@
 """Annealing: a temperature that falls to 1 by a schedule [VT16 sec. 2.2]."""
 
 import numpy as np
+from sklearn.base import clone
 
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
@@ -55,7 +56,9 @@ class _Annealing(TemperaturePolicy):
         return self._running(min(length, longest), in_steps=False)
 
     def _running(self, length, *, in_steps):
-        return _Scheduled(self._temperature_at, length, self.replication, in_steps=in_steps)
+        # Of a copy: a policy that runs does not notice what becomes of its recipe.
+        temperature_at = clone(self)._temperature_at
+        return _Scheduled(temperature_at, length, self.replication, in_steps=in_steps)
 
 
 class LinearAnnealing(_Annealing):
@@ -67,8 +70,8 @@ class LinearAnnealing(_Annealing):
         Temperature at the start, at least 1.
     n_passes : float, optional
         Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
-        its only one) at the latest. None is three quarters of the fit's passes, and in ``partial_fit`` 64
-        minibatches.
+        its only one) at the latest. None is three quarters of the fit's passes, and in
+        ``partial_fit`` 64 minibatches.
     replication : float, default=10.0
         While the temperature falls, the global update counts each row so many times, which
         divides KL(q(globals) || p(globals)) in the bound by this number; 1 is the annealing of the

@@ -29,18 +29,19 @@ class FitPlan:
         Global updates of one pass.
     n_rows : int
         Rows of the data, of the first chunk of a stream.
-    mean_length : float
-        Mean weight of a row's local likelihood: tokens of a document; 1 for other rows.
+    n_units : float
+        Weight of all local likelihoods: tokens of a corpus.
     pilot : callable
         ``pilot(replication)`` fits the model to at most a pass of the data without temperature and
-        returns each row's untempered marginal energy per unit of length, (n_rows,).
+        returns the untempered marginal energy per unit of a sample: its mean and that of each row;
+        ``pilot(replication, rows)`` for these rows.
     """
 
     model: object
     n_passes: float
     batches_per_pass: float
     n_rows: int = 0
-    mean_length: float = 1.0
+    n_units: float = 1.0
     pilot: Callable | None = None
 
 
@@ -120,6 +121,9 @@ class RunningPolicy:
     def temperature(self):
         """Temperature for the records, ``1 / mean_inv_temp``."""
         return 1.0 / self.mean_inv_temp
+
+    def resume(self, n_rows):
+        """Other rows, so many, follow: what was known of single rows no longer holds."""
 
     def advance(self, passes, step, n_steps):
         """Step number ``n_steps``, of ``step`` passes, is about to be made after ``passes``."""

@@ -27,12 +27,18 @@ ROWS_AT_ONCE = 4096
 class _LearnedByRow(_Learned):
     """Energies are remembered row by row, from one visit to the next."""
 
-    def __init__(self, ladder, references, units, step, replication, last_pass):
-        super().__init__(ladder, float(np.mean(references)), units, step, replication, last_pass)
+    def __init__(self, ladder, reference, references, units, step, replication, last_pass):
+        super().__init__(ladder, reference, units, step, replication, last_pass)
         self._references = references
         self._energies = np.full(references.size, np.nan)
         self._lengths = np.zeros(references.size)
         self._all_rows = self.mean_inv_temp
+
+    def resume(self, n_rows):
+        """Forget the rows' energies; their references are that of all data."""
+        self._references = np.full(n_rows, self._reference)
+        self._energies = np.full(n_rows, np.nan)
+        self._lengths = np.zeros(n_rows)
 
     def inv_temp(self, batch):
         """E[1 / T_i] of each row; a row not met before has the temperature of all data."""
@@ -41,7 +47,7 @@ class _LearnedByRow(_Learned):
         gains = self._energies[batch.rows] - self._references[batch.rows]
         own = self._ladder.mean_inv_temp(np.nan_to_num(gains), np.asarray(batch.lengths, float))
         inv_temps = np.where(np.isnan(gains), self._all_rows, own)
-        self.mean_inv_temp = float(inv_temps.mean())
+        self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
         return inv_temps
 
     def observe(self, result, batch):
@@ -100,8 +106,8 @@ class LocalTempering(VariationalTempering):
         """The running policy of one fit."""
         return _LearnedByRow(
             _Ladder(plan.model, self.n_temperatures, self.max_temperature),
-            plan.pilot(self.replication, np.arange(plan.n_rows)),
-            plan.n_rows * plan.mean_length,
+            *plan.pilot(self.replication, np.arange(plan.n_rows)),
+            plan.n_units,
             self._step(plan),
             self.replication,
             plan.n_passes - _kept_for_the_end(plan.n_passes),

@@ -139,8 +139,8 @@ class VariationalTempering(TemperaturePolicy):
         ladder = _Ladder(plan.model, self.n_temperatures, self.max_temperature)
         return _Learned(
             ladder,
-            float(np.mean(plan.pilot(self.replication))),
-            plan.n_rows * plan.mean_length,
+            plan.pilot(self.replication)[0],
+            plan.n_units,
             self._step(plan),
             self.replication,
             plan.n_passes - _kept_for_the_end(plan.n_passes),

@@ -105,10 +105,7 @@ def test_a_scoring_monitor_has_a_finite_score_for_each_pass(entry, y, n_init):
 
 @every_estimator
 @pytest.mark.parametrize("y", [None, "target"])
-def test_a_scoring_monitor_has_the_score_of_the_whole_fit(entry, y, request):
-    if y is None:
-        reason = "without a target the root task is not scored, unlike its passes"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+def test_a_scoring_monitor_has_the_score_of_the_whole_fit(entry, y):
     X = entry.data()
     monitor = monitor_of_scores()
     target = None if y is None else np.zeros(X.shape[0])
@@ -162,7 +159,6 @@ def test_a_callback_stops_the_fit_after_the_pass_it_chooses(entry, stop_after):
 
 
 @every_estimator
-@pytest.mark.xfail(reason="a stopped fit publishes replicated statistics", strict=True)
 def test_a_fit_stopped_while_hot_claims_no_more_data_than_it_has(entry):
     X = entry.data()
     stopped = entry.make().set_callbacks(Spy(stop_after=1)).fit(X)
@@ -173,10 +169,7 @@ def test_a_fit_stopped_while_hot_claims_no_more_data_than_it_has(entry):
 @every_estimator
 @pytest.mark.parametrize("temperature", [None, "annealed", "variational", "local"])
 @pytest.mark.parametrize("method", ["partial_fit", "fit"])
-def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, method, request):
-    if temperature == "local":
-        reason = "energies are remembered by row number: IndexError, or those of other rows"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, method):
     if temperature not in (None, "annealed", *entry.learned):
         pytest.skip("not for this estimator")
     settings = {"temperature": temperature, "max_iter": 8, "warm_start": True}

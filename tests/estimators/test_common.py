@@ -37,10 +37,7 @@ MORE_CHECKS = [
     estimator_checks.check_dataframe_column_names_consistency,
     estimator_checks.check_transformer_get_feature_names_out,
     estimator_checks.check_transformer_get_feature_names_out_pandas,
-    pytest.param(
-        estimator_checks.check_get_feature_names_out_error,
-        marks=pytest.mark.xfail(reason="names before fit: no NotFittedError", strict=True),
-    ),
+    estimator_checks.check_get_feature_names_out_error,
     estimator_checks.check_inplace_ensure_writeable,
 ]
 WEIGHT_CHECKS = [
@@ -50,9 +47,6 @@ WEIGHT_CHECKS = [
     estimator_checks.check_sample_weights_not_overwritten,
     estimator_checks.check_all_zero_sample_weights_error,
 ]
-
-
-IN_PLACE = pytest.mark.xfail(reason="partial_fit moves the fitted state in place", strict=True)
 
 
 def _name_of_check(check):
@@ -65,13 +59,6 @@ def _expected_failures(estimator):
     failures = {}
     if temperature == "local":
         failures["check_n_features_in_after_fitting"] = "it refuses partial_fit, with a remedy"
-    if temperature == "variational" or (
-        temperature == "local" and estimator.learning_method == "batch"
-    ):
-        for kind in ("dense", "sparse"):
-            failures[f"check_sample_weight_equivalence_on_{kind}_data"] = (
-                "the pilot's mean and the policy's units ignore the weights"
-            )
     return failures
 
 
@@ -327,7 +314,6 @@ def test_columns_of_other_names_are_refused_everywhere(entry):
 
 @every_estimator
 @pytest.mark.parametrize("n_components", [2, 5])
-@pytest.mark.xfail(reason="_n_features_out is the parameter, not what was fitted", strict=True)
 def test_a_parameter_set_after_fit_does_not_change_the_names_of_the_outputs(entry, n_components):
     X = entry.data()
     estimator = entry.make().fit(X).set_params(n_components=n_components)
@@ -564,7 +550,6 @@ def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
 
 @every_estimator
 @pytest.mark.parametrize("temperature", ["annealed", "variational"])
-@pytest.mark.xfail(reason="a hot stream publishes replicated statistics", strict=True)
 def test_a_stream_in_its_hot_phase_claims_no_more_data_than_it_has_met(entry, temperature):
     if temperature not in ("annealed", *entry.learned):
         pytest.skip("not for this estimator")
@@ -587,7 +572,6 @@ def test_a_warm_start_with_other_columns_is_refused_and_changes_nothing(entry):
 
 
 @every_estimator
-@pytest.mark.xfail(reason="a warm start ignores changed model parameters silently", strict=True)
 def test_a_warm_start_never_ignores_a_changed_number_of_components(entry):
     X = entry.data()
     warm = entry.make(warm_start=True).fit(X).set_params(n_components=5)
@@ -609,20 +593,17 @@ def test_a_warm_start_never_ignores_a_changed_number_of_components(entry):
         ("fitted", "fit"),
         ("fitted", "warm fit"),
         ("new", "partial_fit"),
-        pytest.param("fitted", "partial_fit", marks=IN_PLACE),
-        pytest.param("streamed", "partial_fit", marks=IN_PLACE),
+        ("fitted", "partial_fit"),
+        ("streamed", "partial_fit"),
         ("streamed", "warm fit"),
     ],
 )
 @pytest.mark.parametrize("temperature", ["annealed", "variational"])
 def test_a_failure_in_between_leaves_the_estimator_as_it_was(
-    entry, monkeypatch, history, method, temperature, error, request
+    entry, monkeypatch, history, method, temperature, error
 ):
     if temperature not in ("annealed", *entry.learned):
         pytest.skip("not for this estimator")
-    if (history, method, temperature) == ("streamed", "warm fit", "variational"):
-        reason = "the running policy, which learns, is shared with the copy"
-        request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
     X, more = entry.data(), entry.data(1)
 
     def start():
@@ -663,7 +644,6 @@ def test_a_wrong_number_of_columns_is_refused_and_changes_nothing(entry, method)
 
 
 @every_estimator
-@pytest.mark.xfail(reason="components_ is the writable cache of lam", strict=True)
 def test_what_an_estimator_shows_cannot_be_used_to_change_it(entry):
     X = entry.data()
     estimator = entry.make().fit(X)
