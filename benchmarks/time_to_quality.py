@@ -184,7 +184,7 @@ def draw(args, results):
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(7, 4.5), layout="constrained")
+    figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
     for number, (label, curves) in enumerate(results.items()):
         for seed, curve in enumerate(curves):
             axes.semilogx(
@@ -195,7 +195,7 @@ def draw(args, results):
         xlabel="seconds", ylabel="held-out nats per word",
         title=f"{args.corpus}, K = {args.k}, {args.cores} cores each",
     )  # fmt: skip
-    axes.legend(fontsize="small")
+    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
     figure.savefig(args.figure, dpi=150)
     print("quality over seconds:", args.figure)
 
