@@ -27,6 +27,7 @@ class FitMonitor:
         self._y = np.zeros(np.shape(X)[0]) if y is None else y
         self._snapshot, self._verbose = snapshot, verbose
         self._pass = None
+        self.stopped = False
 
     def begin_pass(self):
         """A pass begins."""
@@ -40,9 +41,10 @@ class FitMonitor:
                 f"pass {history.n_iter[-1]}: elbo {history.elbo[-1]:.6g} nats, "
                 f"temperature {history.temperature[-1]:.3f}, {history.seconds[-1]:.1f} s"
             )
-        return self._pass.call_on_fit_task_end(
+        self.stopped = self._pass.call_on_fit_task_end(
             estimator=self._estimator,
             X=self._X,
             y=self._y,
             reconstruction_attributes=lambda: self._snapshot(model, state),
         )
+        return self.stopped

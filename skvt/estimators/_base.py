@@ -126,10 +126,14 @@ class VariationalEstimator(
             with Workers(self.n_jobs) as workers:
                 for _ in range(n_init):
                     rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-                    run = self._run(raw, y, X, weights, model, policy, rng, context, workers)
+                    *run, stopped = self._run(
+                        raw, y, X, weights, model, policy, rng, context, workers
+                    )
                     restart_elbos.append(run[1])
                     if best is None or run[1] > best[1]:
                         best = run
+                    if stopped:
+                        break
             self._fitted, elbo, history, self.converged_ = best
             self.restart_elbos_ = np.array(restart_elbos)
             self.n_iter_ = len(history.n_iter)
@@ -144,7 +148,7 @@ class VariationalEstimator(
         return self
 
     def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
-        """One start: returns (Fitted, elbo, history, converged)."""
+        """One start: returns (Fitted, elbo, history, converged, stopped by a callback)."""
         online = self.learning_method == "online"
         data = Rows(X, weights, self.batch_size if online else ROWS_PER_BATCH)
         engine = StochasticInference(self._learning_rate()) if online else CoordinateAscent()
@@ -177,7 +181,8 @@ class VariationalEstimator(
         )
         whole = Rows(X, weights, ROWS_PER_BATCH)
         elbo = evaluate_bound(model, state.plain_stats, whole, workers)
-        return Fitted(model, state, running, data.total), elbo, history, converged
+        fitted = Fitted(model, state, running, data.total)
+        return fitted, elbo, history, converged, monitor.stopped
 
     def _partial_fit(self, X, sample_weight):
         """``partial_fit`` of every estimator: the rows in order, a step for each minibatch."""

@@ -6,6 +6,9 @@ from skvt.temperature._constant import ConstantTemperature
 from skvt.temperature._local import LocalTempering
 from skvt.temperature._variational import VariationalTempering
 
+# Where users find it, and what error messages call it.
+TemperaturePolicy.__module__ = __name__
+
 # The names by which estimators' ``temperature=`` knows the policies, at their defaults.
 POLICIES = {
     "annealed": LinearAnnealing,

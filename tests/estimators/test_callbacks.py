@@ -238,3 +238,10 @@ def test_callbacks_reach_the_estimator_in_a_pipeline_in_a_search(entry, capsys):
     assert_same_fit(
         search.best_estimator_[-1], entry.make(max_iter=search.best_params_[name]).fit(X)
     )
+
+
+@every_estimator
+def test_a_callback_that_stops_stops_the_starts_to_come_too(entry):
+    estimator = entry.make(n_init=3).set_callbacks(Spy(stop_after=2)).fit(entry.data())
+    assert estimator.restart_elbos_.shape == (1,)
+    assert estimator.n_iter_ == 2
