@@ -109,6 +109,13 @@ def passes(args, X):
     )
     for dtype in ("float64", "float32"):
         print(speed_up(least, dtype))
+    # one thread on a free core takes as many seconds as CPU seconds
+    idle = max(np.max(times[:, 0] / times[:, 1]) for (_, _, c), times in least.items() if c == 1)
+    if idle > 1.1:
+        print(
+            f"THE MACHINE WAS BUSY: a single thread took up to {idle:.1f} times its CPU seconds. "
+            "Ratios by the clock, above all those from 1 to 2 threads, mean nothing."
+        )
     print(flush=True)
 
 

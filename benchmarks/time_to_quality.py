@@ -46,7 +46,7 @@ def arguments():
     p.add_argument("--peer-seeds", type=int, default=1, help="of the others, which take longer")
     p.add_argument("--cores", type=int, default=2, help="for every library")
     p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=DEFAULT_LIBRARIES)
-    p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20, 40], help="skvt")
+    p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20], help="skvt")
     p.add_argument("--peer-passes", type=int, nargs="+", default=[1, 2, 5, 10])
     p.add_argument("--batch-passes", type=int, nargs="+", default=[5, 10, 20, 30])
     p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])

@@ -73,6 +73,7 @@ class RunningStats:
                 array *= array.dtype.type(self.scale)
             self._folded *= self.scale
             self.scale = 1.0
+            self.resum()
 
     def blend(self, rho, stats, factor=1.0):
         """``S <- (1 - rho) S + rho * factor * stats``, in place.

@@ -166,7 +166,7 @@ class LDA:
 
     def touched(self, X):
         """Rows of the statistics that these documents can change: their words."""
-        return np.unique(X.indices)
+        return np.flatnonzero(np.bincount(X.indices, minlength=X.shape[1]))
 
     def expectation(self, stats, batch, run):
         """``E[log beta_vk]`` of the batch's words, shape (A, K)."""
