@@ -59,7 +59,7 @@ def start_at(estimator, X, lam):
     estimator.partial_fit(X[:2])
     fitted = estimator._fitted
     fitted.state.stats = fitted.model.from_topics(lam)
-    fitted.state.n_steps, fitted.state.rows_seen = 0, 0.0
+    fitted.state.n_steps, fitted.state.rows_seen, fitted.state.replication = 0, 0.0, 1.0
     fitted.cache.clear()
     return estimator.set_params(warm_start=True)
 

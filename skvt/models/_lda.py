@@ -9,6 +9,7 @@ Mean field: q(beta_k) = Dir(lam_k), q(theta_d) = Dir(gamma_d), q(z_dn) = Mult(ph
 p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 """
 
+import threading
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -20,8 +21,8 @@ from skvt.models._base import LocalResult
 
 # Documents and words of one parallel task: small enough to share a minibatch of a hundred
 # documents between two threads, large enough that the hand-over (40 microseconds) is lost in it.
-DOCUMENTS_PER_TASK = 32
-WORDS_PER_TASK = 2048
+DOCUMENTS_PER_TASK = 64
+WORDS_PER_TASK = 4096
 # A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
 # aside in the document's later sweeps.
 PRUNE = 0.01
@@ -52,6 +53,30 @@ class DocumentBatch:
     def n_rows(self):
         """Number of documents."""
         return self.lengths.size
+
+
+_scratch = threading.local()
+
+
+def _scratch_of(dtype, longest, n_topics):
+    """Two work arrays of this thread for ``document_steps``.
+
+    Kept from call to call: fresh ones of this size would be mapped and unmapped by the system each
+    time, which stops all threads of the process.
+    """
+    longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
+    arrays = getattr(_scratch, "arrays", {})
+    size = longest * width
+    if arrays.get(dtype, (np.empty(0),))[0].size < size:
+        arrays[dtype] = np.empty(size, dtype), np.empty(size, dtype)
+        _scratch.arrays = arrays
+    rows, columns = (array[:size] for array in arrays[dtype])
+    return rows.reshape(longest, width), columns.reshape(width, longest)
+
+
+def _document_task(longest, n_topics, dtype, before, after):
+    """``document_steps`` with this thread's scratch."""
+    kernels.document_steps(*before, *_scratch_of(dtype, longest, n_topics), *after)
 
 
 def _pieces(size, piece):
@@ -200,16 +225,24 @@ class LDA:
         tasks = []
         for piece, indptr, first in _chunks_of_documents(batch):
             part = slice(first, indptr[-1])
-            tasks.append((
+            longest = max(1, int(np.diff(indptr).max()))
+            before = (
                 indptr - first, batch.words[part], batch.counts[part], batch.lengths[piece],
                 g, table, shift, self.doc_topic_prior,
                 inv_temps[piece] if own else inv_temps, own, floor,
                 self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
                 self.dtype.type(PRUNE), with_energy, with_marginal,
-                gamma[piece], weights[piece], ratio[part], bound[piece], energy[piece],
+            )  # fmt: skip
+            after = (
+                gamma[piece],
+                weights[piece],
+                ratio[part],
+                bound[piece],
+                energy[piece],
                 marginal[piece],
-            ))  # fmt: skip
-        run(kernels.document_steps, tasks)
+            )
+            tasks.append((longest, self.n_components, self.dtype, before, after))
+        run(_document_task, tasks)
         stats = None
         if with_stats:
             stats = self._statistics(batch, g, table, weights, ratio, inv_temps, own, run)

@@ -203,6 +203,8 @@ def document_steps(
     prune,
     with_energy,
     with_marginal,
+    rows,
+    columns,
     gamma,
     weights_out,
     ratio,
@@ -226,6 +228,8 @@ def document_steps(
     table, table_shift : its tempered exponential (unused with ``own``)
     alpha : (K,) document prior
     inv_temps : (n,) or (1,) inverse temperatures
+    rows, columns : (W, w), (w, W) scratch; W and w: the longest document's words and K, each
+        rounded up to a multiple of LANES
     own : bool, one temperature per document
     tol : mean absolute change of gamma at which a document has converged
     gamma, weights_out : (n, K), ratio : (nnz,), bound, energy, marginal : (n,), written
@@ -233,12 +237,8 @@ def document_steps(
     n_topics = expected_log.shape[1]
     # Loops over topics run to a multiple of the vector length: a scalar remainder would cost more
     # than the rest. The topics that fill up have no words, so that they stay at their prior.
-    width = (n_topics + LANES - 1) // LANES * LANES
-    longest = np.int64(1)
-    for d in range(indptr.size - 1):
-        longest = max(longest, indptr[d + 1] - indptr[d])
-    rows = np.zeros((longest, width), expected_log.dtype)
-    columns = np.empty((width, (longest + LANES - 1) // LANES * LANES), expected_log.dtype)
+    width = rows.shape[1]
+    longest = rows.shape[0]
     norms = np.empty(columns.shape[1], expected_log.dtype)
     packed_counts = np.empty(columns.shape[1], expected_log.dtype)
     shift = np.empty(longest, expected_log.dtype)
@@ -267,6 +267,8 @@ def document_steps(
             g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
         for j in range(n_words):
             w = words[lo + j]
+            for k in range(n_topics, width):
+                rows[j, k] = lit(inv_temp, 0.0)
             if own:
                 shift[j] = _tempered_row(expected_log[w], inv_temp, floor, rows[j])
             else:
