@@ -206,7 +206,9 @@ class VariationalEstimator(
                     )
                 if fitted.policy.settled:
                     state = fitted.state
-                    fitted.model = fitted.model.with_learned_priors(state.prior_stats, state.stats)
+                    fitted.model = fitted.model.with_learned_priors(
+                        state.prior_stats, state.plain_stats
+                    )
             self._publish()
         return self
 

@@ -42,10 +42,11 @@ class CoordinateAscent:
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
         divergence = global_divergence(model, state.stats)
-        for batch, inv_temp, result in self._local_steps(model, data, state, policy, workers):
+        steps = self._local_steps(model, data, state, policy, workers)
+        for batch, inv_temp, mean_inv_temp, result in steps:
             totals.add(result, batch.weights, inv_temp)
             # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
-            fresh.add(result.stats, policy.mean_inv_temp * policy.replication)
+            fresh.add(result.stats, mean_inv_temp * state.replication)
             prior_stats.add(model.prior_statistics(batch, result))
             policy.observe(result, batch)
         if policy.jitter > 0.0:
@@ -54,29 +55,31 @@ class CoordinateAscent:
         state.rows_seen += totals.weight
         state.n_steps += 1
         if policy.settled:
-            model = model.with_learned_priors(state.prior_stats, state.stats)
+            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return totals, divergence, model
 
     def _local_steps(self, model, data, state, policy, workers):
-        """Yield (batch, inverse temperature, LocalResult) in order, here or elsewhere."""
+        """Yield (batch, inverse temperature, its mean, LocalResult) in order, here or elsewhere.
+
+        The mean is that of the step, since the policy may learn another before the next.
+        """
 
         def prepare(rows):
             batch = data.batch(model, rows)
-            return batch, model.expectation(state.stats, batch, workers.run), policy.inv_temp(batch)
+            g = model.expectation(state.stats, batch, workers.run)
+            inv_temp = policy.inv_temp(batch)
+            return batch, g, inv_temp, policy.mean_inv_temp
 
         if not workers.remote:
             for rows in data.order():
-                batch, g, inv_temp = prepare(rows)
-                yield (
-                    batch,
-                    inv_temp,
-                    model.local_step(batch, g, inv_temp, workers.run, **policy.wishes),
-                )
+                batch, g, inv_temp, mean = prepare(rows)
+                result = model.local_step(batch, g, inv_temp, workers.run, **policy.wishes)
+                yield batch, inv_temp, mean, result
             return
         prepared = [prepare(rows) for rows in data.order()]
         results = workers.run_remote(
             _local_task,
-            [(model, batch, g, inv_temp, policy.wishes) for batch, g, inv_temp in prepared],
+            [(model, batch, g, inv_temp, policy.wishes) for batch, g, inv_temp, _ in prepared],
         )
-        for (batch, _, inv_temp), result in zip(prepared, results, strict=True):
-            yield batch, inv_temp, result
+        for (batch, _, inv_temp, mean), result in zip(prepared, results, strict=True):
+            yield batch, inv_temp, mean, result

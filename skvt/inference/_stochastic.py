@@ -34,7 +34,7 @@ class StochasticInference:
             model = self.step(model, batch, data.total, state, policy, workers, totals)
         state.stats.resum()
         if policy.settled:
-            model = model.with_learned_priors(state.prior_stats, state.stats)
+            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return totals, global_divergence(model, state.stats), model
 
     def step(self, model, batch, total, state, policy, workers, totals):
@@ -48,7 +48,7 @@ class StochasticInference:
         totals.add(result, batch.weights, inv_temp)
         rho = self.rate(state.n_steps)
         # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
-        factor = (total / weight) * policy.mean_inv_temp * policy.replication
+        factor = (total / weight) * policy.mean_inv_temp * state.replication
         state.stats.blend(rho, result.stats, factor)
         state.prior_stats.blend(rho, model.prior_statistics(batch, result))
         state.n_steps += 1
