@@ -1,6 +1,7 @@
 """Corpora and generators: real text without a download, and data whose truth is known."""
 
 from skvt.datasets._docstrings import DOCSTRING_STOP_WORDS, load_docstrings
+from skvt.datasets._patches import make_edge_patches
 from skvt.datasets._topics import make_topic_corpus
 
-__all__ = ["DOCSTRING_STOP_WORDS", "load_docstrings", "make_topic_corpus"]
+__all__ = ["DOCSTRING_STOP_WORDS", "load_docstrings", "make_edge_patches", "make_topic_corpus"]

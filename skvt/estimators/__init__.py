@@ -1,5 +1,6 @@
 """The scikit-learn faces."""
 
+from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
 from skvt.estimators._tempered_lda import TemperedLDA
 
-__all__ = ["TemperedLDA"]
+__all__ = ["MemoizedDPGMM", "TemperedLDA"]

@@ -67,7 +67,11 @@ class Fitted:
     def snapshot(self):
         """An independent copy."""
         state = replace(
-            self.state, stats=self.state.stats.copy(), prior_stats=copy(self.state.prior_stats)
+            self.state,
+            stats=self.state.stats.copy(),
+            prior_stats=copy(self.state.prior_stats),
+            memos=copy(self.state.memos),
+            move_log=list(self.state.move_log),
         )
         return replace(self, state=state, policy=deepcopy(self.policy), cache={})
 
@@ -89,13 +93,28 @@ class VariationalEstimator(
         """X as the model takes it; raises on anything illegal."""
         raise NotImplementedError
 
-    def _build_model(self, X):
+    def _build_model(self, X, weights):
         """The model for rows like X."""
         raise NotImplementedError
 
-    def _continued_model(self, X):
+    def _continued_model(self, X, weights):
         """The model of a warm start: this one's parameters, what was fitted before."""
         raise NotImplementedError
+
+    def _rows(self, X, weights):
+        """The data, divided into the batches of the engine."""
+        online = self.learning_method == "online"
+        return Rows(X, weights, self.batch_size if online else ROWS_PER_BATCH)
+
+    def _minibatch_size(self, n_rows):
+        """Rows of a step of stochastic inference."""
+        return self.batch_size
+
+    def _engine(self):
+        """The engine of ``fit``."""
+        if self.learning_method == "online":
+            return StochasticInference(self._learning_rate())
+        return CoordinateAscent()
 
     def _n_units(self, X, weights):
         """Weight of all local likelihoods."""
@@ -115,7 +134,8 @@ class VariationalEstimator(
         with self._all_or_nothing():
             X = self._validate_rows(X, reset=not self._continues())
             X, weights = self._weighted_rows(X, sample_weight)
-            model = self._continued_model(X) if self._continues() else self._build_model(X)
+            build = self._continued_model if self._continues() else self._build_model
+            model = build(X, weights)
             policy = self._temperature_policy()
             policy.check(self._plan(model, X, weights, self.max_iter))
             random_state = check_random_state(self.random_state)
@@ -149,15 +169,14 @@ class VariationalEstimator(
 
     def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
         """One start: returns (Fitted, elbo, history, converged, stopped by a callback)."""
-        online = self.learning_method == "online"
-        data = Rows(X, weights, self.batch_size if online else ROWS_PER_BATCH)
-        engine = StochasticInference(self._learning_rate()) if online else CoordinateAscent()
+        data, engine = self._rows(X, weights), self._engine()
         if self._continues():
             before = self._fitted.snapshot()
             state, running = before.state, before.policy
             running.resume(data.n_rows)
+            state.forget_batches(data.total)
         else:
-            state = State(model.initial(rng))
+            state = State(model.initial(data, rng))
             plan = self._plan(model, X, weights, self.max_iter, rng, workers)
             running = policy.start(plan)
 
@@ -179,59 +198,64 @@ class VariationalEstimator(
             history,
             monitor,
         )
-        whole = Rows(X, weights, ROWS_PER_BATCH)
-        elbo = evaluate_bound(model, state.plain_stats, whole, workers)
+        if engine.exact:
+            elbo = engine.conclude(model, state)
+        else:
+            whole = Rows(X, weights, ROWS_PER_BATCH)
+            elbo = evaluate_bound(model, state.plain_stats, whole, workers)
         fitted = Fitted(model, state, running, data.total)
         return fitted, elbo, history, converged, monitor.stopped
 
-    def _partial_fit(self, X, sample_weight):
-        """``partial_fit`` of every estimator: the rows in order, a step for each minibatch."""
+    def _partial_fit(self, X, sample_weight, **batch):
+        """``partial_fit`` of every estimator; ``batch`` is what its ``_go_on`` takes."""
         first = not hasattr(self, "_fitted")
         with self._all_or_nothing():
             X = self._validate_rows(X, reset=first)
             X, weights = self._weighted_rows(X, sample_weight)
             if first:
                 self._start_stream(X, weights)
-            fitted, totals = self._fitted, LocalTotals()
+            fitted = self._fitted
             fitted.policy.resume(X.shape[0])
-            engine = StochasticInference(self._learning_rate())
-            data = Rows(X, weights, self.batch_size)
             with Workers(self.n_jobs) as workers, self._undone_on_failure(fitted, X):
-                for rows in data.order():
-                    batch = data.batch(fitted.model, rows)
-                    fitted.n_rows += float(weights[rows].sum()) if fitted.counts_rows else 0.0
-                    total = self.total_samples or fitted.n_rows
-                    fitted.model = engine.step(
-                        fitted.model, batch, total, fitted.state, fitted.policy, workers, totals
-                    )
-                if fitted.policy.settled:
-                    state = fitted.state
-                    fitted.model = fitted.model.with_learned_priors(
-                        state.prior_stats, state.plain_stats
-                    )
+                self._go_on(fitted, X, weights, workers, **batch)
             self._publish()
         return self
 
+    def _go_on(self, fitted, X, weights, workers):
+        """The rows of a stream in order, a step for each minibatch."""
+        engine, totals = StochasticInference(self._learning_rate()), LocalTotals()
+        data = Rows(X, weights, self._minibatch_size(X.shape[0]))
+        for rows in data.order():
+            batch = data.batch(fitted.model, rows)
+            fitted.n_rows += float(weights[rows].sum()) if fitted.counts_rows else 0.0
+            total = self.total_samples or fitted.n_rows
+            fitted.model = engine.step(
+                fitted.model, batch, total, fitted.state, fitted.policy, workers, totals
+            )
+        if fitted.policy.settled:
+            state = fitted.state
+            fitted.model = fitted.model.with_learned_priors(state.prior_stats, state.plain_stats)
+
     def _start_stream(self, X, weights):
-        model = self._build_model(X)
+        model = self._build_model(X, weights)
         random_state = check_random_state(self.random_state)
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
         policy = self._temperature_policy()
         policy.check(self._plan(model, X, weights, np.inf))
         with Workers(self.n_jobs) as workers:
             running = policy.start(self._plan(model, X, weights, np.inf, rng, workers))
-        state = State(model.initial(rng))
+        state = State(model.initial(Rows(X, weights, X.shape[0]), rng))
         self._fitted = Fitted(model, state, running, STREAM_ROWS, counts_rows=False)
         self.n_iter_ = 1
 
     # ------------------------------------------------------------------------------ helpers
     def _plan(self, model, X, weights, n_passes, rng=None, workers=None):
         """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
-        data = Rows(X, weights, self.batch_size)
+        data = Rows(X, weights, self._minibatch_size(X.shape[0]))
         if n_passes == np.inf:
-            batches = (self.total_samples or STREAM_ROWS) / self.batch_size
+            batches = (self.total_samples or STREAM_ROWS) / data.batch_size
         else:
-            batches = data.n_batches if self.learning_method == "online" else 1
+            batches = self._rows(X, weights).n_batches if self._engine().stepwise else 1
 
         def pilot(replication, rows=None):
             return pilot_energies(
@@ -279,16 +303,19 @@ class VariationalEstimator(
     @contextmanager
     def _undone_on_failure(self, fitted, X):
         """On any exception, take back the steps made in the block."""
-        before, policy = replace(fitted.state), deepcopy(fitted.policy)
-        before.prior_stats = copy(fitted.state.prior_stats)
-        model, n_rows = fitted.model, fitted.n_rows
-        memory = fitted.state.stats.remember(fitted.model.touched(X))
+        touched = fitted.model.touched(X)
+        if touched is None:
+            before, memory = fitted.snapshot(), None
+        else:
+            before = replace(fitted, policy=deepcopy(fitted.policy))
+            before.state = replace(fitted.state, prior_stats=copy(fitted.state.prior_stats))
+            memory = fitted.state.stats.remember(touched)
         try:
             yield
         except BaseException:
-            fitted.state.stats.restore(memory)
-            fitted.state, fitted.policy = before, policy
-            fitted.model, fitted.n_rows = model, n_rows
+            if memory is not None:
+                fitted.state.stats.restore(memory)
+            vars(fitted).update(vars(before))
             fitted.cache.clear()
             raise
 

@@ -33,7 +33,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         require_counts(X, type(self).__name__)
         return canonical(X)
 
-    def _build_model(self, X):
+    def _build_model(self, X, weights):
         if isinstance(self.n_components, bool):
             raise ValueError(
                 f"The 'n_components' parameter of {type(self).__name__} must be an int in the "
@@ -58,7 +58,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
             learn_topic_word_prior=_is_auto(self.topic_word_prior),
         )
 
-    def _continued_model(self, X):
+    def _continued_model(self, X, weights):
         """The model by the parameters as they are now, learned priors kept."""
         old = self._fitted.model
         if self.n_components != old.n_components:
@@ -66,7 +66,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
                 f"A warm start goes on with the {old.n_components} topics fitted before. Got "
                 f"n_components={self.n_components}; set warm_start=False to start anew."
             )
-        model = self._build_model(X)
+        model = self._build_model(X, weights)
         kept = {}
         if model.learn_doc_topic_prior:
             kept["doc_topic_prior"] = old.doc_topic_prior

@@ -3,11 +3,33 @@
 One convention for the whole package: a member is ``h(x) exp(<eta, t(x)> - A(eta))``, and the
 natural parameter ``eta`` is chosen such that a posterior is the prior plus statistics. For the
 Dirichlet that makes ``eta`` the concentration itself, ``t(x) = log x`` and ``h(x) = 1 / prod(x)``.
+The families over parameters of Gaussians (:class:`Wishart`, :class:`NormalWishart`,
+:class:`NormalGamma`) are chosen such that rows x add 1, x, x x' to it: no factors.
 """
 
+from skvt.expfam._beta import Beta
 from skvt.expfam._dirichlet import Dirichlet
 from skvt.expfam._family import Family, kl_divergence
-from skvt.expfam._posterior import Posterior
+from skvt.expfam._gamma import Gamma
+from skvt.expfam._gaussian import MeanPrecision
+from skvt.expfam._normal_gamma import NormalGamma
+from skvt.expfam._normal_wishart import NormalWishart
+from skvt.expfam._posterior import JointPosterior, Posterior
 from skvt.expfam._stats import RunningStats, Stats
+from skvt.expfam._wishart import Wishart
 
-__all__ = ["Dirichlet", "Family", "Posterior", "RunningStats", "Stats", "kl_divergence"]
+__all__ = [
+    "Beta",
+    "Dirichlet",
+    "Family",
+    "Gamma",
+    "JointPosterior",
+    "MeanPrecision",
+    "NormalGamma",
+    "NormalWishart",
+    "Posterior",
+    "RunningStats",
+    "Stats",
+    "Wishart",
+    "kl_divergence",
+]

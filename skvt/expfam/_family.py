@@ -18,7 +18,7 @@ class Family(Protocol):
         """``E[t(x)]``, the gradient of ``A``; shape of ``eta``."""
 
     def sample(self, eta, rng):
-        """One draw of x for each member; shape of ``eta``."""
+        """One draw of x for each member: an array, or a NamedTuple of arrays."""
 
     def standard(self, eta):
         """The parameters a textbook uses, as a dict of arrays."""

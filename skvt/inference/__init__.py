@@ -3,6 +3,7 @@
 from skvt.inference._bound import evaluate_bound, global_divergence
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import History, fit_loop
+from skvt.inference._memoized import MemoizedInference
 from skvt.inference._parallel import Workers
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import Rows, State
@@ -11,6 +12,7 @@ from skvt.inference._stochastic import StochasticInference
 __all__ = [
     "CoordinateAscent",
     "History",
+    "MemoizedInference",
     "Rows",
     "State",
     "StochasticInference",

@@ -20,7 +20,10 @@ class CoordinateAscent:
     At a constant temperature the tempered bound never falls.
     """
 
+    stepwise = False
     monotone = True
+    exact = False  # its bound is that of the globals before the update
+    settled = True
 
     def rate(self, step):
         """Every update replaces the statistics."""

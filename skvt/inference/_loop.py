@@ -86,8 +86,9 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         monitor.begin_pass()
         totals, divergence, model = engine.sweep(model, data, state, policy, workers, rng)
         totals = totals.scaled(data.total)
-        exact = None
-        if stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0:
+        exact = totals.untempered - divergence if engine.exact else None
+        due = stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0
+        if due and exact is None:
             exact = evaluate_bound(model, state.plain_stats, data, workers)
         history.append(
             n_iter=iteration,
@@ -97,11 +98,11 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
             + policy.bound_terms(data.total),
             temperature=policy.temperature,
             learning_rate=engine.rate(state.n_steps - 1),
-            n_components=model.n_components,
+            n_components=model.size(state.stats),
             seconds=time.perf_counter() - started,
         )
         converged = False
-        if exact is not None and policy.settled:
+        if exact is not None and policy.settled and engine.settled:
             monotone = engine.monotone and policy.mean_inv_temp == 1.0
             converged = _has_converged(previous, exact, stopping, monotone)
             previous = exact

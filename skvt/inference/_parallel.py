@@ -8,9 +8,17 @@ work through many batches at once send whole batches there and get statistics ba
 """
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 
 import joblib
 from joblib.parallel import get_active_backend
+from threadpoolctl import ThreadpoolController
+
+
+@cache
+def _blas():
+    """The matrix libraries of this process; looking for them takes milliseconds, so once."""
+    return ThreadpoolController().select(user_api="blas")
 
 
 class Workers:
@@ -28,11 +36,15 @@ class Workers:
         self._pool = None
 
     def __enter__(self):
+        # Matrix products on one thread each: several would compete with ours, and the last digits
+        # would depend on their number.
+        self._one_blas_thread = _blas().limit(limits=1)
         if self.n_jobs > 1:
             self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="skvt")
         return self
 
     def __exit__(self, *exc_info):
+        self._one_blas_thread.restore_original_limits()
         if self._pool is not None:
             # A waiting task must not go on writing after an interrupt.
             self._pool.shutdown(wait=True, cancel_futures=True)

@@ -36,7 +36,7 @@ def pilot_energies(model, data, rate, replication, workers, rng, rows=None):
     Returns the mean over ``rows``, or over a sample without them, and that of each of the rows
     (0 for rows of length 0).
     """
-    state = State(model.initial(rng))
+    state = State(model.initial(data, rng))
     engine, policy = StochasticInference(rate), _Unheated(replication)
     for batch_rows in data.order(rng)[:MOST_BATCHES]:
         batch = data.batch(model, batch_rows)

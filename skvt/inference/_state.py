@@ -4,7 +4,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from skvt.expfam import RunningStats
+from skvt.expfam import RunningStats, Stats
+from skvt.inference._memos import Memos, take
 
 
 class PriorStats:
@@ -50,6 +51,16 @@ class State:
         What priors are learned from.
     replication : float
         How many times ``stats`` count each row at present.
+    inv_temp : float
+        The inverse temperature in ``stats``, where memos are kept; see :meth:`temper`.
+    memos : Memos
+        What memoized inference remembers of each batch, untempered.
+    start : Stats or None
+        The initial statistics, which in the first memoized pass stand for the rows not yet seen.
+    names : ndarray of int, shape (K,), or None
+        By which moves recognise a component from pass to pass; a merged one has a new name.
+    move_log : list of MoveRecord
+        What moves proposed and what was accepted.
     """
 
     stats: RunningStats
@@ -57,6 +68,12 @@ class State:
     rows_seen: float = 0.0
     prior_stats: PriorStats = field(default_factory=PriorStats)
     replication: float = 1.0
+    inv_temp: float = 1.0
+    memos: Memos = field(default_factory=Memos)
+    start: Stats | None = None
+    names: np.ndarray | None = None
+    move_log: list = field(default_factory=list)
+    _n_names: int = 0
 
     @property
     def plain_stats(self):
@@ -68,6 +85,69 @@ class State:
         if replication != self.replication:
             self.stats.rescale(replication / self.replication)
             self.replication = replication
+
+    # ------------------------------------------------------------------------------- memoized
+    def temper(self, inv_temp, replication):
+        """Count the memos' statistics at this inverse temperature and replication."""
+        self.stats.rescale(inv_temp / self.inv_temp)
+        self.inv_temp = inv_temp
+        self.replicate(replication)
+
+    def remember(self, key, memo, share):
+        """Replace a batch's memo, and its part of the statistics [HS13 eq. 11].
+
+        ``share`` is the part of all rows that the batch is, for which the initial statistics stood.
+        """
+        factor = self.inv_temp * self.replication
+        if key in self.memos:
+            self.stats.add(self.memos[key].stats, -factor)
+        elif self.start is not None:
+            self.stats.add(self.start, -factor * share)
+        self.stats.add(memo.stats, factor)
+        self.memos[key] = memo
+
+    def resum(self):
+        """Statistics are the sum of the memos, to the last digit; the initial ones have gone."""
+        self.start = None
+        self.stats = RunningStats(self.memos.total().stats.arrays)
+        self.stats.rescale(self.inv_temp * self.replication)
+
+    def forget_batches(self, total):
+        """Other data, of this weight, follow: what was learned stands for them at the start."""
+        if self.memos:
+            self.stats.rescale(total / self.memos.total().weight)
+            self.memos, self.names = Memos(), None
+
+    def components(self):
+        """What :meth:`put_back` needs: memos are never changed, only replaced."""
+        return Memos(self.memos), self.names
+
+    def put_back(self, saved):
+        """Undo all changes of memos and components since :meth:`components`."""
+        self.memos, self.names = saved
+        self.resum()
+
+    def new_names(self, number):
+        """So many names that no component has had."""
+        self._n_names += number
+        return np.arange(self._n_names - number, self._n_names)
+
+    def merge(self, a, b):
+        """Component a takes over the rows of b, which is left empty; a < b."""
+        self.memos.change_all(lambda memo: memo.merged(a, b))
+        self.names[a] = self.new_names(1)[0]
+
+    def rearrange(self, index):
+        """Components in another order: those of ``index``, empty ones where it is -1."""
+        index = np.asarray(index)
+        names = self.names[index]
+        names[index < 0] = self.new_names(int((index < 0).sum()))
+        self.names = names
+        self.stats.fold()
+        self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
+        self.memos.change_all(lambda memo: memo.rearranged(index))
+        if self.start is not None:
+            self.start = Stats(tuple(take(array, index) for array in self.start.arrays))
 
 
 @dataclass(frozen=True)

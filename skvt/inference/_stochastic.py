@@ -12,7 +12,10 @@ class StochasticInference:
         Step number -> rho.
     """
 
+    stepwise = True
     monotone = False
+    exact = False
+    settled = True
 
     def __init__(self, rate):
         self.rate = rate

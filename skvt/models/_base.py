@@ -70,14 +70,17 @@ class Model(Protocol):
     def natural_parameters(self, stats):
         """``lam = prior + S`` as a tuple of arrays, events in the last axis."""
 
-    def initial(self, rng):
-        """Random statistics that break the symmetry: a RunningStats."""
+    def size(self, stats):
+        """Number of components K under these statistics."""
+
+    def initial(self, data, rng):
+        """Statistics that break the symmetry, at random or found on the data: a RunningStats."""
 
     def batch(self, X, rows, weights):
         """Rows of X, prepared for local steps."""
 
     def touched(self, X):
-        """Indices of the statistics' rows that a step on X can change."""
+        """Indices of the statistics' rows that a step on X can change; None for all."""
 
     def expectation(self, stats, batch, run):
         """``g = E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""

@@ -147,7 +147,11 @@ class LDA:
         lam = stats.value().arrays[0].T + self.topic_word_prior
         return (np.ascontiguousarray(lam),)
 
-    def initial(self, rng):
+    def size(self, stats):
+        """Number of topics K."""
+        return self.n_components
+
+    def initial(self, data, rng):
         """Random statistics: every S_vk ~ Gamma(100, 1/100), about one token of each word."""
         counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])

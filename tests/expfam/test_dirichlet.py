@@ -1,4 +1,4 @@
-"""The Dirichlet family: laws that tie its functions together, and SciPy's distribution."""
+"""The Dirichlet family against SciPy's distribution; fitting. See test_laws.py for its laws."""
 
 import numpy as np
 import pytest
@@ -6,7 +6,7 @@ import scipy.optimize
 import scipy.stats
 from scipy.special import digamma, gammaln
 
-from skvt.expfam import Dirichlet, Posterior, kl_divergence
+from skvt.expfam import Dirichlet, Posterior
 
 RNG = np.random.default_rng(0)
 CONCENTRATIONS = {
@@ -22,17 +22,6 @@ each_concentration = pytest.mark.parametrize(
 
 
 @each_concentration
-def test_gradient_of_log_normalizer_is_expectation(eta):
-    for d in range(eta.size):
-        step = np.zeros(eta.size)
-        step[d] = 1e-5 * eta[d]
-        difference = Dirichlet.log_normalizer(eta + step) - Dirichlet.log_normalizer(eta - step)
-        np.testing.assert_allclose(
-            Dirichlet.expectation(eta)[d], difference / (2.0 * step[d]), rtol=1e-5, atol=1e-6
-        )
-
-
-@each_concentration
 def test_log_normalizer_and_expectation_agree_with_the_textbook(eta):
     value = Dirichlet.log_normalizer(eta)
     assert np.shape(value) == ()
@@ -40,26 +29,6 @@ def test_log_normalizer_and_expectation_agree_with_the_textbook(eta):
     np.testing.assert_allclose(
         Dirichlet.expectation(eta), digamma(eta) - digamma(eta.sum()), rtol=1e-12, atol=1e-13
     )
-
-
-def test_functions_are_vectorised_over_leading_axes():
-    eta = RNG.gamma(1.0, size=(3, 2, 5))
-    x = RNG.dirichlet(np.ones(5), size=(3, 2))
-    for function in (
-        Dirichlet.log_normalizer,
-        Dirichlet.expectation,
-        Dirichlet.entropy,
-        Dirichlet.mean,
-        Dirichlet.variance,
-    ):
-        for index in np.ndindex(3, 2):
-            np.testing.assert_allclose(function(eta)[index], function(eta[index]), rtol=1e-12)
-    for index in np.ndindex(3, 2):
-        np.testing.assert_allclose(
-            Dirichlet.log_density(eta, x)[index],
-            Dirichlet.log_density(eta[index], x[index]),
-            rtol=1e-12,
-        )
 
 
 @each_concentration
@@ -84,30 +53,6 @@ def test_density_is_zero_off_the_simplex():
         Dirichlet.log_density(eta, np.array([0.4, 0.6, 0.0])),
         gammaln(6.0) - gammaln(2.0) - gammaln(3.0) + np.log(0.4) + 2.0 * np.log(0.6),
     )
-
-
-def test_divergence_from_itself_is_zero_and_from_others_positive():
-    for _ in range(50):
-        p, q = RNG.gamma(0.5, size=(2, 4, 6)) + 1e-3
-        assert abs(kl_divergence(Dirichlet, p, p)) < 1e-9
-        assert kl_divergence(Dirichlet, p, q) > 0.0
-
-
-def test_divergence_sums_over_members_and_broadcasts_the_prior():
-    q, p = RNG.gamma(1.0, size=(4, 6)), RNG.gamma(1.0, size=6)
-    one_by_one = sum(kl_divergence(Dirichlet, row, p) for row in q)
-    np.testing.assert_allclose(kl_divergence(Dirichlet, q, p[None, :]), one_by_one, rtol=1e-12)
-    np.testing.assert_allclose(kl_divergence(Dirichlet, q, np.full((1, 6), 0.3)), sum(
-        kl_divergence(Dirichlet, row, np.full(6, 0.3)) for row in q
-    ), rtol=1e-12)  # fmt: skip
-
-
-def test_divergence_is_the_mean_log_ratio_of_densities():
-    q, p = np.array([1.5, 0.8, 4.0]), np.array([0.7, 2.0, 1.0])
-    x = np.random.default_rng(1).dirichlet(q, size=200_000)
-    ratio = scipy.stats.dirichlet.logpdf(x.T, q) - scipy.stats.dirichlet.logpdf(x.T, p)
-    error = 4.0 * ratio.std() / np.sqrt(ratio.size)
-    assert abs(kl_divergence(Dirichlet, q, p) - ratio.mean()) < error
 
 
 @pytest.mark.parametrize("eta", [np.array([0.4, 2.0, 7.0]), np.full(5, 0.05)], ids=str)

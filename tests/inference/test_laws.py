@@ -116,7 +116,7 @@ def test_the_division_into_batches_does_not_change_coordinate_ascent():
     results = []
     for batch_size in (60, 7):
         data = Rows(X, np.ones(60), batch_size)
-        state = State(model.initial(np.random.default_rng(0)))
+        state = State(model.initial(None, np.random.default_rng(0)))
         with Workers() as workers:
             for _ in range(3):
                 totals, divergence, _ = CoordinateAscent().sweep(
@@ -143,7 +143,7 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
     model = LDA(np.full(5, 0.2), np.full(X.shape[1], 0.2))
     data, ends = Rows(X, weights, 60), []
     for engine in (CoordinateAscent(), StochasticInference(lambda step: 1.0)):
-        state = State(model.initial(np.random.default_rng(1)))
+        state = State(model.initial(None, np.random.default_rng(1)))
         with Workers() as workers:
             for _ in range(3):
                 totals, _, _ = engine.sweep(
@@ -176,7 +176,7 @@ def test_a_pass_of_partial_fit_is_a_pass_of_the_engine():
         learning_method="online", total_samples=60, learning_offset=20.0, learning_decay=0.6
     ).partial_fit(X)
     rng = np.random.default_rng(np.random.RandomState(0).randint(np.iinfo(np.int32).max))
-    state, data = State(model.initial(rng)), Rows(X, np.ones(60), 16)
+    state, data = State(model.initial(None, rng)), Rows(X, np.ones(60), 16)
     engine = StochasticInference(lambda t: (20.0 + t) ** -0.6)
     with Workers() as workers:
         engine.sweep(model, data, state, policy_at(1.0), workers, None)

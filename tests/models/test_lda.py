@@ -192,7 +192,7 @@ def start_at(monkeypatch):
     """Make fits start from the given lam."""
 
     def start(lam):
-        monkeypatch.setattr(LDA, "initial", lambda self, rng: self.from_topics(lam))
+        monkeypatch.setattr(LDA, "initial", lambda self, data, rng: self.from_topics(lam))
 
     return start
 
@@ -560,7 +560,7 @@ def test_expectation_reads_prior_plus_statistics_after_any_blends():
 
 def test_random_starts_break_the_symmetry_with_positive_statistics():
     model = LDA(ALPHA, ETA)
-    lam = model.natural_parameters(model.initial(np.random.default_rng(0)))[0]
+    lam = model.natural_parameters(model.initial(None, np.random.default_rng(0)))[0]
     assert lam.shape == (N_TOPICS, ETA.size)
     # Gamma(100, 1/100): mean 1, deviation 0.1
     statistics = lam - ETA

@@ -1,0 +1,372 @@
+"""Dirichlet process Gaussian mixtures with memoized inference, births, merges and deletes."""
+
+from numbers import Integral, Real
+
+import numpy as np
+
+from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._mixtures import MixtureEstimator
+from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.models._gaussian_prior import gaussian_component
+
+MOVES = ("birth", "merge", "delete")
+
+
+class MemoizedDPGMM(MixtureEstimator):
+    """Dirichlet process mixture of Gaussians that grows and prunes itself.
+
+    A neighbour of :class:`sklearn.mixture.BayesianGaussianMixture`: the same model and names.
+    Memoized inference [HS13]_ works through the data batch by batch, remembers what each batch
+    contributed, and so knows the evidence lower bound of all data, with every constant, at every
+    step. Moves change the number of components during the fit: births add what the data support,
+    merges and deletes take away what they do not, both judged by that bound. By default a fit
+    starts with one component.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Components at the start; without births and merges, throughout.
+
+    max_components : int, default=200
+        Births stop at this number.
+
+    covariance_type : {"full", "diag", "spherical"}, default="full"
+        Shape of each component's covariance. With "diag" and "spherical", NaN in the data are
+        missing values and integrated out.
+
+    mean_type : {"full", "zero"}, default="full"
+        Whether components have means, or all have mean zero.
+
+    weight_concentration_prior : float or None, default=None
+        Concentration alpha of the Dirichlet process; None is 1.
+
+    mean_precision_prior : float or None, default=None
+        Rows for which the prior mean of a component counts (kappa); None is 1.
+
+    mean_prior : array-like of shape (n_features,) or None, default=None
+        Prior mean; None is the mean of the data.
+
+    degrees_of_freedom_prior : float or None, default=None
+        Degrees of freedom nu of the Wishart prior of a precision matrix, more than
+        ``n_features - 1``; with "diag" and "spherical" those of a gamma prior of shape nu / 2.
+        None is ``n_features``.
+
+    covariance_prior : array-like or None, default=None
+        Inverse scale of that prior: (n_features, n_features), for "diag" (n_features,), for
+        "spherical" a number (the gamma prior has half of it as rate). None is the covariance of
+        the data, with "zero" their second moment.
+
+    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
+        How the initial components are found where there are several: rows as seeds, drawn by what
+        the others explain badly; random responsibilities; rows as seeds, drawn evenly.
+
+    algorithm : {"memoized", "stochastic", "full"}, default="memoized"
+        Memoized inference; stochastic inference with ``learning_decay`` and ``learning_offset`` on
+        shuffled minibatches, without moves; or memoized inference with one batch, which is
+        coordinate ascent.
+
+    moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
+        Moves at the end of each pass. ``()`` keeps ``n_components``.
+
+    n_batches, batch_size : int or None, default=None
+        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data;
+        at most one of them is given. None are about 10 batches of 1,000 to 50,000 rows.
+
+    temperature : None, str or policy, default=None
+        As in :class:`~skvt.TemperedLDA`, without those that learn the temperature. Moves wait
+        until it is 1.
+
+    learning_decay : float, default=0.7
+        With "stochastic", step t has size ``(learning_offset + t) ** -learning_decay``.
+
+    learning_offset : float, default=10.0
+        Down-weights early steps; at least 1.
+
+    total_samples : float or None, default=None
+        With "stochastic", rows for which a stream of ``partial_fit`` stands.
+
+    max_iter : int, default=100
+        Most passes over the data.
+
+    tol : float, default=1e-5
+        Converged when no move has anything left to try and the bound gains less than this, in nats
+        per row, in a pass.
+
+    evaluate_every : int, default=1
+        With "stochastic", evaluate the bound every so many passes; otherwise it is known anyhow.
+
+    n_init : int, default=1
+        Starts; that with the highest bound is kept.
+
+    warm_start : bool, default=False
+        Begin ``fit`` with the components of the last one.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components K found.
+
+    weights_ : ndarray of shape (K,)
+        Expected weights, normalised: the mass of a component not yet seen is left out.
+
+    means_ : ndarray of shape (K, n_features)
+        Expected means.
+
+    covariances_ : ndarray
+        Inverse of the expected precision of each component: (K, n_features, n_features) for
+        "full", (K, n_features) for "diag", (K,) for "spherical".
+
+    precisions_, precisions_cholesky_ : ndarray
+        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
+        and "spherical").
+
+    weight_concentration_ : tuple of two ndarrays of shape (K,)
+        Parameters of q(v_k) = Beta.
+
+    elbo_, lower_bound_ : float
+        Evidence lower bound of the data in nats, every constant included.
+
+    history_ : dict of lists
+        One entry a pass: "n_iter", "elbo", "objective", "temperature", "learning_rate",
+        "n_components", "seconds".
+
+    lower_bounds_ : list of float
+        ``history_["elbo"]``.
+
+    move_log_ : dict of lists
+        One entry for each move and pass: "n_iter", "move", "proposed", "accepted", "gain" (nats;
+        NaN for births, which later merges judge).
+
+    converged_ : bool
+
+    n_iter_ : int
+        Passes made.
+
+    posterior_ : JointPosterior
+        q of the "weights" (sticks) and "components": ``sample``, ``log_prob``, ``mean``, ``var``,
+        ``entropy``.
+
+    n_features_in_ : int
+
+    feature_names_in_ : ndarray of str
+        If the data had column names.
+
+    See Also
+    --------
+    sklearn.mixture.BayesianGaussianMixture : Truncated at a fixed number of components.
+
+    Notes
+    -----
+    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, with ``P = D (D + 3) / 2 +
+    1`` for "full", ``3 D`` for "diag", ``2 D + 2`` for "spherical"; and while a batch is worked
+    on, its responsibilities, ``batch_size * K`` numbers. Nothing grows with the number of rows
+    but the number of batches: choose larger batches for more rows. ``fit`` takes rows from a
+    memory-mapped array batch by batch.
+
+    References
+    ----------
+    .. [HS13] M. C. Hughes and E. B. Sudderth, "Memoized Online Variational Inference for Dirichlet
+       Process Mixture Models", NeurIPS 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
+    >>> MemoizedDPGMM(random_state=0).fit(X).n_components_
+    3
+    """
+
+    _parameter_constraints = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "max_components": [Interval(Integral, 1, None, closed="left")],
+        "covariance_type": [StrOptions({"full", "diag", "spherical"})],
+        "mean_type": [StrOptions({"full", "zero"})],
+        "weight_concentration_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "mean_precision_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "mean_prior": [None, "array-like"],
+        "degrees_of_freedom_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "covariance_prior": [None, "array-like", Interval(Real, 0, None, closed="neither")],
+        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
+        "algorithm": [StrOptions({"memoized", "stochastic", "full"})],
+        "moves": [tuple, list],
+        "n_batches": [None, Interval(Integral, 1, None, closed="left")],
+        "batch_size": [None, Interval(Integral, 1, None, closed="left")],
+        "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "n_jobs": [None, Integral],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        **TemperatureMixin._temperature_constraints,
+        **LearningRateMixin._learning_rate_constraints,
+    }
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        max_components=200,
+        covariance_type="full",
+        mean_type="full",
+        weight_concentration_prior=None,
+        mean_precision_prior=None,
+        mean_prior=None,
+        degrees_of_freedom_prior=None,
+        covariance_prior=None,
+        init_params="k-means++",
+        algorithm="memoized",
+        moves=MOVES,
+        n_batches=None,
+        batch_size=None,
+        temperature=None,
+        learning_decay=0.7,
+        learning_offset=10.0,
+        total_samples=None,
+        max_iter=100,
+        tol=1e-5,
+        evaluate_every=1,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.max_components = max_components
+        self.covariance_type = covariance_type
+        self.mean_type = mean_type
+        self.weight_concentration_prior = weight_concentration_prior
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+        self.init_params = init_params
+        self.algorithm = algorithm
+        self.moves = moves
+        self.n_batches = n_batches
+        self.batch_size = batch_size
+        self.temperature = temperature
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.total_samples = total_samples
+        self.max_iter = max_iter
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --------------------------------------------------------------------------------- model
+    @property
+    def _allows_missing(self):
+        return self.covariance_type != "full"
+
+    def _build_component(self, X, weights):
+        component, self.priors_ = gaussian_component(
+            X,
+            weights,
+            covariance_type=self.covariance_type,
+            zero_mean=self.mean_type == "zero",
+            mean=self.mean_prior,
+            mean_precision=self.mean_precision_prior,
+            degrees_of_freedom=self.degrees_of_freedom_prior,
+            covariance=self.covariance_prior,
+        )
+        return component
+
+    # ------------------------------------------------------------------------------ fitting
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the mixture to all data.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; a memory-mapped array is read batch by batch.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+
+        Returns
+        -------
+        self : MemoizedDPGMM
+
+        Raises
+        ------
+        ValueError
+            For infinite values, NaN with ``covariance_type="full"``, fewer rows than
+            ``n_components``, and illegal priors.
+        """
+        return self._fit(X, y, sample_weight)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Go on with one more batch, or with a batch seen before.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows of one batch.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+        batch_id : hashable or None, default=None
+            None remembers X as a new batch. With the id of an earlier call (or the number of a
+            batch of ``fit``, from 0), X takes that batch's place: so that several passes over
+            batches on disk are calls with the same ids. With ``algorithm="stochastic"`` ids are
+            not used.
+
+        Returns
+        -------
+        self : MemoizedDPGMM
+
+        Notes
+        -----
+        Births are made within the batch, and merges with what is remembered of all; both only
+        where the exact bound rises. Default priors are those of the first batch.
+        """
+        return self._partial_fit(X, sample_weight, batch_id=batch_id)
+
+    # --------------------------------------------------------------------------- attributes
+    @property
+    def means_(self):
+        """Expected means, shape (K, n_features)."""
+        return self._moments("means_")[0]
+
+    @property
+    def covariances_(self):
+        """Inverse expected precisions."""
+        return self._moments("covariances_")[1]
+
+    @property
+    def precisions_(self):
+        """Expected precisions."""
+        covariances = self._moments("precisions_")[1]
+        return np.linalg.inv(covariances) if covariances.ndim == 3 else 1.0 / covariances
+
+    @property
+    def precisions_cholesky_(self):
+        """Upper triangular U with ``precision = U U'``; square roots where not "full"."""
+        covariances = self._moments("precisions_cholesky_")[1]
+        if covariances.ndim < 3:
+            return 1.0 / np.sqrt(covariances)
+        return np.swapaxes(np.linalg.inv(np.linalg.cholesky(covariances)), 1, 2)
+
+    def _moments(self, name):
+        fitted = self._of_fit(name)
+        moments = fitted.model.component.moments(fitted.lam()[1])
+        return tuple(np.asarray(value, fitted.model.dtype) for value in moments)

@@ -1,0 +1,46 @@
+"""The beta family: the Dirichlet with two entries, as the law of the first one."""
+
+import numpy as np
+
+from skvt.expfam._dirichlet import Dirichlet
+from skvt.expfam._gaussian import join
+
+
+class Beta(Dirichlet):
+    """Beta distribution of v in (0, 1).
+
+    Natural parameter ``eta = (a, b)``, ``t(v) = (log v, log(1 - v))``, base measure
+    ``1 / (v (1 - v))``. A value v has shape (...): the pair (v, 1 - v) is the Dirichlet's.
+    """
+
+    @staticmethod
+    def sample(eta, rng):
+        """One draw of v for each member, shape (...)."""
+        return Dirichlet.sample(eta, rng)[..., 0]
+
+    @staticmethod
+    def standard(eta):
+        """``{"a": ..., "b": ...}``, each of shape (...)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        return {"a": eta[..., 0], "b": eta[..., 1]}
+
+    @staticmethod
+    def from_standard(a, b):
+        """Natural parameters, shape (..., 2), of parameters that broadcast."""
+        return join(np.asarray(a)[..., None], np.asarray(b)[..., None])
+
+    @staticmethod
+    def mean(eta):
+        """``E[v] = a / (a + b)``, shape (...)."""
+        return Dirichlet.mean(np.asarray(eta, dtype=np.float64))[..., 0]
+
+    @staticmethod
+    def variance(eta):
+        """``Var[v]``, shape (...)."""
+        return Dirichlet.variance(eta)[..., 0]
+
+    @staticmethod
+    def log_density(eta, x):
+        """Log density at v = ``x`` in nats, shape (...); -inf outside [0, 1]."""
+        x = np.asarray(x, dtype=np.float64)
+        return Dirichlet.log_density(eta, np.stack([x, 1.0 - x], axis=-1))

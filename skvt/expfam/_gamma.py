@@ -1,0 +1,75 @@
+"""The gamma family."""
+
+import numpy as np
+from scipy.special import digamma
+
+from skvt.expfam._special import gammaln_array as gammaln
+
+
+class Gamma:
+    """Gamma distribution of a positive x, by shape a and rate b.
+
+    ``t(x) = (log x, -x)`` and ``eta = (a, b)`` with base measure 1/x, so that n events in an
+    exposure e give ``eta + (n, e)``, and N draws of mean zero from N(0, 1/x) ``eta + (N/2, S/2)``
+    with S the sum of their squares.
+    """
+
+    @staticmethod
+    def log_normalizer(eta):
+        """``A(eta) = log Gamma(a) - a log b``, shape (...)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        return gammaln(eta[..., 0]) - eta[..., 0] * np.log(eta[..., 1])
+
+    @staticmethod
+    def expectation(eta):
+        """``(E[log x], -E[x]) = (digamma(a) - log b, -a / b)``, shape (..., 2)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        a, b = eta[..., 0], eta[..., 1]
+        return np.stack([digamma(a) - np.log(b), -a / b], axis=-1)
+
+    @staticmethod
+    def sample(eta, rng):
+        """One draw for each member, shape (...); in log space, where small shapes underflow."""
+        eta = np.asarray(eta, dtype=np.float64)
+        a, b = eta[..., 0], eta[..., 1]
+        log_g = np.log(rng.standard_gamma(a + 1.0)) + np.log1p(-rng.random(a.shape)) / a
+        return np.exp(log_g - np.log(b))
+
+    @staticmethod
+    def standard(eta):
+        """``{"shape": a, "rate": b}``."""
+        eta = np.asarray(eta)
+        return {"shape": eta[..., 0], "rate": eta[..., 1]}
+
+    @staticmethod
+    def from_standard(shape, rate):
+        """``eta`` of a shape and a rate, (..., 2)."""
+        return np.stack(np.broadcast_arrays(shape, rate), axis=-1).astype(np.float64)
+
+    @staticmethod
+    def mean(eta):
+        """``E[x] = a / b``, shape (...)."""
+        eta = np.asarray(eta)
+        return eta[..., 0] / eta[..., 1]
+
+    @staticmethod
+    def variance(eta):
+        """``Var[x] = a / b^2``, shape (...)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        return eta[..., 0] / eta[..., 1] ** 2
+
+    @staticmethod
+    def log_density(eta, x):
+        """Log density at ``x`` in nats, shape (...); -inf for x <= 0."""
+        eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
+        inside = x > 0.0
+        x = np.where(inside, x, 1.0)
+        value = (eta[..., 0] - 1.0) * np.log(x) - eta[..., 1] * x - Gamma.log_normalizer(eta)
+        return np.where(inside, value, -np.inf)
+
+    @staticmethod
+    def entropy(eta):
+        """Differential entropy in nats, shape (...)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        t = Gamma.expectation(eta)
+        return Gamma.log_normalizer(eta) - (eta[..., 0] - 1.0) * t[..., 0] - eta[..., 1] * t[..., 1]

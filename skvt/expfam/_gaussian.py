@@ -1,0 +1,40 @@
+"""What the families over the parameters of Gaussians share."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+# The smallest normal float64: a variance or precision of exactly 0 would divide by it.
+_TINY = np.finfo(np.float64).tiny
+
+
+class MeanPrecision(NamedTuple):
+    """Parameters of Gaussians: values of the normal-Wishart and of the normal-gamma family.
+
+    Attributes
+    ----------
+    mean : ndarray, shape (..., D)
+    precision : ndarray, shape (..., D, D) or (...)
+        The inverse of the covariance matrix, or one number for all D features.
+    """
+
+    mean: np.ndarray
+    precision: np.ndarray
+
+
+def join(*parts):
+    """Concatenate arrays (..., n_i) along the last axis, leading axes broadcast, in float64."""
+    parts = [np.asarray(part, dtype=np.float64) for part in parts]
+    lead = np.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    return np.concatenate(
+        [np.broadcast_to(part, lead + part.shape[-1:]) for part in parts], axis=-1
+    )
+
+
+def standard_gamma(shape, rng):
+    """One gamma variate of rate 1 for each shape; never 0.
+
+    ``g(a) = g(a + 1) u^(1/a)`` in log space: at tiny shapes the plain draw underflows.
+    """
+    log_g = np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
+    return np.maximum(np.exp(log_g), _TINY)

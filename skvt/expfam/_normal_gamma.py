@@ -1,0 +1,132 @@
+"""The normal-gamma family: means of Gaussians that share one precision."""
+
+import numpy as np
+
+from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
+from skvt.expfam._special import digamma_array as digamma
+from skvt.expfam._special import gammaln_array as gammaln
+
+
+def _split(eta):
+    """m and kappa (..., D), shape a and rate b (...)."""
+    eta = np.asarray(eta, dtype=np.float64)
+    D, odd = divmod(eta.shape[-1] - 2, 2)
+    if D < 1 or odd:
+        raise ValueError(f"A normal-gamma has 2 + 2 D natural parameters, not {eta.shape[-1]}.")
+    kappa = eta[..., 2 + D :]
+    m = eta[..., 2 : 2 + D] / kappa
+    a = 0.5 * (eta[..., 0] - D) + 1.0
+    b = 0.5 * (eta[..., 1] - (kappa * m**2).sum(axis=-1))
+    if not np.all(b > 0.0):
+        raise ValueError(
+            "The rate of a normal-gamma is not positive. Give the prior a positive rate; if the "
+            "data lie far from 0 compared with their spread, centre them."
+        )
+    return m, kappa, a, b
+
+
+class NormalGamma:
+    """Normal-gamma distribution of D means mu_d and the precision tau that they share.
+
+    ``tau ~ Gamma(shape a, rate b)`` and ``mu_d | tau ~ N(m_d, 1 / (kappa_d tau))``.
+    ``t(mu, tau) = (log(tau) / 2, -tau / 2, tau mu_d, -tau mu_d^2 / 2)``, natural parameter
+    ``eta = (2 (a - 1) + D, 2 b + sum_d kappa_d m_d^2, kappa_d m_d, kappa_d)``, base measure 1. A
+    row x of the Gaussian adds ``(D, sum_d x_d^2, x_d, 1)``, and ``-D / 2 log(2 pi)`` to the log
+    density. Values are :class:`~skvt.expfam.MeanPrecision`.
+
+    A spherical covariance is a member with D features; a diagonal one has a member with D = 1 for
+    each feature.
+
+    ``b`` is a difference here. Data whose mean is c times their standard deviation cost it a
+    relative error of about ``1e-16 c^2``: centre them.
+    """
+
+    @staticmethod
+    def log_normalizer(eta):
+        """``A(eta) = log Gamma(a) - a log b + sum_d log(2 pi / kappa_d) / 2``, shape (...).
+
+        Raises
+        ------
+        ValueError
+            If b is not positive; so do all functions here.
+        """
+        _, kappa, a, b = _split(eta)
+        return gammaln(a) - a * np.log(b) + 0.5 * np.log(2.0 * np.pi / kappa).sum(axis=-1)
+
+    @staticmethod
+    def expectation(eta):
+        """``(digamma(a) - log b) / 2`` and, with E[tau] = a / b, the rest of E[t]; shape of eta."""
+        m, kappa, a, b = _split(eta)
+        precision = a / b
+        scalars = np.stack([0.5 * (digamma(a) - np.log(b)), -0.5 * precision], axis=-1)
+        precision_mean = precision[..., None] * m
+        return join(scalars, precision_mean, -0.5 * (precision_mean * m + 1.0 / kappa))
+
+    @staticmethod
+    def sample(eta, rng):
+        """One draw for each member: mean (..., D) and precision (...)."""
+        m, kappa, a, b = _split(eta)
+        precision = standard_gamma(a, rng) / b
+        deviation = rng.standard_normal(m.shape) / np.sqrt(kappa * precision[..., None])
+        return MeanPrecision(m + deviation, precision)
+
+    @staticmethod
+    def standard(eta):
+        """Textbook parameters.
+
+        Returns
+        -------
+        dict
+            ``mean`` m (..., D), ``mean_precision`` kappa (..., D), ``shape`` a (...), ``rate`` b
+            (...).
+        """
+        m, kappa, a, b = _split(eta)
+        return {"mean": m, "mean_precision": kappa, "shape": a, "rate": b}
+
+    @staticmethod
+    def from_standard(mean, mean_precision, shape, rate):
+        """Natural parameters, shape (..., 2 + 2 D); the leading axes broadcast.
+
+        ``mean`` (..., D) and ``mean_precision`` (..., D) or (..., 1) broadcast too.
+        """
+        m, kappa = np.broadcast_arrays(
+            np.asarray(mean, dtype=np.float64), np.asarray(mean_precision, dtype=np.float64)
+        )
+        a, b = (np.asarray(part, dtype=np.float64)[..., None] for part in (shape, rate))
+        first = 2.0 * (a - 1.0) + m.shape[-1]
+        second = 2.0 * b + (kappa * m**2).sum(axis=-1, keepdims=True)
+        return join(first, second, kappa * m, kappa)
+
+    @staticmethod
+    def mean(eta):
+        """``E[mu] = m`` (where a > 1/2; else the centre) and ``E[tau] = a / b``."""
+        m, _, a, b = _split(eta)
+        return MeanPrecision(m, a / b)
+
+    @staticmethod
+    def variance(eta):
+        """``Var[mu_d] = b / (kappa_d (a - 1))``, inf unless a > 1, and ``Var[tau] = a / b^2``."""
+        _, kappa, a, b = _split(eta)
+        # E[1 / tau]
+        inverse = np.where(a > 1.0, b / np.where(a > 1.0, a - 1.0, 1.0), np.inf)
+        return MeanPrecision(inverse[..., None] / kappa, a / b**2)
+
+    @staticmethod
+    def log_density(eta, x):
+        """Log density at ``x = (mu, tau)`` in nats, shape (...); -inf where tau <= 0."""
+        m, kappa, a, b = _split(eta)
+        mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
+        inside = precision > 0.0
+        log_precision = np.log(np.where(inside, precision, 1.0))
+        square = (kappa * (mean - m) ** 2).sum(axis=-1)
+        value = (a - 1.0 + 0.5 * m.shape[-1]) * log_precision - precision * (b + 0.5 * square)
+        return np.where(inside, value - NormalGamma.log_normalizer(eta), -np.inf)
+
+    @staticmethod
+    def entropy(eta):
+        """Differential entropy in nats, shape (...)."""
+        m, _, a, b = _split(eta)
+        half_D = 0.5 * m.shape[-1]
+        # E[tau (b + sum_d kappa_d (mu_d - m_d)^2 / 2)] = a + D / 2
+        rest = a + half_D - (a - 1.0 + half_D) * (digamma(a) - np.log(b))
+        return NormalGamma.log_normalizer(eta) + rest

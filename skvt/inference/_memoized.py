@@ -1,0 +1,194 @@
+"""Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
+
+import numpy as np
+
+from skvt.inference._bound import LocalTotals, global_divergence
+from skvt.inference._memos import Memo
+from skvt.inference._state import Rows, State
+from skvt.models._mixture_kernels import assignment_entropy
+from skvt.moves import Delete, Merge
+from skvt.moves._base import MoveTools
+from skvt.moves._merge import dissolve
+from skvt.temperature._base import RunningPolicy
+
+# Rows of a parallel task of the entropies.
+_ROWS_PER_TASK = 4096
+# Passes of a fresh mixture at most, and the gain in nats per row below which it stops.
+_FRESH_PASSES = 40
+_FRESH_TOL = 1e-4
+
+
+class MemoizedInference:
+    """Memoized inference for mixtures, with moves at the end of each pass.
+
+    Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces
+    the memo and at once updates the globals, so that after the first pass the evidence lower bound
+    of all data is known exactly at every step, and never falls but by a birth. One batch is
+    coordinate ascent.
+
+    Parameters
+    ----------
+    moves : sequence of Move
+        Finished in this order, births last; only while the temperature is 1.
+    """
+
+    stepwise = True
+    monotone = True
+    exact = True
+
+    def __init__(self, moves=()):
+        self._moves = moves
+
+    @property
+    def settled(self):
+        """Whether no move has anything left to try."""
+        return all(move.settled for move in self._moves)
+
+    def rate(self, step):
+        """Every update replaces the batch's statistics."""
+        return 1.0
+
+    def sweep(self, model, data, state, policy, workers, rng):
+        """One pass over the batches in random order; ``state`` moves on.
+
+        Returns
+        -------
+        totals, divergence : LocalTotals, float
+            The exact bound of all data at the end of the pass.
+        model : Model
+            As given.
+        """
+        if state.names is None:
+            state.start = state.stats.value()
+            state.names = state.new_names(model.size(state.stats))
+        n_iter = 1 + state.n_steps // data.n_batches
+        moves = self._moves if policy.settled else ()
+        tools = self._tools(n_iter, data.total, workers, rng)
+        # Births come first, so that the others see the newborn, and judge last.
+        for move in reversed(moves):
+            move.begin(model, state, tools)
+        if policy.jitter > 0.0:
+            state.stats.jitter(policy.jitter, rng)
+        batches = data.order()
+        for key in rng.permutation(len(batches)):
+            batch = data.batch(model, batches[key])
+            self.visit(model, batch, int(key), data.total, state, policy, workers, moves, tools)
+        state.resum()
+        for move in moves:
+            state.move_log.append(move.finish(model, state, tools))
+        sort_by_mass(model, state)
+        return *exact_bound(model, state), model
+
+    def conclude(self, model, state):
+        """After the last pass: no component without rows. Returns the exact bound in nats."""
+        if any(isinstance(move, Delete) for move in self._moves):
+            dissolve(model, state)
+            sort_by_mass(model, state)
+        totals, divergence = exact_bound(model, state)
+        return totals.untempered - divergence
+
+    def go_on(self, model, batch, key, total, state, policy, workers, rng):
+        """One batch of a stream: its memo, then moves where the exact bound rises.
+
+        ``total`` is the weight of the stream, None if it is what has been seen.
+        """
+        if state.names is None:
+            state.names = state.new_names(model.size(state.stats))
+            state.start = state.stats.value()
+        seen = sum(memo.weight for k, memo in state.memos.items() if k != key)
+        weight = float(batch.weights.sum())
+        total = max(total or 0.0, seen + weight)
+        # the first batch replaces all of the initial statistics
+        self.visit(model, batch, key, total, state, policy, workers, share=1.0)
+        state.resum()
+        if policy.settled:
+            tools = self._tools(len(state.memos), total, workers, rng)
+            for move in self._moves:
+                state.move_log.extend(move.within(model, batch, key, state, tools))
+            sort_by_mass(model, state)
+
+    def visit(
+        self,
+        model,
+        batch,
+        key,
+        total,
+        state,
+        policy,
+        workers,
+        moves=(),
+        tools=None,
+        *,
+        share=None,
+    ):
+        """The local step on a batch, its memo, and the globals."""
+        weight = float(batch.weights.sum())
+        policy.advance(state.rows_seen / total, weight / total, state.n_steps)
+        state.temper(policy.mean_inv_temp, policy.replication)
+        g = model.expectation(state.stats, batch, workers.run)
+        result = model.local_step(batch, g, policy.inv_temp(batch), workers.run, **policy.wishes)
+        memo = memo_of(result, batch, workers.run, pairs=bool(self._moves))
+        state.remember(key, memo, weight / total if share is None else share)
+        state.n_steps += 1
+        state.rows_seen += weight
+        policy.observe(result, batch)
+        for move in moves:
+            move.observe(model, batch, key, g, result, tools)
+
+    def _tools(self, n_iter, total, workers, rng):
+        def fresh(model, batch, n_components):
+            return fresh_mixture(model, batch, n_components, workers, rng)
+
+        def memo(result, batch):
+            return memo_of(result, batch, workers.run, pairs=True)
+
+        return MoveTools(n_iter, rng, workers.run, total, fresh, memo)
+
+
+def exact_bound(model, state):
+    """LocalTotals of what the memos remember, and the divergence of the globals, in nats."""
+    memo = state.memos.total()
+    plain = state.stats.scaled(1.0 / (state.inv_temp * state.replication))
+    energy = model.statistics_energy(plain, model.expectation(state.stats, None, None))
+    entropy = float(memo.entropy.sum())
+    tempered = state.inv_temp * energy + entropy
+    totals = LocalTotals(tempered, energy + entropy, memo.weight)
+    return totals, global_divergence(model, state.stats)
+
+
+def memo_of(result, batch, run, *, pairs):
+    """The :class:`Memo` of a local result whose q are responsibilities."""
+    resp, n_components = result.q, result.q.shape[1]
+    tasks = []
+    for start in range(0, batch.n_rows, _ROWS_PER_TASK):
+        rows = slice(start, start + _ROWS_PER_TASK)
+        entropy, excess = np.zeros(n_components), np.zeros((n_components, n_components))
+        tasks.append((resp[rows], batch.weights[rows], pairs, entropy, excess))
+    run(assignment_entropy, tasks)
+    entropy = np.sum([task[3] for task in tasks], axis=0)
+    excess = np.sum([task[4] for task in tasks], axis=0) if pairs else None
+    return Memo(result.stats, entropy, excess, float(batch.weights.sum()))
+
+
+def sort_by_mass(model, state):
+    """Largest component first, where that raises the bound: sticks know the order."""
+    counts = state.memos.total().stats.arrays[0]
+    order = np.argsort(-counts, kind="stable")
+    if model.weights_log_evidence(counts[order]) > model.weights_log_evidence(counts):
+        state.rearrange(order)
+        state.resum()
+
+
+def fresh_mixture(model, batch, n_components, workers, rng):
+    """The total memo of a mixture of its own, fitted to these rows from k-means++ seeds."""
+    data = Rows(batch.X, batch.weights, batch.n_rows)
+    model = model.with_start(n_components)
+    state, engine = State(model.initial(data, rng)), MemoizedInference([Merge()])
+    policy, previous = RunningPolicy(), -np.inf
+    for _ in range(_FRESH_PASSES):
+        totals, divergence, _ = engine.sweep(model, data, state, policy, workers, rng)
+        bound = totals.untempered - divergence
+        if engine.settled and bound - previous < _FRESH_TOL * data.total:
+            break
+        previous = bound
+    return state.memos.total()

@@ -1,0 +1,146 @@
+"""The prior of a Gaussian mixture's components, given or from the data."""
+
+import numpy as np
+
+from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart
+from skvt.models import _components as components
+
+# Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
+_ROWS_AT_ONCE = 16_384
+# Relative to the mean variance of the columns: what a default prior adds to each column, so that
+# constant or collinear columns leave it positive definite.
+_RIDGE = 1e-6
+
+
+def gaussian_component(
+    X, weights, *, covariance_type, zero_mean, mean, mean_precision, degrees_of_freedom, covariance
+):
+    """The component and the prior's parameters as used, None replaced by defaults of the data.
+
+    Returns
+    -------
+    component : Component
+    priors : dict
+        "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
+
+    Raises
+    ------
+    ValueError
+        If a given parameter has the wrong shape or is out of range.
+    """
+    D = X.shape[1]
+    center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
+    mean = _vector("mean_prior", mean, D, center)
+    kappa = 1.0 if mean_precision is None else float(mean_precision)
+    nu = float(D) if degrees_of_freedom is None else float(degrees_of_freedom)
+    full = covariance_type == "full"
+    if full and nu <= D - 1.0:
+        raise ValueError(
+            "The 'degrees_of_freedom_prior' parameter must be in the range (n_features - 1, inf) = "
+            f"({D - 1}, inf) for covariance_type='full'. Got {nu:g} instead."
+        )
+    scale = _scale(covariance, covariance_type, D, moment)
+    priors = {
+        "mean_prior": None if zero_mean else mean,
+        "mean_precision_prior": None if zero_mean else kappa,
+        "degrees_of_freedom_prior": nu,
+        "covariance_prior": scale,
+    }
+    return _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, X.dtype), priors
+
+
+def _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, dtype):
+    D = center.size
+    if covariance_type == "full" and zero_mean:
+        prior = Wishart.from_standard(nu, scale)
+        return components.ZeroMeanFullGaussian(prior, D, dtype)
+    if covariance_type == "full":
+        prior = NormalWishart.from_standard(mean - center, kappa, nu, scale)
+        return components.FullGaussian(prior, center, dtype)
+    if zero_mean:
+        prior = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
+        if covariance_type == "diag":
+            return components.ZeroMeanDiagonalGaussian(prior, dtype)
+        return components.ZeroMeanSphericalGaussian(prior, D, dtype)
+    if covariance_type == "diag":
+        prior = NormalGamma.from_standard(
+            (mean - center)[:, None], np.full((D, 1), kappa), np.full(D, 0.5 * nu), 0.5 * scale
+        )
+        return components.DiagonalGaussian(prior, center, dtype)
+    prior = NormalGamma.from_standard(mean - center, np.full(D, kappa), 0.5 * nu, 0.5 * scale)
+    return components.SphericalGaussian(prior, center, dtype)
+
+
+def weighted_moments(X, weights, covariance_type, zero_mean):
+    """Mean (D,), and covariance (second moment around 0) as the type needs it, in float64.
+
+    NaN are left out. Two passes over the rows.
+    """
+    D = X.shape[1]
+    center = np.zeros(D)
+    if not zero_mean:
+        # around the first row, which takes a far origin out of the sums
+        origin = np.nan_to_num(np.asarray(X[0], dtype=np.float64))
+        total, number = np.zeros(D), np.zeros(D)
+        for rows in _pieces(X.shape[0]):
+            part, w = X[rows] - origin, weights[rows]
+            there = ~np.isnan(part)
+            total += w @ np.where(there, part, 0.0)
+            number += w @ there
+        center = origin + total / np.maximum(number, 1e-300)
+    if covariance_type == "full":
+        moment = np.zeros((D, D))
+        for rows in _pieces(X.shape[0]):
+            part = X[rows] - center
+            moment += (part * weights[rows, None]).T @ part
+        return center, moment / weights.sum()
+    total, number = np.zeros(D), np.zeros(D)
+    for rows in _pieces(X.shape[0]):
+        part, w = X[rows] - center, weights[rows]
+        there = ~np.isnan(part)
+        total += w @ np.where(there, part, 0.0) ** 2
+        number += w @ there
+    moment = total / np.maximum(number, 1e-300)
+    return center, moment if covariance_type == "diag" else float(moment.mean())
+
+
+def _pieces(n_rows):
+    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
+
+
+def _vector(name, value, size, default):
+    if value is None:
+        return default
+    value = np.asarray(value, dtype=np.float64)
+    if value.shape != (size,) or not np.all(np.isfinite(value)):
+        raise ValueError(
+            f"The {name!r} parameter must be a vector of n_features = {size} finite numbers. Got "
+            f"an array of shape {value.shape} instead."
+        )
+    return value
+
+
+def _scale(covariance, covariance_type, D, moment):
+    """The prior's inverse scale in the shape of the covariance type."""
+    if covariance is None:
+        level = float(np.trace(moment) / D if covariance_type == "full" else np.mean(moment))
+        ridge = _RIDGE * level if level > 0.0 else 1.0
+        return moment + ridge * np.eye(D) if covariance_type == "full" else moment + ridge
+    shape = {"full": (D, D), "diag": (D,), "spherical": ()}[covariance_type]
+    value = np.asarray(covariance, dtype=np.float64)
+    if value.shape != shape:
+        raise ValueError(
+            f"The 'covariance_prior' parameter must be an array of shape {shape} for "
+            f"covariance_type={covariance_type!r}. Got the shape {value.shape} instead."
+        )
+    if covariance_type == "full":
+        legal = np.all(np.isfinite(value)) and np.allclose(value, value.T)
+        legal = legal and np.linalg.eigvalsh(value)[0] > 0.0
+    else:
+        legal = np.all(np.isfinite(value)) and np.all(value > 0.0)
+    if not legal:
+        raise ValueError(
+            "The 'covariance_prior' parameter must be positive definite: symmetric with positive "
+            "eigenvalues, or positive numbers. Leave it None for the covariance of the data."
+        )
+    return value if covariance_type != "spherical" else float(value)

@@ -1,0 +1,358 @@
+"""Mixtures of exponential families under a Dirichlet process.
+
+    v_k ~ Beta(1, alpha),  w_k = v_k prod_{l<k} (1 - v_l)      sticks, global
+    phi_k ~ H(eta)                                             components, global
+    z_n ~ Cat(w),  x_n ~ F(phi_{z_n})
+
+[HS13 sec. 2]. Mean field with nested truncation: q(z_n = k) = 0 for k > K, and no mass is forced
+on the last component, so that K components are K + 1 of which one has no rows.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import logsumexp
+
+from skvt.expfam import Beta, RunningStats, Stats
+from skvt.models._base import LocalResult
+from skvt.models._components import Component
+from skvt.models._mixture_kernels import responsibilities
+
+# Rows whose features are held at a time: small enough for the cache, large enough for the product.
+ROWS_PER_CHUNK = 512
+# Parallel tasks of a batch; more would only hold more copies of the statistics.
+MOST_TASKS = 8
+# Rows that the initial components are found on.
+ROWS_TO_START = 10_000
+# Rows among which seeds are drawn.
+ROWS_TO_SEED = 2_000
+
+
+@dataclass(frozen=True)
+class StickBreaking:
+    """Weights of a Dirichlet process of this concentration; block of counts (K,)."""
+
+    concentration: float
+
+    family = Beta
+
+    def prior(self):
+        """Beta(1, alpha) for each stick, shape (1, 2)."""
+        return np.array([[1.0, self.concentration]])
+
+    def natural_parameters(self, counts):
+        """q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
+        after = counts[::-1].cumsum()[::-1] - counts
+        # the difference of sums may fall below 0 by rounding
+        after = np.maximum(after, 0.0)
+        return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
+
+    @staticmethod
+    def expected_log(lam):
+        """``E[log w_k] = E[log v_k] + sum_{l<k} E[log(1 - v_l)]``, shape (K,)."""
+        stick, rest = Beta.expectation(lam).T
+        return stick + rest.cumsum() - rest
+
+    @staticmethod
+    def mean(lam):
+        """``E[w_k]``, shape (K,); what lacks to 1 is the mass of components not yet seen."""
+        stick = Beta.mean(lam)
+        return stick * np.concatenate([[1.0], np.cumprod(1.0 - stick)[:-1]])
+
+
+@dataclass(frozen=True)
+class RowBatch:
+    """Rows prepared for local steps: a view of the data where they follow each other."""
+
+    X: object
+    weights: np.ndarray
+    rows: np.ndarray
+
+    @property
+    def n_rows(self):
+        """Number of rows."""
+        return self.weights.size
+
+    @property
+    def lengths(self):
+        """A row is one unit of data."""
+        return np.ones(self.n_rows)
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A Dirichlet process mixture for the engines.
+
+    Parameters
+    ----------
+    weights : StickBreaking
+    component : Component
+        Likelihood and prior of the components.
+    n_initial : int
+        Components at the start.
+    init_params : {"k-means++", "random", "random_from_data"}
+        How they are found.
+
+    Notes
+    -----
+    Statistics are counts (K,) and sums of features (K, P), both float64. ``g`` is the pair of
+    E[log w] (K,) and the table (K, P) whose product with the features is E[log p(x | phi_k)].
+    """
+
+    weights: StickBreaking
+    component: Component
+    n_initial: int = 1
+    init_params: str = "k-means++"
+
+    @property
+    def families(self):
+        """Sticks and components."""
+        return self.weights.family, self.component.family
+
+    @property
+    def dtype(self):
+        """Precision of features and responsibilities."""
+        return self.component.dtype
+
+    @property
+    def n_features(self):
+        """Columns of the data."""
+        return self.component.n_features
+
+    # ------------------------------------------------------------------------------- globals
+    def size(self, stats):
+        """Number of components K."""
+        return stats.arrays[0].shape[0]
+
+    def prior(self):
+        """Natural parameters of the sticks' and the components' prior."""
+        return Stats((self.weights.prior(), self.component.prior[None]))
+
+    def natural_parameters(self, stats):
+        """``lam = prior + S`` of both blocks."""
+        counts, sums = stats.value().arrays
+        return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
+
+    def expectation(self, stats, batch, run):
+        """E[log w_k], and the table of E[log p(x | phi_k)]."""
+        sticks, components = self.natural_parameters(stats)
+        return self.weights.expected_log(sticks), self.component.table(components)
+
+    def statistics_energy(self, stats, g):
+        """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
+        counts, sums = stats.value().arrays
+        return float(counts @ g[0] + np.einsum("kp,kp->", sums, g[1]))
+
+    def log_evidence(self, sums):
+        """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
+
+        With the base measure; M(S_k) of [HS13 eq. 12].
+        """
+        component = self.component
+        after = component.family.log_normalizer(component.natural_parameters(sums))
+        before = component.family.log_normalizer(component.prior).sum()
+        after = after.reshape(after.shape[0], -1).sum(axis=1)
+        return after - before + (sums * component.base).sum(axis=1)
+
+    def weights_log_evidence(self, counts):
+        """Log probability of the assignments with the sticks summed out, for counts (K,)."""
+        family = self.weights.family
+        after = family.log_normalizer(self.weights.natural_parameters(counts))
+        return float(after.sum() - counts.size * family.log_normalizer(self.weights.prior())[0])
+
+    def touched(self, X):
+        """Every step changes all components: None."""
+        return None
+
+    # --------------------------------------------------------------------------------- rows
+    def batch(self, X, rows, weights):
+        """Rows of X as a :class:`RowBatch`."""
+        consecutive = rows.size > 0 and rows[-1] - rows[0] == rows.size - 1
+        if consecutive and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
+            X = X[rows[0] : rows[-1] + 1]
+        else:
+            X = X[rows]
+        return RowBatch(X, np.asarray(weights, dtype=np.float64), rows)
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Responsibilities of each row; ``q`` of the result is r (n, K)."""
+        log_weights = g[0].astype(self.dtype)
+        table = np.ascontiguousarray(g[1].T, self.dtype)
+        own = np.ndim(inv_temp) > 0
+        inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
+        row_weights = batch.weights
+        if own:
+            row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
+        resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
+        bound, energy = np.empty((2, batch.n_rows))
+        tasks = [
+            (self.component, batch.X, rows, log_weights, table, inv_temps, row_weights, with_stats,
+             resp, bound, energy)
+            for rows in _tasks(batch.n_rows)
+        ]  # fmt: skip
+        parts = run(_local_task, tasks)
+        stats = None
+        if with_stats:
+            stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
+        marginal = bound / inv_temps if with_marginal else None
+        return LocalResult(stats, bound, energy, resp, marginal)
+
+    def prior_statistics(self, batch, result):
+        """No priors are learned."""
+        return None
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """No priors are learned."""
+        return self
+
+    # ------------------------------------------------------------------------- initial values
+    def with_start(self, n_components):
+        """The same model, begun with other components: so many, by k-means++."""
+        return replace(self, n_initial=n_components, init_params="k-means++")
+
+    def initial(self, data, rng):
+        """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""
+        rows = np.arange(data.n_rows)
+        if data.n_rows > ROWS_TO_START:
+            rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
+        batch = data.batch(self, rows)
+        stats = seeded_statistics(self, batch, self.n_initial, self.init_params, rng)
+        factor = data.total / batch.weights.sum()
+        return RunningStats([factor * array for array in stats.arrays])
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, X, stats, run):
+        """Log posterior predictive density of each row, the mass of a new component included.
+
+        ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
+        """
+        sticks, components = self.natural_parameters(stats)
+        weights = self.weights.mean(sticks)
+        weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
+        components = np.concatenate([components, self.component.prior[None]])
+        out = np.empty(X.shape[0])
+        tasks = [(self.component, X, rows, components, weights, out) for rows in _tasks(X.shape[0])]
+        run(_predictive_task, tasks)
+        return out
+
+
+def _tasks(n_rows):
+    """Slices of rows, fixed by their number alone."""
+    chunks = -(-n_rows // ROWS_PER_CHUNK)
+    step = -(-chunks // MOST_TASKS) * ROWS_PER_CHUNK
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, max(step, 1))]
+
+
+def _chunks(rows):
+    return [
+        slice(start, min(start + ROWS_PER_CHUNK, rows.stop))
+        for start in range(rows.start, rows.stop, ROWS_PER_CHUNK)
+    ]
+
+
+def _local_task(
+    component, X, rows, log_weights, table, inv_temps, weights, with_stats, resp, bound, energy
+):
+    """Responsibilities of these rows, and their counts and sums."""
+    counts = np.zeros(log_weights.size)
+    sums = np.zeros(table.T.shape)
+    for chunk in _chunks(rows):
+        features = component.features(X[chunk])
+        r = resp[chunk]
+        r[...] = features @ table  # E[log p(x_n | phi_k)]
+        r += log_weights
+        own = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
+        responsibilities(r, own, bound[chunk], energy[chunk])
+        if with_stats:
+            weighted = r * weights[chunk, None].astype(r.dtype)
+            counts += weighted.sum(axis=0, dtype=np.float64)
+            sums += features.T.dot(weighted).T  # [HS13 eq. 7]
+    return counts, sums
+
+
+def _predictive_task(component, X, rows, components, weights, out):
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    for chunk in _chunks(rows):
+        density = component.log_predictive(X[chunk], components)
+        out[chunk] = logsumexp(density + log_weights, axis=1)
+
+
+# --------------------------------------------------------------------------------- seeding
+def seeded_statistics(model, batch, n_components, init_params, rng):
+    """Statistics of at most ``n_components`` components found on the rows of a batch.
+
+    "k-means++" draws rows one after the other as seeds, each with probability proportional to what
+    a component of its own would explain better than the seeds so far, in nats: k-means++ with the
+    divergence of the likelihood at hand [ArthurVassilvitskii07 sec. 2]. "random_from_data" draws
+    the seeds evenly. Rows then belong to the seed that explains them best. "random" draws
+    responsibilities.
+    """
+    X, weights = _distinct(batch.X, batch.weights)
+    features = model.component.features(X)
+    if n_components == 1:
+        resp = np.ones((weights.size, 1))
+    elif init_params == "random":
+        resp = rng.dirichlet(np.ones(n_components), size=weights.size)
+    else:
+        resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
+    weighted = (resp * weights[:, None]).astype(features.dtype)
+    sums = np.asarray(features.T.dot(weighted).T, dtype=np.float64)
+    return Stats((weighted.sum(axis=0, dtype=np.float64), sums))
+
+
+def _distinct(X, weights):
+    """Rows and weights; of few rows the distinct ones in order, with their weights added up.
+
+    So that the draws that follow depend neither on the order of few rows, nor on whether a row is
+    there twice or has the weight 2.
+    """
+    if sp.issparse(X) or X.shape[0] > ROWS_TO_SEED:
+        return X, weights
+    X, inverse = np.unique(X, axis=0, return_inverse=True)
+    return X, np.bincount(inverse.ravel(), weights=weights)
+
+
+def _nearest_seed(component, features, weights, n_components, init_params, rng):
+    """One-hot responsibilities (n, K) of the seed that explains each row best."""
+    candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
+    few, chances = features[candidates], weights[candidates]
+    own = _own_fit(component, few) if init_params == "k-means++" else None
+    best, seeds = np.full(candidates.size, -np.inf), []
+    used = np.zeros(candidates.size, dtype=bool)
+    left = chances
+    while len(seeds) < min(n_components, candidates.size) and left.sum() > 0.0:
+        seed = rng.choice(candidates.size, p=left / left.sum())
+        seeds.append(candidates[seed])
+        used[seed] = True
+        left = chances * ~used
+        if own is not None:
+            best = np.maximum(best, few @ _tables(component, few, [seed])[0].astype(few.dtype))
+            missed = left * np.maximum(own - best, 0.0)
+            left = missed if missed.sum() > 0.0 else left
+    nearest = np.argmax(features @ _tables(component, features, seeds).T, axis=1)
+    resp = np.zeros((weights.size, len(seeds)))
+    resp[np.arange(weights.size), nearest] = 1.0
+    return resp
+
+
+def _tables(component, features, rows):
+    """Tables of components that have seen one row each, (n, P)."""
+    selected = features[rows]
+    selected = selected.toarray() if sp.issparse(selected) else selected
+    return component.table(component.natural_parameters(selected.astype(np.float64)))
+
+
+def _own_fit(component, features):
+    """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,)."""
+    out = np.empty(features.shape[0])
+    for chunk in _chunks(slice(0, features.shape[0])):
+        tables = _tables(component, features, chunk)
+        part = features[chunk]
+        product = part.multiply(tables) if sp.issparse(part) else part * tables
+        out[chunk] = np.asarray(product.sum(axis=1)).ravel()
+    return out

@@ -1,0 +1,8 @@
+"""Moves: changes of the number of components, accepted by the exact bound."""
+
+from skvt.moves._base import Move, MoveRecord
+from skvt.moves._birth import Birth
+from skvt.moves._delete import Delete
+from skvt.moves._merge import Merge
+
+__all__ = ["Birth", "Delete", "Merge", "Move", "MoveRecord"]

@@ -1,0 +1,94 @@
+"""The contract of a move, and its record."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class MoveRecord:
+    """What one kind of move did at the end of a pass.
+
+    Attributes
+    ----------
+    n_iter : int
+        The pass, from 1.
+    move : str
+        "birth", "merge" or "delete".
+    proposed, accepted : int
+        Components proposed and accepted (born, merged away, deleted).
+    gain : float
+        Rise of the exact bound in nats; of a birth NaN, since births are judged by later merges.
+    """
+
+    n_iter: int
+    move: str
+    proposed: int
+    accepted: int
+    gain: float
+
+
+@dataclass(frozen=True)
+class MoveTools:
+    """What an engine lends its moves.
+
+    Attributes
+    ----------
+    n_iter : int
+        The pass, from 1.
+    rng : numpy.random.Generator
+    run : callable
+        ``run(function, tasks)``.
+    total : float
+        Weight of all rows.
+    fresh : callable
+        ``fresh(model, batch, n_components)`` fits a new mixture to a batch of its own and returns
+        its statistics.
+    memo_of : callable
+        ``memo_of(result, batch)``: the :class:`~skvt.inference._memos.Memo` of a local result.
+    """
+
+    n_iter: int
+    rng: np.random.Generator
+    run: Callable
+    total: float
+    fresh: Callable
+    memo_of: Callable
+
+
+class Move(Protocol):
+    """A move goes along with one pass: it prepares, watches the batches, and acts at the end.
+
+    Attributes
+    ----------
+    settled : bool
+        Whether the move has nothing more to try, so that convergence may be judged.
+    """
+
+    settled: bool
+
+    def begin(self, model, state, tools):
+        """Before the pass."""
+
+    def observe(self, model, batch, key, g, result, tools):
+        """After the local step on a batch."""
+
+    def finish(self, model, state, tools):
+        """After the pass, memos exact; changes the state and returns a :class:`MoveRecord`."""
+
+    def within(self, model, batch, key, state, tools):
+        """After one batch of a stream, its memo exact; a list of records, none if not tried."""
+
+
+def bound_of(model, memo):
+    """The exact evidence lower bound in nats of what a memo remembers, globals optimal for it.
+
+    With ``lam = prior + S`` all terms but the entropy are differences of log-normalisers,
+
+        L = H + sum_blocks (A(lam) - A(prior)) + base measure.          [HS13 eq. 8]
+    """
+    counts, sums = memo.stats.arrays
+    evidence = model.log_evidence(sums).sum() + model.weights_log_evidence(counts)
+    return float(memo.entropy.sum() + evidence)

@@ -1,0 +1,76 @@
+"""Deletes: a nearly empty component gives its rows to the others where the exact bound rises."""
+
+import numpy as np
+
+from skvt.moves._base import MoveRecord, bound_of
+
+# A component with fewer rows than this, or less than a hundredth of an equal share, is a candidate.
+FEWEST_ROWS = 2.0
+SMALLEST_SHARE = 0.01
+MOST_CANDIDATES = 3
+# Rows with less of a candidate keep what they have; their part is lost (below 1e-12 nats a row).
+_LEAST = 1e-14
+# E[log w] of a component that takes part no more.
+_NEVER = -1e30
+
+
+class Delete:
+    """Delete the candidate that the data miss least, one a pass.
+
+    During the pass, the rows of each candidate are assigned once more, without it; so that at the
+    end the statistics and the bound without it are known exactly.
+    """
+
+    settled = True
+
+    def __init__(self):
+        self._candidates, self._changes = [], {}
+
+    def begin(self, model, state, tools):
+        """Choose the candidates."""
+        counts = state.plain_stats.value().arrays[0]
+        small = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
+        order = np.argsort(counts, kind="stable")[:MOST_CANDIDATES]
+        self._candidates = [int(k) for k in order if counts[k] < small] if counts.size > 1 else []
+        self._changes = {k: {} for k in self._candidates}
+
+    def observe(self, model, batch, key, g, result, tools):
+        """What the batch's memo would become without each candidate."""
+        for k in self._candidates:
+            rows = np.flatnonzero(result.q[:, k] > _LEAST)
+            if rows.size == 0:
+                continue
+            part = model.batch(batch.X, rows, batch.weights[rows])
+            log_weights = g[0].copy()
+            with_it = model.local_step(part, g, 1.0, tools.run)
+            log_weights[k] = _NEVER
+            without = model.local_step(part, (log_weights, g[1]), 1.0, tools.run)
+            change = tools.memo_of(without, part).plus(tools.memo_of(with_it, part), sign=-1.0)
+            self._changes[k][key] = change
+
+    def within(self, model, batch, key, state, tools):
+        """Never in a stream: rows of other batches would have to be seen again."""
+        return []
+
+    def finish(self, model, state, tools):
+        """Delete the best candidate if the bound rises."""
+        best, rise = None, 0.0
+        before = bound_of(model, state.memos.total()) if self._candidates else 0.0
+        for k in self._candidates:
+            memo = state.memos.total()
+            for change in self._changes[k].values():
+                memo = memo.plus(change)
+            kept = np.delete(np.arange(memo.entropy.size), k)
+            gain = bound_of(model, memo.rearranged(kept)) - before
+            if gain > rise:
+                best, rise = k, gain
+        proposed = len(self._candidates)
+        self.settled = best is None
+        if best is None:
+            return MoveRecord(tools.n_iter, "delete", proposed, 0, 0.0)
+        for key, change in self._changes[best].items():
+            state.memos[key] = state.memos[key].plus(change)
+        n_components = state.memos.total().entropy.size
+        state.rearrange(np.delete(np.arange(n_components), best))
+        state.resum()
+        return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)

@@ -1,0 +1,103 @@
+"""Merges: two components become one where the exact bound rises [HS13 sec. 3.2]."""
+
+import numpy as np
+
+from skvt.moves._base import MoveRecord
+
+# Numbers that the statistics of candidate pairs hold at a time.
+_ENTRIES_AT_ONCE = 2**21
+# A component that stands for less of the data is none.
+FEWEST_ROWS = 1.0
+
+
+def pair_gains(model, memo):
+    """Gain of the bound from merging each pair, weights apart: (a, b, gain), a < b.
+
+    ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the ratio of marginal likelihoods of
+    [HS13 eq. 12], less what the entropy of the assignments loses.
+    """
+    sums, excess = memo.stats.arrays[1], memo.excess
+    a, b = np.triu_indices(sums.shape[0], 1)
+    known = ~np.isnan(excess[a, b])
+    a, b = a[known], b[known]
+    single = model.log_evidence(sums)
+    gain = -excess[a, b] - single[a] - single[b]
+    step = max(1, _ENTRIES_AT_ONCE // max(1, sums[0].size))
+    for start in range(0, a.size, step):
+        pairs = slice(start, start + step)
+        gain[pairs] += model.log_evidence(sums[a[pairs]] + sums[b[pairs]])
+    return a, b, gain
+
+
+def dissolve(model, state, names=None):
+    """Let components of less than a row, among those named, join what they resemble most.
+
+    The bound may fall by a trifle: a component that nobody needs stands for all that the process
+    has yet to show, and takes a small share of every row.
+    """
+    while True:
+        memo = state.memos.total()
+        counts = memo.stats.arrays[0]
+        few = counts < FEWEST_ROWS
+        if names is not None:
+            few &= np.isin(state.names, list(names))
+        if counts.size < 2 or not few.any():
+            return
+        a, b, gain = pair_gains(model, memo)
+        concerned = np.flatnonzero(few[a] | few[b])
+        if concerned.size == 0:
+            return
+        best = concerned[np.argmax(gain[concerned])]
+        state.merge(a[best], b[best])
+        state.rearrange(np.delete(np.arange(counts.size), b[best]))
+        state.resum()
+
+
+class Merge:
+    """Merge pairs, best gain first, each component once a pass."""
+
+    settled = True
+
+    def begin(self, model, state, tools):
+        """Nothing to prepare: memos hold the entropies of all pairs."""
+
+    def observe(self, model, batch, key, g, result, tools):
+        """Nothing to gather, see :meth:`begin`."""
+
+    def finish(self, model, state, tools):
+        """Merge while the bound rises."""
+        memo = state.memos.total()
+        n_components = memo.entropy.size
+        self.settled = True
+        if n_components < 2:
+            return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
+        a, b, gain = pair_gains(model, memo)
+        counts = memo.stats.arrays[0].copy()
+        order = np.argsort(-gain, kind="stable")[: 3 * n_components]
+        gone, touched, total = [], set(), 0.0
+        weights_before = model.weights_log_evidence(counts)
+        for i in order:
+            if touched & {a[i], b[i]}:
+                continue
+            merged = counts.copy()
+            merged[a[i]] += merged[b[i]]
+            merged[b[i]] = 0.0
+            kept = np.delete(np.arange(n_components), [*gone, b[i]])
+            weights_after = model.weights_log_evidence(merged[kept])
+            rise = gain[i] + weights_after - weights_before
+            if rise <= 0.0:
+                continue
+            counts, weights_before = merged, weights_after
+            total += rise
+            touched |= {a[i], b[i]}
+            gone.append(b[i])
+            state.merge(a[i], b[i])
+        if gone:
+            state.rearrange(np.delete(np.arange(n_components), gone))
+            state.resum()
+        self.settled = not gone
+        return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
+
+    def within(self, model, batch, key, state, tools):
+        """As after a pass; components that were merged since some batch was seen must wait."""
+        return [self.finish(model, state, tools)]

@@ -1,0 +1,487 @@
+"""Beta, Wishart, normal-Wishart and normal-gamma against textbooks, SciPy and quadrature."""
+
+import numpy as np
+import pytest
+import scipy.stats
+from scipy.integrate import dblquad, quad
+from scipy.special import betaln, digamma, gammaln, multigammaln
+
+from skvt.expfam import Beta, MeanPrecision, NormalGamma, NormalWishart, Wishart, kl_divergence
+from skvt.expfam import _triangle as triangle
+
+LOG_2PI = np.log(2.0 * np.pi)
+
+
+def covariance(D, seed):
+    x = np.random.default_rng(seed).standard_normal((D + 2, D))
+    return x.T @ x
+
+
+def random_parameters(seed, D):
+    """m, kappa, nu, W^-1 of a normal-Wishart."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=D), rng.gamma(2.0), D - 1.0 + rng.gamma(3.0), covariance(D, seed)
+
+
+def random_gamma_parameters(seed, D):
+    """m, kappa, a, b of a normal-gamma."""
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=D), rng.gamma(2.0, size=D), rng.gamma(3.0), rng.gamma(2.0)
+
+
+# -------------------------------------------------------------------------------- triangles
+@pytest.mark.parametrize("D", [1, 2, 5])
+def test_triangle_goes_row_by_row_there_and_back(D):
+    matrix = np.stack([covariance(D, 0), covariance(D, 1)])
+    packed = triangle.pack(matrix)
+    rows = [np.concatenate([each[i, i:] for i in range(D)]) for each in matrix]
+    np.testing.assert_array_equal(packed, rows)
+    np.testing.assert_array_equal(triangle.unpack(packed), np.triu(matrix) + np.triu(matrix, 1).mT)
+    assert triangle.dimension(packed.shape[-1]) == D
+    x = np.random.default_rng(2).normal(size=(3, D))
+    np.testing.assert_allclose(
+        triangle.pack_outer(x), [triangle.pack(np.outer(row, row)) for row in x], rtol=1e-15
+    )
+    precision = covariance(D, 3)
+    np.testing.assert_allclose(
+        packed @ triangle.pack_statistic(precision),
+        [-0.5 * np.trace(each @ precision) for each in matrix],
+        rtol=1e-12,
+    )
+
+
+@pytest.mark.parametrize("length", [0, 2, 4, 5, 7])
+def test_a_length_that_no_triangle_has_is_refused(length):
+    with pytest.raises(ValueError, match="upper triangle"):
+        triangle.dimension(length)
+
+
+# ------------------------------------------------------------------------------------- SciPy
+@pytest.mark.parametrize(("a", "b"), [(1.0, 1.0), (0.3, 4.0), (50.0, 2.0), (1.0, 0.2)])
+def test_beta_agrees_with_scipy(a, b):
+    eta, twin = Beta.from_standard(a, b), scipy.stats.beta(a, b)
+    np.testing.assert_array_equal(eta, [a, b])
+    np.testing.assert_allclose(Beta.mean(eta), twin.mean(), rtol=1e-12)
+    np.testing.assert_allclose(Beta.variance(eta), twin.var(), rtol=1e-12)
+    np.testing.assert_allclose(Beta.entropy(eta), twin.entropy(), rtol=1e-10, atol=1e-12)
+    np.testing.assert_allclose(Beta.log_normalizer(eta), betaln(a, b), rtol=1e-12, atol=1e-12)
+    v = np.linspace(0.01, 0.99, 9)
+    np.testing.assert_allclose(Beta.log_density(eta, v), twin.logpdf(v), rtol=1e-11, atol=1e-11)
+    assert np.all(Beta.log_density(eta, np.array([-0.1, 1.1])) == -np.inf)
+
+
+@pytest.mark.parametrize("D", [1, 2, 4])
+def test_wishart_agrees_with_scipy(D):
+    _, _, nu, scale_inverse = random_parameters(D, D)
+    W = np.linalg.inv(scale_inverse)
+    twin = scipy.stats.wishart(nu, W)
+    eta = Wishart.from_standard(nu, scale_inverse)
+    np.testing.assert_allclose(Wishart.mean(eta), np.reshape(twin.mean(), (D, D)), rtol=1e-10)
+    np.testing.assert_allclose(Wishart.variance(eta), np.reshape(twin.var(), (D, D)), rtol=1e-10)
+    np.testing.assert_allclose(Wishart.entropy(eta), twin.entropy(), rtol=1e-10, atol=1e-10)
+    for seed in range(4):
+        x = covariance(D, seed + 50)
+        np.testing.assert_allclose(Wishart.log_density(eta, x), twin.logpdf(x), rtol=1e-10)
+
+
+@pytest.mark.parametrize("D", [1, 2, 4])
+def test_normal_wishart_is_a_wishart_and_then_a_normal(D):
+    m, kappa, nu, scale_inverse = random_parameters(D, D)
+    eta = NormalWishart.from_standard(m, kappa, nu, scale_inverse)
+    for seed in range(4):
+        mean = np.random.default_rng(seed).normal(size=D)
+        precision = covariance(D, seed + 50)
+        expected = scipy.stats.wishart.logpdf(precision, nu, np.linalg.inv(scale_inverse))
+        expected += scipy.stats.multivariate_normal.logpdf(
+            mean, m, np.linalg.inv(kappa * precision)
+        )
+        value = NormalWishart.log_density(eta, MeanPrecision(mean, precision))
+        np.testing.assert_allclose(value, expected, rtol=1e-10)
+
+
+@pytest.mark.parametrize("D", [1, 2, 4])
+def test_normal_gamma_is_a_gamma_and_then_normals(D):
+    m, kappa, a, b = random_gamma_parameters(D, D)
+    eta = NormalGamma.from_standard(m, kappa, a, b)
+    for seed in range(4):
+        rng = np.random.default_rng(seed)
+        mean, precision = rng.normal(size=D), rng.gamma(2.0)
+        expected = scipy.stats.gamma.logpdf(precision, a, scale=1.0 / b)
+        expected += scipy.stats.norm.logpdf(mean, m, 1.0 / np.sqrt(kappa * precision)).sum()
+        value = NormalGamma.log_density(eta, MeanPrecision(mean, precision))
+        np.testing.assert_allclose(value, expected, rtol=1e-11)
+
+
+def test_density_is_zero_where_the_precision_is_none():
+    no_precisions = np.array(
+        [
+            [[1.0, 2.0], [2.0, 1.0]],
+            [[-1.0, 0.0], [0.0, -1.0]],
+            [[1.0, 0.5], [0.1, 1.0]],
+            [[0.0, 0.0], [0.0, 1.0]],
+            [[np.nan, 0.0], [0.0, 1.0]],
+        ]
+    )
+    wishart = Wishart.from_standard(2.5, covariance(2, 0))
+    assert np.all(Wishart.log_density(wishart, no_precisions) == -np.inf)
+    normal_wishart = NormalWishart.from_standard(np.zeros(2), 1.0, 2.5, covariance(2, 0))
+    assert np.all(
+        NormalWishart.log_density(normal_wishart, (np.ones((5, 2)), no_precisions)) == -np.inf
+    )
+    normal_gamma = NormalGamma.from_standard(np.zeros(2), 1.0, 0.5, 1.0)
+    assert np.all(
+        NormalGamma.log_density(normal_gamma, (np.ones((3, 2)), np.array([0.0, -1.0, np.nan])))
+        == -np.inf
+    )
+
+
+# -------------------------------------------------------------------------------- quadrature
+def test_log_normalizer_of_the_wishart_of_one_feature_is_its_integral():
+    eta = Wishart.from_standard(5.0, np.array([[1.7]]))
+    value, _ = quad(lambda x: np.exp(0.5 * eta[0] * np.log(x) - 0.5 * eta[1] * x), 0.0, np.inf)
+    np.testing.assert_allclose(Wishart.log_normalizer(eta), np.log(value), rtol=1e-8)
+
+
+def test_log_normalizer_of_the_normal_wishart_of_one_feature_is_its_integral():
+    eta = NormalWishart.from_standard(np.array([0.8]), 1.3, 5.0, np.array([[1.7]]))
+
+    def density(mean, precision):
+        t = [np.log(precision) / 2, -(mean**2) * precision / 2, precision * mean, -precision / 2]
+        return np.exp(eta @ t)
+
+    value, _ = dblquad(density, 0.0, np.inf, -np.inf, np.inf, epsabs=1e-10)
+    np.testing.assert_allclose(NormalWishart.log_normalizer(eta), np.log(value), rtol=1e-6)
+
+
+def test_log_normalizer_of_the_normal_gamma_of_one_feature_is_its_integral():
+    eta = NormalGamma.from_standard(np.array([-0.4]), 0.9, 2.5, 1.2)
+
+    def density(mean, precision):
+        t = [np.log(precision) / 2, -precision / 2, precision * mean, -precision * mean**2 / 2]
+        return np.exp(eta @ t)
+
+    value, _ = dblquad(density, 0.0, np.inf, -np.inf, np.inf, epsabs=1e-10)
+    np.testing.assert_allclose(NormalGamma.log_normalizer(eta), np.log(value), rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------ one feature
+def test_normal_wishart_of_one_feature_is_the_normal_gamma():
+    m, kappa, nu, scale_inverse = random_parameters(3, 1)
+    wishart = NormalWishart.from_standard(m, kappa, nu, scale_inverse)
+    gamma = NormalGamma.from_standard(m, kappa, 0.5 * nu, 0.5 * scale_inverse[0, 0])
+    order = [0, 3, 2, 1]
+    np.testing.assert_allclose(wishart[order], gamma, rtol=1e-14)
+    np.testing.assert_allclose(
+        NormalWishart.expectation(wishart)[order], NormalGamma.expectation(gamma), rtol=1e-12
+    )
+    for name in ("log_normalizer", "entropy"):
+        np.testing.assert_allclose(
+            getattr(NormalWishart, name)(wishart), getattr(NormalGamma, name)(gamma), rtol=1e-11
+        )
+    for name in ("mean", "variance"):
+        one, other = getattr(NormalWishart, name)(wishart), getattr(NormalGamma, name)(gamma)
+        np.testing.assert_allclose(one.mean, other.mean, rtol=1e-12)
+        np.testing.assert_allclose(one.precision, [[other.precision]], rtol=1e-12)
+    x = np.array([0.3])
+    np.testing.assert_allclose(
+        NormalWishart.log_density(wishart, (x, np.array([[1.9]]))),
+        NormalGamma.log_density(gamma, (x, 1.9)),
+        rtol=1e-12,
+    )
+
+
+# ---------------------------------------------------------------------------- KL divergence
+def wishart_divergence(nu_q, inverse_q, nu_p, inverse_p):
+    """Penny (2001), KL of Wishart densities."""
+    D = len(inverse_q)
+    log_det_ratio = np.linalg.slogdet(inverse_p)[1] - np.linalg.slogdet(inverse_q)[1]
+    psi = digamma(0.5 * (nu_q - np.arange(D))).sum()
+    return (
+        multigammaln(0.5 * nu_p, D)
+        - multigammaln(0.5 * nu_q, D)
+        - 0.5 * nu_p * log_det_ratio
+        + 0.5 * nu_q * (np.trace(inverse_p @ np.linalg.inv(inverse_q)) - D)
+        + 0.5 * (nu_q - nu_p) * psi
+    )
+
+
+@pytest.mark.parametrize("D", [1, 2, 5])
+def test_divergences_agree_with_the_textbook(D):
+    m_q, kappa_q, nu_q, inverse_q = random_parameters(11, D)
+    m_p, kappa_p, nu_p, inverse_p = random_parameters(12, D)
+    expected = wishart_divergence(nu_q, inverse_q, nu_p, inverse_p)
+    value = kl_divergence(
+        Wishart, Wishart.from_standard(nu_q, inverse_q), Wishart.from_standard(nu_p, inverse_p)
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+    # given Lambda two normals, whose divergence is linear in Lambda
+    shift = m_q - m_p
+    ratio = kappa_p / kappa_q
+    expected += 0.5 * (
+        D * (ratio - 1.0 - np.log(ratio))
+        + kappa_p * nu_q * shift @ np.linalg.solve(inverse_q, shift)
+    )
+    value = kl_divergence(
+        NormalWishart,
+        NormalWishart.from_standard(m_q, kappa_q, nu_q, inverse_q),
+        NormalWishart.from_standard(m_p, kappa_p, nu_p, inverse_p),
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("D", [1, 2, 5])
+def test_divergence_of_normal_gammas_agrees_with_the_textbook(D):
+    m_q, kappa_q, a_q, b_q = random_gamma_parameters(11, D)
+    m_p, kappa_p, a_p, b_p = random_gamma_parameters(12, D)
+    expected = (
+        (a_q - a_p) * digamma(a_q)
+        - gammaln(a_q)
+        + gammaln(a_p)
+        + a_p * np.log(b_q / b_p)
+        + a_q * (b_p - b_q) / b_q
+    )
+    ratio = kappa_p / kappa_q
+    expected += 0.5 * np.sum(ratio - 1.0 - np.log(ratio) + kappa_p * (m_q - m_p) ** 2 * a_q / b_q)
+    value = kl_divergence(
+        NormalGamma,
+        NormalGamma.from_standard(m_q, kappa_q, a_q, b_q),
+        NormalGamma.from_standard(m_p, kappa_p, a_p, b_p),
+    )
+    np.testing.assert_allclose(value, expected, rtol=1e-9)
+
+
+def test_divergence_of_betas_agrees_with_the_textbook():
+    a, b, c, d = 2.5, 0.8, 1.0, 4.0
+    expected = (
+        betaln(c, d)
+        - betaln(a, b)
+        + (a - c) * digamma(a)
+        + (b - d) * digamma(b)
+        + (c - a + d - b) * digamma(a + b)
+    )
+    np.testing.assert_allclose(
+        kl_divergence(Beta, np.array([a, b]), np.array([c, d])), expected, rtol=1e-11
+    )
+
+
+# ------------------------------------------------------------------------------- conjugacy
+def gaussian_rows(family, x):
+    """Statistics of rows x (N, D), written out."""
+    N, D = x.shape
+    squares = [(x[:, i] * x[:, j]).sum() for i in range(D) for j in range(i, D)]
+    if family is Wishart:
+        return np.array([N, *squares])
+    if family is NormalWishart:
+        return np.array([N, N, *x.sum(axis=0), *squares])
+    return np.array([N * D, (x**2).sum(), *x.sum(axis=0), *np.full(D, N)])
+
+
+def data(D, N=7):
+    return np.random.default_rng(D).normal(size=(N, D)) * np.linspace(1.0, 2.0, D) + 0.7
+
+
+def test_beta_posterior_counts_successes_and_failures():
+    posterior = Beta.standard(Beta.from_standard(0.5, 2.0) + np.array([4.0, 9.0]))
+    assert (posterior["a"], posterior["b"]) == (4.5, 11.0)
+
+
+@pytest.mark.parametrize("D", [1, 3])
+def test_wishart_posterior_is_the_textbooks(D):
+    _, _, nu, scale_inverse = random_parameters(21, D)
+    x = data(D)
+    eta = Wishart.from_standard(nu, scale_inverse) + gaussian_rows(Wishart, x)
+    posterior = Wishart.standard(eta)
+    np.testing.assert_allclose(posterior["degrees_of_freedom"], nu + len(x), rtol=1e-14)
+    np.testing.assert_allclose(posterior["scale_inverse"], scale_inverse + x.T @ x, rtol=1e-12)
+
+
+@pytest.mark.parametrize("D", [1, 3])
+def test_normal_wishart_posterior_is_the_textbooks(D):
+    """Bishop (2006), eqs. 10.60-10.63 with all responsibilities 1."""
+    m, kappa, nu, scale_inverse = random_parameters(22, D)
+    x = data(D)
+    N, average = len(x), x.mean(axis=0)
+    eta = NormalWishart.from_standard(m, kappa, nu, scale_inverse)
+    posterior = NormalWishart.standard(eta + gaussian_rows(NormalWishart, x))
+    expected = {
+        "mean": (kappa * m + N * average) / (kappa + N),
+        "mean_precision": kappa + N,
+        "degrees_of_freedom": nu + N,
+        "scale_inverse": scale_inverse
+        + (x - average).T @ (x - average)
+        + kappa * N / (kappa + N) * np.outer(average - m, average - m),
+    }
+    assert set(posterior) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(posterior[name], value, rtol=1e-11)
+
+
+@pytest.mark.parametrize("D", [1, 3])
+def test_normal_gamma_posterior_is_the_textbooks(D):
+    """Murphy (2007), sec. 3.3, each feature with a kappa of its own and one precision."""
+    m, kappa, a, b = random_gamma_parameters(23, D)
+    x = data(D)
+    N, average = len(x), x.mean(axis=0)
+    eta = NormalGamma.from_standard(m, kappa, a, b)
+    posterior = NormalGamma.standard(eta + gaussian_rows(NormalGamma, x))
+    expected = {
+        "mean": (kappa * m + N * average) / (kappa + N),
+        "mean_precision": kappa + N,
+        "shape": a + 0.5 * N * D,
+        "rate": b
+        + 0.5 * ((x - average) ** 2).sum()
+        + 0.5 * (kappa * N * (average - m) ** 2 / (kappa + N)).sum(),
+    }
+    assert set(posterior) == set(expected)
+    for name, value in expected.items():
+        np.testing.assert_allclose(posterior[name], value, rtol=1e-11)
+
+
+def predictive(family, eta):
+    """Location, shape matrix and degrees of freedom of the next row, a Student's t."""
+    p = family.standard(eta)
+    if family is NormalGamma:
+        shape = p["rate"] / p["shape"] * np.diag(1.0 + 1.0 / p["mean_precision"])
+        return p["mean"], shape, 2.0 * p["shape"]
+    D = len(p["scale_inverse"])
+    df = p["degrees_of_freedom"] - D + 1.0
+    if family is Wishart:
+        return np.zeros(D), p["scale_inverse"] / df, df
+    kappa = p["mean_precision"]
+    return p["mean"], p["scale_inverse"] * (kappa + 1.0) / (kappa * df), df
+
+
+@pytest.mark.parametrize("D", [1, 3])
+@pytest.mark.parametrize("family", [Wishart, NormalWishart, NormalGamma])
+def test_marginal_likelihood_is_the_chain_of_students_predictive_densities(family, D):
+    x = data(D, N=6)
+    if family is NormalGamma:
+        prior = family.from_standard(*random_gamma_parameters(31, D))
+    else:
+        m, kappa, nu, scale_inverse = random_parameters(31, D)
+        above = (m, kappa) if family is NormalWishart else ()
+        prior = family.from_standard(*above, nu, scale_inverse)
+    chain, eta = 0.0, prior
+    for row in x:
+        location, shape, df = predictive(family, eta)
+        chain += scipy.stats.multivariate_t.logpdf(row, location, shape, df)
+        eta = eta + gaussian_rows(family, row[None, :])
+    np.testing.assert_allclose(eta, prior + gaussian_rows(family, x), rtol=1e-12)
+    marginal = family.log_normalizer(eta) - family.log_normalizer(prior) - len(x) * D * LOG_2PI / 2
+    np.testing.assert_allclose(marginal, chain, rtol=1e-10)
+
+
+# --------------------------------------------------------------------------- hard numbers
+def test_units_of_the_features_cost_no_digits():
+    rng = np.random.default_rng(0)
+    D = 6
+    m, kappa, nu, scale_inverse = random_parameters(41, D)
+    units = 10.0 ** rng.permutation(np.linspace(-9.0, 9.0, D))
+    plain = NormalWishart.from_standard(m, kappa, nu, scale_inverse)
+    scaled = NormalWishart.from_standard(
+        units * m, kappa, nu, scale_inverse * np.outer(units, units)
+    )
+    # A holds -(nu / 2) log|W^-1|; E[Lambda] turns into the inverse units
+    np.testing.assert_allclose(
+        NormalWishart.log_normalizer(scaled),
+        NormalWishart.log_normalizer(plain) - nu * np.log(units).sum(),
+        rtol=1e-11,
+    )
+    np.testing.assert_allclose(
+        NormalWishart.mean(scaled).precision * np.outer(units, units),
+        NormalWishart.mean(plain).precision,
+        rtol=1e-11,
+        atol=1e-12,
+    )
+    value = NormalWishart.sample(plain, rng)
+    twin = MeanPrecision(value.mean * units, value.precision / np.outer(units, units))
+    # |d(mu, Lambda)| changes by prod units^(1 - (D + 1))
+    np.testing.assert_allclose(
+        NormalWishart.log_density(scaled, twin),
+        NormalWishart.log_density(plain, value) + D * np.log(units).sum(),
+        rtol=1e-8,
+    )
+
+
+def test_draws_at_the_fewest_degrees_of_freedom_are_finite_and_positive():
+    rng = np.random.default_rng(1)
+    n, D = 2000, 3
+    eta = np.tile(Wishart.from_standard(D - 1.0 + 1e-3, covariance(D, 0)), (n, 1))
+    assert np.all(np.isfinite(Wishart.sample(eta, rng)))
+    eta = np.tile(NormalWishart.from_standard(np.ones(D), 0.5, D - 1 + 1e-3, np.eye(D)), (n, 1))
+    x = NormalWishart.sample(eta, rng)
+    assert np.all(np.isfinite(x.mean))
+    assert np.all(np.diagonal(x.precision, axis1=-2, axis2=-1) > 0.0)
+    x = NormalGamma.sample(np.tile(NormalGamma.from_standard([1.0], 1.0, 1e-4, 1.0), (n, 1)), rng)
+    assert np.all(np.isfinite(x.mean))
+    assert np.all(x.precision > 0.0)
+
+
+def test_draws_at_a_small_shape_have_the_mean_log_of_the_member():
+    # plain gamma draws of this shape are 0 once in a thousand times, whose logarithm is -inf
+    n, a = 20_000, 0.01
+    eta = np.tile(NormalGamma.from_standard([0.0], 1.0, a, 2.0), (n, 1))
+    log_tau = np.log(NormalGamma.sample(eta, np.random.default_rng(2)).precision)
+    # The floor, the smallest normal number, is met with probability e^(-708 a), and an exponential
+    # of mean 1 / a is cut off there.
+    cut = np.exp(-708.0 * a) / a
+    error = 4.5 * log_tau.std() / np.sqrt(n) + 1.1 * cut
+    assert abs(log_tau.mean() - (digamma(a) - np.log(2.0))) < error
+
+
+def test_moments_that_do_not_exist_are_infinite():
+    D = 3
+    for nu in (D - 0.5, D + 0.5, D + 1.0):
+        variance = NormalWishart.variance(
+            NormalWishart.from_standard(np.ones(D), 1.0, nu, np.eye(D))
+        )
+        assert np.all(variance.mean == np.inf)
+        assert np.all(np.isfinite(variance.precision))
+    for a in (0.3, 1.0):
+        variance = NormalGamma.variance(NormalGamma.from_standard(np.ones(2), 1.0, a, 1.0))
+        assert np.all(variance.mean == np.inf)
+        assert np.isfinite(variance.precision)
+
+
+@pytest.mark.parametrize("name", ["log_normalizer", "expectation", "entropy", "mean", "variance"])
+def test_a_scale_that_is_not_positive_definite_is_refused(name):
+    flat = np.array([[1.0, 1.0], [1.0, 1.0]]) - 1e-3 * np.eye(2)
+    good = np.eye(2)
+    stacked = np.stack([good, flat])
+    with pytest.raises(ValueError, match="positive definite"):
+        getattr(Wishart, name)(Wishart.from_standard(5.0, stacked))
+    with pytest.raises(ValueError, match="positive definite"):
+        getattr(NormalWishart, name)(
+            NormalWishart.from_standard(np.ones(2), 1.0, 5.0, np.full((2, 2), np.nan))
+        )
+    # kappa m m' beyond the sum of squares
+    with pytest.raises(ValueError, match="centre them"):
+        getattr(NormalWishart, name)(np.array([5.0, 1.0, 3.0, 3.0, 2.0, 0.0, 2.0]))
+    with pytest.raises(ValueError, match="centre them"):
+        getattr(NormalGamma, name)(np.array([5.0, 2.0, 3.0, 1.0]))
+
+
+def test_a_parameter_of_impossible_length_is_refused():
+    with pytest.raises(ValueError, match="upper triangle"):
+        Wishart.log_normalizer(np.ones(6))
+    with pytest.raises(ValueError, match="upper triangle"):
+        NormalWishart.log_normalizer(np.ones(5))
+    with pytest.raises(ValueError, match="2 \\+ 2 D"):
+        NormalGamma.log_normalizer(np.ones(5))
+
+
+def test_textbook_parameters_broadcast():
+    K, D = 4, 3
+    m = np.random.default_rng(3).normal(size=(K, D))
+    eta = NormalWishart.from_standard(m, 0.1, D, np.eye(D))
+    assert eta.shape == (K, 2 + D + D * (D + 1) // 2)
+    np.testing.assert_array_equal(NormalWishart.standard(eta)["degrees_of_freedom"], np.full(K, D))
+    eta = Wishart.from_standard(np.full((2, K), 5.0), np.eye(D))
+    assert eta.shape == (2, K, 1 + D * (D + 1) // 2)
+    # diagonal covariances: one member for each component and feature
+    eta = NormalGamma.from_standard(m[..., None], 0.1, 1.5, np.ones(D))
+    assert eta.shape == (K, D, 4)
+    # spherical ones: one member for each component
+    eta = NormalGamma.from_standard(m, 0.1, 1.5, 1.0)
+    assert eta.shape == (K, 2 + 2 * D)
+    assert Beta.from_standard(np.ones(K), 2.0).shape == (K, 2)

@@ -1,0 +1,292 @@
+"""Laws that tie the functions of a family together: they hold for every family."""
+
+import numpy as np
+import pytest
+
+from skvt.expfam import (
+    Beta,
+    Dirichlet,
+    NormalGamma,
+    NormalWishart,
+    Posterior,
+    Wishart,
+    kl_divergence,
+)
+
+
+def covariance(D, seed):
+    """A covariance matrix with correlations and different scales."""
+    x = np.random.default_rng(seed).standard_normal((D + 3, D)) * np.linspace(0.5, 2.0, D)
+    return x.T @ x
+
+
+def wishart(D, nu, seed=0):
+    return Wishart.from_standard(nu, covariance(D, seed))
+
+
+def normal_wishart(D, nu, kappa, seed=0):
+    m = np.random.default_rng(seed + 100).normal(0.5, 1.5, size=D)
+    return NormalWishart.from_standard(m, kappa, nu, covariance(D, seed))
+
+
+def normal_gamma(a, b, kappa, seed=0):
+    m = np.random.default_rng(seed + 100).normal(0.5, 1.5, size=len(kappa))
+    return NormalGamma.from_standard(m, kappa, a, b)
+
+
+# Members whose draws have light tails: sample moments of the squares exist.
+MODERATE = {
+    "Dirichlet": (Dirichlet, np.array([1.5, 0.8, 4.0])),
+    "Beta": (Beta, np.array([0.9, 3.5])),
+    "Wishart 1": (Wishart, wishart(1, 7.0)),
+    "Wishart 3": (Wishart, wishart(3, 8.5)),
+    "NormalWishart 1": (NormalWishart, normal_wishart(1, 12.0, 0.7)),
+    "NormalWishart 3": (NormalWishart, normal_wishart(3, 14.5, 2.5)),
+    "NormalGamma 1": (NormalGamma, normal_gamma(6.0, 2.0, [0.4])),
+    "NormalGamma 3": (NormalGamma, normal_gamma(7.5, 0.8, [0.4, 3.0, 1.0])),
+}
+# Other members of the same families, for divergences.
+OTHERS = {
+    "Dirichlet": np.array([0.7, 2.0, 1.0]),
+    "Beta": np.array([2.0, 1.1]),
+    "Wishart 1": wishart(1, 5.0, seed=1),
+    "Wishart 3": wishart(3, 4.5, seed=1),
+    "NormalWishart 1": normal_wishart(1, 9.0, 2.0, seed=1),
+    "NormalWishart 3": normal_wishart(3, 11.0, 0.9, seed=1),
+    "NormalGamma 1": normal_gamma(4.0, 3.0, [1.4], seed=1),
+    "NormalGamma 3": normal_gamma(5.0, 1.5, [1.0, 0.6, 2.0], seed=1),
+}
+MEMBERS = MODERATE | {
+    "Dirichlet, flat": (Dirichlet, np.ones(4)),
+    "Dirichlet, sparse": (Dirichlet, np.array([0.01, 0.02, 0.05])),
+    "Dirichlet, peaked": (Dirichlet, np.array([300.0, 2.0, 15.0, 0.7])),
+    "Dirichlet, one word among many": (Dirichlet, np.append(np.full(50, 0.1), 40.0)),
+    "Dirichlet, two": (Dirichlet, np.array([0.3, 4.0])),
+    "Beta, sparse": (Beta, np.array([1.0, 0.02])),
+    "Wishart, few degrees of freedom": (Wishart, wishart(4, 3.05)),
+    "Wishart, many": (Wishart, wishart(5, 2000.0)),
+    "NormalWishart, few degrees of freedom": (NormalWishart, normal_wishart(4, 3.05, 1e-2)),
+    "NormalWishart, many": (NormalWishart, normal_wishart(5, 2000.0, 900.0)),
+    "NormalGamma, few degrees of freedom": (NormalGamma, normal_gamma(0.03, 1e-3, [1e-2, 3.0])),
+    "NormalGamma, many": (NormalGamma, normal_gamma(3e3, 5e3, [10.0, 900.0])),
+}
+each_member = pytest.mark.parametrize(("family", "eta"), MEMBERS.values(), ids=MEMBERS.keys())
+each_moderate = pytest.mark.parametrize(("family", "eta"), MODERATE.values(), ids=MODERATE.keys())
+each_pair = pytest.mark.parametrize(
+    ("family", "q", "p"),
+    [(*MODERATE[name], OTHERS[name]) for name in MODERATE],
+    ids=MODERATE.keys(),
+)
+
+
+def fields(value):
+    """The arrays of a value: of its fields, or the only one."""
+    return value if isinstance(value, tuple) else (value,)
+
+
+def take(value, index):
+    """The part of a value that belongs to these members."""
+    if isinstance(value, tuple):
+        return type(value)(*(field[index] for field in value))
+    return value[index]
+
+
+def draws(family, eta, n, seed=0):
+    return family.sample(np.broadcast_to(eta, (n, *eta.shape)), np.random.default_rng(seed))
+
+
+def triangle_statistic(precision):
+    D = len(precision)
+    return [
+        -precision[i, j] / (2.0 if i == j else 1.0) for i in range(D) for j in range(D) if i <= j
+    ]
+
+
+def statistic(family, x):
+    """t(x) of one draw, entry by entry as the family's docstring has it."""
+    if family is Dirichlet:
+        return np.log(x)
+    if family is Beta:
+        return np.array([np.log(x), np.log(1.0 - x)])
+    if family is Wishart:
+        return np.array([0.5 * np.linalg.slogdet(x)[1], *triangle_statistic(x)])
+    mean, precision = x
+    if family is NormalWishart:
+        log_det = np.linalg.slogdet(precision)[1]
+        square = mean @ precision @ mean
+        return np.array(
+            [0.5 * log_det, -0.5 * square, *precision @ mean, *triangle_statistic(precision)]
+        )
+    assert family is NormalGamma
+    return np.array(
+        [
+            0.5 * np.log(precision),
+            -0.5 * precision,
+            *precision * mean,
+            *-0.5 * precision * mean**2,
+        ]
+    )
+
+
+def log_base_measure(family, x):
+    if family is Dirichlet:
+        return -np.log(x).sum()
+    if family is Beta:
+        return -np.log(x) - np.log(1.0 - x)
+    return 0.0
+
+
+@each_member
+def test_gradient_of_log_normalizer_is_expectation(family, eta):
+    def difference(d, length):
+        step = np.zeros(eta.size)
+        step[d] = length
+        return (family.log_normalizer(eta + step) - family.log_normalizer(eta - step)) / length / 2
+
+    for d in range(eta.size):
+        length = 1e-5 * abs(eta[d])
+        # extrapolated, as W^-1 may be much smaller than the entries of eta, and A as curved
+        slope = (4.0 * difference(d, 0.5 * length) - difference(d, length)) / 3.0
+        np.testing.assert_allclose(family.expectation(eta)[d], slope, rtol=1e-5, atol=1e-6)
+
+
+@each_moderate
+def test_density_is_that_of_an_exponential_family(family, eta):
+    x = draws(family, eta, 20)
+    expected = [
+        eta @ statistic(family, take(x, i))
+        - family.log_normalizer(eta)
+        + log_base_measure(family, take(x, i))
+        for i in range(20)
+    ]
+    np.testing.assert_allclose(family.log_density(eta, x), expected, rtol=1e-10, atol=1e-10)
+
+
+@each_pair
+def test_functions_are_vectorised_over_leading_axes(family, q, p):
+    weight = np.linspace(0.0, 1.0, 6).reshape(3, 2, 1)
+    eta = (1.0 - weight) * q + weight * p
+    x = family.sample(eta, np.random.default_rng(0))
+    log_density = family.log_density(eta, x)
+    assert log_density.shape == (3, 2)
+    for index in np.ndindex(3, 2):
+        np.testing.assert_allclose(
+            log_density[index], family.log_density(eta[index], take(x, index)), rtol=1e-11
+        )
+        for field, single in zip(
+            fields(x),
+            fields(family.sample(eta[index], np.random.default_rng(0))),
+            strict=True,
+        ):
+            assert field.shape == (3, 2, *np.shape(single))
+    for name in ("log_normalizer", "expectation", "entropy", "mean", "variance"):
+        function = getattr(family, name)
+        whole = function(eta)
+        for index in np.ndindex(3, 2):
+            for part, single in zip(
+                fields(take(whole, index)), fields(function(eta[index])), strict=True
+            ):
+                assert np.shape(part) == np.shape(single)
+                np.testing.assert_allclose(part, single, rtol=1e-11)
+    whole = family.standard(eta)
+    for index in np.ndindex(3, 2):
+        single = family.standard(eta[index])
+        assert set(single) == set(whole)
+        for name, part in whole.items():
+            np.testing.assert_allclose(part[index], single[name], rtol=1e-11)
+
+
+@each_moderate
+def test_computations_are_in_double_precision_whatever_comes_in(family, eta):
+    single = eta.astype(np.float32)
+    for name in ("log_normalizer", "expectation", "entropy", "variance"):
+        results = fields(getattr(family, name)(single))
+        expected = fields(getattr(family, name)(single.astype(np.float64)))
+        for result, reference in zip(results, expected, strict=True):
+            assert result.dtype == np.float64
+            np.testing.assert_array_equal(result, reference)
+
+
+@each_pair
+def test_divergence_from_itself_is_zero_and_from_others_positive(family, q, p):
+    for weight in np.linspace(0.0, 1.0, 7)[1:]:
+        other = (1.0 - weight) * q + weight * p
+        assert abs(kl_divergence(family, other, other)) < 1e-9
+        assert kl_divergence(family, q, other) > 0.0
+        assert kl_divergence(family, other, q) > 0.0
+
+
+@each_pair
+def test_divergence_sums_over_members_and_broadcasts_the_prior(family, q, p):
+    weight = np.linspace(0.0, 0.9, 4)[:, None]
+    eta = (1.0 - weight) * q + weight * p
+    one_by_one = sum(kl_divergence(family, row, p) for row in eta)
+    np.testing.assert_allclose(kl_divergence(family, eta, p), one_by_one, rtol=1e-11)
+    np.testing.assert_allclose(kl_divergence(family, eta, p[None, :]), one_by_one, rtol=1e-11)
+
+
+@each_pair
+def test_divergence_is_the_mean_log_ratio_of_densities(family, q, p):
+    x = draws(family, q, 50_000, seed=1)
+    ratio = family.log_density(q, x) - family.log_density(p, x)
+    error = 4.5 * ratio.std() / np.sqrt(ratio.size)
+    assert abs(kl_divergence(family, q, p) - ratio.mean()) < error
+
+
+@each_moderate
+def test_entropy_is_minus_the_mean_log_density_of_draws(family, eta):
+    value = -family.log_density(eta, draws(family, eta, 50_000, seed=2))
+    error = 4.5 * value.std() / np.sqrt(value.size)
+    assert abs(family.entropy(eta) - value.mean()) < error
+
+
+@each_moderate
+def test_draws_have_the_mean_the_variance_and_the_expectation_of_the_member(family, eta):
+    n = 40_000
+    x = draws(family, eta, n, seed=3)
+    checks = [
+        (np.array([statistic(family, take(x, i)) for i in range(4000)]), family.expectation(eta))
+    ]
+    for field, mean, variance in zip(
+        fields(x), fields(family.mean(eta)), fields(family.variance(eta)), strict=True
+    ):
+        assert field.shape == (n, *np.shape(mean))
+        checks += [(field, mean), ((field - mean) ** 2, variance)]
+    for moments, expected in checks:
+        error = 4.5 * moments.std(axis=0) / np.sqrt(len(moments))
+        assert np.all(np.abs(moments.mean(axis=0) - expected) < error)
+
+
+@each_member
+def test_textbook_parameters_go_there_and_back(family, eta):
+    if family is Dirichlet:
+        np.testing.assert_array_equal(family.standard(eta)["concentration"], eta)
+    else:
+        back = family.from_standard(**family.standard(eta))
+        np.testing.assert_allclose(back, eta, rtol=1e-11, atol=1e-14)
+
+
+@each_pair
+def test_posterior_shows_draws_moments_entropy_and_log_prob(family, q, p):
+    eta = np.stack([q, p, 0.5 * (q + p)])
+    posterior = Posterior(family, eta)
+    x = posterior.sample(5, random_state=0)
+    again = posterior.sample(5, random_state=0)
+    for field, repeated, mean, variance in zip(
+        fields(x), fields(again), fields(posterior.mean()), fields(posterior.var()), strict=True
+    ):
+        assert field.shape == (5, *mean.shape)
+        assert mean.shape == variance.shape
+        assert len(mean) == 3
+        np.testing.assert_array_equal(field, repeated)
+        assert len(np.unique(field[:, 0].reshape(5, -1)[:, 0])) == 5
+    assert type(x) is type(posterior.mean())
+    expected = [
+        sum(family.log_density(eta[k], take(take(x, i), k)) for k in range(3)) for i in range(5)
+    ]
+    np.testing.assert_allclose(posterior.log_prob(x), expected, rtol=1e-11)
+    np.testing.assert_allclose(posterior.log_prob(take(x, 0)), expected[0], rtol=1e-11)
+    np.testing.assert_allclose(
+        posterior.entropy(), sum(family.entropy(row) for row in eta), rtol=1e-11
+    )
+    assert repr(posterior) == f"Posterior({family.__name__}, shape={eta.shape})"
