@@ -69,3 +69,16 @@ def triad_bytes(dtype):
     s = np.dtype(dtype).type(3.0)
     _triad(a, b, c, s)
     return 3.0 * TRIAD_BYTES / least_cpu(3, lambda: _triad(a, b, c, s))
+
+
+def gemm_flops(dtype, m=512, k=326, n=25):
+    """Flops a second of one thread: BLAS products of an (m, k) with a (k, n) matrix."""
+    a, b, out = np.ones((m, k), dtype), np.ones((k, n), dtype), np.empty((m, n), dtype)
+    repeats = max(1, int(1e9 / (2.0 * m * k * n)))
+
+    def products():
+        for _ in range(repeats):
+            np.matmul(a, b, out=out)
+
+    products()
+    return 2.0 * m * k * n * repeats / least_cpu(5, products)

@@ -13,10 +13,21 @@ topics, whose floating-point operations can be counted:
     E[log beta] of each minibatch; digamma and exp of K topics a sweep, of which the flops are
     counted in the source, as are those of the bound.
 
+Part 3, from one thread to two: one pass of the same engine, minibatch by minibatch. Both are run
+in turn, and of each minibatch the first quartile of its seconds over the repeats counts, so that
+other programs on the machine disturb little. Each thread is given a core of its own (some virtual
+machines otherwise leave all of a process's threads on one); arithmetic alone, in tasks of the same
+length, says what the machine gives.
+
 The machine's limits are measured beside it: multiply-adds in registers, dot products in the
-first-level cache, a memory triad. All of part 2 is in CPU seconds, all of part 1 in seconds of the
-clock, with CPU seconds beside them (not those of scikit-learn's worker processes).
+first-level cache, a memory triad. All of part 2 is in CPU seconds, all else in seconds of the
+clock, in part 1 with CPU seconds beside them (not those of scikit-learn's worker processes).
 """
+
+import os
+import threading
+import time
+from contextlib import contextmanager
 
 import numpy as np
 from _common import (
@@ -31,15 +42,19 @@ from _common import (
     progress,
     timed,
 )
-from _machine import dot_flops, peak_flops, triad_bytes
+from _machine import L1_ELEMENTS, _polynomials, dot_flops, peak_flops, triad_bytes
 from _peers import warm_up
 from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import TemperedLDA
-from skvt.inference import Rows
+from skvt.inference import Rows, State, StochasticInference, Workers
+from skvt.inference._bound import LocalTotals
 from skvt.models._lda import LDA
+from skvt.schedules import RobbinsMonro
+from skvt.temperature import ConstantTemperature
 
 SWEEPS = 3
+RATE = RobbinsMonro(64.0, 0.7)  # of the scaling's pass
 # Additions, multiplications, divisions in skvt.expfam's polynomials.
 EXP, LOG, DIGAMMA, GAMMALN = 32, 25, 65, 81
 
@@ -213,6 +228,72 @@ def local_step(args, X, lam):
     )  # fmt: skip
 
 
+# -------------------------------------------------------------------------------------- threads
+@contextmanager
+def pinned_workers(n_jobs):
+    """Workers whose threads keep to a core each, the calling one among them."""
+    before = threading.enumerate()
+    with Workers(n_jobs) as workers:
+        allowed = os.sched_getaffinity(0)
+        helpers = [thread for thread in threading.enumerate() if thread not in before]
+        for core, thread in zip(sorted(allowed)[::-1], [None, *helpers], strict=False):
+            os.sched_setaffinity(0 if thread is None else thread.native_id, {core})
+        try:
+            yield workers
+        finally:
+            os.sched_setaffinity(0, allowed)
+
+
+def seconds_of_minibatches(model, data, n_jobs):
+    """Seconds of each minibatch of a first pass at T = 1."""
+    state = State(model.initial(data, np.random.default_rng(0)))
+    engine, policy = StochasticInference(RATE), ConstantTemperature().start(None)
+    seconds = []
+    with pinned_workers(n_jobs) as workers:
+        for rows in data.order():
+            started = time.perf_counter()
+            batch = data.batch(model, rows)
+            engine.step(model, batch, data.total, state, policy, workers, LocalTotals())
+            seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+def seconds_of_arithmetic(n_jobs, task_seconds=5e-4, n_runs=200):
+    """Seconds of runs of four tasks of arithmetic in registers, about ``task_seconds`` each."""
+    x, c = np.full((4, L1_ELEMENTS), 0.5), np.array([0.25])
+    once = min(timed(_polynomials, x[0], c, 20)[0] for _ in range(5)) / 20
+    tasks = [(row, c, max(1, int(task_seconds / once))) for row in x]
+    with pinned_workers(n_jobs) as workers:
+        return [timed(workers.run, _polynomials, tasks)[0] for _ in range(n_runs)]
+
+
+def first_quartile(seconds):
+    """Of each column of runs x minibatches, summed."""
+    return np.quantile(np.array(seconds), 0.25, axis=0).sum()
+
+
+def from_one_thread_to_two(args, X):
+    """The table of scalings; needs two cores."""
+    table = []
+    for dtype in ("float64", "float32"):
+        prior = np.full(args.k, 1.0 / args.k, dtype), np.full(X.shape[1], 1.0 / args.k, dtype)
+        model = LDA(*prior)
+        for batch_size in (args.batch_size, 8 * args.batch_size):
+            data = Rows(X.astype(dtype), np.ones(X.shape[0]), batch_size)
+            seconds = {1: [], 2: []}
+            for _ in range(max(5, args.repeats)):
+                for n_jobs, runs in seconds.items():
+                    runs.append(seconds_of_minibatches(model, data, n_jobs))
+            one, two = (first_quartile(runs) for runs in seconds.values())
+            table.append([f"pass, {dtype}, minibatches of {batch_size}", f"{one:.3f}",
+                          f"{two:.3f}", f"{one / two:.2f}"])  # fmt: skip
+    one, two = (first_quartile([[s] for s in seconds_of_arithmetic(n)]) for n in (1, 2))
+    table.append(["arithmetic, tasks of 0.5 ms", f"{one:.4f}", f"{two:.4f}", f"{one / two:.2f}"])
+    print_table(
+        "From one thread to two", ["work", "1 thread, s", "2 threads, s", "times as fast"], table
+    )
+
+
 def main():
     args = arguments()
     print_header()
@@ -223,6 +304,8 @@ def main():
         model = make("skvt", args, X.shape[0], 1)
         lam = model.partial_fit(X.astype(float)).partial_fit(X.astype(float)).components_
         local_step(args, X, lam)
+    if hasattr(os, "sched_getaffinity") and len(os.sched_getaffinity(0)) > 1:
+        from_one_thread_to_two(args, X)
 
 
 if __name__ == "__main__":

@@ -10,17 +10,29 @@ import numpy as np
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.utils import check_array, check_consistent_length, check_scalar, column_or_1d
+from sklearn.utils import (
+    check_array,
+    check_consistent_length,
+    check_random_state,
+    check_scalar,
+    column_or_1d,
+)
 
 from skvt.estimators._topics import canonical, completion_score, require_counts
 from skvt.inference import Workers
-from skvt.models._completion import split_tokens
+from skvt.models._completion import content_keys, split_tokens
+from skvt.models._held_out import documents as held_out_documents
 from skvt.models._lda import LDA
+from skvt.models._lda_sampling import mix
+
+# Documents of a parallel task of held-out likelihoods.
+_DOCUMENTS_PER_TASK = 8
 
 __all__ = [
     "cluster_alignment",
     "document_completion_score",
     "document_completion_split",
+    "held_out_log_likelihood",
     "match_components",
     "perplexity",
     "topic_coherence",
@@ -78,6 +90,98 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     .. [1] S. Mandt et al. (2016). Variational tempering. AISTATS.
     """
     X = _counts(X)
+    topic_word = _topic_weights(topic_word, X)
+    alpha = np.broadcast_to(np.asarray(doc_topic_prior, np.float64), topic_word.shape[:1]).copy()
+    # The prior of the topics plays no part: they are given.
+    model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
+    with Workers(n_jobs) as workers:
+        return completion_score(model, model.from_topics(topic_word), X, workers)
+
+
+def held_out_log_likelihood(
+    topic_word,
+    X,
+    *,
+    doc_topic_prior,
+    method="left-to-right",
+    n_samples=20,
+    n_burn_in=10,
+    random_state=0,
+    n_jobs=None,
+):
+    """Log probability of whole held-out documents under given topics, ``log p(w | alpha, beta)``.
+
+    The proportions of a document are integrated out, which has no closed form; both estimators are
+    of Wallach et al. [1]_. Unlike document completion, no part of the document is given.
+
+    Parameters
+    ----------
+    topic_word : array-like of shape (n_components, n_features)
+        Positive weights of the topics, such as ``components_``; their means are taken for beta.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Whole counts of held-out documents.
+    doc_topic_prior : float or array-like of shape (n_components,)
+        Concentration alpha of the Dirichlet prior of topic proportions.
+    method : {"left-to-right", "chib"}, default="left-to-right"
+        Of both, ``exp`` of a document's estimate has the true probability as expectation, so that
+        the estimate itself errs on the low side. Left to right costs the square of a document's
+        length; particles are resampled, which the paper leaves out and pays for with a bias.
+        Chib-style costs are linear; the estimates vary more.
+    n_samples : int, default=20
+        Particles, or states of the Chib-style chain.
+    n_burn_in : int, default=10
+        Sweeps before the chain's special state is sought ("chib" only).
+    random_state : int, RandomState instance or None, default=0
+        An int gives each document the same estimate wherever it stands.
+    n_jobs : int or None, default=None
+        Threads.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        Nats, one value for each document; ``sum() / X.sum()`` is the usual score per word.
+
+    Raises
+    ------
+    ValueError
+        For counts that are not whole, topics that are not positive, or an unknown method.
+
+    References
+    ----------
+    .. [1] H. Wallach, I. Murray, R. Salakhutdinov, D. Mimno (2009). Evaluation methods for topic
+       models. ICML.
+    """
+    X = _counts(X)
+    if not np.array_equal(X.data, np.floor(X.data)):
+        raise ValueError(
+            "Counts must be whole numbers: the likelihood is that of a sequence of words. Use "
+            "document_completion_score for weighted counts."
+        )
+    if method not in ("left-to-right", "chib"):
+        raise ValueError(f"method must be 'left-to-right' or 'chib'. Got {method!r} instead.")
+    check_scalar(n_samples, "n_samples", Integral, min_val=1)
+    check_scalar(n_burn_in, "n_burn_in", Integral, min_val=0)
+    topic_word = _topic_weights(topic_word, X)
+    alpha = np.broadcast_to(np.asarray(doc_topic_prior, np.float64), topic_word.shape[:1]).copy()
+    if not (np.all(np.isfinite(alpha)) and np.all(alpha > 0.0)):
+        raise ValueError(f"doc_topic_prior must be in the range (0, inf). Got {doc_topic_prior!r}.")
+    topics = np.ascontiguousarray((topic_word / topic_word.sum(axis=1, keepdims=True)).T)
+    seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    seeds = content_keys(X) ^ mix(seed)
+    out, tasks = np.empty(X.shape[0]), []
+    for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):
+        rows = slice(start, start + _DOCUMENTS_PER_TASK)
+        indptr = X.indptr[start : start + _DOCUMENTS_PER_TASK + 1]
+        part = slice(indptr[0], indptr[-1])
+        tasks.append((indptr - indptr[0], X.indices[part], X.data[part], topics, alpha,
+                      seeds[rows], method == "chib", n_samples, n_burn_in, out[rows]))  # fmt: skip
+    with Workers(n_jobs) as workers:
+        workers.run(held_out_documents, tasks)
+    return out
+
+
+def _topic_weights(topic_word, X):
+    """Positive topic weights of as many columns as X, float64."""
     topic_word = check_array(topic_word, dtype=np.float64)
     if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
         raise ValueError(
@@ -85,11 +189,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
             f"of X. Got shape {topic_word.shape} with minimum {topic_word.min():g} instead; add "
             "the topic prior to counts."
         )
-    alpha = np.broadcast_to(np.asarray(doc_topic_prior, np.float64), topic_word.shape[:1]).copy()
-    # The prior of the topics plays no part: they are given.
-    model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
-    with Workers(n_jobs) as workers:
-        return completion_score(model, model.from_topics(topic_word), X, workers)
+    return topic_word
 
 
 def perplexity(log_predictive):

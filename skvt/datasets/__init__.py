@@ -1,7 +1,13 @@
-"""Corpora and generators: real text without a download, and data whose truth is known."""
+"""Real text and images without a download, and generators of data whose truth is known."""
 
 from skvt.datasets._docstrings import DOCSTRING_STOP_WORDS, load_docstrings
-from skvt.datasets._patches import make_edge_patches
+from skvt.datasets._patches import load_photo_patches, make_edge_patches
 from skvt.datasets._topics import make_topic_corpus
 
-__all__ = ["DOCSTRING_STOP_WORDS", "load_docstrings", "make_edge_patches", "make_topic_corpus"]
+__all__ = [
+    "DOCSTRING_STOP_WORDS",
+    "load_docstrings",
+    "load_photo_patches",
+    "make_edge_patches",
+    "make_topic_corpus",
+]

@@ -113,8 +113,12 @@ class VariationalEstimator(
     def _engine(self):
         """The engine of ``fit``."""
         if self.learning_method == "online":
-            return StochasticInference(self._learning_rate())
+            return self._stochastic_engine()
         return CoordinateAscent()
+
+    def _stochastic_engine(self):
+        """The engine of minibatches, of ``partial_fit`` among others."""
+        return StochasticInference(self._learning_rate())
 
     def _n_units(self, X, weights):
         """Weight of all local likelihoods."""
@@ -179,6 +183,7 @@ class VariationalEstimator(
             state = State(model.initial(data, rng))
             plan = self._plan(model, X, weights, self.max_iter, rng, workers)
             running = policy.start(plan)
+            state.seed = _seed(rng)
 
         def snapshot(model, state):
             fitted = Fitted(model, state, running, data.total).snapshot()
@@ -223,7 +228,7 @@ class VariationalEstimator(
 
     def _go_on(self, fitted, X, weights, workers):
         """The rows of a stream in order, a step for each minibatch."""
-        engine, totals = StochasticInference(self._learning_rate()), LocalTotals()
+        engine, totals = self._stochastic_engine(), LocalTotals()
         data = Rows(X, weights, self._minibatch_size(X.shape[0]))
         for rows in data.order():
             batch = data.batch(fitted.model, rows)
@@ -245,6 +250,7 @@ class VariationalEstimator(
         with Workers(self.n_jobs) as workers:
             running = policy.start(self._plan(model, X, weights, np.inf, rng, workers))
         state = State(model.initial(Rows(X, weights, X.shape[0]), rng))
+        state.seed = _seed(rng)
         self._fitted = Fitted(model, state, running, STREAM_ROWS, counts_rows=False)
         self.n_iter_ = 1
 
@@ -252,10 +258,6 @@ class VariationalEstimator(
     def _plan(self, model, X, weights, n_passes, rng=None, workers=None):
         """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
         data = Rows(X, weights, self._minibatch_size(X.shape[0]))
-        if n_passes == np.inf:
-            batches = (self.total_samples or STREAM_ROWS) / data.batch_size
-        else:
-            batches = self._rows(X, weights).n_batches if self._engine().stepwise else 1
 
         def pilot(replication, rows=None):
             return pilot_energies(
@@ -265,7 +267,6 @@ class VariationalEstimator(
         return FitPlan(
             model=model,
             n_passes=n_passes,
-            batches_per_pass=batches,
             n_rows=data.n_rows,
             n_units=self._n_units(X, weights),
             pilot=pilot,
@@ -330,6 +331,11 @@ class VariationalEstimator(
     def n_batch_iter_(self):
         """Global updates made so far."""
         return _attribute_of_fit(self, "n_batch_iter_").state.n_steps
+
+
+def _seed(rng):
+    """A seed from ``rng``, whose own stream goes on as if none had been taken."""
+    return int(rng.spawn(1)[0].integers(2**63))
 
 
 def _is_fitted_name(name):

@@ -7,7 +7,7 @@ import numpy as np
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
-from skvt.models._gaussian_prior import gaussian_component
+from skvt.models._gaussian_prior import component_class, gaussian_component
 
 MOVES = ("birth", "merge", "delete")
 
@@ -142,8 +142,9 @@ class MemoizedDPGMM(MixtureEstimator):
         ``history_["elbo"]``.
 
     move_log_ : dict of lists
-        One entry for each move and pass: "n_iter", "move", "proposed", "accepted", "gain" (nats;
-        NaN for births, which later merges judge).
+        One entry for each move and pass: "n_iter", "move", "proposed", "accepted", "gain" (nats; of
+        births that of the components which the pass adopted). After a birth that did not pay, what
+        other moves did in the same pass is undone with it.
 
     converged_ : bool
 
@@ -288,6 +289,18 @@ class MemoizedDPGMM(MixtureEstimator):
             covariance=self.covariance_prior,
         )
         return component
+
+    def _continued_model(self, X, weights):
+        model = super()._continued_model(X, weights)
+        if type(model.component) is not component_class(
+            self.covariance_type, self.mean_type == "zero"
+        ):
+            raise ValueError(
+                "A warm start goes on with the components fitted before, of another kind than "
+                f"covariance_type={self.covariance_type!r} and mean_type={self.mean_type!r}; set "
+                "warm_start=False to start anew."
+            )
+        return model
 
     # ------------------------------------------------------------------------------ fitting
     @fit_context(prefer_skip_nested_validation=True)

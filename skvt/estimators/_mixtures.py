@@ -30,12 +30,13 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
     # --------------------------------------------------------------------------- validation
     def _validate_rows(self, X, *, reset):
+        missing = self._allows_missing if reset else self._fitted.model.component.missing
         X = validate_data(
             self,
             X,
             reset=reset,
             dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
-            ensure_all_finite="allow-nan" if self._allows_missing else True,
+            ensure_all_finite="allow-nan" if missing else True,
         )
         if reset and X.shape[0] < self.n_components:
             raise ValueError(
@@ -76,7 +77,14 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
     def _continued_model(self, X, weights):
         self._check_parameters()
-        return self._fitted.model
+        model = self._fitted.model
+        if self.n_components != model.n_initial:
+            raise ValueError(
+                f"A warm start goes on with the components fitted before, which began with "
+                f"n_components={model.n_initial}. Got n_components={self.n_components}; set "
+                "warm_start=False to start anew."
+            )
+        return model
 
     def _rows(self, X, weights):
         return Rows(X, weights, self._rows_per_batch(X.shape[0]))

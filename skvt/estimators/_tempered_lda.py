@@ -1,9 +1,5 @@
 """Latent Dirichlet allocation with annealed and tempered variational inference."""
 
-from numbers import Integral, Real
-
-from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.estimators._topics import TopicEstimator
 
 
@@ -146,39 +142,6 @@ class TemperedLDA(TopicEstimator):
     (2, 5)
     """
 
-    _parameter_constraints = (
-        {
-            "n_components": [Interval(Integral, 1, None, closed="left")],
-            "doc_topic_prior": [
-                None,
-                StrOptions({"auto"}),
-                Interval(Real, 0, None, closed="neither"),
-                "array-like",
-            ],
-            "topic_word_prior": [
-                None,
-                StrOptions({"auto"}),
-                Interval(Real, 0, None, closed="neither"),
-                "array-like",
-            ],
-            "learning_method": [StrOptions({"batch", "online"})],
-            "max_iter": [Interval(Integral, 1, None, closed="left")],
-            "batch_size": [Interval(Integral, 1, None, closed="left")],
-            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-            "perp_tol": [Interval(Real, 0, None, closed="left")],
-            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-            "mean_change_tol": [Interval(Real, 0, None, closed="left")],
-            "max_doc_update_iter": [Interval(Integral, 1, None, closed="left")],
-            "n_init": [Interval(Integral, 1, None, closed="left")],
-            "warm_start": ["boolean"],
-            "n_jobs": [None, Integral],
-            "verbose": ["verbose"],
-            "random_state": ["random_state"],
-        }
-        | TemperatureMixin._temperature_constraints
-        | LearningRateMixin._learning_rate_constraints
-    )
-
     def __init__(
         self,
         n_components=10,
@@ -221,43 +184,3 @@ class TemperedLDA(TopicEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
-
-    @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the topics to a corpus.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts: non-negative numbers, whole or not.
-        y : ignored
-        sample_weight : array-like of shape (n_samples,), optional
-            A weight of w counts a document w times. Minibatches are drawn without regard to it.
-
-        Returns
-        -------
-        self : TemperedLDA
-
-        Raises
-        ------
-        ValueError
-            For negative, infinite or missing counts, illegal priors or temperatures.
-        """
-        return self._fit(X, y, sample_weight)
-
-    @fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, X, y=None, sample_weight=None):
-        """Go on with documents of a stream, one step for each ``batch_size`` of them.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts.
-        y : ignored
-        sample_weight : array-like of shape (n_samples,), optional
-
-        Returns
-        -------
-        self : TemperedLDA
-        """
-        return self._partial_fit(X, sample_weight)

@@ -1,7 +1,7 @@
 """What all topic models show: topics, document completion, perplexity, top words."""
 
 from dataclasses import replace
-from numbers import Integral
+from numbers import Integral, Real
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,6 +10,8 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import validate_data
 
 from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.expfam import Dirichlet, Posterior
 from skvt.inference import Rows, Workers, evaluate_bound
 from skvt.inference._loop import Stopping
@@ -19,6 +21,79 @@ from skvt.models._lda import LDA
 
 class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
     """Base of the topic models: non-negative counts in, topic proportions out."""
+
+    _parameter_constraints = (
+        {
+            "n_components": [Interval(Integral, 1, None, closed="left")],
+            "doc_topic_prior": [
+                None,
+                StrOptions({"auto"}),
+                Interval(Real, 0, None, closed="neither"),
+                "array-like",
+            ],
+            "topic_word_prior": [
+                None,
+                StrOptions({"auto"}),
+                Interval(Real, 0, None, closed="neither"),
+                "array-like",
+            ],
+            "learning_method": [StrOptions({"batch", "online"})],
+            "max_iter": [Interval(Integral, 1, None, closed="left")],
+            "batch_size": [Interval(Integral, 1, None, closed="left")],
+            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+            "perp_tol": [Interval(Real, 0, None, closed="left")],
+            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+            "mean_change_tol": [Interval(Real, 0, None, closed="left")],
+            "max_doc_update_iter": [Interval(Integral, 1, None, closed="left")],
+            "n_init": [Interval(Integral, 1, None, closed="left")],
+            "warm_start": ["boolean"],
+            "n_jobs": [None, Integral],
+            "verbose": ["verbose"],
+            "random_state": ["random_state"],
+        }
+        | TemperatureMixin._temperature_constraints
+        | LearningRateMixin._learning_rate_constraints
+    )
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the topics to a corpus.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts: non-negative numbers, whole or not.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight of w counts a document w times. Minibatches are drawn without regard to it.
+
+        Returns
+        -------
+        self : estimator
+
+        Raises
+        ------
+        ValueError
+            For negative, infinite or missing counts, illegal priors or temperatures.
+        """
+        return self._fit(X, y, sample_weight)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Go on with documents of a stream, one step for each ``batch_size`` of them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self : estimator
+        """
+        return self._partial_fit(X, sample_weight)
 
     # --------------------------------------------------------------------------- validation
     def _validate_rows(self, X, *, reset):
@@ -283,7 +358,7 @@ def expected_proportions(model, stats, X, workers):
     parts = []
     for rows in data.order():
         batch = data.batch(model, rows)
-        g = model.expectation(stats, batch, workers.run)
+        g = model.row_globals(stats, batch, workers.run)
         result = model.local_step(batch, g, 1.0, workers.run, with_stats=False)
         parts.append(result.q / result.q.sum(axis=1, keepdims=True))
     return np.concatenate(parts)

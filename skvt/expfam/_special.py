@@ -32,6 +32,8 @@ from numba.extending import intrinsic
 # No "nnan"/"ninf": bad values must stay visible. "reassoc" lets sums run in vector lanes.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
 jit = nb.njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
+# A loop is vectorised only if the function in it is inlined, which gammaln's length would prevent.
+_inlined = nb.njit(nogil=True, fastmath=FASTMATH, error_model="numpy", forceinline=True)
 
 
 def _float_layout(bits):
@@ -96,7 +98,7 @@ def _mantissa_exponent(typingctx, x):
     return types.UniTuple(x, 2)(x), codegen
 
 
-@jit
+@_inlined
 def log(x):
     """Natural logarithm of a positive normal number."""
     m, e = _mantissa_exponent(x)
@@ -115,7 +117,7 @@ def log(x):
     return e * lit(x, math.log(2.0)) + (s * z * p + s * lit(x, 2.0))
 
 
-@jit
+@_inlined
 def exp(x):
     """Exponential; 0 where the result would be a denormal number."""
     lowest = _by_type(x, -87.0, -708.0)
@@ -140,7 +142,7 @@ def exp(x):
     return result if x > lowest else lit(x, 0.0)
 
 
-@jit
+@_inlined
 def digamma(x):
     """Derivative of log Gamma at x > 0: six recurrence steps, then the asymptotic series."""
     one = lit(x, 1.0)
@@ -161,7 +163,7 @@ def digamma(x):
     return log(y) - i * lit(x, 0.5) - z * p - r
 
 
-@jit
+@_inlined
 def gammaln(x):
     """Log Gamma at x > 0: six recurrence steps where x < 6, then Stirling's series."""
     small = x < lit(x, 6.0)

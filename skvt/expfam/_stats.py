@@ -34,12 +34,14 @@ class Stats:
 
 
 @jit
-def _add_rows(array, rows, factor, addend):
+def _add_rows(array, rows, factor, addend, total):
+    """array[rows] += factor * addend, and total (float64) += the sum of addend's rows."""
     for i in range(rows.size):
         target = array[rows[i]]
         source = addend[i]
         for k in range(source.size):
             target[k] += factor * source[k]
+            total[k] += source[k]
 
 
 class RunningStats:
@@ -115,9 +117,11 @@ class RunningStats:
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
             if stats.rows is None:
                 array += array.dtype.type(factor / self.scale) * addend
+                added = addend.sum(axis=0, dtype=np.float64)
             else:
-                _add_rows(array, stats.rows, array.dtype.type(factor / self.scale), addend)
-            sums.append(total + factor * addend.sum(axis=0, dtype=np.float64))
+                added = np.zeros(addend.shape[1])
+                _add_rows(array, stats.rows, array.dtype.type(factor / self.scale), addend, added)
+            sums.append(total + factor * added)
         self.sums = tuple(sums)
 
     def value(self):

@@ -8,6 +8,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference
+from skvt.inference._structured import StructuredInference
 
 __all__ = [
     "CoordinateAscent",
@@ -16,6 +17,7 @@ __all__ = [
     "Rows",
     "State",
     "StochasticInference",
+    "StructuredInference",
     "Workers",
     "evaluate_bound",
     "fit_loop",

@@ -66,7 +66,7 @@ def evaluate_bound(model, stats, data, workers):
     float
         Nats, every constant included.
     """
-    totals = LocalTotals()
+    totals, model = LocalTotals(), model.mean_field()
     for rows in data.order():
         batch = data.batch(model, rows)
         g = model.expectation(stats, batch, workers.run)

@@ -20,8 +20,8 @@ class CoordinateAscent:
     At a constant temperature the tempered bound never falls.
     """
 
-    stepwise = False
     monotone = True
+    bounds = True
     exact = False  # its bound is that of the globals before the update
     settled = True
 

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skvt.inference._bound import evaluate_bound
@@ -86,13 +87,14 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         monitor.begin_pass()
         totals, divergence, model = engine.sweep(model, data, state, policy, workers, rng)
         totals = totals.scaled(data.total)
-        exact = totals.untempered - divergence if engine.exact else None
+        estimate = totals.untempered - divergence if engine.bounds else np.nan
+        exact = estimate if engine.exact else None
         due = stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0
         if due and exact is None:
             exact = evaluate_bound(model, state.plain_stats, data, workers)
         history.append(
             n_iter=iteration,
-            elbo=totals.untempered - divergence if exact is None else exact,
+            elbo=estimate if exact is None else exact,
             objective=totals.tempered
             - divergence / policy.replication
             + policy.bound_terms(data.total),

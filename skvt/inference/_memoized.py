@@ -32,17 +32,18 @@ class MemoizedInference:
         Finished in this order, births last; only while the temperature is 1.
     """
 
-    stepwise = True
     monotone = True
+    bounds = True
     exact = True
 
     def __init__(self, moves=()):
         self._moves = moves
+        self._active, self._n_passes = (), 0
 
     @property
     def settled(self):
-        """Whether no move has anything left to try."""
-        return all(move.settled for move in self._moves)
+        """Whether no move that went along with the last pass has anything left to try."""
+        return all(move.settled for move in self._active)
 
     def rate(self, step):
         """Every update replaces the batch's statistics."""
@@ -59,16 +60,15 @@ class MemoizedInference:
             As given.
         """
         if state.names is None:
-            state.start = state.stats.value()
-            state.names = state.new_names(model.size(state.stats))
-        n_iter = 1 + state.n_steps // data.n_batches
-        moves = self._moves if policy.settled else ()
-        tools = self._tools(n_iter, data.total, workers, rng)
+            state.begin(model.size(state.stats))
+        self._n_passes += 1
+        self._active = moves = self._moves if _is_cold(policy) else ()
+        tools = self._tools(self._n_passes, data.total, workers, rng)
         # Births come first, so that the others see the newborn, and judge last.
         for move in reversed(moves):
             move.begin(model, state, tools)
         if policy.jitter > 0.0:
-            state.stats.jitter(policy.jitter, rng)
+            state.stats.add(model.strangers(state.stats, data, policy.jitter, rng))
         batches = data.order()
         for key in rng.permutation(len(batches)):
             batch = data.batch(model, batches[key])
@@ -81,7 +81,7 @@ class MemoizedInference:
 
     def conclude(self, model, state):
         """After the last pass: no component without rows. Returns the exact bound in nats."""
-        if any(isinstance(move, Delete) for move in self._moves):
+        if any(isinstance(move, Delete) for move in self._active):
             dissolve(model, state)
             sort_by_mass(model, state)
         totals, divergence = exact_bound(model, state)
@@ -93,19 +93,18 @@ class MemoizedInference:
         ``total`` is the weight of the stream, None if it is what has been seen.
         """
         if state.names is None:
-            state.names = state.new_names(model.size(state.stats))
-            state.start = state.stats.value()
+            state.begin(model.size(state.stats))
         seen = sum(memo.weight for k, memo in state.memos.items() if k != key)
         weight = float(batch.weights.sum())
         total = max(total or 0.0, seen + weight)
         # the first batch replaces all of the initial statistics
         self.visit(model, batch, key, total, state, policy, workers, share=1.0)
         state.resum()
-        if policy.settled:
+        if _is_cold(policy):
             tools = self._tools(len(state.memos), total, workers, rng)
             for move in self._moves:
                 state.move_log.extend(move.within(model, batch, key, state, tools))
-            sort_by_mass(model, state)
+        sort_by_mass(model, state)
 
     def visit(
         self,
@@ -145,11 +144,15 @@ class MemoizedInference:
         return MoveTools(n_iter, rng, workers.run, total, fresh, memo)
 
 
+def _is_cold(policy):
+    """Whether the exact bound at T = 1, by which moves are judged, is what is maximised."""
+    return policy.settled and policy.mean_inv_temp == 1.0
+
+
 def exact_bound(model, state):
     """LocalTotals of what the memos remember, and the divergence of the globals, in nats."""
     memo = state.memos.total()
-    plain = state.stats.scaled(1.0 / (state.inv_temp * state.replication))
-    energy = model.statistics_energy(plain, model.expectation(state.stats, None, None))
+    energy = model.statistics_energy(state.untempered(), model.expectation(state.stats, None, None))
     entropy = float(memo.entropy.sum())
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, memo.weight)
@@ -172,7 +175,7 @@ def memo_of(result, batch, run, *, pairs):
 
 def sort_by_mass(model, state):
     """Largest component first, where that raises the bound: sticks know the order."""
-    counts = state.memos.total().stats.arrays[0]
+    counts = state.stats.value().arrays[0]
     order = np.argsort(-counts, kind="stable")
     if model.weights_log_evidence(counts[order]) > model.weights_log_evidence(counts):
         state.rearrange(order)

@@ -1,14 +1,16 @@
 """Threads for compiled loops, joblib for everything that leaves the process.
 
 A minibatch of a hundred documents takes 1 to 3 ms. joblib polls for results every 10 ms, so that a
-call of ``joblib.Parallel`` costs more than the work; a plain thread pool hands over in 0.04 ms.
-Kernels release the interpreter lock and write into slices of shared arrays. Where the user has
-chosen another joblib backend (``parallel_config(backend="loky" | "dask" | "ray")``), engines that
-work through many batches at once send whole batches there and get statistics back.
+call of ``joblib.Parallel`` costs more than the work; a plain queue hands over in 0.03 ms. Kernels
+release the interpreter lock and write into slices of shared arrays. Where the user has chosen
+another joblib backend (``parallel_config(backend="loky" | "dask" | "ray")``), engines that work
+through many batches at once send whole batches there and get statistics back.
 """
 
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
 from functools import cache
+from queue import SimpleQueue
+from threading import Thread
 
 import joblib
 from joblib.parallel import get_active_backend
@@ -21,8 +23,28 @@ def _blas():
     return ThreadpoolController().select(user_api="blas")
 
 
+def _work(function, waiting, done):
+    """Do the next of the ``waiting`` (place, task) until none is left."""
+    while True:
+        try:
+            place, task = waiting.popleft()
+        except IndexError:
+            return
+        try:
+            done.put((place, function(*task), None))
+        except BaseException as error:  # raised again by the thread that waits for the results
+            waiting.clear()
+            done.put((place, None, error))
+
+
+def _help(jobs):
+    """A thread's life: work on each job until there is None."""
+    while (job := jobs.get()) is not None:
+        _work(*job)
+
+
 class Workers:
-    """A pool of ``n_jobs`` threads for the length of a ``with`` block.
+    """``n_jobs`` threads, the calling one among them, for the length of a ``with`` block.
 
     Parameters
     ----------
@@ -33,29 +55,51 @@ class Workers:
     def __init__(self, n_jobs=None):
         self.n_jobs = joblib.effective_n_jobs(n_jobs)
         self._requested = n_jobs
-        self._pool = None
+        self._jobs = SimpleQueue()
+        self._threads = []
 
     def __enter__(self):
         # Matrix products on one thread each: several would compete with ours, and the last digits
         # would depend on their number.
         self._one_blas_thread = _blas().limit(limits=1)
-        if self.n_jobs > 1:
-            self._pool = ThreadPoolExecutor(self.n_jobs, thread_name_prefix="skvt")
+        self._threads = [
+            Thread(target=_help, args=(self._jobs,), name=f"skvt-{i}", daemon=True)
+            for i in range(1, self.n_jobs)
+        ]
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *exc_info):
+        for _ in self._threads:
+            self._jobs.put(None)
+        # After an interrupt too: a task that has begun must not go on writing.
+        for thread in self._threads:
+            thread.join()
+        self._threads = []
         self._one_blas_thread.restore_original_limits()
-        if self._pool is not None:
-            # A waiting task must not go on writing after an interrupt.
-            self._pool.shutdown(wait=True, cancel_futures=True)
-            self._pool = None
 
     def run(self, function, tasks):
-        """``[function(*task) for task in tasks]``, by the threads where there are several."""
-        if self._pool is None or len(tasks) < 2:
+        """``[function(*task) for task in tasks]``, by the threads where there are several.
+
+        Whoever is free takes the next task, so that tasks may be of unequal length; a thread that
+        wakes up too late to find one is not waited for.
+        """
+        n_helpers = min(len(self._threads), len(tasks) - 1)
+        if n_helpers < 1:
             return [function(*task) for task in tasks]
-        futures = [self._pool.submit(function, *task) for task in tasks]
-        return [future.result() for future in futures]
+        results, waiting, done = [None] * len(tasks), deque(enumerate(tasks)), SimpleQueue()
+        try:
+            for _ in range(n_helpers):
+                self._jobs.put((function, waiting, done))
+            _work(function, waiting, done)
+            for _ in tasks:
+                place, results[place], error = done.get()
+                if error is not None:
+                    raise error
+        finally:
+            waiting.clear()  # nobody begins another after an interrupt
+        return results
 
     @property
     def remote(self):

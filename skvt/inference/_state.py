@@ -51,6 +51,8 @@ class State:
         What priors are learned from.
     replication : float
         How many times ``stats`` count each row at present.
+    seed : int
+        Of all that is drawn while the fit runs, the order of rows apart.
     inv_temp : float
         The inverse temperature in ``stats``, where memos are kept; see :meth:`temper`.
     memos : Memos
@@ -68,6 +70,7 @@ class State:
     rows_seen: float = 0.0
     prior_stats: PriorStats = field(default_factory=PriorStats)
     replication: float = 1.0
+    seed: int = 0
     inv_temp: float = 1.0
     memos: Memos = field(default_factory=Memos)
     start: Stats | None = None
@@ -87,6 +90,15 @@ class State:
             self.replication = replication
 
     # ------------------------------------------------------------------------------- memoized
+    def untempered(self):
+        """The statistics as memos hold them: each row counted once, at T = 1."""
+        return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
+
+    def begin(self, n_components):
+        """No batch has been seen: the statistics stand for all rows, and are taken off by share."""
+        self.start = self.untempered().value()
+        self.names = self.new_names(n_components)
+
     def temper(self, inv_temp, replication):
         """Count the memos' statistics at this inverse temperature and replication."""
         self.stats.rescale(inv_temp / self.inv_temp)
@@ -114,6 +126,7 @@ class State:
 
     def forget_batches(self, total):
         """Other data, of this weight, follow: what was learned stands for them at the start."""
+        self.move_log = []
         if self.memos:
             self.stats.rescale(total / self.memos.total().weight)
             self.memos, self.names = Memos(), None
@@ -135,6 +148,7 @@ class State:
     def merge(self, a, b):
         """Component a takes over the rows of b, which is left empty; a < b."""
         self.memos.change_all(lambda memo: memo.merged(a, b))
+        self.names = self.names.copy()  # a snapshot shares them
         self.names[a] = self.new_names(1)[0]
 
     def rearrange(self, index):

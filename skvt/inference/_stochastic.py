@@ -12,9 +12,9 @@ class StochasticInference:
         Step number -> rho.
     """
 
-    stepwise = True
     monotone = False
     exact = False
+    bounds = True
     settled = True
 
     def __init__(self, rate):
@@ -40,19 +40,27 @@ class StochasticInference:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return totals, global_divergence(model, state.stats), model
 
+    def _globals(self, model, state, batch, workers):
+        """What the local step takes for the globals: E_q[t(beta)]."""
+        return model.expectation(state.stats, batch, workers.run)
+
+    def _statistics(self, model, state, g, result, workers):
+        """What the globals learn from a local step."""
+        return result.stats
+
     def step(self, model, batch, total, state, policy, workers, totals):
         """One minibatch that stands for rows of weight ``total``."""
         weight = float(batch.weights.sum(dtype="float64"))
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
         state.replicate(policy.replication)
         inv_temp = policy.inv_temp(batch)
-        g = model.expectation(state.stats, batch, workers.run)
+        g = self._globals(model, state, batch, workers)
         result = model.local_step(batch, g, inv_temp, workers.run, **policy.wishes)
         totals.add(result, batch.weights, inv_temp)
         rho = self.rate(state.n_steps)
         # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
         factor = (total / weight) * policy.mean_inv_temp * state.replication
-        state.stats.blend(rho, result.stats, factor)
+        state.stats.blend(rho, self._statistics(model, state, g, result, workers), factor)
         state.prior_stats.blend(rho, model.prior_statistics(batch, result))
         state.n_steps += 1
         state.rows_seen += weight

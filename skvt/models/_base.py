@@ -85,6 +85,9 @@ class Model(Protocol):
     def expectation(self, stats, batch, run):
         """``g = E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""
 
+    def mean_field(self):
+        """The model whose local step gives the bound: itself but for structured inference."""
+
     def local_step(
         self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
     ):

@@ -27,6 +27,28 @@ def _mix(x):
 
 
 @jit
+def _key(start, stop, indices, data):
+    """A hash of a row's content; a sum, so that the order of the entries does not matter."""
+    state = np.uint64(0)
+    for j in range(start, stop):
+        state += _mix(np.uint64(indices[j]) * _GOLDEN + np.uint64(np.int64(data[j] * 1024.0)))
+    return state
+
+
+@jit
+def _keys(indptr, indices, data, out):
+    for d in range(indptr.size - 1):
+        out[d] = _key(indptr[d], indptr[d + 1], indices, data)
+
+
+def content_keys(X):
+    """A hash of each row's content, (n,) uint64: the same wherever the row stands."""
+    out = np.empty(X.shape[0], np.uint64)
+    _keys(X.indptr, X.indices, X.data, out)
+    return out
+
+
+@jit
 def _split(indptr, indices, data, observed):
     """observed[j] = the part of data[j] on the observed side.
 
@@ -34,11 +56,7 @@ def _split(indptr, indices, data, observed):
     one more token.
     """
     for d in range(indptr.size - 1):
-        state = np.uint64(0)
-        for j in range(indptr[d], indptr[d + 1]):
-            # A sum, so that the order of the entries does not matter.
-            key = np.uint64(indices[j]) * _GOLDEN + np.uint64(np.int64(data[j] * 1024.0))
-            state += _mix(key)
+        state = _key(indptr[d], indptr[d + 1], indices, data)
         for j in range(indptr[d], indptr[d + 1]):
             whole = np.int64(np.floor(data[j]))
             token = _mix(state + np.uint64(indices[j]) * _GOLDEN)

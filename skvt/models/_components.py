@@ -103,7 +103,8 @@ class _Base:
         return lam
 
     def _centred(self, X):
-        return (X - self.center).astype(self.dtype, copy=False)
+        # row by row in memory, so that rounding does not depend on how X is held
+        return np.subtract(X, self.center, order="C").astype(self.dtype, copy=False)
 
     def _shifted(self, lam):
         q = self.family.standard(lam)
@@ -206,7 +207,7 @@ class ZeroMeanFullGaussian(_Base):
 
     def features(self, X):
         """``[1, upper triangle of x x']``."""
-        return outer_features(np.asarray(X, self.dtype), linear=False)
+        return outer_features(self._centred(X), linear=False)
 
     def spread(self, sums):
         """Features are statistics."""
@@ -221,7 +222,8 @@ class ZeroMeanFullGaussian(_Base):
         q = Wishart.standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         mean = np.zeros((lam.shape[0], self.n_features))
-        return student_t(np.asarray(X, np.float64), mean, q["scale_inverse"], freedom)
+        X = self._centred(X).astype(np.float64)
+        return student_t(X, mean, q["scale_inverse"], freedom)
 
     def sample(self, lam, n_rows, rng):
         """Draws of that Student t."""
@@ -465,7 +467,7 @@ class Bernoulli(_Base):
 
     def features(self, X):
         """``[x_d, 1 - x_d]``, D of each; both 0 where x is missing."""
-        X = np.asarray(X.toarray() if sp.issparse(X) else X, self.dtype)
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, self.dtype)
         ones = np.concatenate([X, X.dtype.type(1.0) - X], axis=1)
         return np.nan_to_num(ones, copy=False)
 
@@ -508,7 +510,9 @@ class Multinomial(_Base):
 
     def features(self, X):
         """The counts, CSR or dense."""
-        return sp.csr_array(X, dtype=self.dtype) if sp.issparse(X) else np.asarray(X, self.dtype)
+        if sp.issparse(X):
+            return sp.csr_array(X, dtype=self.dtype)
+        return np.ascontiguousarray(X, self.dtype)
 
     def spread(self, sums):
         """Features are statistics."""

@@ -7,8 +7,8 @@ from skvt.models import _components as components
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
 _ROWS_AT_ONCE = 16_384
-# Relative to the mean variance of the columns: what a default prior adds to each column, so that
-# constant or collinear columns leave it positive definite.
+# Relative to the variance of a column, where it has none to the mean of all: what a default prior
+# adds to it, so that constant or collinear columns leave it positive definite.
 _RIDGE = 1e-6
 
 
@@ -49,26 +49,34 @@ def gaussian_component(
     return _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, X.dtype), priors
 
 
+def component_class(covariance_type, zero_mean):
+    """The Gaussian component of this kind."""
+    return {
+        ("full", False): components.FullGaussian,
+        ("full", True): components.ZeroMeanFullGaussian,
+        ("diag", False): components.DiagonalGaussian,
+        ("diag", True): components.ZeroMeanDiagonalGaussian,
+        ("spherical", False): components.SphericalGaussian,
+        ("spherical", True): components.ZeroMeanSphericalGaussian,
+    }[covariance_type, zero_mean]
+
+
 def _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, dtype):
-    D = center.size
+    D, kind = center.size, component_class(covariance_type, zero_mean)
     if covariance_type == "full" and zero_mean:
-        prior = Wishart.from_standard(nu, scale)
-        return components.ZeroMeanFullGaussian(prior, D, dtype)
+        return kind(Wishart.from_standard(nu, scale), D, dtype)
     if covariance_type == "full":
-        prior = NormalWishart.from_standard(mean - center, kappa, nu, scale)
-        return components.FullGaussian(prior, center, dtype)
+        return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
     if zero_mean:
         prior = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
-        if covariance_type == "diag":
-            return components.ZeroMeanDiagonalGaussian(prior, dtype)
-        return components.ZeroMeanSphericalGaussian(prior, D, dtype)
+        return kind(prior, dtype) if covariance_type == "diag" else kind(prior, D, dtype)
     if covariance_type == "diag":
         prior = NormalGamma.from_standard(
             (mean - center)[:, None], np.full((D, 1), kappa), np.full(D, 0.5 * nu), 0.5 * scale
         )
-        return components.DiagonalGaussian(prior, center, dtype)
+        return kind(prior, center, dtype)
     prior = NormalGamma.from_standard(mean - center, np.full(D, kappa), 0.5 * nu, 0.5 * scale)
-    return components.SphericalGaussian(prior, center, dtype)
+    return kind(prior, center, dtype)
 
 
 def weighted_moments(X, weights, covariance_type, zero_mean):
@@ -83,7 +91,7 @@ def weighted_moments(X, weights, covariance_type, zero_mean):
         origin = np.nan_to_num(np.asarray(X[0], dtype=np.float64))
         total, number = np.zeros(D), np.zeros(D)
         for rows in _pieces(X.shape[0]):
-            part, w = X[rows] - origin, weights[rows]
+            part, w = _less(X[rows], origin), weights[rows]
             there = ~np.isnan(part)
             total += w @ np.where(there, part, 0.0)
             number += w @ there
@@ -91,12 +99,12 @@ def weighted_moments(X, weights, covariance_type, zero_mean):
     if covariance_type == "full":
         moment = np.zeros((D, D))
         for rows in _pieces(X.shape[0]):
-            part = X[rows] - center
+            part = _less(X[rows], center)
             moment += (part * weights[rows, None]).T @ part
         return center, moment / weights.sum()
     total, number = np.zeros(D), np.zeros(D)
     for rows in _pieces(X.shape[0]):
-        part, w = X[rows] - center, weights[rows]
+        part, w = _less(X[rows], center), weights[rows]
         there = ~np.isnan(part)
         total += w @ np.where(there, part, 0.0) ** 2
         number += w @ there
@@ -106,6 +114,11 @@ def weighted_moments(X, weights, covariance_type, zero_mean):
 
 def _pieces(n_rows):
     return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
+
+
+def _less(X, center):
+    """Row by row in memory, so that rounding does not depend on how X is held."""
+    return np.subtract(X, center, order="C")
 
 
 def _vector(name, value, size, default):
@@ -123,9 +136,10 @@ def _vector(name, value, size, default):
 def _scale(covariance, covariance_type, D, moment):
     """The prior's inverse scale in the shape of the covariance type."""
     if covariance is None:
-        level = float(np.trace(moment) / D if covariance_type == "full" else np.mean(moment))
-        ridge = _RIDGE * level if level > 0.0 else 1.0
-        return moment + ridge * np.eye(D) if covariance_type == "full" else moment + ridge
+        variances = np.diagonal(moment) if covariance_type == "full" else np.asarray(moment)
+        own = np.where(variances > 0.0, variances, variances.mean())
+        ridge = np.where(own > 0.0, _RIDGE * own, 1.0)
+        return moment + (np.diag(ridge) if covariance_type == "full" else ridge)
     shape = {"full": (D, D), "diag": (D,), "spherical": ()}[covariance_type]
     value = np.asarray(covariance, dtype=np.float64)
     if value.shape != shape:

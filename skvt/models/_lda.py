@@ -11,6 +11,7 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 
 import threading
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,10 +20,15 @@ from skvt.expfam._special import digamma_array
 from skvt.models import _lda_kernels as kernels
 from skvt.models._base import LocalResult
 
-# Documents and words of one parallel task: small enough to share a minibatch of a hundred
-# documents between two threads, large enough that the hand-over (40 microseconds) is lost in it.
-DOCUMENTS_PER_TASK = 64
-WORDS_PER_TASK = 4096
+# Sizes of one parallel task, 30 to 100 microseconds: a minibatch of a hundred documents is shared
+# evenly between threads, and the hand-over (30 microseconds for each call of ``run``, 10 for each
+# task) stays small. Entries of documents (a document costs as much as so many more); words; entries
+# and words of the statistics.
+ENTRIES_PER_TASK = 1000
+ENTRIES_OF_A_DOCUMENT = 10
+WORDS_PER_TASK = 600
+STATISTICS_PER_TASK = 4500
+CACHE_LINE = 64  # bytes
 # A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
 # aside in the document's later sweeps.
 PRUNE = 0.01
@@ -58,20 +64,29 @@ class DocumentBatch:
 _scratch = threading.local()
 
 
+def _aligned(size, dtype):
+    """An array that begins at a line of the cache: vectors that cross lines load at half speed."""
+    raw = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + size * dtype.itemsize].view(dtype)
+
+
 def _scratch_of(dtype, longest, n_topics):
-    """Two work arrays of this thread for ``document_steps``.
+    """Work arrays of this thread for ``document_steps``.
 
     Kept from call to call: fresh ones of this size would be mapped and unmapped by the system each
     time, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
+    sizes = 2 * longest * width, 3 * longest, 7 * width
     arrays = getattr(_scratch, "arrays", {})
-    size = longest * width
-    if arrays.get(dtype, (np.empty(0),))[0].size < size:
-        arrays[dtype] = np.empty(size, dtype), np.empty(size, dtype)
+    if arrays.get(dtype, np.empty(0)).size < sum(sizes):
+        arrays[dtype] = _aligned(sum(sizes), dtype)
         _scratch.arrays = arrays
-    rows, columns = (array[:size] for array in arrays[dtype])
-    return rows.reshape(longest, width), columns.reshape(width, longest)
+    array = arrays[dtype]
+    tables, array = array[: sizes[0]], array[sizes[0] :]
+    per_word, per_topic = array[: sizes[1]], array[sizes[1] : sizes[1] + sizes[2]]
+    return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
 
 
 def _document_task(longest, n_topics, dtype, before, after):
@@ -79,15 +94,23 @@ def _document_task(longest, n_topics, dtype, before, after):
     kernels.document_steps(*before, *_scratch_of(dtype, longest, n_topics), *after)
 
 
-def _pieces(size, piece):
-    """Consecutive slices that cover range(size)."""
-    return [slice(start, min(start + piece, size)) for start in range(0, size, piece)]
+def _pieces(cost, most):
+    """Consecutive slices that cover n items, each of about the same cost, ``most`` or less.
+
+    ``cost`` is cumulative, (n + 1,) from 0.
+    """
+    n_pieces = max(1, -(-int(cost[-1]) // most))
+    ends = np.searchsorted(cost, np.arange(1, n_pieces) * cost[-1] // n_pieces).tolist()
+    bounds = pairwise([0, *ends, cost.size - 1])
+    return [slice(start, stop) for start, stop in bounds if start < stop]
 
 
 def _chunks_of_documents(batch):
+    """(slice of documents, their pointers, place of their first entry) of each task."""
+    cost = batch.indptr + ENTRIES_OF_A_DOCUMENT * np.arange(batch.indptr.size)
     return [
         (piece, batch.indptr[piece.start : piece.stop + 1], batch.indptr[piece.start])
-        for piece in _pieces(batch.n_rows, DOCUMENTS_PER_TASK)
+        for piece in _pieces(cost, ENTRIES_PER_TASK)
     ]
 
 
@@ -166,36 +189,37 @@ class LDA:
         """Documents ``rows`` of the CSR matrix X as a :class:`DocumentBatch`."""
         rows = np.asarray(rows)
         indptr = np.empty(rows.size + 1, np.int64)
-        kernels.gather_rows(X.indptr, rows, indptr)
-        n_entries = int(indptr[-1])
-        words = np.empty(n_entries, np.int32)
-        counts = np.empty(n_entries, self.dtype)
-        active = np.empty(min(n_entries, X.shape[1]), np.int32)
         marker = np.full(X.shape[1], -1, np.int32)
-        n_active = kernels.localise(
-            X.indptr, X.indices, X.data, rows, indptr, marker, words, counts, active
-        )
-        word_indptr = np.empty(n_active + 1, np.int64)
-        documents = np.empty(n_entries, np.int32)
-        entries = np.empty(n_entries, np.int64)
-        kernels.by_word(indptr, words, n_active, word_indptr, documents, entries)
-        filled = np.concatenate([[0.0], np.cumsum(counts, dtype=np.float64)])
+        active = np.empty(X.shape[1] + 1, np.int32)
+        n_active = kernels.gather_rows(X.indptr, X.indices, rows, marker, indptr, active)
+        # In order, rows of the statistics are read from memory one after the other.
+        active = np.sort(active[:n_active])
+        n_entries = int(indptr[-1])
+        words, documents = np.empty((2, n_entries), np.int32)
+        counts, lengths = np.empty(n_entries, self.dtype), np.empty(rows.size, self.dtype)
+        word_indptr, entries = np.empty(n_active + 1, np.int64), np.empty(n_entries, np.int64)
+        kernels.localise(
+            X.indptr, X.indices, X.data, rows, active, marker, indptr, words, counts, lengths,
+            word_indptr, documents, entries,
+        )  # fmt: skip
         return DocumentBatch(
             indptr=indptr,
             words=words,
             counts=counts,
-            active=active[:n_active].copy(),
+            active=active,
             word_indptr=word_indptr,
             documents=documents,
             entries=entries,
-            lengths=np.diff(filled[indptr]).astype(self.dtype),
+            lengths=lengths,
             weights=np.ascontiguousarray(weights, self.dtype),
             rows=rows,
         )
 
     def touched(self, X):
         """Rows of the statistics that these documents can change: their words."""
-        return np.flatnonzero(np.bincount(X.indices, minlength=X.shape[1]))
+        occurs = np.zeros(X.shape[1], bool)
+        occurs[X.indices] = True
+        return np.flatnonzero(occurs)
 
     def expectation(self, stats, batch, run):
         """``E[log beta_vk]`` of the batch's words, shape (A, K)."""
@@ -208,10 +232,18 @@ class LDA:
             [
                 (stats.arrays[0], batch.active[piece], scale, self.topic_word_prior, digamma_sums,
                  out[piece])
-                for piece in _pieces(batch.active.size, WORDS_PER_TASK)
+                for piece in _pieces(np.arange(batch.active.size + 1), WORDS_PER_TASK)
             ],
         )  # fmt: skip
         return out
+
+    def row_globals(self, stats, batch, run):
+        """What rows are explained by after the fit: E[log beta]."""
+        return self.expectation(stats, batch, run)
+
+    def mean_field(self):
+        """The model whose local step gives the bound: itself."""
+        return self
 
     # --------------------------------------------------------------------------- local step
     def local_step(
@@ -267,7 +299,7 @@ class LDA:
             kernels.tempered_table,
             [
                 (g[piece], inv_temp, floor, table[piece], shift[piece])
-                for piece in _pieces(g.shape[0], WORDS_PER_TASK)
+                for piece in _pieces(np.arange(g.shape[0] + 1), WORDS_PER_TASK)
             ],
         )
         return table, shift
@@ -279,13 +311,14 @@ class LDA:
             mean = np.average(inv_temps, weights=row_weights)
             row_weights = row_weights * (inv_temps / mean)  # [VT16 eq. 11]
         out = np.empty_like(g)
+        cost = batch.word_indptr + np.arange(batch.word_indptr.size)
         tasks = [
             (
                 batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
                 row_weights, weights, ratio, table[piece], g[piece], inv_temps, own,
                 kernels.FLOOR[self.dtype], out[piece],
             )
-            for piece in _pieces(batch.active.size, WORDS_PER_TASK)
+            for piece in _pieces(cost, STATISTICS_PER_TASK)
         ]  # fmt: skip
         run(kernels.word_statistics, tasks)
         return Stats((out,), rows=batch.active)

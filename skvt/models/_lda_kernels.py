@@ -2,7 +2,9 @@
 
 Layout: topics are kept word by word, arrays of shape (V, K), so that a word's row is contiguous. A
 minibatch of n documents knows its ``active`` words (those that occur) and numbers them locally;
-``table`` holds exp(inv_temp * E[log beta]) for the active words only.
+``table`` holds exp(inv_temp * E[log beta]) for the active words only. The sweeps of one document
+run on its own copy, topics x words, so that vectors run along its words: topics that have lost
+their share then cost nothing, however few are left.
 
 Numerics: q(z) is a softmax, so rows of the table and E[log theta] are shifted by their maximum, and
 relative weights below a floor are set to the floor. In float32 the floor of 1e-17 keeps each
@@ -14,7 +16,7 @@ import numpy as np
 
 from skvt.expfam._special import digamma, exp, gammaln, jit, lit, log
 
-# Topics are processed in groups of so many.
+# A document's table is filled up to a multiple of so many topics and words.
 LANES = 8
 # Sweeps over all topics before those without a share are set aside.
 FULL_SWEEPS = 3
@@ -23,53 +25,56 @@ FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
 # ----------------------------------------------------------------------------------- indices
 @jit
-def gather_rows(indptr, rows, out_indptr):
-    """Row pointers of ``X[rows]``."""
-    out_indptr[0] = 0
-    for i in range(rows.size):
-        out_indptr[i + 1] = out_indptr[i] + indptr[rows[i] + 1] - indptr[rows[i]]
+def gather_rows(indptr, indices, rows, marker, out_indptr, active):
+    """Row pointers of ``X[rows]`` and its distinct columns; returns the number of these.
 
-
-@jit
-def localise(indptr, indices, data, rows, out_indptr, marker, words, counts, active):
-    """Copy rows of a CSR matrix and number their distinct columns in order of appearance.
-
-    Writes ``words`` (local column of each entry), ``counts`` and ``active`` (global column of each
-    local one); returns the number of active columns. ``marker`` (V,) holds -1 throughout, before
-    and after.
+    ``marker`` (V,) is -1 throughout and 0 at the columns found thereafter; ``active`` is (V + 1,).
     """
     n_active = 0
+    out_indptr[0] = 0
     for i in range(rows.size):
-        start = indptr[rows[i]]
-        for j in range(out_indptr[i + 1] - out_indptr[i]):
-            v = indices[start + j]
-            if marker[v] < 0:
-                marker[v] = n_active
-                active[n_active] = v
-                n_active += 1
-            words[out_indptr[i] + j] = marker[v]
-            counts[out_indptr[i] + j] = data[start + j]
-    for a in range(n_active):
-        marker[active[a]] = -1
+        start, stop = indptr[rows[i]], indptr[rows[i] + 1]
+        out_indptr[i + 1] = out_indptr[i] + stop - start
+        for j in range(start, stop):
+            v = indices[j]
+            active[n_active] = v  # overwritten by the next unless it is new: no branch to guess
+            n_active += marker[v] < 0
+            marker[v] = 0
     return n_active
 
 
 @jit
-def by_word(indptr, words, n_active, word_indptr, documents, entries):
-    """The same entries sorted by word (stable): for each, its document and its place."""
-    for a in range(n_active + 1):
-        word_indptr[a] = 0
-    for j in range(words.size):
-        word_indptr[words[j] + 1] += 1
-    for a in range(n_active):
+def localise(
+    indptr, indices, data, rows, active, marker, out_indptr, words, counts, lengths,
+    word_indptr, documents, entries,
+):  # fmt: skip
+    """Copy rows of a CSR matrix, its columns numbered by their place in ``active``.
+
+    Writes ``words`` (local column of each entry), ``counts`` and the sums ``lengths`` of the rows.
+    The same entries sorted by word (stable): ``documents`` and ``entries`` (the place of each)
+    under ``word_indptr``.
+    """
+    for a in range(active.size):
+        marker[active[a]] = a
+    word_indptr[:] = 0
+    for i in range(rows.size):
+        shift = indptr[rows[i]] - out_indptr[i]
+        length = 0.0
+        for j in range(out_indptr[i], out_indptr[i + 1]):
+            words[j] = marker[indices[j + shift]]
+            counts[j] = data[j + shift]
+            length += counts[j]
+            word_indptr[words[j] + 1] += 1
+        lengths[i] = length
+    for a in range(active.size):
         word_indptr[a + 1] += word_indptr[a]
-    place = word_indptr[:n_active].copy()
-    for i in range(indptr.size - 1):
-        for j in range(indptr[i], indptr[i + 1]):
-            p = place[words[j]]
-            place[words[j]] += 1
-            documents[p] = i
-            entries[p] = j
+        marker[active[a]] = word_indptr[a]  # from here on, the place of the word's next entry
+    for i in range(rows.size):
+        for j in range(out_indptr[i], out_indptr[i + 1]):
+            v = active[words[j]]
+            documents[marker[v]] = i
+            entries[marker[v]] = j
+            marker[v] += 1
 
 
 # ------------------------------------------------------------------------------- expectations
@@ -107,69 +112,65 @@ def tempered_table(expected_log, inv_temp, floor, table, shift):
 
 # ----------------------------------------------------------------------------- document step
 @jit
-def _topic_weights(gamma, n_topics, inv_temp, floor, weights):
+def _topic_weights(gamma, inv_temp, floor, weights):
     """weights = exp(inv_temp * (digamma(gamma) - top)), not below floor; returns the shift.
 
     The normaliser digamma(sum gamma) cancels in q(z).
     """
-    for k in range(n_topics):
+    for k in range(gamma.size):
         weights[k] = digamma(gamma[k])
     top = weights[0]
-    for k in range(n_topics):
+    for k in range(gamma.size):
         top = max(top, weights[k])
-    for k in range(n_topics):
+    for k in range(gamma.size):
         weights[k] = max(exp(inv_temp * (weights[k] - top)), floor)
     return inv_temp * top
 
 
 @jit
-def _sweep(
-    table, n_words, n_topics, counts, first, alpha, inv_temp, floor, gamma, weights, total, ratio
-):
-    """One fixed-point update of q(z) and gamma on ``table[:n_words, :n_topics]``.
-
-    ratio_j = n_j / sum_k table_jk weights_k, so that n_j phi_jk = ratio_j table_jk weights_k;
-    counts and ratio are read and written from ``first`` on. Returns the summed absolute change of
-    gamma.
-    """
-    _topic_weights(gamma, n_topics, inv_temp, floor, weights)
-    for j in range(n_words):
-        norm = lit(inv_temp, 0.0)
-        for k in range(n_topics):
-            norm += table[j, k] * weights[k]
-        ratio[first + j] = counts[first + j] / norm
-    for k in range(n_topics):
-        total[k] = lit(inv_temp, 0.0)
-    for j in range(n_words):
-        r = ratio[first + j]
-        for k in range(n_topics):
-            total[k] += r * table[j, k]
-    change = lit(inv_temp, 0.0)
-    for k in range(n_topics):
-        updated = alpha[k] + inv_temp * weights[k] * total[k]  # [VT16 app. B.2]
-        change += abs(updated - gamma[k])
-        gamma[k] = updated
-    return change
+def _mix(table, weights, norm):
+    """norm_j = sum_k weights_k table_kj, four topics at a time."""
+    for k in range(0, weights.size, 4):
+        w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+        t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
+        if k == 0:
+            for j in range(norm.size):
+                norm[j] = (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
+        else:
+            for j in range(norm.size):
+                norm[j] += (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
 
 
 @jit
-def _packed_sweep(table, n_words, n_topics, counts, alpha, inv_temp, floor, gamma, weights, norm):
-    """The same for few topics, on ``table[:n_topics, :n_words]``: vectors run along the words."""
-    _topic_weights(gamma, n_topics, inv_temp, floor, weights)
-    for j in range(n_words):
-        norm[j] = weights[0] * table[0, j]
-    for k in range(1, n_topics):
-        w = weights[k]
-        for j in range(n_words):
-            norm[j] += w * table[k, j]
-    for j in range(n_words):
-        norm[j] = counts[j] / norm[j]
+def _share(table, ratio, total):
+    """total_k = sum_j ratio_j table_kj, four topics at a time."""
+    for k in range(0, total.size, 4):
+        t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
+        s0 = s1 = s2 = s3 = lit(ratio[0], 0.0)
+        for j in range(ratio.size):
+            r = ratio[j]
+            s0 += r * t0[j]
+            s1 += r * t1[j]
+            s2 += r * t2[j]
+            s3 += r * t3[j]
+        total[k], total[k + 1], total[k + 2], total[k + 3] = s0, s1, s2, s3
+
+
+@jit
+def _sweep(table, counts, alpha, inv_temp, floor, gamma, weights, total, ratio):
+    """One fixed-point update of q(z) and gamma on a document's ``table``, topics x words.
+
+    ratio_j = n_j / sum_k weights_k table_kj, so that n_j phi_jk = ratio_j weights_k table_kj.
+    Returns the summed absolute change of gamma.
+    """
+    _topic_weights(gamma, inv_temp, floor, weights)
+    _mix(table, weights, ratio)
+    for j in range(ratio.size):
+        ratio[j] = counts[j] / ratio[j]
+    _share(table, ratio, total)
     change = lit(inv_temp, 0.0)
-    for k in range(n_topics):
-        total = lit(inv_temp, 0.0)
-        for j in range(n_words):
-            total += norm[j] * table[k, j]
-        updated = alpha[k] + inv_temp * weights[k] * total
+    for k in range(gamma.size):
+        updated = alpha[k] + inv_temp * weights[k] * total[k]  # [VT16 app. B.2]
         change += abs(updated - gamma[k])
         gamma[k] = updated
     return change
@@ -183,6 +184,42 @@ def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, ga
         value += (gamma[k] - alpha[k]) * (digamma(gamma[k]) - digamma_sum)
         value += gammaln_alpha[k] - gammaln(gamma[k])
     return value
+
+
+@jit
+def _topics_by_words(source, words, table):
+    """table[k, j] = source[words[j], k]; filled up with topics without words and more of word 0."""
+    n_topics = source.shape[1]
+    for j in range(table.shape[1]):
+        row = source[words[j if j < words.size else 0]]
+        for k in range(n_topics):
+            table[k, j] = row[k]
+    table[n_topics:] = lit(source[0, 0], 0.0)
+
+
+@jit
+def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, shift):
+    """The same of the tempered exponential of ``expected_log``; the shifts of its rows too."""
+    n_topics = expected_log.shape[1]
+    for j in range(table.shape[1]):
+        word = words[j if j < words.size else 0]
+        shift[j] = _tempered_row(expected_log[word], inv_temp, floor, row)
+        for k in range(n_topics):
+            table[k, j] = row[k]
+    table[n_topics:] = lit(floor, 0.0)
+
+
+@jit
+def _converge(
+    table, counts, alpha, inv_temp, floor, gamma, weights, total, ratio, sweeps, max_sweeps, limit
+):
+    """Sweep until gamma changes by less than ``limit``; (sweeps made so far, whether it has)."""
+    while sweeps < max_sweeps:
+        sweeps += 1
+        change = _sweep(table, counts, alpha, inv_temp, floor, gamma, weights, total, ratio)
+        if change < limit:
+            return sweeps, True
+    return sweeps, False
 
 
 @jit
@@ -203,11 +240,12 @@ def document_steps(
     prune,
     with_energy,
     with_marginal,
-    rows,
-    columns,
+    tables,
+    per_word,
+    per_topic,
     gamma,
     weights_out,
-    ratio,
+    ratio_out,
     bound,
     energy,
     marginal,
@@ -228,113 +266,77 @@ def document_steps(
     table, table_shift : its tempered exponential (unused with ``own``)
     alpha : (K,) document prior
     inv_temps : (n,) or (1,) inverse temperatures
-    rows, columns : (W, w), (w, W) scratch; W and w: the longest document's words and K, each
-        rounded up to a multiple of LANES
     own : bool, one temperature per document
     tol : mean absolute change of gamma at which a document has converged
-    gamma, weights_out : (n, K), ratio : (nnz,), bound, energy, marginal : (n,), written
+    tables, per_word, per_topic : (2, W w), (3, W), (7, w) scratch; W and w: the longest document's
+        words and K, each filled up to a multiple of LANES
+    gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy, marginal : (n,), written
     """
     n_topics = expected_log.shape[1]
-    # Loops over topics run to a multiple of the vector length: a scalar remainder would cost more
-    # than the rest. The topics that fill up have no words, so that they stay at their prior.
-    width = rows.shape[1]
-    longest = rows.shape[0]
-    norms = np.empty(columns.shape[1], expected_log.dtype)
-    packed_counts = np.empty(columns.shape[1], expected_log.dtype)
-    shift = np.empty(longest, expected_log.dtype)
-    weights = np.empty(width, expected_log.dtype)
-    total = np.empty(width, expected_log.dtype)
+    width = per_topic.shape[1]
+    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
+    row = per_topic[6]
     kept = np.empty(n_topics, np.int32)
-    g = np.empty(width, expected_log.dtype)
-    prior = np.full(width, alpha.min(), expected_log.dtype)
+    # Loops run to a multiple of the vector length: a scalar remainder would cost more than the
+    # rest. The topics that fill up have no words, so that they stay at their prior.
     prior[:n_topics] = alpha
-    gamma_kept = np.empty(width, expected_log.dtype)
-    prior_kept = np.empty(width, expected_log.dtype)
+    prior[n_topics:] = alpha.min()
     limit = tol * n_topics
-    # The divergence of q(theta) is a difference of large numbers: float64 throughout.
-    wide = np.empty(n_topics, np.float64)
-    alpha_wide = alpha.astype(np.float64)
-    gammaln_alpha = np.empty(n_topics, np.float64)
-    for k in range(n_topics):
+    # The divergence of q(theta) is a difference of large numbers: float64 throughout. Topics that
+    # fill up stay at their prior and add nothing.
+    wide = np.empty(width, np.float64)
+    alpha_wide = prior.astype(np.float64)
+    gammaln_alpha = np.empty(width, np.float64)
+    for k in range(width):
         gammaln_alpha[k] = gammaln(alpha_wide[k])
-    gammaln_sum_alpha = gammaln(alpha_wide.sum())
+    gammaln_sum_alpha = gammaln(alpha_wide[:n_topics].sum())
     for d in range(indptr.size - 1):
-        lo = indptr[d]
-        n_words = indptr[d + 1] - lo
+        lo, hi = indptr[d], indptr[d + 1]
+        n_words = hi - lo
+        filled = (n_words + LANES - 1) // LANES * LANES
         inv_temp = inv_temps[d] if own else inv_temps[0]
+        topics = tables[0][: width * filled].reshape(width, filled)
+        n, shift, ratio = per_word[0][:filled], per_word[1][:filled], per_word[2][:filled]
+        n[:n_words], n[n_words:] = counts[lo:hi], lit(inv_temp, 0.0)
+        shift[n_words:] = lit(inv_temp, 0.0)
+        if own:
+            _tempered_topics_by_words(
+                expected_log, words[lo:hi], inv_temp, floor, row, topics, shift
+            )
+        else:
+            _topics_by_words(table, words[lo:hi], topics)
+            for j in range(n_words):
+                shift[j] = table_shift[words[lo + j]]
         share = inv_temp * lengths[d] / n_topics
         for k in range(width):
             g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
-        for j in range(n_words):
-            w = words[lo + j]
-            for k in range(n_topics, width):
-                rows[j, k] = lit(inv_temp, 0.0)
-            if own:
-                shift[j] = _tempered_row(expected_log[w], inv_temp, floor, rows[j])
-            else:
-                shift[j] = table_shift[w]
-                for k in range(n_topics):
-                    rows[j, k] = table[w, k]
 
-        done = n_words == 0 or n_topics == 1
-        sweeps = 0
-        while not done and sweeps < min(FULL_SWEEPS, max_iter):
-            sweeps += 1
-            change = _sweep(
-                rows, n_words, width, counts, lo, prior, inv_temp, floor, g, weights, total, ratio
-            )
-            done = change < limit
-        if not done and sweeps < max_iter:
-            # well below an equal share, so that flat documents keep all topics
-            threshold = min(prune, lit(inv_temp, 0.1) * share)
-            n_kept = 0
-            for k in range(n_topics):
-                if g[k] - alpha[k] > threshold:
-                    kept[n_kept] = k
-                    gamma_kept[n_kept] = g[k]
-                    prior_kept[n_kept] = alpha[k]
-                    n_kept += 1
-            # fill up: topics without words stay at their prior, words without tokens are nothing
-            filled = (n_kept + LANES - 1) // LANES * LANES
-            n_padded = (n_words + LANES - 1) // LANES * LANES
-            for k in range(n_kept, filled):
-                gamma_kept[k] = lit(inv_temp, 1e-4)
-                prior_kept[k] = gamma_kept[k]
-            for k in range(filled):
-                for j in range(n_padded):
-                    inside = k < n_kept and j < n_words
-                    columns[k, j] = rows[j, kept[k]] if inside else lit(inv_temp, 0.0)
-            for j in range(n_padded):
-                packed_counts[j] = counts[lo + j] if j < n_words else lit(inv_temp, 0.0)
-                if j >= n_words:
-                    columns[0, j] = lit(inv_temp, 1.0)
-            while not done and sweeps < max_iter:
-                sweeps += 1
-                change = _packed_sweep(
-                    columns, n_padded, filled, packed_counts, prior_kept, inv_temp, floor,
-                    gamma_kept, weights, norms,
-                )  # fmt: skip
-                done = change < limit
-            for k in range(n_topics):
-                g[k] = alpha[k]
-            for k in range(n_kept):
-                g[kept[k]] = gamma_kept[k]
+        most = max_iter if n_words > 0 and n_topics > 1 else 0
+        sweeps, done = _converge(
+            topics, n, prior, inv_temp, floor, g, weights, total, ratio, 0,
+            min(FULL_SWEEPS, most), limit,
+        )  # fmt: skip
+        if not done and sweeps < most:
+            _converge_packed(
+                topics, n, n_topics, share, prune, inv_temp, floor, sweeps, most, limit,
+                tables[1], kept, per_topic, ratio,
+            )  # fmt: skip
 
         # q(z) at the final gamma, and its value.
-        shift_topics = np.float64(_topic_weights(g, width, inv_temp, floor, weights))
+        shift_topics = np.float64(_topic_weights(g, inv_temp, floor, weights))
+        _mix(topics, weights, ratio)
         value = 0.0
-        for j in range(n_words):
-            norm = lit(inv_temp, 0.0)
-            for k in range(width):
-                norm += rows[j, k] * weights[k]
-            ratio[lo + j] = counts[lo + j] / norm
-            value += counts[lo + j] * (log(norm) + np.float64(shift[j]) + shift_topics)
+        for j in range(filled):
+            value += np.float64(n[j]) * (log(ratio[j]) + np.float64(shift[j]) + shift_topics)
+            ratio[j] = n[j] / ratio[j]
+        ratio_out[lo:hi] = ratio[:n_words]
         sum_gamma = 0.0
         for k in range(n_topics):
             gamma[d, k] = g[k]
             weights_out[d, k] = weights[k]
+            sum_gamma += np.float64(g[k])
+        for k in range(width):
             wide[k] = g[k]
-            sum_gamma += wide[k]
         digamma_sum = digamma(sum_gamma)
         # [VT16 eq. 4] at the optimum of q(z); the document prior is not tempered
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
@@ -342,34 +344,83 @@ def document_steps(
             wide, alpha_wide, gammaln_alpha, -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
         )
         if with_energy:
-            # sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj])
-            value = 0.0
-            for k in range(width):
-                total[k] = lit(inv_temp, 0.0)
-            for j in range(n_words):
-                source = expected_log[words[lo + j]]
-                r = ratio[lo + j]
-                part = lit(inv_temp, 0.0)
-                for k in range(n_topics):
-                    mass = r * rows[j, k] * weights[k]
-                    total[k] += mass
-                    part += mass * source[k]
-                value += np.float64(part)
-            for k in range(n_topics):
-                value += np.float64(total[k]) * (digamma(wide[k]) - digamma_sum)
-            energy[d] = value
+            energy[d] = _energy(
+                expected_log, words[lo:hi], topics, weights, ratio, wide[:n_topics], digamma_sum
+            )
         if with_marginal:
-            # sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered
-            shift_topics = np.float64(_topic_weights(g, width, lit(inv_temp, 1.0), floor, weights))
-            value = 0.0
-            for j in range(n_words):
-                w = words[lo + j]
-                top = _tempered_row(expected_log[w], lit(inv_temp, 1.0), floor, rows[j])
-                norm = lit(inv_temp, 0.0)
-                for k in range(n_topics):
-                    norm += rows[j, k] * weights[k]
-                value += counts[lo + j] * (log(norm) + np.float64(top) + shift_topics)
-            marginal[d] = value - lengths[d] * digamma_sum
+            marginal[d] = (
+                _marginal(expected_log, words[lo:hi], n, g, floor, weights, row)
+                - lengths[d] * digamma_sum
+            )
+
+
+@jit
+def _converge_packed(
+    topics, counts, n_topics, share, prune, inv_temp, floor, sweeps, most, limit, packed, kept,
+    per_topic, ratio,
+):  # fmt: skip
+    """Go on with the topics that have a share; all others go back to their prior."""
+    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
+    gamma_kept, prior_kept = per_topic[4], per_topic[5]
+    filled = topics.shape[1]
+    # well below an equal share, so that flat documents keep all topics
+    smallest = prior.min()
+    threshold = min(prune, lit(inv_temp, 0.1) * share)
+    n_kept = 0
+    for k in range(n_topics):
+        if g[k] - prior[k] > threshold:
+            kept[n_kept] = k
+            packed[n_kept * filled : (n_kept + 1) * filled] = topics[k]
+            gamma_kept[n_kept] = g[k]
+            prior_kept[n_kept] = prior[k]
+            n_kept += 1
+    width = (n_kept + LANES - 1) // LANES * LANES
+    for k in range(n_kept, width):
+        packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
+        gamma_kept[k] = prior_kept[k] = smallest
+    _converge(
+        packed[: width * filled].reshape(width, filled), counts, prior_kept[:width], inv_temp,
+        floor, gamma_kept[:width], weights[:width], total[:width], ratio, sweeps, most, limit,
+    )  # fmt: skip
+    for k in range(n_topics):
+        g[k] = prior[k]
+    for i in range(n_kept):
+        g[kept[i]] = gamma_kept[i]
+
+
+@jit
+def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
+    """sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), of q(z) as in ``_sweep``."""
+    value = 0.0
+    for k in range(gamma.size):
+        total = part = lit(ratio[0], 0.0)
+        topic = table[k]
+        for j in range(words.size):
+            mass = ratio[j] * topic[j]
+            total += mass
+            part += mass * expected_log[words[j], k]
+        value += np.float64(weights[k]) * (
+            np.float64(part) + np.float64(total) * (digamma(gamma[k]) - digamma_sum)
+        )
+    return value
+
+
+@jit
+def _marginal(expected_log, words, counts, gamma, floor, weights, row):
+    """sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered.
+
+    Without the normaliser of E[log theta].
+    """
+    one = lit(floor, 1.0)
+    shift_topics = np.float64(_topic_weights(gamma, one, floor, weights))
+    value = 0.0
+    for j in range(words.size):
+        top = _tempered_row(expected_log[words[j]], one, floor, row)
+        norm = lit(floor, 0.0)
+        for k in range(expected_log.shape[1]):
+            norm += row[k] * weights[k]
+        value += counts[j] * (log(norm) + np.float64(top) + shift_topics)
+    return value
 
 
 # ------------------------------------------------------------------------------- statistics

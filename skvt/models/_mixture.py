@@ -161,6 +161,10 @@ class Mixture:
         after = family.log_normalizer(self.weights.natural_parameters(counts))
         return float(after.sum() - counts.size * family.log_normalizer(self.weights.prior())[0])
 
+    def mean_field(self):
+        """The model whose local step gives the bound: itself."""
+        return self
+
     def touched(self, X):
         """Every step changes all components: None."""
         return None
@@ -223,6 +227,18 @@ class Mixture:
         stats = seeded_statistics(self, batch, self.n_initial, self.init_params, rng)
         factor = data.total / batch.weights.sum()
         return RunningStats([factor * array for array in stats.arrays])
+
+    def strangers(self, stats, data, share, rng):
+        """Statistics of a random row for each component, counted for a share of its own rows.
+
+        Added, they make components differ that heat has made equal. (Noise on each statistic
+        would leave sums that no rows have: squares too small for their means.)
+        """
+        counts = share * stats.value().arrays[0]
+        rows = rng.choice(data.n_rows, size=counts.size, p=data.weights / data.weights.sum())
+        features = self.component.features(data.batch(self, rows).X)
+        features = features.toarray() if sp.issparse(features) else features
+        return Stats((counts, counts[:, None] * features.astype(np.float64)))
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X, stats, run):
@@ -301,7 +317,7 @@ def seeded_statistics(model, batch, n_components, init_params, rng):
     else:
         resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
     weighted = (resp * weights[:, None]).astype(features.dtype)
-    sums = np.asarray(features.T.dot(weighted).T, dtype=np.float64)
+    sums = np.ascontiguousarray(features.T.dot(weighted).T, dtype=np.float64)
     return Stats((weighted.sum(axis=0, dtype=np.float64), sums))
 
 

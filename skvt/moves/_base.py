@@ -20,7 +20,8 @@ class MoveRecord:
     proposed, accepted : int
         Components proposed and accepted (born, merged away, deleted).
     gain : float
-        Rise of the exact bound in nats; of a birth NaN, since births are judged by later merges.
+        Rise of the exact bound in nats; of births since the last pass began, thanks to the
+        components adopted in this one.
     """
 
     n_iter: int

@@ -112,19 +112,18 @@ class Birth:
         self._targets = [target for target in self._targets if target.name in state.names]
         n_components = model.size(state.stats)
         room = min(self._max_components - n_components, max(n_components, self._n_fresh))
-        proposed, kept = 0, []
+        proposed, born, kept = 0, 0, []
         for target in self._targets:
-            if len(kept) and sum(len(f.arrays[0]) for f in self._fresh) >= room:
+            if born >= room:
                 break
             proposed += 1
-            fresh = self._create(model, target, tools)
-            born = sum(len(stats.arrays[0]) for stats in self._fresh)
-            if fresh is not None and born + len(fresh.arrays[0]) <= room:
+            fresh = self._create(model, target, tools, room - born)
+            if fresh is not None:
                 self._fresh.append(fresh)
                 kept.append(target)
+                born += len(fresh.arrays[0])
         self._targets = kept
         self.settled = self._before is None and proposed == 0
-        born = sum(len(stats.arrays[0]) for stats in self._fresh)
         return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
 
     def _judge(self, model, state):
@@ -151,9 +150,11 @@ class Birth:
         self.observe(model, batch, key, g, result, tools)
         proposed, born, gain = len(self._targets), 0, 0.0
         for target in self._targets:
-            fresh = self._create(model, target, tools)
             n_before = model.size(state.stats)
-            if fresh is None or n_before + len(fresh.arrays[0]) > self._max_components:
+            if n_before >= self._max_components:
+                break
+            fresh = self._create(model, target, tools, self._max_components - n_before)
+            if fresh is None:
                 continue
             rise = _try(model, batch, key, state, fresh, tools)
             if rise > 0.0:
@@ -179,18 +180,23 @@ class Birth:
         before = self._failed.get(int(name))
         return before is not None and abs(mass - before) <= SAME_MASS * before
 
-    def _create(self, model, target, tools):
-        """Statistics of a mixture fitted to the collected rows; None if one component is best."""
+    def _create(self, model, target, tools, room):
+        """Statistics of a mixture fitted to the collected rows; None if one component is best.
+
+        At most ``room`` components: where there are more, the target stands for the largest.
+        """
         weights = np.concatenate([np.empty(0), *target.weights])
         if weights.sum() > FEWEST_ROWS:
             X = np.concatenate(target.rows)
             batch = model.batch(X, np.arange(weights.size), weights)
-            memo = tools.fresh(model, batch, self._n_fresh)
+            memo = tools.fresh(model, batch, min(self._n_fresh, room + 1))
             together = memo.rearranged([0])
             one = Stats(tuple(a.sum(axis=0, keepdims=True) for a in memo.stats.arrays))
             together = replace(together, stats=one, entropy=np.zeros(1))
             if memo.entropy.size > 1 and bound_of(model, memo) > bound_of(model, together):
-                return memo.stats
+                order = np.argsort(-memo.stats.arrays[0], kind="stable")
+                kept = np.arange(order.size) if order.size <= room else np.sort(order[1:])
+                return memo.rearranged(kept).stats
         self._failed[target.name] = target.mass
         return None
 

@@ -14,9 +14,12 @@ def pair_gains(model, memo):
     """Gain of the bound from merging each pair, weights apart: (a, b, gain), a < b.
 
     ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the ratio of marginal likelihoods of
-    [HS13 eq. 12], less what the entropy of the assignments loses.
+    [HS13 eq. 12], less what the entropy of the assignments loses. Pairs of which the latter is not
+    known are left out.
     """
     sums, excess = memo.stats.arrays[1], memo.excess
+    if excess is None:
+        excess = np.full((sums.shape[0], sums.shape[0]), np.nan)
     a, b = np.triu_indices(sums.shape[0], 1)
     known = ~np.isnan(excess[a, b])
     a, b = a[known], b[known]

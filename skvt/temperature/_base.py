@@ -25,8 +25,6 @@ class FitPlan:
     model : Model
     n_passes : float
         Passes over the data that this fit makes at most; infinite for a stream.
-    batches_per_pass : float
-        Global updates of one pass.
     n_rows : int
         Rows of the data, of the first chunk of a stream.
     n_units : float
@@ -39,7 +37,6 @@ class FitPlan:
 
     model: object
     n_passes: float
-    batches_per_pass: float
     n_rows: int = 0
     n_units: float = 1.0
     pilot: Callable | None = None

@@ -8,16 +8,18 @@ temperature E[1 / T_i], and the globals updated with the rows' statistics weight
 
 calibrated as in :mod:`skvt.temperature._variational`, here by the row's own energy under the
 pilot: a row is at T = 1 once it is explained as well as plain inference explains it. (Without that
-the temperature would say how unusual a row is, not how far its fit has come.)
+the temperature would say how unusual a row is, not how far its fit has come.) e_i is a running mean
+over the row's visits, and the ceiling on all temperatures is the same.
 """
 
 import numpy as np
 
 from skvt.temperature._variational import (
     VariationalTempering,
-    _kept_for_the_end,
+    _hot_passes,
     _Ladder,
     _Learned,
+    _rate,
 )
 
 # Rows times temperatures are held for so many rows at a time.
@@ -27,8 +29,8 @@ ROWS_AT_ONCE = 4096
 class _LearnedByRow(_Learned):
     """Energies are remembered row by row, from one visit to the next."""
 
-    def __init__(self, ladder, reference, references, units, step, replication, last_pass):
-        super().__init__(ladder, reference, units, step, replication, last_pass)
+    def __init__(self, ladder, reference, references, units, memory, replication, hot_passes):
+        super().__init__(ladder, reference, units, memory, replication, hot_passes)
         self._references = references
         self._energies = np.full(references.size, np.nan)
         self._lengths = np.zeros(references.size)
@@ -45,23 +47,26 @@ class _LearnedByRow(_Learned):
         if self.settled:
             return 1.0
         gains = self._energies[batch.rows] - self._references[batch.rows]
-        own = self._ladder.mean_inv_temp(np.nan_to_num(gains), np.asarray(batch.lengths, float))
-        inv_temps = np.where(np.isnan(gains), self._all_rows, own)
+        r = self._ladder.weights(np.nan_to_num(gains), np.asarray(batch.lengths, float))
+        inv_temps = np.where(np.isnan(gains), self._all_rows, r @ self._ladder.inv_temps)
         self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
         return inv_temps
 
+    def advance(self, passes, step, n_steps):
+        """The temperature of all data, for rows not met before and to end the heat."""
+        super().advance(passes, step, n_steps)
+        self._all_rows = self.mean_inv_temp
+
     def observe(self, result, batch):
-        """Remember the rows' energies; the temperature of all data as in the base class."""
+        """Move the running means of the rows' energies: a row is met once a pass."""
+        super().observe(result, batch)
         if self.settled:
             return
-        used = self.mean_inv_temp
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
-        self._energies[batch.rows] = result.marginal_energy / lengths
+        energies, before = result.marginal_energy / lengths, self._energies[batch.rows]
+        moved = before + _rate(1.0 / self._memory) * (energies - before)
+        self._energies[batch.rows] = np.where(np.isnan(before), energies, moved)
         self._lengths[batch.rows] = batch.lengths
-        super().observe(result, batch)
-        self._all_rows = self.mean_inv_temp
-        if not self.settled:
-            self.mean_inv_temp = used
 
     def bound_terms(self, total):
         """The terms of all y_i of rows met so far, in nats, taken for rows of weight ``total``."""
@@ -72,7 +77,8 @@ class _LearnedByRow(_Learned):
         for start in range(0, met.size, ROWS_AT_ONCE):
             rows = met[start : start + ROWS_AT_ONCE]
             gains = self._energies[rows] - self._references[rows]
-            terms += float(self._ladder.bound_terms(gains, self._lengths[rows]).sum())
+            r = self._ladder.weights(gains, self._lengths[rows])
+            terms += float(self._ladder.bound_terms(r, self._lengths[rows]).sum())
         return terms * total / met.size
 
 
@@ -84,13 +90,24 @@ class LocalTempering(VariationalTempering):
     n_temperatures : int, default=100
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
     max_temperature : float, default=1.5
-        Hottest of them.
+        Hottest of them, falling to 1 as in :class:`VariationalTempering`.
     memory : float, optional
-        As in :class:`VariationalTempering`: for the temperature of rows not met before, and for
-        when all rows are at T = 1.
+        Passes over which the energy of a row is averaged, and that of all data, which decides on
+        rows not met before and on when all rows are at T = 1. None is a quarter of the fit's
+        passes.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
+
+    Notes
+    -----
+    The temperature of a short row is uncertain, so that its mean lies between those of the ladder
+    for long. Hence a cooler ladder than that of :class:`VariationalTempering`.
     """
+
+    _share_remembered = 0.25
+
+    def __init__(self, n_temperatures=100, max_temperature=1.5, memory=None, replication=10.0):
+        super().__init__(n_temperatures, max_temperature, memory, replication)
 
     def check(self, plan):
         """Raise ValueError for illegal parameters, models without log C(T), and streams."""
@@ -108,7 +125,7 @@ class LocalTempering(VariationalTempering):
             _Ladder(plan.model, self.n_temperatures, self.max_temperature),
             *plan.pilot(self.replication, np.arange(plan.n_rows)),
             plan.n_units,
-            self._step(plan),
+            self._passes_remembered(plan),
             self.replication,
-            plan.n_passes - _kept_for_the_end(plan.n_passes),
+            _hot_passes(plan.n_passes),
         )

@@ -5,32 +5,42 @@ E_q[1 / T_y]. Per unit of data (a token), with e the energy of the data and c = 
 
     r_m ~ exp(W (e / T_m - c(T_m))),    W units in all.                       [VT16 eq. 9]
 
-Three things differ from the paper, each because the update as it stands there stays on the hottest
-temperature or falls to 1 at once:
+Four things differ from the paper, the first three because the update as it stands there stays on
+the hottest temperature or falls to 1 at once:
 
 - The energy has the assignments summed out, ``log sum_k exp(E[log theta_k] + E[log beta_kw])``;
   E[log p(w, z | .)] never cools.
 - Its zero is calibrated. log C(T) under the priors is not comparable with an energy under a
   posterior, so that a pilot of plain inference (a pass at most) says which energy e_ref counts as
   T = 1: the exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
-- y is a global variable and has a slow step of its own: e is a running mean over a quarter of the
-  fit's passes, begun at the energy of the random start.
+- y is a global variable and has a slow step of its own, one for each global update: e is a running
+  mean over a share of the fit's passes, begun at the energy of the random start.
+- A fit ends at T = 1 and arrives there without a jump: the ladder's temperatures are
+  min(T_m, ceiling), and the ceiling falls linearly to 1 over three quarters of the fit's passes, as
+  in :class:`~skvt.temperature.LinearAnnealing`. The energies decide how much sooner a fit cools. A
+  stream has no end and no ceiling.
 """
 
 import numpy as np
 from scipy.special import entr, softmax
 
+from skvt.temperature._annealed import SHARE
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
-# A stream's energies are averaged over so many minibatches.
-STREAM_STEPS = 64
+# The energies of a stream are averaged over so many minibatches.
+STREAM_STEPS = 32
 # As good as 1: the ladder's softmax approaches 1 without reaching it.
 NEARLY_ONE = 1e-3
 
 
-def _kept_for_the_end(n_passes):
-    """Passes at T = 1 whatever the energies say: a quarter, at least one (of one: half)."""
-    return max(0.25 * n_passes, min(1.0, 0.5 * n_passes)) if np.isfinite(n_passes) else 0.0
+def _hot_passes(n_passes):
+    """Passes at T > 1 at most: as in annealing, all but the last pass (of one: half of it)."""
+    return min(SHARE * n_passes, max(n_passes - 1.0, 0.5 * n_passes))
+
+
+def _rate(age):
+    """Step size of a running mean after ``age`` of its time constants, however divided."""
+    return -np.expm1(-age)
 
 
 class _Ladder:
@@ -40,6 +50,14 @@ class _Ladder:
         self.inv_temps = max_temperature ** -np.linspace(0.0, 1.0, n_temperatures)
         self.log_partition, slope = model.tempered_log_partition(self.inv_temps)
         self.slope_at_one = slope[0]
+        self._full = self.inv_temps[::-1], self.log_partition[::-1]
+
+    def lower(self, share):
+        """Temperatures come down to the ceiling: this share of the way from 1 to T_max."""
+        inv_temps, log_partition = self._full
+        ceiling = 1.0 + share * (1.0 / inv_temps[0] - 1.0)
+        self.inv_temps = np.maximum(inv_temps[::-1], 1.0 / ceiling)
+        self.log_partition = np.interp(self.inv_temps, inv_temps, log_partition)
 
     def weights(self, gain, units):
         """r of [VT16 eq. 9] for energies ``gain = e - e_ref`` per unit, (..., M)."""
@@ -47,13 +65,8 @@ class _Ladder:
         exponent = (gain + self.slope_at_one) * self.inv_temps - self.log_partition
         return softmax(units * exponent, axis=-1)  # [VT16 eq. 9]
 
-    def mean_inv_temp(self, gain, units):
-        """E_q[1 / T_y], one for each gain."""
-        return self.weights(gain, units) @ self.inv_temps
-
-    def bound_terms(self, gain, units):
-        """E[log p(y)] - E[log q(y)] - E[log C(T_y)], one for each gain [VT16 eq. 5]."""
-        r = self.weights(gain, units)
+    def bound_terms(self, r, units):
+        """E[log p(y)] - E[log q(y)] - E[log C(T_y)], one for each q(y) = r [VT16 eq. 5]."""
         entropy = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
         return entropy - np.asarray(units) * (r @ self.log_partition)
 
@@ -61,37 +74,56 @@ class _Ladder:
 class _Learned(RunningPolicy):
     wants_marginal = True
 
-    def __init__(self, ladder, reference, units, step, replication, last_pass):
-        self._ladder, self._reference = ladder, reference
-        self._units, self._step, self._last_pass = units, step, last_pass
+    def __init__(self, ladder, reference, units, memory, replication, hot_passes):
+        self._ladder, self._reference, self._units = ladder, reference, units
+        self._memory, self._hot_passes = memory, hot_passes
         self._energy = None
+        # Of the last step: energy in nats, units, share of the data.
+        self._seen_energy, self._seen_units, self._seen_share = 0.0, 0.0, 0.0
+        # q(y): at the hottest until energies are known.
+        self._r = np.eye(ladder.inv_temps.size)[-1]
         self.mean_inv_temp = ladder.inv_temps[-1]
         self.replication, self.settled = replication, False
 
     def advance(self, passes, step, n_steps):
-        if not self.settled and passes >= self._last_pass - 1e-9:
+        """Lower the ceiling and move q(y), after what the last step has observed."""
+        # The middle of the step, as in annealing.
+        cooled = (passes + 0.5 * step) / self._hot_passes
+        if self.settled or cooled >= 1.0:
             self._finish()
-
-    def observe(self, result, batch):
-        """Move the running mean of the energy, then q(y)."""
-        weights = np.asarray(batch.weights, np.float64)
-        length = float(weights @ batch.lengths)
-        if length == 0.0 or self.settled:
             return
-        energy = float(weights @ result.marginal_energy) / length
-        if self._energy is None:
-            self._energy = energy
-        self._energy += self._step * (energy - self._energy)
-        gain = self._energy - self._reference
-        self.mean_inv_temp = float(self._ladder.mean_inv_temp(gain, self._units))
+        self._ladder.lower(1.0 - cooled)
+        self._remember()
+        self._seen_share = step
+        if self._energy is not None:
+            self._r = self._ladder.weights(self._energy - self._reference, self._units)
+        self.mean_inv_temp = float(self._r @ self._ladder.inv_temps)
         if self.mean_inv_temp > 1.0 - NEARLY_ONE:
             self._finish()
 
+    def _remember(self):
+        """Move the running mean to the energy of the last step."""
+        if self._seen_units == 0.0:
+            return
+        energy = self._seen_energy / self._seen_units
+        if self._energy is None:
+            self._energy = energy
+        stream = self._memory is None
+        age = 1.0 / STREAM_STEPS if stream else self._seen_share / self._memory
+        self._energy += _rate(age) * (energy - self._energy)
+        self._seen_energy, self._seen_units = 0.0, 0.0
+
+    def observe(self, result, batch):
+        """Add up the energies of a step, which may have several batches."""
+        if self.settled:
+            return
+        weights = np.asarray(batch.weights, np.float64)
+        self._seen_energy += float(weights @ result.marginal_energy)
+        self._seen_units += float(weights @ batch.lengths)
+
     def bound_terms(self, total):
-        """The terms of y in nats; none before the first and after the last observation."""
-        if self.settled or self._energy is None:
-            return 0.0
-        return float(self._ladder.bound_terms(self._energy - self._reference, self._units))
+        """The terms of y in nats; none once T = 1 for good."""
+        return 0.0 if self.settled else float(self._ladder.bound_terms(self._r, self._units))
 
     def _finish(self):
         """At T = 1 for good: a fit ends in the model itself."""
@@ -106,16 +138,20 @@ class VariationalTempering(TemperaturePolicy):
     ----------
     n_temperatures : int, default=100
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
-    max_temperature : float, default=1.5
-        Hottest of them, at which the fit starts. (The paper's 10 makes all topics alike.)
+    max_temperature : float, default=3.0
+        Hottest of them, at which the fit starts. It falls linearly to 1 over three quarters of the
+        fit's passes; energies can only make T fall sooner.
     memory : float, optional
-        Passes over which energies are averaged: the speed at which y moves. None is a quarter of
-        the fit's passes, and in ``partial_fit`` 64 minibatches.
+        Passes over which energies are averaged (time constant of the running mean): the speed at
+        which y moves. None is 0.15 of the fit's passes, and in ``partial_fit`` 32 minibatches.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
     """
 
-    def __init__(self, n_temperatures=100, max_temperature=1.5, memory=None, replication=10.0):
+    # Default of memory, of the fit's passes.
+    _share_remembered = 0.15
+
+    def __init__(self, n_temperatures=100, max_temperature=3.0, memory=None, replication=10.0):
         self.n_temperatures = n_temperatures
         self.max_temperature = max_temperature
         self.memory = memory
@@ -141,14 +177,13 @@ class VariationalTempering(TemperaturePolicy):
             ladder,
             plan.pilot(self.replication)[0],
             plan.n_units,
-            self._step(plan),
+            self._passes_remembered(plan),
             self.replication,
-            plan.n_passes - _kept_for_the_end(plan.n_passes),
+            _hot_passes(plan.n_passes),
         )
 
-    def _step(self, plan):
-        """Step size of the running mean of the energy."""
-        if self.memory is None and not np.isfinite(plan.n_passes):
-            return 1.0 / STREAM_STEPS
-        memory = 0.25 * plan.n_passes if self.memory is None else self.memory
-        return min(1.0, 1.0 / (memory * plan.batches_per_pass))
+    def _passes_remembered(self, plan):
+        """``memory``, or its default; None is a stream's, in steps."""
+        if self.memory is None and np.isfinite(plan.n_passes):
+            return self._share_remembered * plan.n_passes
+        return self.memory

@@ -541,6 +541,44 @@ def test_an_empty_document_keeps_its_prior_and_adds_nothing():
     assert np.all(statistics == 0.0)
 
 
+# --------------------------------------------------------------------- batches and their parts
+@pytest.mark.parametrize("n", [0, 1, 7, 40])
+def test_a_batch_holds_its_documents_twice_by_document_and_by_word(n):
+    X = corpus(23, n=60)
+    X[:, [4, 17]] = 0.0
+    rows = np.random.default_rng(24).permutation(60)[:n]
+    batch = LDA(np.ones(3), np.ones(X.shape[1])).batch(sp.csr_array(X), rows, np.ones(n))
+    np.testing.assert_array_equal(batch.active, np.flatnonzero(X[rows].any(axis=0)))
+    np.testing.assert_array_equal(batch.lengths, X[rows].sum(axis=1))
+    assert batch.n_rows == n
+
+    by_document = np.zeros_like(X[rows])
+    document = np.repeat(np.arange(n), np.diff(batch.indptr))
+    by_document[document, batch.active[batch.words]] = batch.counts
+    np.testing.assert_array_equal(by_document, X[rows])
+
+    by_word = np.zeros_like(X[rows])
+    word = np.repeat(batch.active, np.diff(batch.word_indptr))
+    by_word[batch.documents, word] = batch.counts[batch.entries]
+    np.testing.assert_array_equal(by_word, X[rows])
+    # within a word in the order of the documents, so that sums are always taken alike
+    for start, stop in zip(batch.word_indptr[:-1], batch.word_indptr[1:], strict=True):
+        assert np.all(np.diff(batch.documents[start:stop]) > 0)
+
+
+@pytest.mark.parametrize("most", [1, 10, 1000])
+def test_tasks_cover_all_items_and_share_the_cost_evenly(most):
+    rng = np.random.default_rng(25)
+    for n in (0, 1, 2, 50):
+        costs = rng.integers(1, 30, size=n)
+        pieces = _lda._pieces(np.concatenate([[0], np.cumsum(costs)]), most)
+        covered = [i for piece in pieces for i in range(piece.start, piece.stop)]
+        assert covered == list(range(n))
+        for piece in pieces:
+            # an item is never divided: one may stand out
+            assert costs[piece].sum() <= most + costs[piece].max()
+
+
 # ----------------------------------------------------------------------------- the globals
 def test_expectation_reads_prior_plus_statistics_after_any_blends():
     model = LDA(ALPHA, np.random.default_rng(13).uniform(0.1, 0.5, ETA.size))

@@ -16,7 +16,7 @@ every_annealing = pytest.mark.parametrize("annealing", ANNEALINGS)
 
 def walk(policy, *, n_passes, batches_per_pass, n_steps=None):
     """Temperature and `settled` of each step of a fit."""
-    plan = FitPlan(model=None, n_passes=n_passes, batches_per_pass=batches_per_pass)
+    plan = FitPlan(model=None, n_passes=n_passes)
     policy.check(plan)
     running = policy.start(plan)
     temperatures, settled = [], []
@@ -125,7 +125,7 @@ def test_a_constant_temperature_is_constant_and_final(value):
 @every_annealing
 def test_replication_lasts_as_long_as_the_heat(annealing):
     policy = annealing(2.0, 2.0, replication=5.0)
-    running = policy.start(FitPlan(model=None, n_passes=6, batches_per_pass=10))
+    running = policy.start(FitPlan(model=None, n_passes=6))
     for step in range(60):
         running.advance(step / 10, 0.1, step)
         assert running.replication == (5.0 if running.temperature > 1.0 else 1.0)
@@ -134,7 +134,7 @@ def test_replication_lasts_as_long_as_the_heat(annealing):
 @every_annealing
 def test_a_recipe_changed_later_does_not_change_a_fit_that_has_begun(annealing):
     policy = annealing(2.0, 4.0)
-    running = policy.start(FitPlan(model=None, n_passes=8, batches_per_pass=10))
+    running = policy.start(FitPlan(model=None, n_passes=8))
     policy.set_params(initial_temperature=0.1)
     running.advance(1.0, 0.1, 10)
     assert running.temperature > 1.0

@@ -1,0 +1,233 @@
+"""Latent Dirichlet allocation with structured stochastic variational inference."""
+
+from numbers import Integral
+
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._topics import TopicEstimator
+from skvt.inference import Rows, StructuredInference
+from skvt.inference._structured import GLOBAL_STEPS
+from skvt.models._lda_structured import LDAGivenTopics
+
+
+class StructuredLDA(TopicEstimator):
+    """Latent Dirichlet allocation by structured stochastic variational inference.
+
+    Mean-field inference solves each document under averaged topics and so breaks the dependence
+    between topics and assignments, which makes poor local optima. Structured inference [1]_ draws
+    the topics from their posterior in each step and solves the minibatch given the draw. It reaches
+    the quality of collapsed Gibbs sampling from a stream of minibatches, and depends little on the
+    priors. Parameters and attributes are those of :class:`~skvt.TemperedLDA`.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of topics K.
+
+    doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is
+        ``1 / n_components``; "auto" learns each entry.
+
+    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is
+        ``1 / n_components``; "auto" learns one value for all words.
+
+    local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
+        How a document is solved given topics: by Gibbs sampling of its assignments, proportions
+        summed out [2]_; by CVB0 [3]_, its deterministic approximation; or by mean field.
+
+    global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
+        Topics that documents are solved under: a draw from q(beta), with the statistics taken as
+        they are ("ssvi-a") or corrected for the dependence of the draw on its parameters ("ssvi",
+        which works on the whole vocabulary in each step); ``exp(E[log beta])``; or ``E[beta]``.
+
+    n_burn_in : int, default=5
+        Sweeps of the Gibbs sampler over a document before any is kept.
+
+    n_samples : int, default=5
+        Sweeps that are kept.
+
+    temperature : None, str or policy, default="annealed"
+        As in :class:`~skvt.TemperedLDA`; learned ones only with ``local_step="mean_field"``.
+
+    learning_method : {"online", "batch"}, default="online"
+        Steps on minibatches, or on all documents at once.
+
+    learning_decay : float, default=0.6
+        Step number t has size ``(learning_offset + t) ** -learning_decay``.
+
+    learning_offset : float, default=10.0
+        Down-weights early steps; at least 1.
+
+    max_iter : int, default=20
+        Passes over the data of ``fit``.
+
+    batch_size : int, default=256
+        Documents of a minibatch.
+
+    evaluate_every : int, default=-1
+        In ``fit``, evaluate the mean-field bound on all data every so many passes; never if not
+        positive. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes.
+
+    perp_tol : float, default=0.1
+        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by
+        less than this from one evaluation to the next, at the final temperature.
+
+    total_samples : float or None, default=None
+        Documents of the whole data set for ``partial_fit``. None is a million for a stream begun
+        by ``partial_fit``, and after ``fit`` its documents plus those seen since.
+
+    mean_change_tol : float, default=1e-3
+        A document's mean-field or CVB0 step has converged when its topic weights (in tokens) change
+        by less than this on average.
+
+    max_doc_update_iter : int, default=100
+        Most sweeps of a document's mean-field or CVB0 step.
+
+    n_init : int, default=1
+        Random starts of ``fit``; the one with the highest ELBO is kept.
+
+    warm_start : bool, default=False
+        Whether another ``fit`` goes on from the topics, step number and temperature reached.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it, to the last bit.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+        Start of the topics, order of the documents, draws of topics and assignments.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Variational parameters lam of the topics: pseudo-counts, prior included.
+    exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
+        ``exp(E[log beta])``.
+    posterior_ : Posterior
+        q(beta): ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+    elbo_ : float
+        Mean-field evidence lower bound of the training data in nats, all constants included, at
+        the final topics: a bound for any q(beta), comparable with that of ``TemperedLDA``.
+    history_ : dict of lists
+        "n_iter", "elbo", "objective" (log probability of the words of the pass at the drawn topics
+        and fitted proportions, less the divergence of q(beta); not a bound), "temperature",
+        "learning_rate", "n_components", "seconds", one entry a pass of ``fit``.
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+    converged_ : bool
+        Whether ``perp_tol`` stopped the fit.
+    n_iter_ : int
+        Passes made by ``fit``.
+    n_batch_iter_ : int
+        Updates of the topics made.
+    doc_topic_prior_, topic_word_prior_ : float or ndarray
+        The priors as used or learned.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Column names, where X had any.
+
+    See Also
+    --------
+    skvt.TemperedLDA : Mean-field inference, annealed or tempered.
+
+    Notes
+    -----
+    A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B documents
+    given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``; V has the
+    identity as expectation, which "ssvi-a" takes for it. ``transform`` and ``score`` are
+    deterministic, row by row: CVB0 at the expected topics (with ``local_step="mean_field"``, mean
+    field). Counts that are not whole are tokens of weight 1 and one of the rest.
+
+    References
+    ----------
+    .. [1] M. Hoffman, D. Blei (2015). Structured stochastic variational inference. AISTATS.
+    .. [2] D. Mimno, M. Hoffman, D. Blei (2012). Sparse stochastic inference for latent Dirichlet
+       allocation. ICML.
+    .. [3] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for topic
+       models. UAI.
+
+    Examples
+    --------
+    >>> from skvt import StructuredLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(300, n_components=5, n_features=200, random_state=0).X
+    >>> lda = StructuredLDA(n_components=5, random_state=0).fit(X)
+    >>> lda.transform(X[:2]).shape
+    (2, 5)
+    """
+
+    _parameter_constraints = TopicEstimator._parameter_constraints | {
+        "local_step": [StrOptions({"gibbs", "cvb0", "mean_field"})],
+        "global_step": [StrOptions(set(GLOBAL_STEPS))],
+        "n_burn_in": [Interval(Integral, 0, None, closed="left")],
+        "n_samples": [Interval(Integral, 1, None, closed="left")],
+    }
+
+    def __init__(
+        self,
+        n_components=10,
+        *,
+        doc_topic_prior=None,
+        topic_word_prior=None,
+        local_step="gibbs",
+        global_step="ssvi-a",
+        n_burn_in=5,
+        n_samples=5,
+        temperature="annealed",
+        learning_method="online",
+        learning_decay=0.6,
+        learning_offset=10.0,
+        max_iter=20,
+        batch_size=256,
+        evaluate_every=-1,
+        perp_tol=1e-1,
+        total_samples=None,
+        mean_change_tol=1e-3,
+        max_doc_update_iter=100,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.doc_topic_prior = doc_topic_prior
+        self.topic_word_prior = topic_word_prior
+        self.local_step = local_step
+        self.global_step = global_step
+        self.n_burn_in = n_burn_in
+        self.n_samples = n_samples
+        self.temperature = temperature
+        self.learning_method = learning_method
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.evaluate_every = evaluate_every
+        self.perp_tol = perp_tol
+        self.total_samples = total_samples
+        self.mean_change_tol = mean_change_tol
+        self.max_doc_update_iter = max_doc_update_iter
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    def _build_model(self, X, weights):
+        lda = super()._build_model(X, weights)
+        return LDAGivenTopics.of(lda, self.local_step, self.n_burn_in, self.n_samples)
+
+    def _rows(self, X, weights):
+        return Rows(X, weights, self._minibatch_size(X.shape[0]))
+
+    def _minibatch_size(self, n_rows):
+        return n_rows if self.learning_method == "batch" else self.batch_size
+
+    def _engine(self):
+        return self._stochastic_engine()
+
+    def _stochastic_engine(self):
+        return StructuredInference(self._learning_rate(), self.global_step)

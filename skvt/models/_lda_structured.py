@@ -1,0 +1,253 @@
+"""Latent Dirichlet allocation given topics: the local steps of structured inference.
+
+Structured inference keeps the dependence between topics and assignments,
+q(beta, z) = q(beta) q(z | beta): topics are drawn from q(beta), and each document is solved given
+the drawn ones [HB15 sec. 2]. A local step here takes log beta instead of E[log beta]; which of them
+it is, is the engine's business.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from skvt.expfam import Stats
+from skvt.models import _lda_sampling as sampling
+from skvt.models._base import LocalResult
+from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._lda import LDA, _chunks_of_documents, _pieces
+from skvt.models._lda_kernels import mixture_log_likelihood
+
+# Documents of one parallel task by their entries, words by their tokens.
+_ENTRIES_PER_TASK = 1000
+_WORDS_PER_TASK = 100
+# lam stays above so much of the prior.
+SMALLEST_SHARE_OF_PRIOR = 0.1
+
+
+class Topics(NamedTuple):
+    """Topics that a local step takes for known.
+
+    Attributes
+    ----------
+    log_beta : ndarray, shape (A, K)
+        Logarithms of the probabilities of the batch's words, or their expectation.
+    seed : int
+        Of the sampler's random numbers.
+    log_gammas : ndarray of float64, shape (V, K), or None
+        The gamma variates of all words from which the topics were made, where the correction of
+        SSVI needs them.
+    """
+
+    log_beta: np.ndarray
+    seed: int
+    log_gammas: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class LDAGivenTopics(LDA):
+    """LDA whose documents are solved given topics.
+
+    Parameters
+    ----------
+    local : {"gibbs", "cvb0", "mean_field"}
+    n_burn_in, n_samples : int
+        Sweeps of the sampler that are dropped and kept.
+
+    Notes
+    -----
+    Of Gibbs sampling and CVB0, ``q`` of a local result are ``alpha + E[n_k]`` (n, K), and
+    ``bound`` is no bound but the log probability of the document's words at these proportions.
+    Without a seed (``g`` an array), Gibbs sampling gives way to CVB0, which is deterministic.
+    """
+
+    local: str = "gibbs"
+    n_burn_in: int = 5
+    n_samples: int = 5
+
+    @classmethod
+    def of(cls, lda, local, n_burn_in, n_samples):
+        """The same model with these local steps."""
+        given = {entry.name: getattr(lda, entry.name) for entry in fields(lda)}
+        return cls(**given, local=local, n_burn_in=n_burn_in, n_samples=n_samples)
+
+    def mean_field(self):
+        """The same model with mean-field local steps, whose bound is one."""
+        return replace(self, local="mean_field")
+
+    @property
+    def tempered_log_partition(self):
+        """As for LDA where the local step is mean field; without a bound there is no T to learn."""
+        if self.local != "mean_field":
+            raise AttributeError(f"no tempered log partition with local={self.local!r}")
+        return super().tempered_log_partition
+
+    # ------------------------------------------------------------------------------- topics
+    def topics(self, stats, batch, kind, rng, run):
+        """Topics of the batch's words by a kind of global step: a :class:`Topics`.
+
+        "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
+        """
+        seed = int(rng.integers(2**63))
+        if kind == "mean_field":
+            return Topics(self.expectation(stats, batch, run), seed)
+        if kind == "map":
+            return Topics(self.row_globals(stats, batch, run), seed)
+        words = np.arange(self.n_features) if kind == "ssvi" else batch.active
+        log_gammas = np.empty((words.size, self.n_components))
+        scale = self.dtype.type(stats.scale)
+        run(
+            sampling.draw_log_gammas,
+            [
+                (stats.arrays[0], words[piece], scale, self.topic_word_prior, seed,
+                 log_gammas[piece])
+                for piece in _pieces(np.arange(words.size + 1), _WORDS_PER_TASK)
+            ],
+        )  # fmt: skip
+        if kind == "ssvi":
+            log_beta = (log_gammas - _log_sum(log_gammas))[batch.active]
+            return Topics(log_beta.astype(self.dtype), seed, log_gammas)
+        # of the words that do not occur, all that matters is the sum of their gammas: a gamma
+        seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
+        rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
+        rest -= self.topic_word_prior[words].sum(dtype=np.float64)
+        rest = np.maximum(rest, SMALLEST_SHARE_OF_PRIOR * self.topic_word_prior.min())
+        log_rest = np.log(rng.standard_gamma(rest + 1.0)) + np.log1p(-rng.random(rest.size)) / rest
+        log_beta = log_gammas - _log_sum(np.concatenate([log_gammas, log_rest[None]]))
+        return Topics(log_beta.astype(self.dtype), seed)
+
+    def row_globals(self, stats, batch, run):
+        """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
+        if self.local == "mean_field":
+            return self.expectation(stats, batch, run)
+        total = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
+        lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
+        lam += self.topic_word_prior[batch.active, None]
+        return np.log(lam / total).astype(self.dtype)
+
+    def corrected(self, stats, topics, result_stats, run):
+        """``V(beta, lam) eta_hat`` for all words [HB15 eq. 7]: a dense Stats."""
+        lam = stats.scale * stats.arrays[0].astype(np.float64) + self.topic_word_prior[:, None]
+        hat = np.zeros_like(lam)
+        hat[result_stats.rows] = result_stats.arrays[0]
+        corrected = corrected_statistics(lam, topics.log_gammas, hat, run)
+        return Stats((corrected.astype(self.dtype),))
+
+    def project(self, stats):
+        """Keep ``lam`` positive: V is the identity on average only, and a step may overshoot."""
+        lowest = (SMALLEST_SHARE_OF_PRIOR - 1.0) * self.topic_word_prior[:, None]
+        array = stats.arrays[0]
+        np.maximum(array, lowest / array.dtype.type(stats.scale), out=array)
+        stats.resum()
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Solve each document given topics, see :class:`LDAGivenTopics`."""
+        wishes = {"with_energy": with_energy, "with_marginal": with_marginal}
+        log_beta, seed = (g.log_beta, g.seed) if isinstance(g, Topics) else (g, None)
+        if self.local == "mean_field":
+            return super().local_step(
+                batch, log_beta, inv_temp, run, with_stats=with_stats, **wishes
+            )
+        if np.ndim(inv_temp) > 0:
+            raise ValueError(
+                f"local_step={self.local!r} has one temperature for all rows; use "
+                'temperature="annealed" or "variational", or local_step="mean_field".'
+            )
+        inv_temp = self.dtype.type(inv_temp)
+        table, _ = self._table(
+            log_beta, inv_temp, np.finfo(self.dtype).tiny ** self.dtype.type(0.5), False, run
+        )
+        step = self._cvb0 if self.local == "cvb0" or seed is None else self._gibbs
+        proportions, stats = step(batch, table, inv_temp, seed, with_stats, run)
+        value = self._log_probability(batch, proportions, log_beta, run)
+        return LocalResult(
+            stats,
+            value * float(inv_temp),
+            value if with_energy else None,
+            proportions,
+            value if with_marginal else None,
+        )
+
+    def _cvb0(self, batch, table, inv_temp, seed, with_stats, run):
+        """Expected counts by CVB0; ``seed`` is not used."""
+        proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
+        shares = np.empty((batch.counts.size, self.n_components), self.dtype)
+        tasks = []
+        for piece, indptr, first in _chunks_of_documents(batch):
+            part = slice(first, indptr[-1])
+            tasks.append(
+                (indptr - first, batch.words[part], batch.counts[part], table,
+                 self.doc_topic_prior, inv_temp, self.max_doc_update_iter,
+                 self.dtype.type(self.mean_change_tol), shares[part], proportions[piece])
+            )  # fmt: skip
+        run(sampling.cvb0_steps, tasks)
+        if not with_stats:
+            return proportions, None
+        out = np.empty_like(table)
+        tasks = [
+            (batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
+             batch.counts, batch.weights, shares, out[piece])
+            for piece in _pieces(batch.word_indptr, _ENTRIES_PER_TASK)
+        ]  # fmt: skip
+        run(sampling.shared_statistics, tasks)
+        return proportions, Stats((out,), rows=batch.active)
+
+    def _gibbs(self, batch, table, inv_temp, seed, with_stats, run):
+        """Counts in the mean over the kept sweeps of a sampler."""
+        base = self.doc_topic_prior**inv_temp
+        cumulative = np.empty_like(table)
+        run(
+            sampling.prior_table,
+            [
+                (table[piece], base, cumulative[piece])
+                for piece in _pieces(np.arange(table.shape[0] + 1), _ENTRIES_PER_TASK)
+            ],
+        )
+        token_indptr = np.empty(batch.counts.size + 1, np.int64)
+        sampling.count_tokens(batch.counts, token_indptr)
+        # the row's place in the batch, not its number: a stream has no numbers
+        seeds = sampling.row_seeds(np.uint64(seed), batch.n_rows)
+        samples = np.empty((self.n_samples, token_indptr[-1]), np.int32)
+        proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
+        tasks = []
+        for piece, indptr, first in _chunks_of_documents(batch):
+            part = slice(first, indptr[-1])
+            tokens = token_indptr[first : indptr[-1] + 1]
+            tasks.append(
+                (indptr - first, batch.words[part], batch.counts[part], tokens, seeds[piece],
+                 table, cumulative, self.doc_topic_prior, inv_temp, self.n_burn_in,
+                 self.n_samples, samples[:, tokens[0] : tokens[-1]], proportions[piece])
+            )  # fmt: skip
+        run(sampling.gibbs_steps, tasks)
+        if not with_stats:
+            return proportions, None
+        out = np.empty_like(table)
+        tasks = [
+            (batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
+             batch.counts, token_indptr, batch.weights, samples, out[piece])
+            for piece in _pieces(batch.word_indptr, _ENTRIES_PER_TASK)
+        ]  # fmt: skip
+        run(sampling.sampled_statistics, tasks)
+        return proportions, Stats((out,), rows=batch.active)
+
+    def _log_probability(self, batch, proportions, log_beta, run):
+        """``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,)."""
+        theta = proportions / proportions.sum(axis=1, keepdims=True)
+        beta = np.exp(log_beta)
+        out = np.empty(batch.n_rows)
+        tasks = []
+        for piece, indptr, first in _chunks_of_documents(batch):
+            part = slice(first, indptr[-1])
+            tasks.append((indptr - first, batch.words[part], batch.counts[part],
+                          theta[piece], beta, out[piece]))  # fmt: skip
+        run(mixture_log_likelihood, tasks)
+        return out
+
+
+def _log_sum(log_values):
+    """log sum exp over the first axis."""
+    top = log_values.max(axis=0)
+    return top + np.log(np.exp(log_values - top).sum(axis=0))

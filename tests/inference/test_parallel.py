@@ -1,0 +1,86 @@
+"""Workers: results in order, work shared, errors raised, no thread left behind."""
+
+import threading
+import time
+
+import pytest
+
+from skvt.inference import Workers
+
+N_JOBS = [1, 2, 3]
+
+
+def alive():
+    return [thread for thread in threading.enumerate() if thread.name.startswith("skvt-")]
+
+
+@pytest.mark.parametrize("n_jobs", N_JOBS)
+@pytest.mark.parametrize("n_tasks", [0, 1, 2, 3, 50])
+def test_results_come_in_the_order_of_the_tasks(n_jobs, n_tasks):
+    with Workers(n_jobs) as workers:
+        for _ in range(20):
+            assert workers.run(pow, [(i, 2) for i in range(n_tasks)]) == [
+                i * i for i in range(n_tasks)
+            ]
+    assert alive() == []
+
+
+@pytest.mark.parametrize("n_jobs", [2, 3])
+def test_as_many_tasks_as_threads_run_at_the_same_time(n_jobs):
+    barrier = threading.Barrier(n_jobs)
+    with Workers(n_jobs) as workers:
+        # passes only once all have met; the calling thread is one of them
+        places = workers.run(barrier.wait, [(10.0,)] * n_jobs)
+        assert sorted(places) == list(range(n_jobs))
+        names = workers.run(lambda: (barrier.wait(10.0), threading.current_thread()), [()] * n_jobs)
+        assert threading.current_thread() in {thread for _, thread in names}
+
+
+@pytest.mark.parametrize("n_jobs", N_JOBS)
+@pytest.mark.parametrize("place", [0, 5, 199])
+def test_the_error_of_a_task_is_raised_and_ends_the_run(n_jobs, place):
+    begun = []
+
+    def task(i):
+        begun.append(i)
+        if i == place:
+            raise KeyError(i)
+        if i > place:  # does not end before the error is noticed
+            time.sleep(0.01)
+
+    with Workers(n_jobs) as workers:
+        with pytest.raises(KeyError) as caught:
+            workers.run(task, [(i,) for i in range(200)])
+        assert caught.value.args == (place,)
+        assert place == 199 or len(begun) < 200
+        assert workers.run(pow, [(i, 2) for i in range(5)]) == [0, 1, 4, 9, 16]
+    assert alive() == []
+
+
+def test_an_interrupt_of_the_calling_thread_waits_for_the_tasks_that_have_begun():
+    release, written, caller = threading.Event(), [], threading.current_thread()
+
+    def task(i):
+        if threading.current_thread() is caller:
+            began.wait(10.0)
+            threading.Timer(0.2, release.set).start()
+            raise KeyboardInterrupt
+        began.set()
+        release.wait(10.0)
+        written.append(i)
+
+    began = threading.Event()
+    with pytest.raises(KeyboardInterrupt), Workers(2) as workers:
+        workers.run(task, [(i,) for i in range(10)])
+    # the one task that the other thread had begun, and no other
+    assert len(written) == 1
+    assert alive() == []
+
+
+def test_a_task_may_itself_run_tasks():
+    with Workers(2) as workers:
+
+        def outer(i):
+            return sum(workers.run(pow, [(j, i) for j in range(4)]))
+
+        assert workers.run(outer, [(1,), (2,), (3,)]) == [6, 14, 36]
