@@ -7,6 +7,7 @@ from skvt.estimators._topics import TopicEstimator
 from skvt.inference import Rows, StructuredInference
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._lda_structured import LDAGivenTopics
+from skvt.temperature import LinearAnnealing
 
 
 class StructuredLDA(TopicEstimator):
@@ -48,14 +49,16 @@ class StructuredLDA(TopicEstimator):
 
     temperature : None, str or policy, default="annealed"
         As in :class:`~skvt.TemperedLDA`; learned ones only with ``local_step="mean_field"``.
+        "annealed" is ``LinearAnnealing(1.3, replication=3)`` here: drawn topics bring noise of
+        their own.
 
     learning_method : {"online", "batch"}, default="online"
         Steps on minibatches, or on all documents at once.
 
-    learning_decay : float, default=0.6
+    learning_decay : float, default=0.7
         Step number t has size ``(learning_offset + t) ** -learning_decay``.
 
-    learning_offset : float, default=10.0
+    learning_offset : float, default=64.0
         Down-weights early steps; at least 1.
 
     max_iter : int, default=20
@@ -177,8 +180,8 @@ class StructuredLDA(TopicEstimator):
         n_samples=5,
         temperature="annealed",
         learning_method="online",
-        learning_decay=0.6,
-        learning_offset=10.0,
+        learning_decay=0.7,
+        learning_offset=64.0,
         max_iter=20,
         batch_size=256,
         evaluate_every=-1,
@@ -216,9 +219,16 @@ class StructuredLDA(TopicEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
+    def _temperature_policy(self):
+        if isinstance(self.temperature, str) and self.temperature == "annealed":
+            return LinearAnnealing(initial_temperature=1.3, replication=3.0)
+        return super()._temperature_policy()
+
     def _build_model(self, X, weights):
         lda = super()._build_model(X, weights)
-        return LDAGivenTopics.of(lda, self.local_step, self.n_burn_in, self.n_samples)
+        return LDAGivenTopics.of(
+            lda, self.local_step, self.n_burn_in, self.n_samples, self.global_step == "ssvi"
+        )
 
     def _rows(self, X, weights):
         return Rows(X, weights, self._minibatch_size(X.shape[0]))

@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from skvt.expfam import Stats
 from skvt.inference._stochastic import StochasticInference
 
 # "ssvi" and "ssvi-a" draw the globals; the others give local steps of the matrix [HB15 sec. 2.5]
@@ -32,11 +33,18 @@ class StructuredInference(StochasticInference):
     def __init__(self, rate, global_step, *, ramp=False):
         super().__init__(rate)
         self._global_step, self._ramp = global_step, ramp
+        self._share = 1.0  # of all rows, those that the minibatch stands for
+
+    def sweep(self, model, data, state, policy, workers, rng):
+        """One pass; ``state`` moves on."""
+        model.project(state.stats)  # a warm start may bring a smaller prior
+        return super().sweep(model, data, state, policy, workers, rng)
 
     def step(self, model, batch, total, state, policy, workers, totals):
         """One minibatch that stands for rows of weight ``total``."""
         if self._ramp:
-            total = min(total, state.rows_seen + float(batch.weights.sum(dtype="float64")))
+            seen = state.rows_seen + float(batch.weights.sum(dtype="float64"))
+            self._share = min(1.0, seen / total)
         model = super().step(model, batch, total, state, policy, workers, totals)
         if self._global_step == "ssvi":
             model.project(state.stats)
@@ -47,6 +55,10 @@ class StructuredInference(StochasticInference):
         return model.topics(state.stats, batch, self._global_step, rng, workers.run)
 
     def _statistics(self, model, state, g, result, workers):
-        if self._global_step != "ssvi":
-            return result.stats
-        return model.corrected(state.stats, g, result.stats, workers.run)
+        stats = result.stats
+        if self._global_step == "ssvi":
+            stats = model.corrected(state.stats, g, stats, workers.run)
+        if self._share < 1.0:
+            arrays = tuple(array * array.dtype.type(self._share) for array in stats.arrays)
+            stats = Stats(arrays, stats.rows)
+        return stats

