@@ -73,14 +73,14 @@ def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32)):
     return watch.seconds
 
 
-def skvt_curve(X, n_components, passes, *, dtype=np.float64, **params):
-    """TemperedLDA; a fit of its own for each number of passes, the final bound included."""
+def skvt_curve(X, n_components, passes, *, dtype=np.float64, estimator=TemperedLDA, **params):
+    """``estimator``; a fit of its own for each number of passes, the final bound included."""
     X = X.astype(dtype)
     for n_passes in passes:
-        estimator = TemperedLDA(n_components, max_iter=n_passes, **params)
+        model = estimator(n_components, max_iter=n_passes, **params)
         with Stopwatch() as watch:
-            estimator.fit(X)
-        yield Point(n_passes, *watch.times, estimator.posterior_.mean(), estimator.elbo_)
+            model.fit(X)
+        yield Point(n_passes, *watch.times, model.posterior_.mean(), model.elbo_)
 
 
 # -------------------------------------------------------------------------------- scikit-learn

@@ -3,7 +3,7 @@
 Part 1: documents drawn from LDA. The truth's own score, variational inference started at the
 truth, random starts of plain, annealed and other libraries' inference, and collapsed Gibbs: what
 lies between the second and the third is the optimum that a start falls into. All are given the
-priors that the corpus was drawn from.
+priors that the corpus was drawn from. The ELBO is the mean-field one for structured inference, too.
 
 Part 2: which number of topics does a library's own score choose, where the truth is 20?
 """
@@ -34,7 +34,7 @@ from _peers import (
 )
 from sklearn.decomposition import LatentDirichletAllocation
 
-from skvt import TemperedLDA
+from skvt import StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 
 TRUTH, AT_TRUTH = "the truth itself", "VI started at the truth, batch"
@@ -52,6 +52,7 @@ def arguments():
     p.add_argument("--corpus-seed", type=int, default=0)
     p.add_argument("--passes", type=int, default=None, help="online; None is skvt's default")
     p.add_argument("--batch-passes", type=int, default=50)
+    p.add_argument("--structured-passes", type=int, nargs="*", default=[20, 40])
     p.add_argument("--sweeps", type=int, nargs="+", default=[100, 500])
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--parts", type=int, nargs="+", choices=[1, 2], default=[1, 2])
@@ -60,6 +61,7 @@ def arguments():
     if args.quick:
         args.k, args.features, args.documents, args.test_documents = 20, 1000, 1000, 250
         args.seeds, args.batch_passes, args.sweeps = min(2, args.seeds), 20, [20, 100]
+        args.structured_passes = args.structured_passes[:1]
     args.passes = args.passes or TemperedLDA().max_iter
     return args
 
@@ -81,6 +83,7 @@ def methods(args, X, topics):
     ours = both | {"n_jobs": args.cores}
     online, batch = [args.passes], [args.batch_passes]
     plain, annealed = {"temperature": None}, {}
+    structured = partial(skvt_curve, X, k, args.structured_passes, estimator=StructuredLDA, **ours)
     return {
         AT_TRUTH: partial(
             from_truth, X.astype(float), topics, eta=args.eta, n_passes=args.batch_passes,
@@ -97,6 +100,8 @@ def methods(args, X, topics):
         "annealed, batch": partial(
             skvt_curve, X, k, batch, learning_method="batch", **ours, **annealed
         ),
+        "StructuredLDA, default": structured,
+        "StructuredLDA, temperature=None": partial(structured, **plain),
         "scikit-learn online": partial(sklearn_online_curve, X, k, online, **both),
         "scikit-learn batch": partial(sklearn_batch_curve, X, k, batch, **both),
         "gensim LdaModel": partial(gensim_curve, X, k, online, alpha=[args.alpha] * k,

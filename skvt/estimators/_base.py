@@ -21,6 +21,7 @@ from skvt.inference import (
     Workers,
     evaluate_bound,
     fit_loop,
+    one_blas_thread,
     pilot_energies,
 )
 from skvt.inference._bound import LocalTotals
@@ -139,7 +140,8 @@ class VariationalEstimator(
             X = self._validate_rows(X, reset=not self._continues())
             X, weights = self._weighted_rows(X, sample_weight)
             build = self._continued_model if self._continues() else self._build_model
-            model = build(X, weights)
+            with one_blas_thread():
+                model = build(X, weights)
             policy = self._temperature_policy()
             policy.check(self._plan(model, X, weights, self.max_iter))
             random_state = check_random_state(self.random_state)
@@ -242,7 +244,8 @@ class VariationalEstimator(
             fitted.model = fitted.model.with_learned_priors(state.prior_stats, state.plain_stats)
 
     def _start_stream(self, X, weights):
-        model = self._build_model(X, weights)
+        with one_blas_thread():
+            model = self._build_model(X, weights)
         random_state = check_random_state(self.random_state)
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
         policy = self._temperature_policy()

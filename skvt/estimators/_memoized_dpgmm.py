@@ -358,28 +358,33 @@ class MemoizedDPGMM(MixtureEstimator):
     @property
     def means_(self):
         """Expected means, shape (K, n_features)."""
-        return self._moments("means_")[0]
+        return self._in_precision(self._moments("means_")[0])
 
     @property
     def covariances_(self):
         """Inverse expected precisions."""
-        return self._moments("covariances_")[1]
+        return self._in_precision(self._moments("covariances_")[1])
 
     @property
     def precisions_(self):
         """Expected precisions."""
         covariances = self._moments("precisions_")[1]
-        return np.linalg.inv(covariances) if covariances.ndim == 3 else 1.0 / covariances
+        full = covariances.ndim == 3
+        return self._in_precision(np.linalg.inv(covariances) if full else 1.0 / covariances)
 
     @property
     def precisions_cholesky_(self):
         """Upper triangular U with ``precision = U U'``; square roots where not "full"."""
         covariances = self._moments("precisions_cholesky_")[1]
         if covariances.ndim < 3:
-            return 1.0 / np.sqrt(covariances)
-        return np.swapaxes(np.linalg.inv(np.linalg.cholesky(covariances)), 1, 2)
+            return self._in_precision(1.0 / np.sqrt(covariances))
+        roots = np.linalg.inv(np.linalg.cholesky(covariances))
+        return self._in_precision(np.swapaxes(roots, 1, 2))
 
     def _moments(self, name):
+        """Means and covariances in double precision, or the error of an attribute not there yet."""
         fitted = self._of_fit(name)
-        moments = fitted.model.component.moments(fitted.lam()[1])
-        return tuple(np.asarray(value, fitted.model.dtype) for value in moments)
+        return fitted.model.component.moments(fitted.lam()[1])
+
+    def _in_precision(self, value):
+        return np.asarray(value, self._fitted.model.dtype)

@@ -87,24 +87,22 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         return model
 
     def _rows(self, X, weights):
-        return Rows(X, weights, self._rows_per_batch(X.shape[0]))
+        n_rows = X.shape[0]
+        if self.n_batches is not None and self.n_batches > n_rows:
+            raise ValueError(
+                f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
+                f"Got {self.n_batches} instead."
+            )
+        return Rows(X, weights, self._minibatch_size(n_rows))
 
-    def _rows_per_batch(self, n_rows):
+    def _minibatch_size(self, n_rows):
         if self.algorithm == "full":
             return n_rows
         if self.n_batches is not None:
-            if self.n_batches > n_rows:
-                raise ValueError(
-                    f"The 'n_batches' parameter must be in the range [1, n_samples] = "
-                    f"[1, {n_rows}]. Got {self.n_batches} instead."
-                )
             return -(-n_rows // self.n_batches)
         if self.batch_size is not None:
             return min(self.batch_size, n_rows)
         return min(n_rows, int(np.clip(-(-n_rows // 10), SMALLEST_BATCH, LARGEST_BATCH)))
-
-    def _minibatch_size(self, n_rows):
-        return self._rows_per_batch(n_rows)
 
     def _engine(self):
         if self.algorithm == "stochastic":

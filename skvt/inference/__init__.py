@@ -4,7 +4,7 @@ from skvt.inference._bound import evaluate_bound, global_divergence
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import History, fit_loop
 from skvt.inference._memoized import MemoizedInference
-from skvt.inference._parallel import Workers
+from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference
@@ -22,5 +22,6 @@ __all__ = [
     "evaluate_bound",
     "fit_loop",
     "global_divergence",
+    "one_blas_thread",
     "pilot_energies",
 ]

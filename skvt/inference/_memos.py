@@ -18,8 +18,8 @@ class Memo:
     entropy : ndarray, shape (K,)
         ``-sum_n w_n r_nk log r_nk`` in nats.
     excess : ndarray, shape (K, K), or None
-        For a < b, what the entropy loses when a and b become one; NaN where a later merge has made
-        it unknown. See :func:`skvt.models._mixture_kernels.assignment_entropy`.
+        For a < b, what the entropy loses when a and b become one; after a later merge NaN, or the
+        most that it can lose. See :func:`skvt.models._mixture_kernels.assignment_entropy`.
     weight : float
         Sum of the rows' weights.
     """
@@ -39,8 +39,13 @@ class Memo:
             excess = np.triu(square, 1)
         return Memo(Stats(arrays), take(self.entropy, index), excess, self.weight)
 
-    def merged(self, a, b):
-        """Component a takes over the rows of b, and b is empty; a < b."""
+    def merged(self, a, b, *, bounded=False):
+        """Component a takes over the rows of b, and b is empty; a < b.
+
+        What the entropy would lose by merging a with a third is not known then. If ``bounded`` it
+        is bounded by the sum of what both would lose: as a function of the share of one of the two,
+        it is concave, and 0 at 0.
+        """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
             array[a] += array[b]
@@ -48,7 +53,12 @@ class Memo:
         entropy, excess = self.entropy.copy(), self.excess.copy()
         entropy[a] += entropy[b] - excess[a, b]
         entropy[b] = 0.0
-        excess[a, a + 1 :] = excess[:a, a] = np.nan
+        if bounded:
+            both = self.excess + self.excess.T
+            both = both[a] + both[b]
+            excess[a, a + 1 :], excess[:a, a] = both[a + 1 :], both[:a]
+        else:
+            excess[a, a + 1 :] = excess[:a, a] = np.nan
         excess[b, b + 1 :] = excess[:b, b] = 0.0
         return Memo(Stats(arrays), entropy, excess, self.weight)
 

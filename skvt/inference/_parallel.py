@@ -23,6 +23,15 @@ def _blas():
     return ThreadpoolController().select(user_api="blas")
 
 
+def one_blas_thread():
+    """A ``with`` block whose matrix products run on one thread each.
+
+    Several would compete with the package's own threads, and the last digits would depend on their
+    number.
+    """
+    return _blas().limit(limits=1)
+
+
 def _work(function, waiting, done):
     """Do the next of the ``waiting`` (place, task) until none is left."""
     while True:
@@ -61,7 +70,7 @@ class Workers:
     def __enter__(self):
         # Matrix products on one thread each: several would compete with ours, and the last digits
         # would depend on their number.
-        self._one_blas_thread = _blas().limit(limits=1)
+        self._one_blas_thread = one_blas_thread()
         self._threads = [
             Thread(target=_help, args=(self._jobs,), name=f"skvt-{i}", daemon=True)
             for i in range(1, self.n_jobs)

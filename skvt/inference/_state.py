@@ -145,9 +145,9 @@ class State:
         self._n_names += number
         return np.arange(self._n_names - number, self._n_names)
 
-    def merge(self, a, b):
-        """Component a takes over the rows of b, which is left empty; a < b."""
-        self.memos.change_all(lambda memo: memo.merged(a, b))
+    def merge(self, a, b, *, bounded=False):
+        """Component a takes over the rows of b, which is left empty; a < b. See `Memo.merged`."""
+        self.memos.change_all(lambda memo: memo.merged(a, b, bounded=bounded))
         self.names = self.names.copy()  # a snapshot shares them
         self.names[a] = self.new_names(1)[0]
 

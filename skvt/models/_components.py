@@ -39,7 +39,8 @@ class Component(Protocol):
     n_features : int
         Columns D of the data.
     dtype : dtype
-        Precision of features.
+        Precision of the data, and of responsibilities and draws. Features are in double precision:
+        covariances are differences of sums of squares.
     missing : bool
         Whether NaN in the data is a missing value.
     """
@@ -63,8 +64,8 @@ class Component(Protocol):
 def _generic_log_predictive(component, X, lam):
     """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
     features = component.features(X)
-    features = features.toarray() if sp.issparse(features) else features.astype(np.float64)
-    base = features @ component.base
+    features = features.toarray() if sp.issparse(features) else features
+    base = features @ np.broadcast_to(component.base, features.shape[1])
     before = _per_component(component.family.log_normalizer(lam))
     out = np.empty((X.shape[0], lam.shape[0]))
     step = max(1, _ENTRIES_AT_ONCE // lam.size)
@@ -104,7 +105,7 @@ class _Base:
 
     def _centred(self, X):
         # row by row in memory, so that rounding does not depend on how X is held
-        return np.subtract(X, self.center, order="C").astype(self.dtype, copy=False)
+        return np.subtract(X, self.center, order="C", dtype=np.float64)
 
     def _shifted(self, lam):
         q = self.family.standard(lam)
@@ -166,7 +167,7 @@ class FullGaussian(_Base):
         q = NormalWishart.standard(lam)
         kappa = q["mean_precision"]
         return student_t(
-            self._centred(X).astype(np.float64),
+            self._centred(X),
             q["mean"],
             q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None],
             q["degrees_of_freedom"] - self.n_features + 1.0,
@@ -222,8 +223,7 @@ class ZeroMeanFullGaussian(_Base):
         q = Wishart.standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         mean = np.zeros((lam.shape[0], self.n_features))
-        X = self._centred(X).astype(np.float64)
-        return student_t(X, mean, q["scale_inverse"], freedom)
+        return student_t(self._centred(X), mean, q["scale_inverse"], freedom)
 
     def sample(self, lam, n_rows, rng):
         """Draws of that Student t."""
@@ -247,7 +247,7 @@ class _WithMissing(_Base):
         """Centred rows with 0 for NaN, and which entries are there."""
         X = self._centred(X)
         there = ~np.isnan(X)
-        return np.where(there, X, X.dtype.type(0.0)), there.astype(X.dtype)
+        return np.where(there, X, 0.0), there.astype(np.float64)
 
 
 @dataclass(frozen=True)
@@ -389,7 +389,7 @@ class ZeroMeanDiagonalGaussian(_WithMissing):
     def features(self, X):
         """``[seen_d, x_d^2] / 2``, D of each."""
         X, seen = self._observed(X)
-        return np.concatenate([seen, X * X], axis=1) * X.dtype.type(0.5)
+        return 0.5 * np.concatenate([seen, X * X], axis=1)
 
     def spread(self, sums):
         """(..., 2D) -> (..., D, 2)."""
@@ -426,8 +426,7 @@ class ZeroMeanSphericalGaussian(_WithMissing):
     def features(self, X):
         """``[number seen, |x|^2] / 2``."""
         X, seen = self._observed(X)
-        halves = np.stack([seen.sum(axis=1), (X * X).sum(axis=1)], axis=1)
-        return halves * X.dtype.type(0.5)
+        return 0.5 * np.stack([seen.sum(axis=1), (X * X).sum(axis=1)], axis=1)
 
     def spread(self, sums):
         """Features are statistics."""
@@ -467,8 +466,8 @@ class Bernoulli(_Base):
 
     def features(self, X):
         """``[x_d, 1 - x_d]``, D of each; both 0 where x is missing."""
-        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, self.dtype)
-        ones = np.concatenate([X, X.dtype.type(1.0) - X], axis=1)
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
+        ones = np.concatenate([X, 1.0 - X], axis=1)
         return np.nan_to_num(ones, copy=False)
 
     def spread(self, sums):
@@ -481,7 +480,7 @@ class Bernoulli(_Base):
 
     def log_predictive(self, X, lam):
         """Columns are independent, so that the predictive is linear in the features."""
-        return self.features(X).astype(np.float64) @ self.gather(np.log(Dirichlet.mean(lam))).T
+        return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
 
     def sample(self, lam, n_rows, rng):
         """Binary rows."""
@@ -511,8 +510,8 @@ class Multinomial(_Base):
     def features(self, X):
         """The counts, CSR or dense."""
         if sp.issparse(X):
-            return sp.csr_array(X, dtype=self.dtype)
-        return np.ascontiguousarray(X, self.dtype)
+            return sp.csr_array(X, dtype=np.float64)
+        return np.ascontiguousarray(X, np.float64)
 
     def spread(self, sums):
         """Features are statistics."""
@@ -521,12 +520,6 @@ class Multinomial(_Base):
     def gather(self, t):
         """Transpose of :meth:`spread`."""
         return t
-
-    def log_predictive(self, X, lam):
-        """Dirichlet-multinomial."""
-        features = self.features(X)
-        features = features.toarray() if sp.issparse(features) else features
-        return _generic_log_predictive(self, np.asarray(features, np.float64), lam)
 
 
 def student_t(X, mean, scale, freedom):

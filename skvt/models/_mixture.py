@@ -112,7 +112,7 @@ class Mixture:
 
     @property
     def dtype(self):
-        """Precision of features and responsibilities."""
+        """Precision of the data and of responsibilities; all between them is double."""
         return self.component.dtype
 
     @property
@@ -184,10 +184,9 @@ class Mixture:
         self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
     ):
         """Responsibilities of each row; ``q`` of the result is r (n, K)."""
-        log_weights = g[0].astype(self.dtype)
-        table = np.ascontiguousarray(g[1].T, self.dtype)
+        log_weights, table = g[0], np.ascontiguousarray(g[1].T)
         own = np.ndim(inv_temp) > 0
-        inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
+        inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         row_weights = batch.weights
         if own:
             row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
@@ -238,7 +237,7 @@ class Mixture:
         rows = rng.choice(data.n_rows, size=counts.size, p=data.weights / data.weights.sum())
         features = self.component.features(data.batch(self, rows).X)
         features = features.toarray() if sp.issparse(features) else features
-        return Stats((counts, counts[:, None] * features.astype(np.float64)))
+        return Stats((counts, counts[:, None] * features))
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X, stats, run):
@@ -278,14 +277,14 @@ def _local_task(
     sums = np.zeros(table.T.shape)
     for chunk in _chunks(rows):
         features = component.features(X[chunk])
-        r = resp[chunk]
-        r[...] = features @ table  # E[log p(x_n | phi_k)]
+        r = features @ table  # E[log p(x_n | phi_k)]
         r += log_weights
         own = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
         responsibilities(r, own, bound[chunk], energy[chunk])
+        resp[chunk] = r
         if with_stats:
-            weighted = r * weights[chunk, None].astype(r.dtype)
-            counts += weighted.sum(axis=0, dtype=np.float64)
+            weighted = r * weights[chunk, None]
+            counts += weighted.sum(axis=0)
             sums += features.T.dot(weighted).T  # [HS13 eq. 7]
     return counts, sums
 
@@ -316,9 +315,8 @@ def seeded_statistics(model, batch, n_components, init_params, rng):
         resp = rng.dirichlet(np.ones(n_components), size=weights.size)
     else:
         resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
-    weighted = (resp * weights[:, None]).astype(features.dtype)
-    sums = np.ascontiguousarray(features.T.dot(weighted).T, dtype=np.float64)
-    return Stats((weighted.sum(axis=0, dtype=np.float64), sums))
+    weighted = resp * weights[:, None]
+    return Stats((weighted.sum(axis=0), np.ascontiguousarray(features.T.dot(weighted).T)))
 
 
 def _distinct(X, weights):
@@ -347,7 +345,7 @@ def _nearest_seed(component, features, weights, n_components, init_params, rng):
         used[seed] = True
         left = chances * ~used
         if own is not None:
-            best = np.maximum(best, few @ _tables(component, few, [seed])[0].astype(few.dtype))
+            best = np.maximum(best, few @ _tables(component, few, [seed])[0])
             missed = left * np.maximum(own - best, 0.0)
             left = missed if missed.sum() > 0.0 else left
     nearest = np.argmax(features @ _tables(component, features, seeds).T, axis=1)
@@ -360,7 +358,7 @@ def _tables(component, features, rows):
     """Tables of components that have seen one row each, (n, P)."""
     selected = features[rows]
     selected = selected.toarray() if sp.issparse(selected) else selected
-    return component.table(component.natural_parameters(selected.astype(np.float64)))
+    return component.table(component.natural_parameters(selected))
 
 
 def _own_fit(component, features):

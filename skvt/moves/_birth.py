@@ -11,6 +11,7 @@ phases happen within one batch.
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
 from skvt.moves._base import MoveRecord, bound_of
@@ -98,7 +99,7 @@ class Birth:
             rows = np.flatnonzero(result.q[:, target.component] > self._threshold)
             rows = rows[: self._max_rows - target.size]
             if rows.size:
-                target.rows.append(np.array(batch.X[rows]))
+                target.rows.append(batch.X[rows])
                 target.weights.append(batch.weights[rows])
                 target.size += rows.size
 
@@ -187,7 +188,8 @@ class Birth:
         """
         weights = np.concatenate([np.empty(0), *target.weights])
         if weights.sum() > FEWEST_ROWS:
-            X = np.concatenate(target.rows)
+            stack = sp.vstack if sp.issparse(target.rows[0]) else np.concatenate
+            X = stack(target.rows)
             batch = model.batch(X, np.arange(weights.size), weights)
             memo = tools.fresh(model, batch, min(self._n_fresh, room + 1))
             together = memo.rearranged([0])

@@ -8,21 +8,25 @@ from skvt.moves._base import MoveRecord
 _ENTRIES_AT_ONCE = 2**21
 # A component that stands for less of the data is none.
 FEWEST_ROWS = 1.0
+# Nats that may be lost by it: more, and it explains what others do not, say a row of weight 1/2.
+_TRIFLE = 3.0
 
 
-def pair_gains(model, memo):
+def pair_gains(model, memo, among=None):
     """Gain of the bound from merging each pair, weights apart: (a, b, gain), a < b.
 
     ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the ratio of marginal likelihoods of
     [HS13 eq. 12], less what the entropy of the assignments loses. Pairs of which the latter is not
-    known are left out.
+    known are left out; with ``among`` (K,) those, too, of which neither is among these.
     """
     sums, excess = memo.stats.arrays[1], memo.excess
     if excess is None:
         excess = np.full((sums.shape[0], sums.shape[0]), np.nan)
     a, b = np.triu_indices(sums.shape[0], 1)
-    known = ~np.isnan(excess[a, b])
-    a, b = a[known], b[known]
+    wanted = ~np.isnan(excess[a, b])
+    if among is not None:
+        wanted &= among[a] | among[b]
+    a, b = a[wanted], b[wanted]
     single = model.log_evidence(sums)
     gain = -excess[a, b] - single[a] - single[b]
     step = max(1, _ENTRIES_AT_ONCE // max(1, sums[0].size))
@@ -36,7 +40,8 @@ def dissolve(model, state, names=None):
     """Let components of less than a row, among those named, join what they resemble most.
 
     The bound may fall by a trifle: a component that nobody needs stands for all that the process
-    has yet to show, and takes a small share of every row.
+    has yet to show, and takes a small share of every row. Where several join one, entropies are
+    bounds from below until batches are seen again.
     """
     while True:
         memo = state.memos.total()
@@ -46,12 +51,11 @@ def dissolve(model, state, names=None):
             few &= np.isin(state.names, list(names))
         if counts.size < 2 or not few.any():
             return
-        a, b, gain = pair_gains(model, memo)
-        concerned = np.flatnonzero(few[a] | few[b])
-        if concerned.size == 0:
+        a, b, gain = pair_gains(model, memo, few)
+        if a.size == 0 or gain.max() < -_TRIFLE:
             return
-        best = concerned[np.argmax(gain[concerned])]
-        state.merge(a[best], b[best])
+        best = np.argmax(gain)
+        state.merge(a[best], b[best], bounded=True)
         state.rearrange(np.delete(np.arange(counts.size), b[best]))
         state.resum()
 

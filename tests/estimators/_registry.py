@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from skvt import TemperedLDA
+from skvt import MemoizedDPGMM, TemperedLDA
+from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._topics import TopicEstimator
 
 
@@ -24,23 +25,70 @@ def counts(seed=0, *, n_rows=40, n_features=25, n_topics=3, length=30):
     ).astype(np.float64)
 
 
+def rows(seed=0, *, n_rows=40, n_features=3, n_clusters=3):
+    """Rows of clusters that overlap: (n_rows, n_features)."""
+    rng = np.random.default_rng(seed)
+    means = 3.0 * rng.standard_normal((n_clusters, n_features))
+    return means[rng.integers(n_clusters, size=n_rows)] + rng.standard_normal((n_rows, n_features))
+
+
+# What a fitted estimator can be asked about rows.
+QUESTIONS = ("transform", "predict", "predict_proba", "score_samples", "score", "elbo")
+
+
 @dataclass(frozen=True)
 class Entry:
     """An estimator under test.
 
     ``engine`` are the parameters that select it, under which scikit-learn's checks run; ``quick``
     are more of them that make a fit of ``data(seed)`` take milliseconds, several passes and
-    several minibatches. ``learned`` are the names of the learned temperatures it takes.
+    several minibatches; ``still`` keep the number of components, ``full`` make each pass one update
+    from all rows, ``watched`` record the exact bound after each pass.
+
+    ``shown`` are the fitted arrays that are in the precision of the data, the first of them one
+    that tells fits apart; ``claimed(estimator)`` is the weight of the data that the globals stand
+    for, up to a constant. ``learned`` are the names of the learned temperatures it takes. One that
+    ``remembers`` keeps what a call of ``partial_fit`` is given as a batch of its own; others divide
+    it into minibatches and make a step with each.
     """
 
     cls: type
     engine: dict
     quick: dict
     data: Callable
+    still: dict
+    full: dict
+    watched: dict
+    shown: tuple
+    claimed: Callable
     learned: tuple = ()
+    remembers: bool = False
 
     def make(self, **params):
         return self.cls(**(self.engine | self.quick | params))
+
+    def globals(self, estimator):
+        """An array that tells fits apart."""
+        return getattr(estimator, self.shown[0])
+
+    @property
+    def transforms(self):
+        """Whether it is a transformer."""
+        return hasattr(self.cls, "transform")
+
+    @property
+    def takes(self):
+        """scikit-learn's tags of what data it takes."""
+        return self.make().__sklearn_tags__().input_tags
+
+    @property
+    def questions(self):
+        """Those of ``QUESTIONS`` that it answers."""
+        return [name for name in QUESTIONS if hasattr(self.cls, name)]
+
+    def answers(self, estimator, X):
+        """Its answers to them, in the same order."""
+        return [getattr(estimator, question)(X) for question in self.questions]
 
     def __str__(self):
         return "-".join([self.cls.__name__, *map(str, self.engine.values())])
@@ -52,15 +100,58 @@ ENTRIES = [
         engine={"learning_method": method},
         quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
         data=counts,
+        still={},
+        full={"learning_method": "batch"},
+        watched={"evaluate_every": 1, "perp_tol": 0.0},
+        shown=("components_", "exp_dirichlet_component_"),
+        claimed=lambda estimator: estimator.components_.sum(),
         learned=("variational", "local"),
     )
     for method in ("online", "batch")
+] + [
+    Entry(
+        cls=MemoizedDPGMM,
+        engine={"algorithm": algorithm, "covariance_type": covariance_type},
+        quick={
+            "n_components": 3,
+            "max_iter": 4,
+            "tol": 0.0,
+            "batch_size": 8,
+            "random_state": 0,
+        },
+        data=rows,
+        still={"moves": ()},
+        full={"algorithm": "full", "moves": ()},
+        watched={"evaluate_every": 1},
+        shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
+        claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+        remembers=algorithm != "stochastic",
+    )
+    for algorithm, covariance_type in (
+        ("memoized", "full"),
+        ("full", "spherical"),
+        ("stochastic", "diag"),
+    )
 ]
 
-every_estimator = pytest.mark.parametrize("entry", ENTRIES, ids=str)
-every_topic_model = pytest.mark.parametrize(
-    "entry", [entry for entry in ENTRIES if issubclass(entry.cls, TopicEstimator)], ids=str
-)
+
+def _every(applies):
+    entries = [entry for entry in ENTRIES if applies(entry)]
+    return pytest.mark.parametrize("entry", entries, ids=str)
+
+
+every_estimator = _every(lambda entry: True)
+every_estimator_of_sparse_data = _every(lambda entry: entry.takes.sparse)
+every_transformer = _every(lambda entry: entry.transforms)
+every_topic_model = _every(lambda entry: issubclass(entry.cls, TopicEstimator))
+every_mixture = _every(lambda entry: issubclass(entry.cls, MixtureEstimator))
+every_stream_of_minibatches = _every(lambda entry: not entry.remembers)
+
+
+def every_method(*methods):
+    """Each entry with each of these methods, and with each question that it answers."""
+    pairs = [(entry, name) for entry in ENTRIES for name in (*methods, *entry.questions)]
+    return pytest.mark.parametrize("entry, method", pairs, ids=str)
 
 
 def published(estimator):

@@ -10,6 +10,8 @@ import scipy.sparse as sp
 from estimators._registry import (
     assert_same_fit,
     every_estimator,
+    every_estimator_of_sparse_data,
+    every_method,
     every_topic_model,
     published,
 )
@@ -17,20 +19,17 @@ from estimators._registry import (
 from skvt.metrics import document_completion_split
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 
-QUESTIONS = ["transform", "score", "elbo"]
-METHODS = ["fit", "partial_fit", *QUESTIONS]
-
 
 def spoiled(X, value):
     X = X.astype(np.result_type(X, value), copy=True)
-    X[3, 4] = value
+    X[3, -1] = value
     return X
 
 
 ILLEGAL = {
     "NaN": (lambda X: spoiled(X, np.nan), "Input X contains NaN"),
     "infinity": (lambda X: spoiled(X, np.inf), "Input X contains infinity"),
-    "no rows": (lambda X: X[:0], r"0 sample\(s\) \(shape=\(0, 25\)\) while a minimum of 1"),
+    "no rows": (lambda X: X[:0], r"0 sample\(s\) \(shape=\(0, \d+\)\) while a minimum of 1"),
     "one dimension": (lambda X: X[0], r"(?s)Expected 2D array, got 1D array .*Reshape"),
     "three dimensions": (lambda X: X[None], "dim 3, while dim <= 2 is required"),
     "a number": (lambda X: 3.0, "Expected 2D array, got scalar"),
@@ -52,22 +51,23 @@ def _refused(entry, method, spoil, message):
     with pytest.raises(ValueError, match=message):
         getattr(estimator, method)(spoil(X))
     np.testing.assert_equal(published(estimator), before)
-    if method not in QUESTIONS:
+    if method not in entry.questions:
         fresh = entry.make()
         with pytest.raises(ValueError, match=message):
             getattr(fresh, method)(spoil(X))
         assert published(fresh) == {}
 
 
-@every_estimator
-@pytest.mark.parametrize("method", METHODS)
+@every_method("fit", "partial_fit")
 @pytest.mark.parametrize("what", ILLEGAL)
 def test_illegal_data_are_refused_and_change_nothing(entry, method, what):
+    if what == "NaN" and entry.takes.allow_nan:
+        pytest.skip("NaN are missing values")
     _refused(entry, method, *ILLEGAL[what])
 
 
 @every_topic_model
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "transform", "score", "elbo"])
 @pytest.mark.parametrize("what", NEGATIVE)
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_negative_counts_are_refused_and_change_nothing(entry, method, what, contain):
@@ -158,16 +158,11 @@ SPARSE_HOLDERS = {
 }
 
 
-def _answers(estimator, X):
-    return [getattr(estimator, question)(X) for question in QUESTIONS]
-
-
 def _assert_alike(entry, X, held):
     one = entry.make().fit(X)
     assert_same_fit(one, entry.make().fit(held))
     assert_same_fit(entry.make().partial_fit(X), entry.make().partial_fit(held))
-    for answer, expected in zip(_answers(one, held), _answers(one, X), strict=True):
-        np.testing.assert_array_equal(answer, expected)
+    np.testing.assert_equal(entry.answers(one, held), entry.answers(one, X))
 
 
 @every_estimator
@@ -175,17 +170,15 @@ def _assert_alike(entry, X, held):
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
 def test_how_a_dense_table_is_held_does_not_matter(entry, holder):
     X = entry.data()
-    if not np.array_equal(X, np.round(X)) and holder in ("int64", "uint8", "float16"):
-        pytest.skip("the numbers do not fit in")
+    if holder in ("int64", "uint8", "float16"):
+        X = np.round(X - X.min())
     held = HOLDERS[holder](X)
     _assert_alike(entry, X, held)
 
 
-@every_estimator
+@every_estimator_of_sparse_data
 @pytest.mark.parametrize("holder", SPARSE_HOLDERS)
 def test_how_a_sparse_table_is_held_does_not_matter(entry, holder):
-    if not entry.cls().__sklearn_tags__().input_tags.sparse:
-        pytest.skip("dense only")
     X = entry.data()
     _assert_alike(entry, X, SPARSE_HOLDERS[holder](X))
 
@@ -195,7 +188,7 @@ def test_a_memory_mapped_table_is_taken(entry, tmp_path):
     X = entry.data()
     np.save(tmp_path / "X.npy", X)
     _assert_alike(entry, X, np.load(tmp_path / "X.npy", mmap_mode="r"))
-    if entry.cls().__sklearn_tags__().input_tags.sparse:
+    if entry.takes.sparse:
         csr = sp.csr_array(X)
         for name in ("data", "indices", "indptr"):
             np.save(tmp_path / f"{name}.npy", getattr(csr, name))
@@ -485,5 +478,5 @@ def test_a_vector_of_equal_entries_is_the_number(entry):
 def test_polars_frames_are_taken_in_all_methods(entry):
     X = pl.DataFrame(entry.data())
     estimator = entry.make().fit(X)
-    assert all(np.isfinite(answer).all() for answer in _answers(estimator, X))
-    assert estimator.partial_fit(X).n_features_in_ == 25
+    assert all(np.isfinite(answer).all() for answer in entry.answers(estimator, X))
+    assert estimator.partial_fit(X).n_features_in_ == X.shape[1]

@@ -48,15 +48,17 @@ def monitor_of_scores():
 
 
 class Collector(Spy):
-    """Keeps the estimator that it is handed after each pass."""
+    """Keeps the estimator that it is handed after each pass, and its answers."""
+
+    def __init__(self, entry):
+        super().__init__()
+        self.entry, self.fitted, self.then = entry, [], []
 
     def on_fit_task_end(self, estimator, context, *, X=None, y=None, fitted_estimator=None):
         super().on_fit_task_end(estimator, context)
         if context.task_name == "pass":
-            if not hasattr(self, "fitted"):
-                self.fitted, self.then = [], []
             self.fitted.append(fitted_estimator)
-            self.then.append(fitted_estimator.transform(X))
+            self.then.append(self.entry.answers(fitted_estimator, X))
 
 
 @every_estimator
@@ -74,7 +76,7 @@ def test_hooks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
 @every_estimator
 def test_callbacks_change_nothing(entry):
     X = entry.data()
-    watched = entry.make().set_callbacks(Spy(), monitor_of_scores(), Collector()).fit(X)
+    watched = entry.make().set_callbacks(Spy(), monitor_of_scores(), Collector(entry)).fit(X)
     assert_same_fit(watched, entry.make().fit(X))
 
 
@@ -122,24 +124,30 @@ def test_a_scoring_monitor_takes_scorers(entry):
         return estimator.elbo(X)
 
     monitor = ScoringMonitor(scoring={"bound": bound})
-    estimator = entry.make(temperature=None, evaluate_every=1, perp_tol=0.0)
+    estimator = entry.make(temperature=None, **entry.still, **entry.watched)
     estimator.set_callbacks(monitor).fit(X)
     bounds = [row["bound"] for row in monitor.get_logs().data if row["task_name"] == "pass"]
-    np.testing.assert_allclose(bounds, estimator.history_["elbo"], rtol=1e-12)
+    if entry.remembers:
+        # what is remembered is not yet the best of each row under the globals of the pass
+        gains = np.array(bounds) - estimator.history_["elbo"]
+        assert np.all(gains > -1e-12 * np.abs(bounds)) and gains.max() > 1e-3
+    else:
+        np.testing.assert_allclose(bounds, estimator.history_["elbo"], rtol=1e-12)
 
 
 @every_estimator
 def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
     X = entry.data()
-    collector = Collector()
+    collector = Collector(entry)
     estimator = entry.make().set_callbacks(collector).fit(X)
     assert len(collector.fitted) == 4
     for fitted, then in zip(collector.fitted, collector.then, strict=True):
-        np.testing.assert_array_equal(fitted.transform(X), then)
-        assert len(fitted.get_feature_names_out()) == then.shape[1]
-        assert np.isfinite(fitted.score(X)) and np.isfinite(fitted.elbo(X))
-    assert not np.array_equal(collector.then[0], collector.then[-1])
-    np.testing.assert_array_equal(collector.then[-1], estimator.transform(X))
+        np.testing.assert_equal(entry.answers(fitted, X), then)
+        if entry.transforms:
+            assert len(fitted.get_feature_names_out()) == then[0].shape[1]
+        assert all(np.isfinite(answer).all() for answer in then)
+    assert collector.then[0][-1] != collector.then[-1][-1]
+    np.testing.assert_equal(collector.then[-1], entry.answers(estimator, X))
     # To go on with one of them does not disturb the fit.
     before = published(estimator)
     collector.fitted[-1].partial_fit(entry.data(1))
@@ -163,7 +171,7 @@ def test_a_fit_stopped_while_hot_claims_no_more_data_than_it_has(entry):
     X = entry.data()
     stopped = entry.make().set_callbacks(Spy(stop_after=1)).fit(X)
     plain = entry.make(temperature=None, max_iter=1).fit(X)
-    assert stopped.components_.sum() <= plain.components_.sum() * (1.0 + 1e-9)
+    assert entry.claimed(stopped) <= entry.claimed(plain) * (1.0 + 1e-9)
 
 
 @every_estimator
@@ -176,7 +184,7 @@ def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, met
     estimator = entry.make(**settings).set_callbacks(Spy(stop_after=1)).fit(entry.data())
     estimator.set_callbacks()
     getattr(estimator, method)(entry.data(1, n_rows=90))
-    assert np.isfinite(estimator.components_).all()
+    assert np.isfinite(entry.globals(estimator)).all()
     assert np.isfinite(estimator.score(entry.data()))
 
 
@@ -204,7 +212,7 @@ def test_a_failing_callback_leaves_no_half_fitted_estimator(entry, fitted_before
     with pytest.raises(error, match="stop here"):
         estimator.fit(entry.data(1))
     np.testing.assert_equal(published(estimator), before)
-    assert hasattr(estimator, "components_") == fitted_before
+    assert hasattr(estimator, entry.shown[0]) == fitted_before
     assert spy.count("teardown", "fit") == 1
     # and nothing of it is in the way of the next fit
     estimator.set_callbacks().fit(entry.data(1))
@@ -214,8 +222,8 @@ def test_a_failing_callback_leaves_no_half_fitted_estimator(entry, fitted_before
 @every_estimator
 def test_bad_input_calls_no_callback(entry):
     spy = Spy()
-    with pytest.raises(ValueError, match="NaN"):
-        entry.make().set_callbacks(spy).fit(np.full((4, 3), np.nan))
+    with pytest.raises(ValueError, match="infinity"):
+        entry.make().set_callbacks(spy).fit(np.full((4, 3), np.inf))
     assert spy.calls == []
 
 

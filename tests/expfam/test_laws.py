@@ -6,6 +6,7 @@ import pytest
 from skvt.expfam import (
     Beta,
     Dirichlet,
+    Gamma,
     NormalGamma,
     NormalWishart,
     Posterior,
@@ -38,6 +39,7 @@ def normal_gamma(a, b, kappa, seed=0):
 MODERATE = {
     "Dirichlet": (Dirichlet, np.array([1.5, 0.8, 4.0])),
     "Beta": (Beta, np.array([0.9, 3.5])),
+    "Gamma": (Gamma, np.array([3.5, 0.6])),
     "Wishart 1": (Wishart, wishart(1, 7.0)),
     "Wishart 3": (Wishart, wishart(3, 8.5)),
     "NormalWishart 1": (NormalWishart, normal_wishart(1, 12.0, 0.7)),
@@ -49,6 +51,7 @@ MODERATE = {
 OTHERS = {
     "Dirichlet": np.array([0.7, 2.0, 1.0]),
     "Beta": np.array([2.0, 1.1]),
+    "Gamma": np.array([1.2, 2.0]),
     "Wishart 1": wishart(1, 5.0, seed=1),
     "Wishart 3": wishart(3, 4.5, seed=1),
     "NormalWishart 1": normal_wishart(1, 9.0, 2.0, seed=1),
@@ -63,6 +66,8 @@ MEMBERS = MODERATE | {
     "Dirichlet, one word among many": (Dirichlet, np.append(np.full(50, 0.1), 40.0)),
     "Dirichlet, two": (Dirichlet, np.array([0.3, 4.0])),
     "Beta, sparse": (Beta, np.array([1.0, 0.02])),
+    "Gamma, few events": (Gamma, np.array([0.03, 1e-3])),
+    "Gamma, many": (Gamma, np.array([3e3, 5e3])),
     "Wishart, few degrees of freedom": (Wishart, wishart(4, 3.05)),
     "Wishart, many": (Wishart, wishart(5, 2000.0)),
     "NormalWishart, few degrees of freedom": (NormalWishart, normal_wishart(4, 3.05, 1e-2)),
@@ -108,6 +113,8 @@ def statistic(family, x):
         return np.log(x)
     if family is Beta:
         return np.array([np.log(x), np.log(1.0 - x)])
+    if family is Gamma:
+        return np.array([np.log(x), -x])
     if family is Wishart:
         return np.array([0.5 * np.linalg.slogdet(x)[1], *triangle_statistic(x)])
     mean, precision = x
@@ -133,6 +140,8 @@ def log_base_measure(family, x):
         return -np.log(x).sum()
     if family is Beta:
         return -np.log(x) - np.log(1.0 - x)
+    if family is Gamma:
+        return -np.log(x)
     return 0.0
 
 

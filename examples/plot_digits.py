@@ -1,0 +1,62 @@
+"""
+How many kinds of handwritten digits?
+=====================================
+
+Ten digits, but more ways to write them. A Dirichlet process mixture of Gaussians starts with one
+component on scikit-learn's 8 x 8 digits, projected by PCA, and stops when no birth raises the
+evidence lower bound any more. Nobody told it that there are ten classes; each component is aligned
+to the class that most of its digits have.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits
+from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
+
+from skvt import MemoizedDPGMM
+from skvt.metrics import cluster_alignment
+
+digits = load_digits()
+pca = PCA(16, random_state=0)
+X = pca.fit_transform(digits.data)
+
+mixture = MemoizedDPGMM(n_init=3, random_state=0)
+labels = mixture.fit_predict(X)
+accuracy, classes = cluster_alignment(digits.target, labels)
+print(f"{mixture.n_components_} components, ELBO {mixture.elbo_:,.0f} nats")
+print(f"alignment accuracy {accuracy:.3f}, adjusted Rand index "
+      f"{adjusted_rand_score(digits.target, labels):.3f}")  # fmt: skip
+
+# %%
+# The means, back in the space of images, largest component first: above, the class that a component
+# is aligned to and its weight.
+
+means = pca.inverse_transform(mixture.means_)
+n_columns = 8
+n_rows = -(-len(means) // n_columns)
+fig, panels = plt.subplots(
+    n_rows, n_columns, figsize=(9, 1.35 * n_rows), layout="constrained", squeeze=False
+)
+for panel in panels.ravel():
+    panel.axis("off")
+for k, (panel, mean) in enumerate(zip(panels.ravel(), means, strict=False)):
+    panel.imshow(mean.reshape(8, 8), cmap="gray_r")
+    panel.set_title(f"{classes.get(k, '-')}: {mixture.weights_[k]:.3f}", fontsize="small")
+
+# %%
+# Where classes and components meet, and how the bound and the number of components grew.
+
+table = np.zeros((10, len(means)))
+np.add.at(table, (digits.target, labels), 1)
+fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+order = np.argsort([classes.get(k, 10) for k in range(len(means))], kind="stable")
+image = left.imshow(table[:, order], cmap="Blues", aspect="auto")
+left.set(xlabel="component, sorted by its class", ylabel="digit", yticks=range(10))
+fig.colorbar(image, ax=left, label="images")
+right.plot(mixture.history_["n_iter"], mixture.history_["elbo"], ".-")
+right.set(xlabel="pass", ylabel="ELBO, nats")
+components = right.twinx()
+components.plot(mixture.history_["n_iter"], mixture.history_["n_components"], ".-", color="C1")
+components.set_ylabel("components", color="C1")
+plt.show()

@@ -1,0 +1,89 @@
+"""Image patches with edges: what they are drawn from, and what is refused."""
+
+import numpy as np
+import pytest
+
+from skvt.datasets import make_edge_patches
+from skvt.datasets._patches import edge_covariances
+
+
+def test_draws_have_the_covariances_that_are_returned_as_the_truth():
+    X, labels, covariances, weights = make_edge_patches(
+        40_000, n_components=3, patch_size=4, random_state=0
+    )
+    assert X.shape == (40_000, 16) and labels.shape == (40_000,)
+    assert covariances.shape == (3, 16, 16)
+    np.testing.assert_allclose(weights, 1.0 / 3.0)
+    counts = np.bincount(labels, minlength=3)
+    assert np.all(np.abs(counts - 40_000 / 3) < 4.5 * np.sqrt(40_000 * 2.0 / 9.0))
+    for k in range(3):
+        part = X[labels == k]
+        products = np.einsum("ni,nj->nij", part, part)
+        error = products.std(axis=0) / np.sqrt(len(part))
+        assert np.all(np.abs(products.mean(axis=0) - covariances[k]) < 5.0 * error)
+        error = part.std(axis=0) / np.sqrt(len(part))
+        assert np.all(np.abs(part.mean(axis=0)) < 4.5 * error)
+
+
+def test_more_draws_come_closer_to_the_truth():
+    distances = []
+    for n in (1_000, 10_000, 100_000):
+        X, _, covariances, _ = make_edge_patches(n, patch_size=3, random_state=1)
+        distances.append(np.linalg.norm(X.T @ X / n - covariances.mean(axis=0)))
+    assert distances[2] < 0.5 * distances[0]
+
+
+def test_orientations_turn_and_noise_and_contrast_are_as_asked_for():
+    quiet = edge_covariances(4, 5, contrast=2.0, noise=0.3)
+    # half the orientations further, an edge of the same kind lies across
+    image = quiet[0].reshape(5, 5, 5, 5)
+    across = quiet[2].reshape(5, 5, 5, 5)
+    np.testing.assert_allclose(image.transpose(1, 0, 3, 2), across, atol=1e-12)
+    # an upright edge: pixels above each other are alike but for the noise
+    pixel = np.arange(25).reshape(5, 5)
+    assert quiet[0][pixel[0, 4], pixel[4, 4]] == pytest.approx(quiet[0][24, 24] - 0.09)
+    np.testing.assert_allclose(np.linalg.eigvalsh(quiet)[:, 0], 0.09, rtol=1e-6)
+    louder = edge_covariances(4, 5, contrast=6.0, noise=0.3) - 0.09 * np.eye(25)
+    np.testing.assert_allclose(louder, 9.0 * (quiet - 0.09 * np.eye(25)), atol=1e-12)
+    # sides of an edge differ by two contrasts: far from it, a pixel is one above or below
+    assert quiet[0][pixel[2, 4], pixel[2, 4]] == pytest.approx(4.0 + 0.09, rel=0.2)
+
+
+def test_no_two_orientations_are_alike():
+    for n in (2, 8, 16):
+        covariances = edge_covariances(n, 5, 1.0, 0.1)
+        for i in range(n):
+            for j in range(i):
+                assert np.linalg.norm(covariances[i] - covariances[j]) > 0.5
+
+
+def test_a_seed_decides_everything():
+    one, other = (make_edge_patches(50, random_state=3) for _ in range(2))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not np.array_equal(make_edge_patches(50, random_state=4).X, one.X)
+    shared = np.random.RandomState(3)
+    np.testing.assert_array_equal(make_edge_patches(50, random_state=shared).X, one.X)
+    assert not np.array_equal(make_edge_patches(50, random_state=shared).X, one.X)
+    alone = make_edge_patches(50, random_state=3, return_truth=False)
+    np.testing.assert_array_equal(alone, one.X)
+
+
+@pytest.mark.parametrize(
+    "params, error, message",
+    [
+        ({"n_samples": 0}, ValueError, "n_samples"),
+        ({"n_samples": 10.0}, TypeError, "n_samples"),
+        ({"n_components": 0}, ValueError, "n_components"),
+        ({"patch_size": 1}, ValueError, "patch_size"),
+        ({"patch_size": "5"}, TypeError, "patch_size"),
+        ({"contrast": 0.0}, ValueError, "contrast"),
+        ({"contrast": -1.0}, ValueError, "contrast"),
+        ({"noise": 0.0}, ValueError, "noise"),
+        ({"noise": None}, TypeError, "noise"),
+        ({"random_state": "seed"}, ValueError, "seed"),
+    ],
+)
+def test_illegal_parameters_are_refused_by_name(params, error, message):
+    with pytest.raises(error, match=message):
+        make_edge_patches(**({"n_samples": 10} | params))

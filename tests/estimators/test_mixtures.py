@@ -1,0 +1,865 @@
+"""What mixtures say of rows: components, labels, densities, draws, moves, priors."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from estimators._registry import (
+    assert_same_fit,
+    every_mixture,
+    published,
+    rows,
+)
+from scipy.integrate import quad
+from scipy.special import logsumexp
+from scipy.stats import multivariate_t
+from sklearn.base import clone
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import BayesianGaussianMixture
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skvt import MemoizedDPGMM
+from skvt.datasets import make_edge_patches
+from skvt.temperature import ConstantTemperature, LinearAnnealing
+
+SHAPES = ["full", "diag", "spherical"]
+each_shape = pytest.mark.parametrize("shape", SHAPES)
+each_kind = pytest.mark.parametrize(
+    "kind",
+    [
+        {"covariance_type": shape, "mean_type": mean_type}
+        for shape in SHAPES
+        for mean_type in ("full", "zero")
+    ],
+    ids=lambda kind: "-".join(kind.values()),
+)
+
+
+def clusters(n=300, seed=0, *, D=2, distance=9.0):
+    """Three clusters far apart, and their labels."""
+    rng = np.random.default_rng(seed)
+    means = distance * np.array([[-1.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    means = np.pad(means, [(0, 0), (0, D - 2)]) if D > 1 else means[:, :1] + 0.5 * means[:, 1:]
+    labels = rng.integers(3, size=n)
+    return means[labels] + rng.standard_normal((n, D)), labels
+
+
+# ------------------------------------------------------------------------------ known answers
+@pytest.mark.parametrize("seed", range(3))
+@each_shape
+@pytest.mark.parametrize("algorithm", ["memoized", "full"])
+def test_three_clusters_are_found_from_one_component(seed, shape, algorithm):
+    X, labels = clusters(seed=seed)
+    mixture = MemoizedDPGMM(
+        covariance_type=shape, algorithm=algorithm, batch_size=70, random_state=seed
+    )
+    found = mixture.fit_predict(X)
+    assert mixture.n_components_ == 3 and mixture.converged_
+    assert adjusted_rand_score(labels, found) == 1.0
+    order = np.argsort([labels[found == k][0] for k in range(3)])
+    for k, name in zip(order, range(3), strict=True):
+        np.testing.assert_allclose(mixture.means_[k], X[labels == name].mean(axis=0), atol=0.3)
+    np.testing.assert_allclose(
+        mixture.weights_, np.sort(np.bincount(labels))[::-1] / 300, atol=0.02
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(3))
+def test_eight_orientations_of_edges_are_found_from_one_component(seed):
+    X, labels, _, _ = make_edge_patches(20_000, random_state=seed)
+    mixture = MemoizedDPGMM(mean_type="zero", random_state=seed).fit(X)
+    assert mixture.n_components_ == 8
+    found = mixture.predict(X)
+    assert adjusted_rand_score(labels, found) > 0.99
+    for k in range(8):
+        part = X[labels == np.bincount(labels[found == k]).argmax()]
+        covariance = part.T @ part / len(part)
+        error = np.linalg.norm(mixture.covariances_[k] - covariance)
+        # the prior counts for 25 rows of 2,500
+        assert error < 0.02 * np.linalg.norm(covariance)
+
+
+@pytest.mark.parametrize("shape", ["full", "diag"])
+def test_fixed_components_are_those_of_scikit_learn(shape):
+    # where rows belong to one component each, the posteriors are the same by the same priors
+    X, _ = clusters(distance=60.0)
+    covariance = np.diag([1.5, 0.8]) if shape == "full" else np.array([1.5, 0.8])
+    priors = {
+        "covariance_type": shape,
+        "weight_concentration_prior": 0.7,
+        "mean_precision_prior": 0.5,
+        "mean_prior": np.array([1.0, -1.0]),
+        "degrees_of_freedom_prior": 3.5,
+        "covariance_prior": covariance,
+        "random_state": 0,
+    }
+    ours = MemoizedDPGMM(3, moves=(), n_init=5, **priors).fit(X)
+    theirs = BayesianGaussianMixture(
+        n_components=3, reg_covar=0.0, n_init=5, tol=1e-8, **priors
+    ).fit(X)
+    order = np.argsort(-theirs.weight_concentration_[0])
+    for name in ("means_", "covariances_", "precisions_", "precisions_cholesky_"):
+        np.testing.assert_allclose(
+            getattr(ours, name), getattr(theirs, name)[order], rtol=1e-6, atol=1e-9, err_msg=name
+        )
+    np.testing.assert_allclose(
+        ours.weight_concentration_[0], theirs.weight_concentration_[0][order], rtol=1e-9
+    )
+    np.testing.assert_array_equal(ours.predict(X), np.argsort(order)[theirs.predict(X)])
+
+
+# ------------------------------------------------------------------------------------ densities
+def direct_log_density(mixture, x):
+    """Log predictive density of a row from what the estimator shows, by SciPy's Student t."""
+    kind = mixture.covariance_type
+    a, b = mixture.weight_concentration_
+    v = a / (a + b)
+    weights = v * np.concatenate([[1.0], np.cumprod(1.0 - v)[:-1]])
+    q = mixture.posterior_.components.family.standard(mixture.posterior_.components.eta)
+    prior, priors = {}, mixture.priors_
+    nu = priors["degrees_of_freedom_prior"]
+    zero = mixture.mean_type == "zero"
+    D, K = x.size, weights.size
+    if kind == "full":
+        prior = {"degrees_of_freedom": nu, "scale_inverse": priors["covariance_prior"]}
+    else:
+        prior = {"shape": 0.5 * nu, "rate": 0.5 * np.asarray(priors["covariance_prior"])}
+    if not zero:
+        prior |= {"mean": priors["mean_prior"], "mean_precision": priors["mean_precision_prior"]}
+
+    def density(q):
+        mean = np.ravel(q.get("mean", np.zeros(D)))
+        factor = 1.0 + 1.0 / np.ravel(q["mean_precision"]) if "mean" in q else 1.0
+        if kind == "full":
+            freedom = q["degrees_of_freedom"] - D + 1.0
+            return multivariate_t(mean, q["scale_inverse"] * factor / freedom, freedom).logpdf(x)
+        scale = np.broadcast_to(q["rate"] / q["shape"], D) * factor
+        if kind == "spherical":
+            return multivariate_t(mean, np.diag(scale), 2.0 * q["shape"]).logpdf(x)
+        shapes = np.broadcast_to(q["shape"], D)
+        return sum(
+            multivariate_t([mean[d]], [[scale[d]]], 2.0 * shapes[d]).logpdf([x[d]])
+            for d in range(D)
+        )
+
+    parts = [density({name: value[k] for name, value in q.items()}) for k in range(K)]
+    return logsumexp([*parts, density(prior)], b=[*weights, 1.0 - weights.sum()])
+
+
+@each_kind
+@pytest.mark.parametrize("D", [1, 3])
+def test_the_log_density_is_what_its_definition_says(kind, D):
+    X, _ = clusters(60, D=D, distance=2.0)
+    mixture = MemoizedDPGMM(3, random_state=0, moves=(), max_iter=5, tol=0.0, **kind).fit(X)
+    direct = [direct_log_density(mixture, x) for x in X[:15]]
+    np.testing.assert_allclose(mixture.score_samples(X[:15]), direct, rtol=1e-9)
+    assert mixture.score(X) == pytest.approx(mixture.score_samples(X).mean(), rel=1e-14)
+
+
+@each_kind
+def test_the_density_has_mass_one(kind):
+    X, _ = clusters(60, D=1, distance=3.0)
+    mixture = MemoizedDPGMM(2, random_state=0, moves=(), max_iter=5, **kind).fit(X)
+
+    def density(x):
+        return np.exp(mixture.score_samples([[x]])[0])
+
+    cuts = [-np.inf, *np.linspace(-8.0, 8.0, 5), np.inf]
+    mass = sum(quad(density, low, high)[0] for low, high in itertools.pairwise(cuts))
+    assert mass == pytest.approx(1.0, abs=1e-6)
+
+
+@every_mixture
+def test_labels_are_the_most_probable_components(entry):
+    X = entry.data()
+    mixture = entry.make(**entry.still).fit(X)
+    chances = mixture.predict_proba(X)
+    assert chances.shape == (40, mixture.n_components_)
+    np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
+    np.testing.assert_array_equal(mixture.predict(X), chances.argmax(axis=1))
+    np.testing.assert_array_equal(entry.make(**entry.still).fit_predict(X), mixture.predict(X))
+
+
+# ---------------------------------------------------------------------------------------- draws
+@each_kind
+def test_draws_come_from_the_components_in_use(kind):
+    X, _ = clusters(200, distance=5.0)
+    mixture = MemoizedDPGMM(3, random_state=0, moves=(), **kind).fit(X)
+    drawn, labels = mixture.sample(20_000, random_state=1)
+    assert drawn.shape == (20_000, 2) and labels.shape == (20_000,)
+    assert np.all(np.diff(labels) >= 0)
+    shares = np.bincount(labels, minlength=3) / 20_000
+    error = np.sqrt(mixture.weights_ * (1.0 - mixture.weights_) / 20_000)
+    assert np.all(np.abs(shares - mixture.weights_) < 4.5 * error)
+    for k in range(3):
+        part = drawn[labels == k]
+        error = part.std(axis=0) / np.sqrt(len(part))
+        assert np.all(np.abs(part.mean(axis=0) - mixture.means_[k]) < 4.5 * error)
+    again, _ = mixture.sample(20_000, random_state=1)
+    np.testing.assert_array_equal(again, drawn)
+    own, _ = mixture.sample(5)
+    np.testing.assert_array_equal(own, mixture.sample(5)[0])
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_draws_are_in_the_precision_of_the_data(dtype):
+    mixture = MemoizedDPGMM(random_state=0).fit(clusters()[0].astype(dtype))
+    assert mixture.sample()[0].dtype == dtype
+    assert mixture.sample()[0].shape == (1, 2)
+
+
+@pytest.mark.parametrize("n_samples", [0, -3])
+def test_a_number_of_draws_below_one_is_refused(n_samples):
+    mixture = MemoizedDPGMM(random_state=0).fit(clusters()[0])
+    with pytest.raises(ValueError, match=rf"n_samples .*\[1, inf\).* Got {n_samples}"):
+        mixture.sample(n_samples)
+
+
+# ------------------------------------------------------------------------------------ posteriors
+@each_kind
+def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
+    X, _ = clusters(200)
+    X = X + 100.0
+    mixture = MemoizedDPGMM(3, random_state=0, moves=(), **kind).fit(X)
+    posterior = mixture.posterior_
+    mean, var = posterior.mean(), posterior.var()
+    assert set(mean) == set(var) == {"weights", "components"}
+    a, b = mixture.weight_concentration_
+    np.testing.assert_allclose(mean["weights"], a / (a + b))
+    K = mixture.n_components_
+    if kind["mean_type"] == "full":
+        means, precisions = mean["components"]
+        np.testing.assert_allclose(means.reshape(K, 2), mixture.means_, rtol=1e-10)
+        assert np.all(np.abs(mixture.means_ - 100.0) < 20.0)
+    else:
+        precisions = mean["components"]
+    np.testing.assert_allclose(precisions, mixture.precisions_, rtol=1e-6)
+    draws = posterior.sample(400, random_state=2)
+    assert draws["weights"].shape == (400, K)
+    again = posterior.sample(400, random_state=2)
+    np.testing.assert_array_equal(again["weights"], draws["weights"])
+    logs = posterior.log_prob(draws)
+    assert logs.shape == (400,)
+    assert posterior.entropy() == pytest.approx(-logs.mean(), abs=5.0 * logs.std() / 20.0)
+    drawn = draws["components"]
+    drawn = drawn.precision if kind["mean_type"] == "full" else drawn
+    spread = np.sqrt(
+        (var["components"].precision if kind["mean_type"] == "full" else var["components"]) / 400
+    )
+    assert np.all(np.abs(drawn.mean(axis=0) - precisions) < 5.0 * spread)
+    assert repr(posterior).startswith("JointPosterior(weights=Posterior(Beta")
+
+
+@each_shape
+def test_precisions_are_inverses_and_their_roots(shape):
+    mixture = MemoizedDPGMM(3, covariance_type=shape, random_state=0).fit(rows(n_rows=100))
+    K, P = mixture.n_components_, mixture.precisions_
+    shapes = {"full": (K, 3, 3), "diag": (K, 3), "spherical": (K,)}
+    assert mixture.covariances_.shape == shapes[shape]
+    root = mixture.precisions_cholesky_
+    if shape == "full":
+        eye = np.tile(np.eye(3), (K, 1, 1))
+        np.testing.assert_allclose(mixture.covariances_ @ P, eye, atol=1e-9)
+        np.testing.assert_allclose(root @ np.swapaxes(root, 1, 2), P, rtol=1e-9)
+        np.testing.assert_array_equal(root, np.triu(root))
+    else:
+        np.testing.assert_allclose(mixture.covariances_ * P, 1.0)
+        np.testing.assert_allclose(root**2, P)
+
+
+# --------------------------------------------------------------------------- missing values
+@pytest.mark.parametrize("mean_type", ["full", "zero"])
+@pytest.mark.parametrize("shape", ["diag", "spherical"])
+def test_missing_values_are_left_out(shape, mean_type):
+    X, labels = clusters(600, D=4)
+    if mean_type == "zero":
+        X = X - X.mean(axis=0)
+    gaps = np.random.default_rng(1).random(X.shape) < 0.2
+    gaps[:, :2] = False
+    held = np.where(gaps, np.nan, X)
+    held[7] = np.nan
+    settings = {"covariance_type": shape, "mean_type": mean_type, "random_state": 0}
+    mixture = MemoizedDPGMM(**settings).fit(held)
+    if mean_type == "full":
+        assert mixture.n_components_ == 3
+        others = np.delete(np.arange(600), 7)
+        assert adjusted_rand_score(labels[others], mixture.predict(held)[others]) == 1.0
+    assert all(np.isfinite(value).all() for value in mixture.history_.values())
+    # a row of which nothing is known has density one, and the chances of the weights
+    scores = mixture.score_samples(held)
+    assert np.isfinite(scores).all()
+    assert scores[7] == pytest.approx(0.0, abs=1e-12)
+    g = mixture._fitted.model.weights.expected_log(mixture._fitted.lam()[0])
+    np.testing.assert_allclose(mixture.predict_proba(held)[7], np.exp(g - logsumexp(g)), rtol=1e-9)
+
+
+@pytest.mark.parametrize("shape", ["diag", "spherical"])
+def test_a_column_without_any_value_changes_nothing(shape):
+    X, _ = clusters()
+    empty = np.column_stack([X, np.full(300, np.nan)])
+    settings = {"covariance_type": shape, "random_state": 0, "degrees_of_freedom_prior": 2.0}
+    settings["covariance_prior"] = 1.0 if shape == "spherical" else None
+    one, other = MemoizedDPGMM(**settings).fit(X), MemoizedDPGMM(**settings).fit(empty)
+    np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(empty), rtol=1e-9)
+    np.testing.assert_allclose(one.score_samples(X), other.score_samples(empty), rtol=1e-9)
+    assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-9)
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict", "score_samples"])
+def test_missing_values_are_refused_with_full_covariances_whatever_was_set_later(method):
+    X = rows()
+    mixture = MemoizedDPGMM(3, warm_start=True, random_state=0).fit(X)
+    mixture.set_params(covariance_type="diag")
+    X[2, 1] = np.nan
+    with pytest.raises(ValueError, match="NaN"):
+        getattr(mixture, method)(X)
+
+
+# -------------------------------------------------------------------- where and how data lie
+@each_shape
+@pytest.mark.parametrize("moves", [(), ("birth", "merge", "delete")])
+def test_a_far_origin_changes_nothing(shape, moves):
+    X = rows(n_rows=200)
+    settings = {"covariance_type": shape, "moves": moves, "random_state": 0, "batch_size": 50}
+    near = MemoizedDPGMM(3, **settings).fit(X)
+    far = MemoizedDPGMM(3, **settings).fit(X + 1e8)
+    np.testing.assert_allclose(far.means_ - 1e8, near.means_, atol=1e-6)
+    np.testing.assert_allclose(far.covariances_, near.covariances_, rtol=1e-6, atol=1e-6)
+    assert far.elbo_ == pytest.approx(near.elbo_, rel=1e-6)
+    np.testing.assert_allclose(far.predict_proba(X + 1e8), near.predict_proba(X), atol=1e-5)
+    np.testing.assert_allclose(far.score_samples(X + 1e8), near.score_samples(X), atol=1e-5)
+    drawn = [mixture.sample(50, random_state=0)[0] for mixture in (near, far)]
+    np.testing.assert_allclose(drawn[1] - 1e8, drawn[0], atol=1e-5)
+
+
+@pytest.mark.parametrize("shape", ["full", "diag"])
+@pytest.mark.parametrize("mean_type", ["full", "zero"])
+def test_units_of_columns_change_nothing(shape, mean_type):
+    X, unit = rows(n_rows=200), np.array([1e-6, 1.0, 1e6])
+    settings = {"covariance_type": shape, "mean_type": mean_type, "random_state": 0}
+    one, other = MemoizedDPGMM(3, **settings).fit(X), MemoizedDPGMM(3, **settings).fit(X * unit)
+    assert one.n_components_ == other.n_components_ > 1
+    np.testing.assert_allclose(other.means_ / unit, one.means_, rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(other.predict_proba(X * unit), one.predict_proba(X), atol=1e-7)
+    shift = np.log(unit).sum()
+    np.testing.assert_allclose(
+        other.score_samples(X * unit), one.score_samples(X) - shift, atol=1e-7
+    )
+    assert other.elbo_ == pytest.approx(one.elbo_ - 200 * shift, rel=1e-8)
+
+
+@pytest.mark.parametrize("shape", ["full", "spherical"])
+def test_a_rotation_changes_nothing(shape):
+    X = rows(n_rows=200)
+    Q = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))[0]
+    settings = {"covariance_type": shape, "random_state": 0, "init_params": "random_from_data"}
+    # (few rows are drawn in their own order, which a rotation changes: one component at first)
+    one = MemoizedDPGMM(moves=("merge",), **settings).fit(X)
+    other = MemoizedDPGMM(moves=("merge",), **settings).fit(X @ Q)
+    # up to what keeps the default prior of collinear columns positive definite
+    assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-8)
+    np.testing.assert_allclose(other.score_samples(X @ Q), one.score_samples(X), rtol=1e-6)
+    np.testing.assert_allclose(other.means_, one.means_ @ Q, atol=1e-9)
+    grown = [MemoizedDPGMM(**settings).fit(clusters()[0] @ R) for R in (np.eye(2), Q2)]
+    assert grown[0].n_components_ == grown[1].n_components_ == 3
+    assert grown[0].elbo_ == pytest.approx(grown[1].elbo_, rel=1e-6)
+
+
+Q2 = np.array([[0.6, 0.8], [-0.8, 0.6]])
+
+
+EXTREMES = {
+    "one row": lambda X: X[:1],
+    "two rows": lambda X: X[:2],
+    "one column": lambda X: X[:, :1],
+    "all rows the same": lambda X: np.repeat(X[:1], 60, axis=0),
+    "zeros": lambda X: 0.0 * X,
+    "a constant column": lambda X: np.column_stack([X, np.full(len(X), 3.0)]),
+    "a column twice": lambda X: np.column_stack([X, X[:, 0]]),
+    "each row three times": lambda X: np.repeat(X, 3, axis=0),
+    "fewer rows than columns": lambda X: np.random.default_rng(0).standard_normal((5, 20)),
+    "scales far apart": lambda X: X * [1e-6, 1.0, 1e6],
+    "integers": lambda X: np.round(X).astype(int),
+    "large": lambda X: 1e12 * X,
+    "an outlier": lambda X: np.concatenate([X, [[1e6, -1e6, 1e6]]]),
+}
+
+
+@every_mixture
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("extreme", EXTREMES)
+@pytest.mark.parametrize("n_components", [1, 3])
+def test_extreme_rows_give_finite_answers(entry, dtype, extreme, n_components):
+    X = EXTREMES[extreme](entry.data()).astype(dtype)
+    mixture = entry.make(n_components=min(n_components, len(X))).fit(X)
+    for name, value in published(mixture).items():
+        if name in (*entry.shown, "elbo_", "restart_elbos_", "weight_concentration_"):
+            assert np.isfinite(value).all(), name
+    assert all(np.isfinite(value).all() for value in mixture.history_.values())
+    assert all(np.isfinite(answer).all() for answer in entry.answers(mixture, X))
+    assert np.isfinite(mixture.sample(20)[0]).all()
+    assert np.isfinite(mixture.partial_fit(X).score(X))
+    np.testing.assert_allclose(mixture.weights_.sum(), 1.0, rtol=1e-6)
+
+
+@each_shape
+def test_single_precision_fits_are_close_to_double_ones(shape):
+    X, _ = clusters(3000)
+    wide = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
+    single = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X.astype(np.float32))
+    assert wide.n_components_ == single.n_components_ == 3
+    assert single.elbo_ == pytest.approx(wide.elbo_, rel=1e-4)
+    np.testing.assert_allclose(single.means_, wide.means_, rtol=1e-3, atol=1e-3)
+    np.testing.assert_allclose(single.covariances_, wide.covariances_, rtol=1e-2, atol=1e-2)
+
+
+# -------------------------------------------------------------------------------------- workers
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("algorithm", ["memoized", "full", "stochastic"])
+@pytest.mark.parametrize("temperature", [None, "annealed"])
+def test_number_of_workers_does_not_change_a_bit(dtype, algorithm, temperature):
+    X = rows(n_rows=4000).astype(dtype)
+    settings = {"algorithm": algorithm, "temperature": temperature, "max_iter": 5}
+    fits = [
+        MemoizedDPGMM(3, n_jobs=n, batch_size=1500, random_state=0, **settings).fit(X)
+        for n in (1, 2, 3)
+    ]
+    for other in fits[1:]:
+        assert_same_fit(other, fits[0])
+        np.testing.assert_array_equal(other.predict_proba(X), fits[0].predict_proba(X))
+        np.testing.assert_array_equal(other.score_samples(X), fits[0].score_samples(X))
+        assert other.elbo(X) == fits[0].elbo(X)
+
+
+# ------------------------------------------------------------------------------------- searches
+def test_a_search_over_covariances_and_temperatures():
+    rng = np.random.default_rng(2)
+    X = np.concatenate([rng.multivariate_normal(m, [[3.0, 2.8], [2.8, 3.0]], 150) for m in
+                        ([0.0, 0.0], [5.0, -5.0])])  # fmt: skip
+    grid = {"covariance_type": SHAPES, "temperature": [None, "annealed"]}
+    search = GridSearchCV(MemoizedDPGMM(max_iter=20, random_state=0), grid, cv=3).fit(X)
+    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
+    assert search.best_params_["covariance_type"] == "full"
+    best = MemoizedDPGMM(max_iter=20, random_state=0, **search.best_params_).fit(X)
+    assert_same_fit(search.best_estimator_, best)
+
+
+def test_a_pipeline_scales_first():
+    X, labels = clusters()
+    pipeline = make_pipeline(StandardScaler(), MemoizedDPGMM(random_state=0))
+    found = pipeline.fit(X * [1.0, 1e4]).predict(X * [1.0, 1e4])
+    assert adjusted_rand_score(labels, found) == 1.0
+    by_hand = MemoizedDPGMM(random_state=0).fit(StandardScaler().fit_transform(X * [1.0, 1e4]))
+    assert_same_fit(pipeline[-1], by_hand)
+
+
+# ------------------------------------------------------------------------------- what is recorded
+@each_shape
+@pytest.mark.parametrize("algorithm", ["memoized", "full", "stochastic"])
+def test_records_fit_together(shape, algorithm):
+    X, _ = clusters()
+    mixture = MemoizedDPGMM(
+        covariance_type=shape, algorithm=algorithm, batch_size=100, max_iter=12, random_state=0
+    ).fit(X)
+    history, log = mixture.history_, mixture.move_log_
+    assert {len(column) for column in history.values()} == {mixture.n_iter_}
+    assert mixture.lower_bounds_ == history["elbo"]
+    assert mixture.lower_bound_ == mixture.elbo_
+    assert len(mixture.means_) == mixture.n_components_ == len(mixture.weights_)
+    assert set(log) == {"n_iter", "move", "proposed", "accepted", "gain"}
+    if algorithm == "stochastic":
+        assert all(column == [] for column in log.values())
+        return
+    # the exact bound of what is remembered; dissolving may cost a trifle at the very end
+    assert history["elbo"][-1] - 1.0 < mixture.elbo_ <= mixture.elbo(X) + 1e-9
+    assert {len(column) for column in log.values()} == {3 * mixture.n_iter_}
+    assert log["move"] == ["delete", "merge", "birth"] * mixture.n_iter_
+    assert log["n_iter"] == sorted(log["n_iter"]) == list(np.repeat(history["n_iter"], 3))
+    for move, proposed, accepted, gain in zip(
+        log["move"], log["proposed"], log["accepted"], log["gain"], strict=True
+    ):
+        assert gain >= 0.0
+        if move != "birth":
+            assert accepted <= proposed and (accepted > 0) == (gain > 0.0)
+    # what moves change is what history tells
+    assert max(history["n_components"]) >= 3 and history["n_components"][0] >= 1
+
+
+@pytest.mark.parametrize("moves", [("merge",), ["delete"], ("birth",), ("merge", "delete"), ()])
+def test_only_the_moves_asked_for_are_made(moves):
+    X = rows(n_rows=200)
+    mixture = MemoizedDPGMM(4, moves=moves, random_state=0).fit(X)
+    assert set(mixture.move_log_["move"]) == set(moves)
+    if not moves:
+        assert mixture.history_["n_components"] == [4] * mixture.n_iter_
+        assert mixture.n_components_ == 4
+    elif "birth" not in moves:
+        assert np.all(np.diff([4, *mixture.history_["n_components"]]) <= 0)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 5])
+def test_no_more_components_than_allowed(most):
+    X, _ = clusters()
+    mixture = MemoizedDPGMM(max_components=most, batch_size=100, random_state=0).fit(X)
+    assert mixture.n_components_ == min(most, 3)
+    assert max(mixture.history_["n_components"]) <= most
+    assert mixture.converged_
+    stream = MemoizedDPGMM(max_components=most, random_state=0)
+    for part in np.array_split(X, 3):
+        stream.partial_fit(part)
+        assert stream.n_components_ <= most
+
+
+@pytest.mark.parametrize("algorithm", ["memoized", "full"])
+def test_the_bound_does_not_fall_and_convergence_means_that_it_stands(algorithm):
+    X = rows(n_rows=500)
+    mixture = MemoizedDPGMM(5, algorithm=algorithm, batch_size=100, tol=1e-6, random_state=0).fit(X)
+    gains = np.diff(mixture.lower_bounds_)
+    assert np.all(gains > -1e-9 * abs(mixture.elbo_))
+    assert mixture.converged_ and mixture.n_iter_ < 100
+    assert gains[-1] < 1e-6 * 500
+    assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-5)
+
+
+def test_the_tolerance_is_in_nats_per_row_whatever_the_unit():
+    X = rows(n_rows=500)
+    numbers = []
+    for unit in (1.0, 1e20):
+        mixture = MemoizedDPGMM(5, moves=(), tol=1e-3, random_state=0).fit(X * unit)
+        gains = np.diff(mixture.lower_bounds_)
+        assert gains[-1] < 1e-3 * 500 and np.all(gains[:-1] >= 1e-3 * 500)
+        numbers.append(mixture.n_iter_)
+    assert numbers[0] == numbers[1] > 3
+
+
+# --------------------------------------------------------------------------------- temperatures
+@pytest.mark.parametrize("learned", ["variational", "local"])
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_learned_temperature_is_refused_with_a_remedy(learned, method):
+    mixture = MemoizedDPGMM(temperature=learned)
+    with pytest.raises(ValueError, match=r"Mixture does not have; use LinearAnnealing\(\) instead"):
+        getattr(mixture, method)(rows())
+    assert published(mixture) == {}
+
+
+@each_kind
+@pytest.mark.parametrize("temperature", [LinearAnnealing(2.0), LinearAnnealing(5.0, replication=1)])
+def test_an_annealed_fit_ends_cold_and_makes_moves_then(kind, temperature):
+    X, _ = clusters()
+    mixture = MemoizedDPGMM(
+        3, temperature=temperature, max_iter=40, batch_size=100, tol=0.0, random_state=0, **kind
+    ).fit(X)
+    hot = np.array(mixture.history_["temperature"]) > 1.0
+    assert hot[0] and not hot[-1]
+    last_hot = np.flatnonzero(hot)[-1] + 1
+    assert min(mixture.move_log_["n_iter"]) > last_hot
+    elbo, objective = (np.array(mixture.history_[name]) for name in ("elbo", "objective"))
+    np.testing.assert_array_equal(elbo[~hot], objective[~hot])
+    if kind["mean_type"] == "full":
+        assert mixture.n_components_ == 3
+    # cold, all rows count once
+    assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(300.0, rel=1e-12)
+
+
+@pytest.mark.parametrize("batch_size", [100, 300])
+def test_components_that_heat_has_made_equal_differ_again(batch_size):
+    X, labels = clusters()
+    mixture = MemoizedDPGMM(
+        3, temperature=LinearAnnealing(300.0, n_passes=15.0, replication=1.0), moves=(),
+        max_iter=60, batch_size=batch_size, random_state=0, covariance_type="spherical",
+    ).fit(X)  # fmt: skip
+    assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
+
+
+def test_at_a_constant_temperature_above_one_no_move_is_made():
+    X, _ = clusters()
+    mixture = MemoizedDPGMM(3, temperature=ConstantTemperature(1.5), random_state=0).fit(X)
+    assert mixture.move_log_["move"] == []
+    assert mixture.converged_ and mixture.n_components_ == 3
+    objective = np.array(mixture.history_["objective"])
+    assert np.all(np.diff(objective) > -1e-9 * np.abs(objective[0]))
+
+
+# ------------------------------------------------------------------------------------- streams
+def test_batches_with_ids_take_each_other_s_place():
+    X = rows(n_rows=200)
+    parts = np.array_split(X, 4)
+    stream = MemoizedDPGMM(3, moves=(), random_state=0)
+    for _ in range(40):
+        for key, part in enumerate(parts):
+            stream.partial_fit(part, batch_id=key)
+    # each row once, as often as it came
+    assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(200.0, rel=1e-9)
+    assert stream._fitted.n_rows == pytest.approx(200.0)
+    assert stream.n_batch_iter_ == 160
+    # a fixed point of coordinate ascent: one more pass over all rows changes nothing
+    before = published(stream)
+    again = stream.partial_fit(parts[2], batch_id=2)
+    np.testing.assert_allclose(again.means_, before["means_"], rtol=1e-6)
+
+
+def test_batches_without_ids_are_all_remembered():
+    parts = np.array_split(rows(n_rows=200), 4)
+    stream = MemoizedDPGMM(random_state=0)
+    for n, part in enumerate(parts):
+        stream.partial_fit(part)
+        assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(50.0 * (n + 1))
+    named = MemoizedDPGMM(random_state=0)
+    for name, part in zip(range(4), parts, strict=True):
+        named.partial_fit(part, batch_id=name)
+    assert_same_fit(stream, named)
+    # a batch of another size may take a place
+    named.partial_fit(parts[0][:20], batch_id=2)
+    assert (named.weight_concentration_[0] - 1.0).sum() == pytest.approx(170.0)
+
+
+@pytest.mark.parametrize("batch_id", ["a", ("file", 3), 7, -1, 2.5])
+def test_any_hashable_is_a_name_of_a_batch(batch_id):
+    parts = np.array_split(rows(n_rows=100), 2)
+    mixture = MemoizedDPGMM(random_state=0).partial_fit(parts[0], batch_id=batch_id)
+    mixture.partial_fit(parts[1]).partial_fit(parts[0], batch_id=batch_id)
+    assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(100.0)
+
+
+def test_what_is_no_name_of_a_batch_is_refused_and_changes_nothing():
+    mixture = MemoizedDPGMM(random_state=0).fit(rows())
+    before = published(mixture)
+    with pytest.raises(TypeError, match="unhashable"):
+        mixture.partial_fit(rows(1), batch_id=[1])
+    np.testing.assert_equal(published(mixture), before)
+
+
+def test_a_batch_of_fit_can_be_seen_again():
+    X = rows(n_rows=200)
+    mixture = MemoizedDPGMM(3, moves=(), n_batches=4, max_iter=3, tol=0.0, random_state=0).fit(X)
+    elbo = mixture.elbo(X)
+    for key, part in enumerate(np.array_split(X, 4)):
+        mixture.partial_fit(part, batch_id=key)
+    assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(200.0, rel=1e-9)
+    assert mixture.elbo(X) >= elbo - 1e-9 * abs(elbo)
+    # as one more pass of fit, whose batches are the same
+    mixture.partial_fit(rows(5), batch_id=0)
+    assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(190.0, rel=1e-9)
+
+
+def test_a_stream_learns_clusters_as_they_come():
+    X, labels = clusters(600)
+    stream = MemoizedDPGMM(random_state=0)
+    numbers = []
+    # one cluster after the other
+    for part in np.array_split(np.argsort(labels, kind="stable"), 6):
+        stream.partial_fit(X[part])
+        numbers.append(stream.n_components_)
+    assert numbers[0] == 1 and numbers[-1] == 3
+    assert adjusted_rand_score(labels, stream.predict(X)) > 0.99
+
+
+def test_moves_may_begin_later_in_a_stream():
+    parts = np.array_split(rows(n_rows=300), 3)
+    stream = MemoizedDPGMM(4, moves=(), random_state=0).partial_fit(parts[0])
+    assert stream.n_components_ == 4
+    stream.set_params(moves=("birth", "merge", "delete"))
+    for part in parts[1:]:
+        stream.partial_fit(part)
+    # batches seen without moves keep others waiting until they are seen again
+    stream.partial_fit(parts[0], batch_id=0)
+    assert np.isfinite(stream.score(parts[0]))
+    assert "merge" in stream.move_log_["move"]
+
+
+def test_n_batches_and_batch_size_divide_fit_and_not_a_stream():
+    X = rows(n_rows=60)
+    assert MemoizedDPGMM(n_batches=6, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 6
+    assert MemoizedDPGMM(batch_size=25, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 3
+    assert MemoizedDPGMM(batch_size=100, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
+    assert MemoizedDPGMM(max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
+    full = MemoizedDPGMM(algorithm="full", n_batches=6, max_iter=1, random_state=0).fit(X)
+    assert full.n_batch_iter_ == 1
+    # batches of a stream are what it is given
+    assert MemoizedDPGMM(n_batches=100, random_state=0).partial_fit(X).n_batch_iter_ == 1
+
+
+# ---------------------------------------------------------------------------------- warm starts
+@pytest.mark.parametrize("algorithm", ["memoized", "full"])
+def test_a_warm_start_on_other_rows_begins_with_what_was_learned(algorithm):
+    X, _ = clusters()
+    other, labels = clusters(500, seed=1)
+    settings = {"algorithm": algorithm, "moves": (), "random_state": 0, "batch_size": 100}
+    warm = MemoizedDPGMM(3, warm_start=True, **settings).fit(X)
+    warm.fit(other)
+    assert adjusted_rand_score(labels, warm.predict(other)) == 1.0
+    # nothing of the first data is left
+    assert (warm.weight_concentration_[0] - 1.0).sum() == pytest.approx(500.0, rel=1e-9)
+    assert warm.n_iter_ <= 4
+    assert {len(column) for column in warm.history_.values()} == {warm.n_iter_}
+
+
+def test_a_warm_start_records_its_own_moves():
+    X, _ = clusters()
+    warm = MemoizedDPGMM(warm_start=True, random_state=0).fit(X).fit(X)
+    assert warm.move_log_["n_iter"] == list(np.repeat(warm.history_["n_iter"], 3))
+
+
+@pytest.mark.parametrize(
+    "changed", [{"covariance_type": "diag"}, {"mean_type": "zero"}, {"n_components": 4}]
+)
+def test_a_warm_start_of_another_kind_is_refused_and_changes_nothing(changed):
+    warm = MemoizedDPGMM(warm_start=True, random_state=0).fit(rows())
+    before = published(warm)
+    warm.set_params(**changed)
+    with pytest.raises(ValueError, match=f"warm start .*{next(iter(changed))}.*warm_start=False"):
+        warm.fit(rows(1))
+    np.testing.assert_equal(published(warm), before)
+
+
+# ------------------------------------------------------------------------------------ parameters
+def test_priors_are_published_as_they_are_used():
+    X = rows()
+    mixture = MemoizedDPGMM(random_state=0).fit(X)
+    assert mixture.weight_concentration_prior_ == 1.0
+    assert mixture.priors_["mean_precision_prior"] == 1.0
+    assert mixture.priors_["degrees_of_freedom_prior"] == 3.0
+    np.testing.assert_allclose(mixture.priors_["mean_prior"], X.mean(axis=0))
+    np.testing.assert_allclose(mixture.priors_["covariance_prior"], np.cov(X.T, ddof=0), rtol=1e-4)
+    given = MemoizedDPGMM(weight_concentration_prior=0.2, mean_prior=[0, 1, 2]).fit(X)
+    assert given.weight_concentration_prior_ == 0.2
+    np.testing.assert_array_equal(given.priors_["mean_prior"], [0.0, 1.0, 2.0])
+
+
+def message_on(**params):
+    """Of fit and of partial_fit on 40 rows of 3 columns, the same; they change nothing."""
+    messages = []
+    for method in ("fit", "partial_fit"):
+        mixture = MemoizedDPGMM(**params)
+        with pytest.raises(ValueError) as caught:
+            getattr(mixture, method)(rows())
+        assert published(mixture) == {}
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
+    return messages[0]
+
+
+ILLEGAL = [
+    ("n_components", 0, r"int in the range \[1, inf\)"),
+    ("n_components", 2.0, r"int in the range \[1, inf\)"),
+    ("max_components", 0, r"int in the range \[1, inf\)"),
+    ("covariance_type", "tied", r"str among .*'full'"),
+    ("mean_type", "some", r"str among .*'zero'"),
+    ("weight_concentration_prior", 0.0, r"\(0\.?0?, inf\)"),
+    ("weight_concentration_prior", -1.0, r"\(0\.?0?, inf\)"),
+    ("weight_concentration_prior", np.nan, r"\(0\.?0?, inf\)"),
+    ("weight_concentration_prior", np.inf, r"\(0\.?0?, inf\)"),
+    ("mean_precision_prior", 0.0, r"\(0\.?0?, inf\)"),
+    ("mean_precision_prior", "one", r"\(0\.?0?, inf\)"),
+    ("mean_prior", 3.0, "array-like"),
+    ("degrees_of_freedom_prior", 0.0, r"\(0\.?0?, inf\)"),
+    ("covariance_prior", -1.0, r"\(0\.?0?, inf\)"),
+    ("init_params", "kmeans", r"str among .*'k-means\+\+'"),
+    ("algorithm", "batch", r"str among .*'memoized'"),
+    ("moves", "birth", "tuple.* or .*list"),
+    ("moves", None, "tuple.* or .*list"),
+    ("n_batches", 0, r"int in the range \[1, inf\)"),
+    ("batch_size", 0, r"int in the range \[1, inf\)"),
+    ("batch_size", 2.5, r"int in the range \[1, inf\)"),
+    ("temperature", "hot", "TemperaturePolicy"),
+    ("learning_decay", 1.5, r"\[0(\.0)?, 1(\.0)?\]"),
+    ("learning_offset", 0.5, r"\[1\.0, inf\)"),
+    ("total_samples", 0, r"\(0\.?0?, inf\)"),
+    ("max_iter", 0, r"int in the range \[1, inf\)"),
+    ("tol", -1e-3, r"\[0\.?0?, inf\)"),
+    ("evaluate_every", 1.5, "int"),
+    ("n_init", 0, r"int in the range \[1, inf\)"),
+    ("warm_start", "yes", "bool"),
+    ("n_jobs", 1.5, "None or an instance of 'int'"),
+    ("verbose", -1, r"int in the range \[0, inf\)"),
+    ("random_state", "seed", "RandomState"),
+]
+
+
+@pytest.mark.parametrize("name, value, legal", ILLEGAL)
+def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(name, value, legal):
+    message = message_on(**{name: value})
+    assert message.startswith(f"The {name!r} parameter of MemoizedDPGMM must be ")
+    assert message.endswith(f"Got {value!r} instead.")
+    assert re.search(legal, message), message
+
+
+ILLEGAL_TOGETHER = {
+    "more components than rows": ({"n_components": 41}, r"n_components=41 .* n_samples=40"),
+    "more components than allowed": (
+        {"n_components": 5, "max_components": 4},
+        r"'max_components' .*\[n_components, inf\) = \[5, inf\)\. Got 4",
+    ),
+    "both divisions": ({"n_batches": 2, "batch_size": 9}, "n_batches or batch_size, not both"),
+    "an unknown move": ({"moves": ("birth", "split")}, r"'moves' .*'delete'.* Got 'split'"),
+    "a move that is no name": ({"moves": (3,)}, r"'moves' .* Got 3"),
+    "a mean of another length": ({"mean_prior": [0.0, 1.0]}, r"'mean_prior' .*= 3 .*\(2,\)"),
+    "a mean with NaN": ({"mean_prior": [0.0, 1.0, np.nan]}, "'mean_prior' .* finite"),
+    "a mean of words": ({"mean_prior": ["a", "b", "c"]}, "mean_prior|could not convert"),
+    "too few degrees of freedom": (
+        {"degrees_of_freedom_prior": 2.0},
+        r"'degrees_of_freedom_prior' .*\(n_features - 1, inf\) = \(2, inf\).* Got 2",
+    ),
+    "a number for a matrix": ({"covariance_prior": 1.0}, r"'covariance_prior' .*\(3, 3\).*\(\)"),
+    "a vector for a matrix": (
+        {"covariance_prior": np.ones(3)},
+        r"'covariance_prior' .*\(3, 3\).*covariance_type='full'.*\(3,\)",
+    ),
+    "a matrix for a vector": (
+        {"covariance_prior": np.eye(3), "covariance_type": "diag"},
+        r"'covariance_prior' .*\(3,\).*'diag'.*\(3, 3\)",
+    ),
+    "a vector for a number": (
+        {"covariance_prior": np.ones(3), "covariance_type": "spherical"},
+        r"'covariance_prior' .*'spherical'.*\(3,\)",
+    ),
+    "not symmetric": ({"covariance_prior": np.eye(3) + np.eye(3, k=1)}, "positive definite"),
+    "not positive definite": ({"covariance_prior": np.ones((3, 3))}, "positive definite"),
+    "negative": ({"covariance_prior": -np.eye(3)}, "positive definite"),
+    "infinite": ({"covariance_prior": np.diag([1.0, np.inf, 1.0])}, "positive definite"),
+    "a zero": (
+        {"covariance_prior": [1.0, 0.0, 1.0], "covariance_type": "diag"},
+        "positive definite|positive numbers",
+    ),
+}
+
+
+@pytest.mark.parametrize("what", ILLEGAL_TOGETHER)
+def test_parameters_that_do_not_go_together_are_refused_with_a_remedy(what):
+    params, message = ILLEGAL_TOGETHER[what]
+    assert re.search(message, message_on(**params))
+
+
+def test_more_batches_than_rows_are_refused_by_fit():
+    mixture = MemoizedDPGMM(n_batches=41)
+    with pytest.raises(ValueError, match=r"'n_batches' .*\[1, n_samples\] = \[1, 40\]\. Got 41"):
+        mixture.fit(rows())
+    assert published(mixture) == {}
+
+
+def test_degrees_of_freedom_below_the_columns_are_legal_without_covariances():
+    for shape in ("diag", "spherical"):
+        mixture = MemoizedDPGMM(covariance_type=shape, degrees_of_freedom_prior=0.5).fit(rows())
+        assert np.isfinite(mixture.elbo_)
+
+
+@pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
+def test_every_start_ends_well(init_params):
+    X, labels = clusters()
+    mixture = MemoizedDPGMM(3, init_params=init_params, random_state=0, batch_size=100).fit(X)
+    assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
+    assert clone(mixture).init_params == init_params
+
+
+def test_a_larger_concentration_expects_more_components():
+    X = rows(n_rows=300)
+    rest = []
+    for alpha in (0.01, 1.0, 100.0):
+        mixture = MemoizedDPGMM(3, weight_concentration_prior=alpha, moves=(), random_state=0)
+        a, b = mixture.fit(X).weight_concentration_
+        rest.append(np.prod(b / (a + b)))
+    assert rest == sorted(rest) and rest[0] < 1e-3 < rest[2]

@@ -1,0 +1,439 @@
+"""Laws of memoized inference, for every kind of component."""
+
+import numpy as np
+import pytest
+from models._textbook import KINDS, with_gaps
+from scipy.special import xlogy
+
+from skvt.expfam import Stats
+from skvt.inference import (
+    CoordinateAscent,
+    MemoizedInference,
+    Rows,
+    State,
+    StochasticInference,
+    Workers,
+)
+from skvt.inference._bound import LocalTotals
+from skvt.inference._memoized import exact_bound, memo_of, sort_by_mass
+from skvt.inference._memos import Memo, Memos
+from skvt.models._mixture import Mixture, StickBreaking
+from skvt.moves import Birth, Delete, Merge
+from skvt.moves._base import bound_of
+from skvt.temperature import ConstantTemperature, LinearAnnealing
+from skvt.temperature._base import FitPlan, RunningPolicy
+
+each_kind = pytest.mark.parametrize("name", KINDS)
+
+
+def mixture(name, *, D=2, K=4, **start):
+    component = KINDS[name].make(D, np.dtype(np.float64))
+    return Mixture(StickBreaking(1.3), component, n_initial=K, **start)
+
+
+def data_of(name, n=120, *, D=2, batch_size=30, seed=0, weighted=True):
+    rng = np.random.default_rng(seed)
+    X = KINDS[name].rows(n, D, rng)
+    if KINDS[name].make(D, np.float64).missing:
+        X = with_gaps(X, rng, share=0.1)
+    return Rows(X, rng.uniform(0.3, 2.0, n) if weighted else np.ones(n), batch_size)
+
+
+def start(model, data, seed=0):
+    return State(model.initial(data, np.random.default_rng(seed)))
+
+
+def policy_at(temperature):
+    return ConstantTemperature(temperature).start(None)
+
+
+def bound(model, state):
+    totals, divergence = exact_bound(model, state)
+    return totals.untempered - divergence
+
+
+class Watched(MemoizedInference):
+    """Notes the exact bound after each visit, and what each batch was last assigned."""
+
+    def __init__(self, moves=()):
+        super().__init__(moves)
+        self.bounds_seen, self.tempered, self.assigned = [], [], {}
+
+    def visit(self, model, batch, key, total, state, *args, **kwargs):
+        step = type(model).local_step
+
+        class Spy(type(model)):
+            def local_step(spy, *inner, **more):
+                result = step(model, *inner, **more)
+                self.assigned[key] = (batch, result.q)
+                return result
+
+        spied = Spy(model.weights, model.component, model.n_initial, model.init_params)
+        super().visit(spied, batch, key, total, state, *args, **kwargs)
+        if state.start is None:
+            totals, divergence = exact_bound(model, state)
+            self.bounds_seen.append(totals.untempered - divergence)
+            self.tempered.append(totals.tempered - divergence / state.replication)
+            if state.inv_temp == state.replication == 1.0:
+                # the globals are the best ones for what is remembered
+                assert bound_of(model, state.memos.total()) == pytest.approx(
+                    self.bounds_seen[-1], rel=1e-9
+                )
+
+
+def sweep(engine, model, data, state, policy=None, n=1, seed=0):
+    rng = np.random.default_rng(seed)
+    policy = RunningPolicy() if policy is None else policy
+    with Workers() as workers:
+        return [engine.sweep(model, data, state, policy, workers, rng) for _ in range(n)]
+
+
+def assert_same_statistics(state, other, rtol=1e-10):
+    for one, two in zip(state.stats.value().arrays, other.stats.value().arrays, strict=True):
+        np.testing.assert_allclose(one, two, rtol=rtol, atol=rtol * np.abs(two).max())
+
+
+# ------------------------------------------------------------------------- the bound rises
+@each_kind
+@pytest.mark.parametrize("seed", range(2))
+def test_the_bound_never_falls_at_any_visit_after_the_first_pass(name, seed):
+    model, data = mixture(name), data_of(name, seed=seed)
+    state, engine = start(model, data, seed), Watched()
+    sweep(engine, model, data, state, n=8, seed=seed)
+    gains = np.diff(engine.bounds_seen)
+    assert gains.size == 27
+    assert np.all(gains > -1e-10 * np.abs(engine.bounds_seen[0]))
+    assert engine.bounds_seen[-1] > engine.bounds_seen[0]
+
+
+@each_kind
+@pytest.mark.parametrize("temperature", [1.5, 4.0])
+def test_the_tempered_bound_never_falls_at_a_constant_temperature(name, temperature):
+    model, data = mixture(name), data_of(name)
+    state, engine = start(model, data), Watched()
+    sweep(engine, model, data, state, policy_at(temperature), n=6)
+    gains = np.diff(engine.tempered)
+    assert np.all(gains > -1e-10 * np.abs(engine.tempered[0]))
+    assert engine.tempered[-1] > engine.tempered[0]
+
+
+class Replicated(RunningPolicy):
+    """Globals count each row five times, at T = 1.5."""
+
+    replication, mean_inv_temp = 5.0, 1.0 / 1.5
+
+
+@pytest.mark.parametrize("name", ["full", "Bernoulli"])
+def test_the_tempered_bound_of_replicated_rows_never_falls(name):
+    model, data = mixture(name), data_of(name)
+    state, engine = start(model, data), Watched()
+    sweep(engine, model, data, state, Replicated(), n=6)
+    assert np.all(np.diff(engine.tempered) > -1e-10 * np.abs(engine.tempered[0]))
+
+
+@pytest.mark.parametrize("name", ["full", "zero-mean full", "diagonal", "Bernoulli", "multinomial"])
+@pytest.mark.parametrize("K", [1, 6])
+def test_with_moves_the_bound_never_falls_from_pass_to_pass(name, K):
+    model, data = mixture(name, D=3, K=K), data_of(name, 400, D=3, batch_size=100)
+    state = start(model, data)
+    engine = MemoizedInference([Delete(), Merge(), Birth(50)])
+    bounds = [totals.untempered - divergence for totals, divergence, _ in
+              sweep(engine, model, data, state, n=15)]  # fmt: skip
+    # births are judged by this very bound, after components of less than a row have been dissolved
+    assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[0]))
+    assert bounds[-1] == pytest.approx(bound_of(model, state.memos.total()), rel=1e-9)
+    assert state.memos.total().weight == pytest.approx(data.total)
+    counts = state.memos.total().stats.arrays[0]
+    assert counts.sum() == pytest.approx(data.total, rel=1e-9)
+    # what is dissolved at the end costs a trifle, and leaves none of less than a row
+    concluded = engine.conclude(model, state)
+    assert concluded > bounds[-1] - 3.0
+    assert concluded == pytest.approx(bound(model, state), rel=1e-12)
+    counts = state.memos.total().stats.arrays[0]
+    assert counts.size == 1 or counts.min() >= 1.0
+
+
+@each_kind
+def test_sorting_by_mass_never_lowers_the_bound_and_changes_no_component(name):
+    model, data = mixture(name, init_params="random"), data_of(name)
+    for seed in range(4):
+        state = start(model, data, seed)
+        rng = np.random.default_rng(seed)
+        sweep(MemoizedInference([Merge()]), model, data, state)
+        shuffled = rng.permutation(model.size(state.stats))
+        state.rearrange(shuffled)
+        state.resum()
+        before, evidence = bound(model, state), model.log_evidence(state.stats.value().arrays[1])
+        memo = state.memos.total()
+        sort_by_mass(model, state)
+        counts = state.stats.value().arrays[0]
+        after = state.memos.total()
+        assert np.all(np.diff(counts) <= 0.0)
+        assert bound(model, state) >= before
+        np.testing.assert_allclose(
+            np.sort(model.log_evidence(state.stats.value().arrays[1])), np.sort(evidence)
+        )
+        # entropies of pairs go with their components
+        order = [int(np.argmin(np.abs(memo.stats.arrays[0] - n))) for n in counts]
+        np.testing.assert_array_equal(after.entropy, memo.entropy[order])
+        both = memo.excess + memo.excess.T
+        np.testing.assert_array_equal(after.excess, np.triu(both[np.ix_(order, order)], 1))
+
+
+# ---------------------------------------------------------------- one batch, several batches
+@each_kind
+@pytest.mark.parametrize("temperature", [1.0, 1.7])
+def test_one_batch_is_coordinate_ascent(name, temperature):
+    model, data = mixture(name), data_of(name, batch_size=120)
+    memoized, ascent = start(model, data), start(model, data)
+    engine, other = MemoizedInference(), CoordinateAscent()
+    for n in range(5):
+        sweep(engine, model, data, memoized, policy_at(temperature))
+        if n == 0:
+            # memoized inference counts its start at the temperature, too
+            ascent.stats.rescale(1.0 / temperature)
+        sweep(other, model, data, ascent, policy_at(temperature))
+        # coordinate ascent does not sort
+        counts = ascent.stats.value().arrays[0]
+        order = np.argsort(-counts, kind="stable")
+        ascent.stats = type(ascent.stats)(a[order] for a in ascent.stats.value().arrays)
+        assert_same_statistics(memoized, ascent)
+    assert memoized.n_steps == ascent.n_steps == 5
+
+
+@pytest.mark.parametrize("name", ["full", "Bernoulli"])
+def test_annealed_one_batch_is_annealed_coordinate_ascent(name, monkeypatch):
+    monkeypatch.setattr(RunningPolicy, "jitter", 0.0)
+    model, data = mixture(name), data_of(name, batch_size=120)
+    memoized, ascent = start(model, data), start(model, data)
+    plan = FitPlan(model, n_passes=8.0)
+    policies = [LinearAnnealing(2.0, replication=3.0).start(plan) for _ in range(2)]
+    inv_temp, temperatures = 1.0, []
+    for _ in range(8):
+        sweep(MemoizedInference(), model, data, memoized, policies[0])
+        # memoized inference counts what it remembers at the temperature of the step to come,
+        # coordinate ascent at that of the last one
+        ascent.stats.rescale(memoized.inv_temp / inv_temp)
+        inv_temp = memoized.inv_temp
+        sweep(CoordinateAscent(), model, data, ascent, policies[1])
+        order = np.argsort(-ascent.stats.value().arrays[0], kind="stable")
+        scale = ascent.replication
+        ascent.stats = type(ascent.stats)(a[order] for a in ascent.stats.value().arrays)
+        assert memoized.replication == scale
+        assert_same_statistics(memoized, ascent)
+        temperatures.append(1.0 / inv_temp)
+    assert temperatures[0] > 1.8 and temperatures[-1] == 1.0
+    assert memoized.replication == 1.0
+
+
+@each_kind
+@pytest.mark.parametrize("how", ["plain", "annealed", "moves"])
+def test_totals_are_the_sum_of_memos_and_memos_those_of_their_rows(name, how):
+    model, data = mixture(name), data_of(name)
+    state = start(model, data)
+    engine = Watched([Merge()] if how == "moves" else ())
+    plan = FitPlan(model, n_passes=8.0)
+    policy = LinearAnnealing(1.5).start(plan) if how == "annealed" else RunningPolicy()
+    n_hot = 0
+    for n in range(6):
+        sweep(engine, model, data, state, policy, seed=n)
+        hot = state.inv_temp * state.replication
+        n_hot += hot != 1.0
+        total = state.memos.total()
+        for array, remembered in zip(state.stats.value().arrays, total.stats.arrays, strict=True):
+            np.testing.assert_allclose(array, hot * remembered, rtol=1e-12, atol=1e-12)
+        # however hot it is, each row counts once in what is remembered
+        assert total.stats.arrays[0].sum() == pytest.approx(data.total, rel=1e-12)
+        assert len(state.memos) == 4 and total.weight == pytest.approx(data.total)
+        if how != "moves":
+            K = model.size(state.stats)
+            entropy = sum(-b.weights @ xlogy(r, r).sum(axis=1) for b, r in engine.assigned.values())
+            assert total.entropy.sum() == pytest.approx(entropy, rel=1e-10, abs=1e-9)
+            sums = sum(
+                model.component.features(b.X).T @ (r * b.weights[:, None]).sum(axis=1)
+                for b, r in engine.assigned.values()
+            )
+            np.testing.assert_allclose(total.stats.arrays[1].sum(axis=0), sums, rtol=1e-9)
+            assert total.excess is None and K == 4
+    assert (n_hot > 0) == (how == "annealed")
+
+
+@each_kind
+def test_a_thousand_replacements_leave_no_rounding_behind(name):
+    model = mixture(name, K=3)
+    data = data_of(name, 200, batch_size=20)
+    batches = [data.batch(model, rows) for rows in data.order()]
+    state, engine, rng = start(model, data), Watched(), np.random.default_rng(1)
+    state.begin(3)
+    sizes = []
+    with Workers() as workers:
+        for n in range(1000):
+            key = n if n < 10 else int(rng.integers(10))
+            # some of the rows that the batch has at most, in any order
+            rows = rng.permutation(20)[: rng.integers(5, 21)]
+            batch = batches[key]
+            batch = model.batch(batch.X, rows, batch.weights[rows])
+            engine.visit(model, batch, key, data.total, state, RunningPolicy(), workers,
+                         share=0.1)  # fmt: skip
+            if n == 9:
+                state.start = None
+            sizes.append(rows.size)
+    drifted = state.stats.value()
+    state.resum()
+    for found, exact in zip(drifted.arrays, state.stats.value().arrays, strict=True):
+        np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-9 * np.abs(exact).max())
+    counts = sum((r * b.weights[:, None]).sum(axis=0) for b, r in engine.assigned.values())
+    sums = sum(
+        (r * b.weights[:, None]).T @ model.component.features(b.X)
+        for b, r in engine.assigned.values()
+    )
+    np.testing.assert_allclose(state.stats.value().arrays[0], counts, rtol=1e-11)
+    np.testing.assert_allclose(state.stats.value().arrays[1], sums, rtol=1e-9, atol=1e-9)
+    assert np.all(np.isfinite(engine.bounds_seen))
+
+
+@each_kind
+def test_heat_does_not_leave_components_equal(name, monkeypatch):
+    model, data, states = mixture(name), data_of(name, batch_size=120), []
+    for jitter in (0.0, 0.05):
+        monkeypatch.setattr(RunningPolicy, "jitter", jitter)
+        state = start(model, data)
+        counts, sums = (array.mean(axis=0) for array in state.stats.value().arrays)
+        state.stats = type(state.stats)([np.full(4, counts), np.tile(sums, (4, 1))])
+        sweep(MemoizedInference(), model, data, state, policy_at(1.5))
+        states.append(state)
+    means = [state.stats.value().arrays[1] / state.stats.value().arrays[0][:, None]
+             for state in states]  # fmt: skip
+    np.testing.assert_allclose(means[0], np.tile(means[0][0], (4, 1)), rtol=1e-9, atol=1e-9)
+    for a in range(4):
+        for b in range(a):
+            assert np.abs(means[1][a] - means[1][b]).max() > 1e-6
+    # what was added has gone
+    for state in states:
+        assert state.untempered().value().arrays[0].sum() == pytest.approx(data.total)
+
+
+# ------------------------------------------------------------------------------ stochastic
+@each_kind
+def test_a_stochastic_step_fades_the_old_and_adds_the_new(name):
+    model, data = mixture(name), data_of(name)
+    state = start(model, data)
+    batch = data.batch(model, np.arange(17))
+    old = state.stats.value().arrays
+    g = model.expectation(state.stats, None, None)
+    with Workers() as workers:
+        new = model.local_step(batch, g, 1.0, workers.run).stats.arrays
+        engine = StochasticInference(lambda step: 0.3)
+        engine.step(model, batch, 5000.0, state, RunningPolicy(), workers, LocalTotals())
+    factor = 5000.0 / batch.weights.sum()
+    for found, before, added in zip(state.stats.value().arrays, old, new, strict=True):
+        np.testing.assert_allclose(found, 0.7 * before + 0.3 * factor * added, rtol=1e-12)
+
+
+# ----------------------------------------------------------------------------------- memos
+def random_memo(seed, K=4, P=3):
+    rng = np.random.default_rng(seed)
+    arrays = rng.uniform(size=K), rng.standard_normal((K, P))
+    return Memo(Stats(arrays), rng.uniform(size=K), np.triu(rng.uniform(size=(K, K)), 1), 5.0)
+
+
+def test_memos_are_never_changed_in_place():
+    memo = random_memo(0)
+    before = [array.copy() for array in (*memo.stats.arrays, memo.entropy, memo.excess)]
+    memo.merged(0, 2)
+    memo.rearranged([3, -1, 0]).stats.arrays[0][...] = 7.0
+    memo.plus(random_memo(1))
+    Memos({0: memo, 1: random_memo(1)}).total().entropy[...] = 7.0
+    Memos({0: memo}).total().stats.arrays[0][...] = 7.0
+    for array, kept in zip((*memo.stats.arrays, memo.entropy, memo.excess), before, strict=True):
+        np.testing.assert_array_equal(array, kept)
+
+
+def test_rearranged_memos_keep_pairs_together_and_new_ones_are_empty():
+    memo = random_memo(2)
+    other = memo.rearranged([2, -1, 0, 3])
+    pairs = memo.excess + memo.excess.T
+    for i, a in enumerate([2, None, 0, 3]):
+        assert other.entropy[i] == (0.0 if a is None else memo.entropy[a])
+        for j, b in enumerate([2, None, 0, 3]):
+            expected = pairs[a, b] if a is not None and b is not None and i < j else 0.0
+            assert other.excess[i, j] == expected
+
+
+def test_after_a_merge_its_pairs_are_not_known_and_all_others_are():
+    merged = random_memo(3).merged(1, 2)
+    unknown = np.isnan(merged.excess)
+    expected = np.zeros((4, 4), bool)
+    expected[0, 1] = expected[1, 3] = True
+    # pairs with the empty component have nothing to lose
+    np.testing.assert_array_equal(unknown, expected)
+    assert merged.excess[0, 2] == merged.excess[2, 3] == 0.0
+    assert np.isnan(merged.rearranged([3, 1, 0]).excess[0, 1])
+
+
+def test_a_snapshot_does_not_see_later_merges():
+    model, data = mixture("full"), data_of("full")
+    state = start(model, data)
+    sweep(MemoizedInference([Birth(4)]), model, data, state)
+    saved = state.components()
+    names = state.names.copy()
+    before = bound(model, state)
+    state.merge(0, 1)
+    state.rearrange(np.delete(np.arange(names.size), 1))
+    state.resum()
+    assert not np.isin(state.names[0], names)
+    state.put_back(saved)
+    np.testing.assert_array_equal(state.names, names)
+    assert bound(model, state) == pytest.approx(before, rel=1e-12)
+
+
+def test_what_was_learned_stands_for_other_data():
+    model, data = mixture("full"), data_of("full")
+    state = start(model, data)
+    sweep(MemoizedInference([Merge()]), model, data, state, Replicated(), n=2)
+    counts = state.untempered().value().arrays[0].copy()
+    more = data_of("full", 60, seed=5)
+    state.forget_batches(more.total)
+    assert not state.memos and state.move_log == []
+    np.testing.assert_allclose(
+        state.untempered().value().arrays[0], counts * more.total / data.total
+    )
+    # and is taken off batch by batch, hot as it is: nothing of it is left
+    sweep(MemoizedInference(), model, more, state, Replicated())
+    total = state.memos.total().stats.arrays[0].sum()
+    assert total == pytest.approx(more.total, rel=1e-12)
+
+
+def test_during_the_first_pass_every_row_counts_once():
+    model, data = mixture("spherical"), data_of("spherical")
+    state, claimed = start(model, data), []
+
+    class Claims(MemoizedInference):
+        def visit(self, model, batch, key, total, state, *args, **kwargs):
+            super().visit(model, batch, key, total, state, *args, **kwargs)
+            claimed.append(state.untempered().value().arrays[0].sum())
+
+    for policy in (RunningPolicy(), Replicated()):
+        state = start(model, data)
+        sweep(Claims(), model, data, state, policy)
+        np.testing.assert_allclose(claimed, data.total, rtol=1e-10)
+
+
+@pytest.mark.parametrize("pairs", [False, True])
+def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
+    from skvt.inference import _memoized
+
+    model, data = mixture("spherical"), data_of("spherical")
+    state = start(model, data)
+    batch = data.batch(model, np.arange(120))
+    with Workers() as workers:
+        result = model.local_step(batch, model.expectation(state.stats, None, None), 1.0,
+                                  workers.run)  # fmt: skip
+        whole = memo_of(result, batch, workers.run, pairs=pairs)
+        monkeypatch.setattr(_memoized, "_ROWS_PER_TASK", 7)
+        divided = memo_of(result, batch, workers.run, pairs=pairs)
+    np.testing.assert_allclose(divided.entropy, whole.entropy, rtol=1e-12)
+    assert (whole.excess is None) == (not pairs)
+    if pairs:
+        np.testing.assert_allclose(divided.excess, whole.excess, rtol=1e-10, atol=1e-12)
+    assert divided.weight == pytest.approx(batch.weights.sum())

@@ -1,0 +1,375 @@
+"""Mixture components by the formulas of a textbook, one row and one component at a time.
+
+Nothing here is taken from skvt but the classes: parameters are those of ``family.standard``, whose
+means are relative to the component's centre.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import betaln, digamma, gammaln, multigammaln
+from scipy.stats import multivariate_t
+
+from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart
+from skvt.models import _components as components
+
+LOG_2PI = np.log(2.0 * np.pi)
+
+
+# ------------------------------------------------------------------------ Gaussians, full
+def wishart_expected_log_det(nu, scale_inverse):
+    D = len(scale_inverse)
+    return (
+        digamma(0.5 * (nu - np.arange(D))).sum()
+        + D * np.log(2.0)
+        - np.linalg.slogdet(scale_inverse)[1]
+    )
+
+
+def full_log_density(q, x, center):
+    D, precision = x.size, q["degrees_of_freedom"] * np.linalg.inv(q["scale_inverse"])
+    deviation = x - center - q.get("mean", 0.0)
+    uncertain = D / q["mean_precision"] if "mean" in q else 0.0
+    log_det = wishart_expected_log_det(q["degrees_of_freedom"], q["scale_inverse"])
+    return 0.5 * (log_det - D * LOG_2PI - uncertain - deviation @ precision @ deviation)
+
+
+def full_update(q, X, r, center):
+    X, n = X - center, r.sum()
+    if "mean" not in q:
+        return {
+            "degrees_of_freedom": q["degrees_of_freedom"] + n,
+            "scale_inverse": q["scale_inverse"] + (X.T * r) @ X,
+        }
+    kappa, m, average = q["mean_precision"], q["mean"], r @ X / n
+    scatter = ((X - average).T * r) @ (X - average)
+    shift = np.outer(average - m, average - m) * kappa * n / (kappa + n)
+    return {
+        "mean": (kappa * m + n * average) / (kappa + n),
+        "mean_precision": kappa + n,
+        "degrees_of_freedom": q["degrees_of_freedom"] + n,
+        "scale_inverse": q["scale_inverse"] + scatter + shift,
+    }
+
+
+def full_predictive(q, x, center):
+    freedom = q["degrees_of_freedom"] - x.size + 1.0
+    factor = 1.0 + 1.0 / q["mean_precision"] if "mean" in q else 1.0
+    mean = center + q.get("mean", np.zeros(x.size))
+    return multivariate_t(mean, factor / freedom * q["scale_inverse"], freedom).logpdf(x)
+
+
+def wishart_log_normalizer(nu, scale_inverse):
+    D = len(scale_inverse)
+    log_det = np.linalg.slogdet(scale_inverse)[1]
+    return 0.5 * nu * (D * np.log(2.0) - log_det) + multigammaln(0.5 * nu, D)
+
+
+def full_divergence(q, p):
+    D, nu = len(q["scale_inverse"]), q["degrees_of_freedom"]
+    precision = nu * np.linalg.inv(q["scale_inverse"])
+    kl = wishart_log_normalizer(p["degrees_of_freedom"], p["scale_inverse"])
+    kl -= wishart_log_normalizer(nu, q["scale_inverse"])
+    log_det = wishart_expected_log_det(nu, q["scale_inverse"])
+    kl += 0.5 * (nu - p["degrees_of_freedom"]) * log_det
+    kl += 0.5 * np.trace((p["scale_inverse"] - q["scale_inverse"]) @ precision)
+    if "mean" in q:
+        ratio, gap = p["mean_precision"] / q["mean_precision"], q["mean"] - p["mean"]
+        kl += 0.5 * (
+            D * (ratio - 1.0 - np.log(ratio)) + p["mean_precision"] * gap @ precision @ gap
+        )
+    return kl
+
+
+# ------------------------------------------------------- Gaussians, diagonal and spherical
+def _columns(q, x, center):
+    """Shape, rate, and deviation, uncertainty and precision of the mean of each column seen."""
+    D = x.size
+    a, b = (np.broadcast_to(q[name], D) for name in ("shape", "rate"))
+    mean = np.broadcast_to(q["mean"].reshape(-1), D) if "mean" in q else np.zeros(D)
+    kappa = q["mean_precision"].reshape(-1) if "mean" in q else np.full(D, np.inf)
+    seen = ~np.isnan(x)
+    return a[seen], b[seen], (x - center - mean)[seen], np.broadcast_to(kappa, D)[seen]
+
+
+def columns_log_density(q, x, center):
+    a, b, deviation, kappa = _columns(q, x, center)
+    each = digamma(a) - np.log(b) - LOG_2PI - 1.0 / kappa - a / b * deviation**2
+    return 0.5 * each.sum()
+
+
+def diagonal_update(q, X, r, center):
+    columns = [
+        _spherical_update(
+            {name: value[d] for name, value in q.items()}, X[:, d : d + 1] - center[d], r
+        )
+        for d in range(X.shape[1])
+    ]
+    return {name: np.stack([column[name] for column in columns]) for name in q}
+
+
+def spherical_update(q, X, r, center):
+    return _spherical_update(q, X - center, r)
+
+
+def _spherical_update(q, X, r):
+    seen = ~np.isnan(X)
+    weights = r[:, None] * seen
+    X, n = np.where(seen, X, 0.0), weights.sum(axis=0)
+    shape = q["shape"] + 0.5 * n.sum()
+    if "mean" not in q:
+        return {"shape": shape, "rate": q["rate"] + 0.5 * (weights * X**2).sum()}
+    kappa, m = q["mean_precision"], q["mean"]
+    average = (weights * X).sum(axis=0) / n
+    squares = (weights * (X - average) ** 2).sum() + (
+        kappa * n / (kappa + n) * (average - m) ** 2
+    ).sum()
+    return {
+        "mean": (kappa * m + n * average) / (kappa + n),
+        "mean_precision": kappa + n,
+        "shape": shape,
+        "rate": q["rate"] + 0.5 * squares,
+    }
+
+
+def diagonal_predictive(q, x, center):
+    a, b, deviation, kappa = _columns(q, x, center)
+    scale = b / a * (1.0 + 1.0 / kappa)
+    return sum(
+        multivariate_t([0.0], [[s]], 2.0 * shape).logpdf([d])
+        for s, shape, d in zip(scale, a, deviation, strict=True)
+    )
+
+
+def spherical_predictive(q, x, center):
+    a, b, deviation, kappa = _columns(q, x, center)
+    if deviation.size == 0:
+        return 0.0
+    scale = np.diag(b / a * (1.0 + 1.0 / kappa))
+    return multivariate_t(np.zeros(deviation.size), scale, 2.0 * a[0]).logpdf(deviation)
+
+
+def _gamma_divergence(a, b, a0, b0):
+    return (
+        (a - a0) * digamma(a)
+        - gammaln(a)
+        + gammaln(a0)
+        + a0 * (np.log(b) - np.log(b0))
+        + a * (b0 - b) / b
+    )
+
+
+def columns_divergence(q, p):
+    a, b = q["shape"], q["rate"]
+    kl = np.sum(_gamma_divergence(a, b, p["shape"], p["rate"]))
+    if "mean" in q:
+        ratio = p["mean_precision"] / q["mean_precision"]
+        precision = np.reshape(a / b, np.shape(a) + (1,) * (q["mean"].ndim - np.ndim(a)))
+        gap = p["mean_precision"] * (q["mean"] - p["mean"]) ** 2 * precision
+        kl += 0.5 * np.sum(ratio - 1.0 - np.log(ratio) + gap)
+    return kl
+
+
+# ----------------------------------------------------------------------------- discrete
+def bernoulli_log_density(q, x, center):
+    c, seen = q["concentration"], ~np.isnan(x)
+    logs = digamma(c) - digamma(c.sum(axis=1, keepdims=True))
+    return np.where(x == 1.0, logs[:, 0], logs[:, 1])[seen].sum()
+
+
+def bernoulli_update(q, X, r, center):
+    ones, zeros = r @ (X == 1.0), r @ (X == 0.0)
+    return {"concentration": q["concentration"] + np.stack([ones, zeros], axis=1)}
+
+
+def bernoulli_predictive(q, x, center):
+    c, seen = q["concentration"], ~np.isnan(x)
+    p = c[:, 0] / c.sum(axis=1)
+    return np.log(np.where(x == 1.0, p, 1.0 - p))[seen].sum()
+
+
+def multinomial_log_density(q, x, center):
+    c = q["concentration"]
+    return x @ (digamma(c) - digamma(c.sum()))
+
+
+def multinomial_update(q, X, r, center):
+    return {"concentration": q["concentration"] + r @ X}
+
+
+def multinomial_predictive(q, x, center):
+    """One token after the other."""
+    c, total = q["concentration"].copy(), 0.0
+    for token in np.repeat(np.arange(x.size), x.astype(int)):
+        total += np.log(c[token] / c.sum())
+        c[token] += 1.0
+    return total
+
+
+def dirichlet_divergence(q, p):
+    c, c0 = np.atleast_2d(q["concentration"]), np.atleast_2d(p["concentration"])
+    kl = gammaln(c.sum(axis=1)) - gammaln(c0.sum(axis=1)) + (gammaln(c0) - gammaln(c)).sum(axis=1)
+    logs = digamma(c) - digamma(c.sum(axis=1, keepdims=True))
+    return float((kl + ((c - c0) * logs).sum(axis=1)).sum())
+
+
+# -------------------------------------------------------------------------------- sticks
+def stick_divergence(a, b, alpha):
+    """KL(Beta(a, b) || Beta(1, alpha))."""
+    total = digamma(a + b)
+    first, second = (a - 1.0) * (digamma(a) - total), (b - alpha) * (digamma(b) - total)
+    return betaln(1.0, alpha) - betaln(a, b) + first + second
+
+
+# ----------------------------------------------------------------------------- the kinds
+@dataclass(frozen=True)
+class Kind:
+    """A component with the functions of the textbook that belong to it.
+
+    ``make(D, dtype)`` builds it with a prior that is not symmetric; ``rows(n, D, rng)`` draws data.
+    ``log_density(q, x, center)`` is E_q[log p(x | phi)], ``update(q, X, r, center)`` the posterior
+    after rows of weights r, ``predictive(q, x, center)`` the log predictive density of a row and
+    ``divergence(q, p)`` KL(q || p), all by the parameters of ``family.standard``.
+    """
+
+    make: Callable
+    rows: Callable
+    log_density: Callable
+    update: Callable
+    predictive: Callable
+    divergence: Callable
+
+
+def _matrix(D):
+    root = np.random.default_rng(D).standard_normal((D + 2, D))
+    return root.T @ root + 0.5 * np.eye(D)
+
+
+def _center(D):
+    return np.linspace(3.0, -1.0, D) if D > 1 else np.array([3.0])
+
+
+def _mean(D):
+    return np.linspace(-0.5, 0.8, D)
+
+
+def _full(D, dtype):
+    prior = NormalWishart.from_standard(_mean(D), 0.7, D + 1.5, _matrix(D))
+    return components.FullGaussian(prior, _center(D), dtype)
+
+
+def _zero_full(D, dtype):
+    return components.ZeroMeanFullGaussian(Wishart.from_standard(D + 1.5, _matrix(D)), D, dtype)
+
+
+def _diagonal(D, dtype):
+    prior = NormalGamma.from_standard(
+        _mean(D)[:, None],
+        np.linspace(0.4, 1.5, D)[:, None],
+        np.linspace(1.2, 2.0, D),
+        np.linspace(0.7, 1.9, D),
+    )
+    return components.DiagonalGaussian(prior, _center(D), dtype)
+
+
+def _spherical(D, dtype):
+    prior = NormalGamma.from_standard(_mean(D), np.linspace(0.4, 1.5, D), 1.7, 0.9)
+    return components.SphericalGaussian(prior, _center(D), dtype)
+
+
+def _zero_diagonal(D, dtype):
+    prior = Gamma.from_standard(np.linspace(1.2, 2.0, D), np.linspace(0.7, 1.9, D))
+    return components.ZeroMeanDiagonalGaussian(prior, dtype)
+
+
+def _zero_spherical(D, dtype):
+    return components.ZeroMeanSphericalGaussian(Gamma.from_standard(1.7, 0.9), D, dtype)
+
+
+def _bernoulli(D, dtype):
+    prior = np.stack([np.linspace(0.3, 1.5, D), np.linspace(1.1, 0.6, D)], axis=1)
+    return components.Bernoulli(prior, dtype)
+
+
+def _multinomial(D, dtype):
+    return components.Multinomial(np.linspace(0.3, 1.4, D), dtype)
+
+
+def gaussian_rows(n, D, rng):
+    """Two clusters on either side of the centre."""
+    sides = rng.choice([-2.0, 2.0], size=(n, 1))
+    return _center(D) + sides * np.linspace(1.0, 0.3, D) + rng.standard_normal((n, D))
+
+
+def around_zero(n, D, rng):
+    """Two scales."""
+    return rng.choice([0.4, 3.0], size=(n, 1)) * rng.standard_normal((n, D))
+
+
+def binary_rows(n, D, rng):
+    """Two profiles."""
+    p = np.stack([np.linspace(0.1, 0.8, D), np.linspace(0.9, 0.3, D)])
+    return (rng.random((n, D)) < p[rng.integers(2, size=n)]).astype(float)
+
+
+def count_rows(n, D, rng):
+    """Two profiles, some rows empty."""
+    p = np.stack([np.arange(1.0, D + 1.0), np.arange(D, 0.0, -1.0) ** 2])
+    p /= p.sum(axis=1, keepdims=True)
+    return np.stack([rng.multinomial(rng.poisson(4.0), p[rng.integers(2)]) for _ in range(n)]) * 1.0
+
+
+KINDS = {
+    "full": Kind(_full, gaussian_rows, full_log_density, full_update, full_predictive,
+                 full_divergence),
+    "zero-mean full": Kind(_zero_full, around_zero, full_log_density, full_update,
+                           full_predictive, full_divergence),
+    "diagonal": Kind(_diagonal, gaussian_rows, columns_log_density, diagonal_update,
+                     diagonal_predictive, columns_divergence),
+    "spherical": Kind(_spherical, gaussian_rows, columns_log_density, spherical_update,
+                      spherical_predictive, columns_divergence),
+    "zero-mean diagonal": Kind(_zero_diagonal, around_zero, columns_log_density, diagonal_update,
+                               diagonal_predictive, columns_divergence),
+    "zero-mean spherical": Kind(_zero_spherical, around_zero, columns_log_density,
+                                spherical_update, spherical_predictive, columns_divergence),
+    "Bernoulli": Kind(_bernoulli, binary_rows, bernoulli_log_density, bernoulli_update,
+                      bernoulli_predictive, dirichlet_divergence),
+    "multinomial": Kind(_multinomial, count_rows, multinomial_log_density, multinomial_update,
+                        multinomial_predictive, dirichlet_divergence),
+}  # fmt: skip
+
+
+def center_of(component):
+    """Centre (D,) of a component's coordinates; 0 without one."""
+    return np.broadcast_to(getattr(component, "center", 0.0), component.n_features)
+
+
+def with_gaps(X, rng, share=0.3):
+    """X with NaN in place of some entries, one row without any value."""
+    X = np.where(rng.random(X.shape) < share, np.nan, X)
+    X[1] = np.nan
+    return X
+
+
+def posterior(component, X, resp):
+    """Natural parameters of components that have seen rows X with responsibilities (n, K)."""
+    features = component.features(X)
+    features = features.toarray() if sp.issparse(features) else features
+    return component.natural_parameters(resp.T @ features)
+
+
+def standard_of(component, lam, k):
+    """Textbook parameters of component k; those of one member, or of each column's."""
+    return {name: value[k] for name, value in component.family.standard(lam).items()}
+
+
+def log_marginal(kind, component, X):
+    """Log marginal likelihood of rows under one component, predicted one after the other."""
+    q = component.family.standard(component.prior)
+    center, total = center_of(component), 0.0
+    for x in X:
+        total += kind.predictive(q, x, center)
+        q = kind.update(q, x[None], np.ones(1), center)
+    return total

@@ -1,0 +1,373 @@
+"""The components of mixtures against the textbook (`_textbook.py`), quadrature and draws."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from models._textbook import (
+    KINDS,
+    binary_rows,
+    center_of,
+    count_rows,
+    log_marginal,
+    posterior,
+    standard_of,
+    with_gaps,
+)
+from scipy.integrate import quad
+from scipy.special import digamma
+from scipy.stats import gamma, norm
+
+from skvt.expfam import Dirichlet, NormalGamma
+from skvt.models import _components as components
+from skvt.models._components import _generic_log_predictive
+from skvt.models._mixture import Mixture, StickBreaking
+
+GAUSSIANS = [name for name in KINDS if name not in ("Bernoulli", "multinomial")]
+MISSING = [name for name, kind in KINDS.items() if kind.make(2, np.float64).missing]
+each_kind = pytest.mark.parametrize("name", KINDS)
+each_gaussian = pytest.mark.parametrize("name", GAUSSIANS)
+each_with_missing = pytest.mark.parametrize("name", MISSING)
+
+
+def setup(name, *, D=3, n=40, K=2, seed=0, gaps=False, dtype=np.float64):
+    """Kind, component, rows, responsibilities (n, K) and the natural parameters of K components."""
+    rng = np.random.default_rng(seed)
+    kind = KINDS[name]
+    component, X = kind.make(D, dtype), kind.rows(n, D, rng)
+    X = with_gaps(X, rng) if gaps else X
+    resp = rng.dirichlet(np.full(K, 0.4), size=n)
+    return kind, component, X.astype(dtype), resp, posterior(component, X.astype(dtype), resp)
+
+
+def dense(features):
+    return features.toarray() if sp.issparse(features) else features
+
+
+def variants(test):
+    """Each kind at one and three columns, those that take NaN with them, multinomials in CSR."""
+    cases = [(name, D, "dense") for name in KINDS for D in (1, 3)]
+    cases += [(name, D, "gaps") for name in MISSING for D in (1, 3)]
+    cases += [("multinomial", 3, "sparse")]
+    return pytest.mark.parametrize(
+        ("name", "D", "how"), cases, ids=[f"{name}, {D}, {how}" for name, D, how in cases]
+    )(test)
+
+
+def each_row_and_component(function, component, X, lam):
+    """``function(q, x, center)`` of each row under each of two components, (n, 2)."""
+    center, parameters = center_of(component), [standard_of(component, lam, k) for k in range(2)]
+    return [[function(q, x, center) for q in parameters] for x in X]
+
+
+def setup_of(name, D, how, **settings):
+    kind, component, X, resp, lam = setup(name, D=D, gaps=how == "gaps", **settings)
+    return kind, component, X, sp.csr_array(X) if how == "sparse" else X, resp, lam
+
+
+# ------------------------------------------------------------------------ features and tables
+@variants
+def test_features_times_table_are_expected_log_densities(name, D, how):
+    kind, component, X, held, _, lam = setup_of(name, D, how)
+    product = component.features(held) @ component.table(lam).T
+    expected = each_row_and_component(kind.log_density, component, X, lam)
+    assert product.shape == (40, 2)
+    np.testing.assert_allclose(product, expected, rtol=1e-11, atol=1e-11)
+
+
+@variants
+def test_prior_plus_features_is_the_conjugate_update(name, D, how):
+    kind, component, X, held, resp, _ = setup_of(name, D, how)
+    lam = component.natural_parameters(resp.T @ dense(component.features(held)))
+    prior = component.family.standard(component.prior)
+    for k in range(2):
+        expected = kind.update(prior, X, resp[:, k], center_of(component))
+        found = standard_of(component, lam, k)
+        assert set(found) == set(expected)
+        for part, value in expected.items():
+            np.testing.assert_allclose(found[part], value, rtol=1e-10, atol=1e-12, err_msg=part)
+
+
+@each_kind
+def test_a_table_is_the_mean_over_draws_of_the_posterior(name):
+    # independent of every formula for E[t]: only the family's sampler and log p(x | phi)
+    _, component, X, _, lam = setup(name, D=2, n=30, K=1)
+    n_draws = 20_000
+    phi = component.family.sample(
+        np.broadcast_to(lam, (n_draws, *lam.shape[1:])), np.random.default_rng(1)
+    )
+    features = component.features(X[:4])
+    expected = (features @ component.table(lam).T)[:, 0]
+    for x, value in zip(X[:4], expected, strict=True):
+        logs = log_density_given(component, x, phi)
+        assert abs(logs.mean() - value) < 4.5 * logs.std() / np.sqrt(n_draws)
+
+
+def log_density_given(component, x, phi):
+    """log p(x | phi) for each draw of phi."""
+    if isinstance(component, components.Multinomial):
+        return np.log(phi) @ x
+    if isinstance(component, components.Bernoulli):
+        return np.log(np.where(x == 1.0, phi[..., 0], phi[..., 1])).sum(axis=1)
+    mean, precision = phi if isinstance(phi, tuple) else (0.0, phi)
+    if component.__class__.__name__.endswith("FullGaussian"):
+        deviation = np.broadcast_to(x - component.center - mean, (len(precision), x.size))
+        square = np.einsum("ni,nij,nj->n", deviation, precision, deviation)
+        return 0.5 * (np.linalg.slogdet(precision)[1] - x.size * np.log(2 * np.pi) - square)
+    mean = np.reshape(mean, (-1, x.size)) if np.ndim(mean) else mean
+    precision = np.reshape(precision, (len(precision), -1))
+    return norm.logpdf(x - component.center, mean, precision**-0.5).sum(axis=1)
+
+
+@each_kind
+def test_spread_and_gather_are_transposes_of_each_other(name):
+    _, component, X, _, _ = setup(name)
+    rng = np.random.default_rng(2)
+    sums = rng.standard_normal((5, dense(component.features(X)).shape[1]))
+    t = rng.standard_normal((5, *component.prior.shape))
+    spread = component.spread(sums)
+    assert spread.shape == t.shape
+    inner = (spread * t).reshape(5, -1).sum(axis=1)
+    np.testing.assert_allclose((sums * component.gather(t)).sum(axis=1), inner, rtol=1e-12)
+
+
+@each_kind
+def test_features_are_double_whatever_the_precision_of_the_rows(name):
+    # or squares of rows in single precision would leave no digits for a small variance
+    _, component, X, _, lam = setup(name)
+    narrow = X.astype(np.float32)
+    for held in (component, KINDS[name].make(3, np.dtype(np.float32))):
+        features = dense(held.features(narrow))
+        assert features.dtype == np.float64
+        np.testing.assert_array_equal(features, dense(component.features(narrow.astype(float))))
+        np.testing.assert_array_equal(
+            held.log_predictive(narrow, lam), component.log_predictive(narrow.astype(float), lam)
+        )
+
+
+@each_kind
+def test_how_rows_are_held_changes_no_bit(name):
+    _, component, X, _, lam = setup(name)
+    for held in (np.asfortranarray(X), np.repeat(X, 2, axis=0)[::2], np.pad(X, 2)[2:-2, 2:-2]):
+        features = component.features(held)
+        np.testing.assert_array_equal(features, component.features(X))
+        # products of another layout would round otherwise
+        assert features.flags.c_contiguous
+        np.testing.assert_array_equal(
+            component.log_predictive(held, lam), component.log_predictive(X, lam)
+        )
+
+
+def test_sparse_counts_have_the_features_of_dense_ones():
+    _, component, X, _, lam = setup("multinomial")
+    for held in (sp.csr_array(X), sp.csr_matrix(X), sp.csc_array(X)):
+        assert component.features(held).format == "csr"
+        np.testing.assert_array_equal(component.features(held).toarray(), X)
+        np.testing.assert_array_equal(
+            component.log_predictive(held, lam), component.log_predictive(X, lam)
+        )
+    bernoulli = KINDS["Bernoulli"].make(3, np.float64)
+    X = binary_rows(10, 3, np.random.default_rng(0))
+    np.testing.assert_array_equal(bernoulli.features(sp.csr_array(X)), bernoulli.features(X))
+
+
+# --------------------------------------------------------------------------------- predictive
+@variants
+def test_predictive_is_that_of_the_textbook(name, D, how):
+    kind, component, X, held, _, lam = setup_of(name, D, how)
+    expected = each_row_and_component(kind.predictive, component, X, lam)
+    np.testing.assert_allclose(component.log_predictive(held, lam), expected, rtol=1e-9, atol=1e-9)
+
+
+@variants
+def test_predictive_is_a_difference_of_log_normalizers(name, D, how):
+    _, component, _, held, _, lam = setup_of(name, D, how)
+    expected = _generic_log_predictive(component, held, lam)
+    np.testing.assert_allclose(component.log_predictive(held, lam), expected, rtol=1e-9, atol=1e-9)
+
+
+@each_kind
+def test_predictives_chain_to_the_marginal_likelihood(name):
+    kind, component, X, _, _ = setup(name, n=12)
+    model = Mixture(StickBreaking(1.0), component)
+    features = component.features(X)
+    # of all rows at once by log-normalisers; row by row, each after those before it
+    chained = 0.0
+    for n in range(12):
+        lam = component.natural_parameters(features[:n].sum(axis=0)[None])
+        chained += component.log_predictive(X[n : n + 1], lam)[0, 0]
+    at_once = model.log_evidence(features.sum(axis=0)[None])[0]
+    assert chained == pytest.approx(at_once, rel=1e-9)
+    assert log_marginal(kind, component, X) == pytest.approx(at_once, rel=1e-9)
+
+
+@each_gaussian
+def test_predictive_density_in_one_dimension_is_an_integral_and_has_mass_one(name):
+    _, component, _, _, lam = setup(name, D=1, n=25, K=1)
+
+    def density(x):
+        return np.exp(component.log_predictive(np.array([[x]]), lam)[0, 0])
+
+    q = {key: np.ravel(value)[0] for key, value in component.family.standard(lam).items()}
+    middle = center_of(component)[0] + q.get("mean", 0.0)
+    mass = quad(density, -np.inf, middle)[0] + quad(density, middle, np.inf)[0]
+    assert mass == pytest.approx(1.0, abs=1e-7)
+    # a Wishart of one dimension is a gamma
+    shape = q["shape"] if "shape" in q else 0.5 * q["degrees_of_freedom"]
+    rate = q["rate"] if "rate" in q else 0.5 * q["scale_inverse"]
+    factor = 1.0 + 1.0 / q["mean_precision"] if "mean" in q else 1.0
+    for x in (middle, middle + 1.3, middle - 4.0):
+        integral = quad(
+            lambda tau, x=x: (
+                norm.pdf(x, middle, np.sqrt(factor / tau)) * gamma.pdf(tau, shape, scale=1.0 / rate)
+            ),
+            0.0,
+            np.inf,
+        )[0]
+        assert density(x) == pytest.approx(integral, rel=1e-7)
+
+
+def test_bernoulli_predictive_sums_to_one_over_all_rows():
+    _, component, _, _, lam = setup("Bernoulli", D=4)
+    X = np.array(list(itertools.product([0.0, 1.0], repeat=4)))
+    np.testing.assert_allclose(np.exp(component.log_predictive(X, lam)).sum(axis=0), 1.0)
+
+
+def test_multinomial_predictive_sums_to_one_over_all_sequences():
+    _, component, _, _, lam = setup("multinomial", D=3)
+    sequences = itertools.product(range(3), repeat=4)
+    X = np.array([np.bincount(tokens, minlength=3) for tokens in sequences], dtype=float)
+    np.testing.assert_allclose(np.exp(component.log_predictive(X, lam)).sum(axis=0), 1.0)
+
+
+@each_with_missing
+def test_missing_values_are_integrated_out(name):
+    # over all values of the second column
+    _, component, X, _, lam = setup(name, D=2, K=1)
+    row = X[0]
+    with_gap = component.log_predictive(np.array([[row[0], np.nan]]), lam)[0, 0]
+
+    def joint(value):
+        return np.exp(component.log_predictive(np.array([[row[0], value]]), lam)[0, 0])
+
+    if name == "Bernoulli":
+        total = joint(0.0) + joint(1.0)
+    else:
+        total = sum(quad(joint, *ends)[0] for ends in [(-np.inf, row[1]), (row[1], np.inf)])
+    assert np.exp(with_gap) == pytest.approx(total, rel=1e-7)
+    nothing = np.full((1, 2), np.nan)
+    assert component.log_predictive(nothing, lam)[0, 0] == pytest.approx(0.0, abs=1e-12)
+    assert np.all(dense(component.features(nothing)) == 0.0)
+
+
+@each_kind
+def test_predictives_of_many_rows_do_not_depend_on_their_division(name, monkeypatch):
+    _, component, X, _, lam = setup(name)
+    whole = _generic_log_predictive(component, X, lam)
+    monkeypatch.setattr(components, "_ENTRIES_AT_ONCE", 7 * lam.size)
+    np.testing.assert_allclose(_generic_log_predictive(component, X, lam), whole, rtol=1e-12)
+
+
+# --------------------------------------------------------------------------- draws and moments
+@pytest.mark.parametrize("name", [name for name in KINDS if name != "multinomial"])
+def test_draws_have_the_moments_of_the_predictive(name):
+    # after few rows, so that the uncertainty of the mean shows
+    _, component, _, _, lam = setup(name, n=6, K=1)
+    n_draws = 20_000
+    X = component.sample(lam[0], n_draws, np.random.default_rng(3))
+    assert X.shape == (n_draws, 3)
+    if name == "Bernoulli":
+        p = lam[0, :, 0] / lam[0].sum(axis=1)
+        assert set(np.unique(X)) == {0.0, 1.0}
+        mean, covariance = p, np.diag(p * (1.0 - p))
+    else:
+        q = standard_of(component, lam, 0)
+        mean = center_of(component) + np.ravel(q.get("mean", np.zeros(3)))
+        factor = 1.0 + 1.0 / np.ravel(q["mean_precision"]) if "mean" in q else 1.0
+        if "scale_inverse" in q:
+            # of a Student t with f degrees of freedom and this matrix over f: covariance / (f - 2)
+            freedom = q["degrees_of_freedom"] - 2.0
+            covariance = q["scale_inverse"] * factor / (freedom - 2.0)
+        else:
+            covariance = np.diag(np.ones(3) * q["rate"] / (q["shape"] - 1.0) * factor)
+    deviation = X - mean
+    products = np.einsum("ni,nj->nij", deviation, deviation)
+    for draws, expected in ((X, mean), (products, covariance)):
+        error = draws.std(axis=0) / np.sqrt(n_draws)
+        assert np.all(np.abs(draws.mean(axis=0) - expected) < 4.5 * error)
+
+
+@each_gaussian
+def test_draws_have_the_density_of_the_predictive(name):
+    _, component, _, _, lam = setup(name, D=1, n=4, K=1)
+    X = component.sample(lam[0], 40_000, np.random.default_rng(4))
+    edges = np.quantile(X, [0.02, 0.2, 0.5, 0.8, 0.98])
+
+    def density(x):
+        return np.exp(component.log_predictive(np.array([[x]]), lam)[0, 0])
+
+    for low, high in itertools.pairwise(edges):
+        share = np.mean((X > low) & (X < high))
+        mass = quad(density, low, high)[0]
+        assert abs(share - mass) < 4.5 * np.sqrt(mass * (1.0 - mass) / 40_000)
+
+
+@each_gaussian
+def test_moments_are_the_mean_and_the_inverse_expected_precision(name):
+    _, component, _, _, lam = setup(name)
+    means, covariances = component.moments(lam)
+    center = center_of(component)
+    for k in range(2):
+        q = standard_of(component, lam, k)
+        np.testing.assert_allclose(means[k], center + np.ravel(q.get("mean", np.zeros(3))))
+        draws = component.family.sample(
+            np.broadcast_to(lam[k], (20_000, *lam.shape[1:])), np.random.default_rng(5)
+        )
+        precisions = getattr(draws, "precision", draws)
+        precision = precisions.mean(axis=0)
+        error = precisions.std(axis=0) / np.sqrt(20_000)
+        inverse = np.linalg.inv(covariances[k]) if covariances.ndim == 3 else 1.0 / covariances[k]
+        assert np.all(np.abs(precision - inverse) < 4.5 * error)
+
+
+@each_kind
+def test_parameters_in_the_coordinates_of_the_data_predict_the_same(name):
+    _, component, X, _, lam = setup(name)
+    moved = component.uncentred(lam)
+    if not np.any(center_of(component)):
+        np.testing.assert_array_equal(moved, lam)
+        return
+    plain = type(component)(moved[0], np.zeros(3), component.dtype)
+    np.testing.assert_allclose(
+        plain.log_predictive(X, moved), component.log_predictive(X, lam), rtol=1e-10
+    )
+
+
+@pytest.mark.parametrize("name", ["diagonal", "spherical"])
+def test_parameters_of_one_column_are_moved_too(name):
+    _, component, _, _, lam = setup(name, D=1)
+    moved = NormalGamma.standard(component.uncentred(lam))["mean"]
+    np.testing.assert_allclose(moved, NormalGamma.standard(lam)["mean"] + component.center)
+
+
+def test_a_far_origin_costs_no_digits():
+    for name in ("full", "diagonal", "spherical"):
+        _, component, X, _, lam = setup(name)
+        far = type(component)(component.prior, component.center + 1e6, component.dtype)
+        np.testing.assert_allclose(
+            far.log_predictive(X + 1e6, lam), component.log_predictive(X, lam), rtol=1e-7
+        )
+
+
+def test_expected_log_densities_of_tokens_add_up():
+    _, component, _, _, lam = setup("multinomial", D=3)
+    table = component.table(lam)
+    np.testing.assert_allclose(
+        table, digamma(lam) - digamma(lam.sum(axis=1, keepdims=True)), rtol=1e-12
+    )
+    np.testing.assert_allclose(table, Dirichlet.expectation(lam), rtol=1e-12)
+    X = count_rows(5, 3, np.random.default_rng(0))
+    np.testing.assert_allclose(
+        component.features(X) @ table.T, sum(np.outer(X[:, d], table[:, d]) for d in range(3))
+    )

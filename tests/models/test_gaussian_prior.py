@@ -1,0 +1,177 @@
+"""Priors of Gaussian components: the user's numbers as given, else moments of the data."""
+
+import numpy as np
+import pytest
+
+from skvt.models import _components as components
+from skvt.models import _gaussian_prior
+from skvt.models._gaussian_prior import component_class, gaussian_component, weighted_moments
+
+KINDS = [(shape, zero) for shape in ("full", "diag", "spherical") for zero in (False, True)]
+each_kind = pytest.mark.parametrize(("shape", "zero"), KINDS)
+
+
+def rows(n=200, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.standard_normal((n, 3)) @ rng.standard_normal((3, 3)) + [5.0, -2.0, 0.5]
+
+
+def build(X, shape, zero, weights=None, **given):
+    settings = {"mean": None, "mean_precision": None, "degrees_of_freedom": None}
+    settings |= {"covariance": None} | given
+    weights = np.ones(len(X)) if weights is None else weights
+    return gaussian_component(X, weights, covariance_type=shape, zero_mean=zero, **settings)
+
+
+def textbook(component):
+    return component.family.standard(component.prior)
+
+
+@each_kind
+def test_moments_are_those_of_weighted_rows(shape, zero, monkeypatch):
+    X, weights = rows(), np.random.default_rng(1).uniform(0.2, 3.0, 200)
+    mean = np.zeros(3) if zero else np.average(X, axis=0, weights=weights)
+    covariance = np.einsum("n,ni,nj->ij", weights, X - mean, X - mean) / weights.sum()
+    expected = {
+        "full": covariance,
+        "diag": np.diagonal(covariance),
+        "spherical": np.trace(covariance) / 3.0,
+    }[shape]
+    for at_once in (1000, 7):
+        monkeypatch.setattr(_gaussian_prior, "_ROWS_AT_ONCE", at_once)
+        center, moment = weighted_moments(X, weights, shape, zero)
+        np.testing.assert_allclose(center, mean, rtol=1e-12)
+        np.testing.assert_allclose(moment, expected, rtol=1e-12)
+    # however the rows are held, to the last bit; and in single precision
+    held = weighted_moments(np.asfortranarray(X), weights, shape, zero)
+    np.testing.assert_array_equal(held[1], moment)
+    narrow = weighted_moments(X.astype(np.float32), weights, shape, zero)
+    np.testing.assert_allclose(narrow[1], moment, rtol=1e-5)
+    assert narrow[0].dtype == np.float64
+
+
+@pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
+def test_a_far_origin_costs_moments_no_digits(shape):
+    X = rows()
+    center, moment = weighted_moments(X, np.ones(200), shape, False)
+    far, same = weighted_moments(X + 1e8, np.ones(200), shape, False)
+    np.testing.assert_allclose(far - 1e8, center, atol=1e-7)
+    np.testing.assert_allclose(same, moment, rtol=1e-6)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_missing_values_are_left_out_of_moments(zero):
+    X, weights = rows(), np.random.default_rng(1).uniform(0.2, 3.0, 200)
+    X[np.random.default_rng(2).random(X.shape) < 0.4] = np.nan
+    X[0] = np.nan
+    center, moment = weighted_moments(X, weights, "diag", zero)
+    for d in range(3):
+        seen = ~np.isnan(X[:, d])
+        mean = 0.0 if zero else np.average(X[seen, d], weights=weights[seen])
+        assert center[d] == pytest.approx(mean)
+        square = np.average((X[seen, d] - mean) ** 2, weights=weights[seen])
+        assert moment[d] == pytest.approx(square)
+    assert weighted_moments(X, weights, "spherical", zero)[1] == pytest.approx(moment.mean())
+
+
+@each_kind
+def test_defaults_are_the_moments_of_the_data(shape, zero):
+    X = rows()
+    component, priors = build(X, shape, zero)
+    assert type(component) is component_class(shape, zero)
+    assert component.n_features == 3 and component.dtype == X.dtype
+    q = textbook(component)
+    if not zero:
+        # relative to the centre, which is the mean
+        np.testing.assert_allclose(q["mean"], 0.0, atol=1e-12)
+        np.testing.assert_allclose(q["mean_precision"], 1.0)
+        np.testing.assert_allclose(priors["mean_prior"], X.mean(axis=0))
+        np.testing.assert_allclose(component.center, X.mean(axis=0))
+        assert priors["mean_precision_prior"] == 1.0
+    else:
+        assert priors["mean_prior"] is priors["mean_precision_prior"] is None
+    # E[precision] = nu / covariance, up to the ridge
+    _, moment = weighted_moments(X, np.ones(200), shape, zero)
+    np.testing.assert_allclose(priors["covariance_prior"], moment, rtol=1e-5)
+    assert priors["degrees_of_freedom_prior"] == 3.0
+    if shape == "full":
+        assert q["degrees_of_freedom"] == 3.0
+        np.testing.assert_allclose(q["scale_inverse"], moment, rtol=1e-5)
+    else:
+        np.testing.assert_allclose(q["shape"], 1.5)
+        np.testing.assert_allclose(q["rate"], 0.5 * np.asarray(moment), rtol=1e-5)
+
+
+@each_kind
+def test_given_numbers_are_taken_as_they_are(shape, zero):
+    X = rows()
+    covariance = {
+        "full": np.diag([1.0, 2.0, 3.0]) + 0.1,
+        "diag": np.array([1.0, 2.0, 3.0]),
+        "spherical": 1.7,
+    }[shape]
+    component, priors = build(
+        X,
+        shape,
+        zero,
+        mean=[1.0, 2.0, 3.0],
+        mean_precision=0.3,
+        degrees_of_freedom=4.5,
+        covariance=covariance,
+    )
+    np.testing.assert_array_equal(priors["covariance_prior"], covariance)
+    assert priors["degrees_of_freedom_prior"] == 4.5
+    q = textbook(component)
+    if not zero:
+        np.testing.assert_allclose(np.ravel(q["mean"]) + component.center, [1.0, 2.0, 3.0])
+        np.testing.assert_allclose(q["mean_precision"], 0.3)
+    if shape == "full":
+        np.testing.assert_allclose(q["scale_inverse"], covariance)
+        assert q["degrees_of_freedom"] == 4.5
+    else:
+        np.testing.assert_allclose(q["shape"], 2.25)
+        np.testing.assert_allclose(q["rate"], 0.5 * np.asarray(covariance))
+
+
+@pytest.mark.parametrize("shape", ["full", "diag"])
+@pytest.mark.parametrize("zero", [False, True])
+def test_default_priors_change_with_the_unit_of_each_column(shape, zero):
+    X, unit = rows(), np.array([2.0**-20, 1.0, 2.0**20])
+    scale = build(X, shape, zero)[1]["covariance_prior"]
+    other = build(X * unit, shape, zero)[1]["covariance_prior"]
+    factor = np.outer(unit, unit) if shape == "full" else unit**2
+    np.testing.assert_allclose(other, scale * factor, rtol=1e-12)
+
+
+DEGENERATE = {
+    "one row": lambda X: X[:1],
+    "all rows the same": lambda X: np.repeat(X[:1], 9, axis=0),
+    "zeros": lambda X: 0.0 * X,
+    "a constant column": lambda X: X * [1.0, 0.0, 1.0] + [0.0, 7.0, 0.0],
+    "a column twice": lambda X: X[:, [0, 1, 1]],
+    "fewer rows than columns": lambda X: X[:2],
+    "scales far apart": lambda X: X * [1e-6, 1.0, 1e6],
+    "tiny": lambda X: 1e-100 * X,
+    "huge": lambda X: 1e100 * X,
+}
+
+
+@each_kind
+@pytest.mark.parametrize("what", DEGENERATE)
+def test_degenerate_data_have_a_proper_prior(shape, zero, what):
+    X = DEGENERATE[what](rows())
+    component, _ = build(X, shape, zero)
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    assert np.all(np.isfinite(component.table(lam)))
+    assert np.all(np.isfinite(component.log_predictive(X, lam)))
+    assert np.all(np.isfinite(component.log_predictive(X, component.prior[None])))
+
+
+def test_every_gaussian_has_its_kind():
+    kinds = {component_class(*kind) for kind in KINDS}
+    named = {
+        value
+        for name, value in vars(components).items()
+        if name.endswith("Gaussian") and isinstance(value, type)
+    }
+    assert kinds == named

@@ -1,0 +1,499 @@
+"""Dirichlet process mixtures: kernels, local steps, and the bound by enumeration."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from models._textbook import (
+    KINDS,
+    center_of,
+    log_marginal,
+    standard_of,
+    stick_divergence,
+    with_gaps,
+)
+from scipy.special import betaln, digamma, gammaln, logsumexp, softmax, xlogy
+
+from skvt.inference import Rows, State, Workers, evaluate_bound, global_divergence
+from skvt.inference._memoized import MemoizedInference, exact_bound
+from skvt.models import _mixture
+from skvt.models._mixture import Mixture, StickBreaking, seeded_statistics
+from skvt.models._mixture_kernels import assignment_entropy, outer_features, responsibilities
+from skvt.moves._base import bound_of
+from skvt.temperature._base import RunningPolicy
+
+each_kind = pytest.mark.parametrize("name", KINDS)
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def mixture(name, *, D=2, alpha=1.3, dtype=np.float64, **start):
+    return Mixture(StickBreaking(alpha), KINDS[name].make(D, np.dtype(dtype)), **start)
+
+
+def rows_of(name, n, *, D=2, seed=0, dtype=np.float64):
+    return KINDS[name].rows(n, D, np.random.default_rng(seed)).astype(dtype)
+
+
+def batch_of(model, X, weights=None):
+    weights = np.ones(X.shape[0]) if weights is None else weights
+    return model.batch(X, np.arange(X.shape[0]), weights)
+
+
+def statistics(model, X, resp):
+    """Counts and sums of rows with responsibilities (n, K)."""
+    features = model.component.features(X)
+    features = features.toarray() if sp.issparse(features) else features
+    return resp.sum(axis=0), resp.T @ features
+
+
+def state_of(model, X, resp):
+    return State(_mixture.RunningStats(statistics(model, X, resp)))
+
+
+def random_responsibilities(n, K, seed=0, sharpness=0.4):
+    return np.random.default_rng(seed).dirichlet(np.full(K, sharpness), size=n)
+
+
+# ------------------------------------------------------------------------------------ kernels
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("scale", [1.0, 30.0, 1e4])
+@pytest.mark.parametrize("temperature", [1.0, 2.5, "rows"])
+def test_responsibilities_are_a_softmax_and_its_bound(dtype, scale, temperature):
+    rng = np.random.default_rng(0)
+    logits = (scale * rng.standard_normal((50, 7)) - 3.0 * scale).astype(dtype)
+    logits[3] = logits[3, 0]
+    logits[4, 2] = -1e30
+    inv_temps = rng.uniform(0.2, 1.0, 50) if temperature == "rows" else [1.0 / temperature]
+    inv_temps = np.asarray(inv_temps, dtype=dtype)
+    r, bound, energy = logits.copy(), np.empty(50), np.empty(50)
+    responsibilities(r, inv_temps, bound, energy)
+    b = np.broadcast_to(inv_temps.astype(float), 50)
+    scaled = b[:, None] * logits.astype(float)
+    expected = softmax(scaled, axis=1)
+    eps = np.finfo(dtype).eps
+    # (what is below exp(-60) of the largest is zero)
+    np.testing.assert_allclose(r, expected, rtol=10 * eps * max(scale, 1.0), atol=1e-25)
+    np.testing.assert_allclose(r.sum(axis=1), 1.0, rtol=8 * eps)
+    expected_energy = np.where(expected > 0.0, expected * logits, 0.0).sum(axis=1)
+    entropy = -xlogy(expected, expected).sum(axis=1)
+    np.testing.assert_allclose(energy, expected_energy, rtol=100 * eps, atol=100 * eps * scale)
+    np.testing.assert_allclose(
+        bound, b * expected_energy + entropy, rtol=100 * eps, atol=100 * eps * scale
+    )
+    np.testing.assert_allclose(bound, logsumexp(scaled, axis=1), rtol=100 * eps)
+
+
+def test_one_component_takes_all():
+    r, bound, energy = np.full((4, 1), -7.0), np.empty(4), np.empty(4)
+    responsibilities(r, np.ones(1), bound, energy)
+    np.testing.assert_array_equal(r, 1.0)
+    np.testing.assert_array_equal(bound, -7.0)
+    np.testing.assert_array_equal(energy, -7.0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_entropies_of_components_and_pairs(dtype):
+    rng = np.random.default_rng(1)
+    r = rng.dirichlet(np.full(5, 0.2), size=200)
+    r[r < 1e-3] = 0.0
+    r[0], r[1] = 0.0, [1.0, 0.0, 0.0, 0.0, 0.0]
+    r, w = r.astype(dtype), rng.uniform(0.5, 3.0, 200)
+    entropy, excess = np.zeros(5), np.zeros((5, 5))
+    assignment_entropy(r, w, True, entropy, excess)
+    wide = r.astype(float)
+    np.testing.assert_allclose(entropy, -w @ xlogy(wide, wide), rtol=1e-10)
+    for a, b in itertools.product(range(5), repeat=2):
+        merged = wide[:, a] + wide[:, b]
+        expected = entropy[a] + entropy[b] + w @ xlogy(merged, merged) if a < b else 0.0
+        assert excess[a, b] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+    alone, none = np.zeros(5), np.zeros((5, 5))
+    assignment_entropy(r, w, False, alone, none)
+    np.testing.assert_array_equal(alone, entropy)
+    np.testing.assert_array_equal(none, 0.0)
+
+
+@pytest.mark.parametrize("linear", [True, False])
+def test_outer_features_are_the_upper_triangle_row_by_row(linear):
+    X = np.random.default_rng(2).standard_normal((6, 4))
+    upper = np.triu_indices(4)
+    parts = [np.ones((6, 1)), *([X] if linear else []), (X[:, :, None] * X[:, None])[:, *upper]]
+    np.testing.assert_array_equal(outer_features(X, linear=linear), np.concatenate(parts, axis=1))
+
+
+# ------------------------------------------------------------------------------------- sticks
+def test_sticks_are_counted_as_the_paper_has_it():
+    counts, alpha = np.array([4.0, 0.0, 2.5, 1.0]), 0.7
+    lam = StickBreaking(alpha).natural_parameters(counts)
+    for k in range(4):
+        np.testing.assert_allclose(lam[k], [1.0 + counts[k], alpha + counts[k + 1 :].sum()])
+
+
+def test_expected_weights_and_their_logs_are_means_over_draws():
+    lam = StickBreaking(0.7).natural_parameters(np.array([4.0, 0.0, 2.5, 1.0]))
+    rng = np.random.default_rng(3)
+    v = rng.beta(lam[:, 0], lam[:, 1], size=(100_000, 4))
+    w = v * np.concatenate([np.ones((100_000, 1)), np.cumprod(1.0 - v, axis=1)[:, :-1]], axis=1)
+    for draws, expected in (
+        (w, StickBreaking.mean(lam)),
+        (np.log(w), StickBreaking.expected_log(lam)),
+    ):
+        error = draws.std(axis=0) / np.sqrt(100_000)
+        assert np.all(np.abs(draws.mean(axis=0) - expected) < 4.5 * error)
+    rest = 1.0 - w.sum(axis=1)
+    assert abs(rest.mean() - (1.0 - StickBreaking.mean(lam).sum())) < 4.5 * rest.std() / 316.0
+
+
+def test_the_evidence_of_counts_is_that_of_their_assignments():
+    # p(z) with the sticks summed out, one assignment after the other
+    counts, alpha = [3, 0, 2], 0.7
+    total, seen = 0.0, np.zeros(3)
+    for k in np.repeat([0, 1, 2], counts):
+        after = np.array([seen[j + 1 :].sum() for j in range(3)])
+        v = (1.0 + seen) / (1.0 + seen + alpha + after)
+        total += np.log(v[k] * np.prod(1.0 - v[:k]))
+        seen[k] += 1
+    model = mixture("spherical", alpha=alpha)
+    assert model.weights_log_evidence(np.array(counts, float)) == pytest.approx(total, rel=1e-12)
+
+
+# --------------------------------------------------------------------------------- local steps
+@each_kind
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_a_local_step_is_the_dense_computation(name, dtype):
+    model = mixture(name, D=3, dtype=dtype)
+    rng = np.random.default_rng(4)
+    X = rows_of(name, 60, D=3, dtype=dtype)
+    X = with_gaps(X, rng).astype(dtype) if model.component.missing else X
+    weights = rng.uniform(0.5, 2.0, 60)
+    state = state_of(model, X, random_responsibilities(60, 4))
+    g = model.expectation(state.stats, None, None)
+    result = model.local_step(batch_of(model, X, weights), g, 0.8, run, with_marginal=True)
+    rtol = 1e-10
+    logits = g[0] + model.component.features(X).astype(float) @ g[1].T
+    r = softmax(0.8 * logits, axis=1)
+    np.testing.assert_allclose(result.q, r, rtol=10 * np.finfo(dtype).eps, atol=rtol)
+    assert result.q.dtype == dtype
+    np.testing.assert_allclose(result.energy, (r * logits).sum(axis=1), rtol=rtol)
+    np.testing.assert_allclose(result.bound, logsumexp(0.8 * logits, axis=1), rtol=rtol)
+    np.testing.assert_allclose(result.marginal_energy, result.bound / 0.8, rtol=rtol)
+    np.testing.assert_allclose(result.entropy(0.8), -xlogy(r, r).sum(axis=1), atol=100 * rtol)
+    for found, expected in zip(
+        result.stats.arrays, statistics(model, X, r * weights[:, None]), strict=True
+    ):
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=100 * rtol)
+    assert model.local_step(batch_of(model, X), g, 1.0, run, with_stats=False).stats is None
+
+
+@each_kind
+def test_many_rows_are_the_sum_of_their_chunks(name, monkeypatch):
+    model, X = mixture(name), rows_of(name, 500)
+    held = sp.csr_array(X) if name == "multinomial" else X
+    g = model.expectation(state_of(model, X, random_responsibilities(500, 3)).stats, None, None)
+    whole = model.local_step(batch_of(model, X), g, 1.0, run)
+    for chunk, most in ((7, 8), (64, 3), (1, 100)):
+        monkeypatch.setattr(_mixture, "ROWS_PER_CHUNK", chunk)
+        monkeypatch.setattr(_mixture, "MOST_TASKS", most)
+        parts = _mixture._tasks(500)
+        assert len(parts) <= most
+        assert np.array_equal(
+            np.concatenate([np.arange(500)[part] for part in parts]), np.arange(500)
+        )
+        divided = model.local_step(batch_of(model, held), g, 1.0, run)
+        np.testing.assert_allclose(divided.q, whole.q, rtol=1e-9, atol=1e-12)
+        for one, other in zip(divided.stats.arrays, whole.stats.arrays, strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
+
+
+def test_rows_of_their_own_temperature_count_by_it():
+    model, X = mixture("spherical"), rows_of("spherical", 40)
+    rng = np.random.default_rng(5)
+    weights, inv_temps = rng.uniform(0.5, 2.0, 40), rng.uniform(0.3, 1.0, 40)
+    g = model.expectation(state_of(model, X, random_responsibilities(40, 3)).stats, None, None)
+    result = model.local_step(batch_of(model, X, weights), g, inv_temps, run)
+    r = result.q * (weights * inv_temps / np.average(inv_temps, weights=weights))[:, None]
+    for found, expected in zip(result.stats.arrays, statistics(model, X, r), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-10)
+    same = model.local_step(batch_of(model, X, weights), g, np.full(40, 0.7), run)
+    one = model.local_step(batch_of(model, X, weights), g, 0.7, run)
+    np.testing.assert_allclose(same.q, one.q, rtol=1e-12)
+    np.testing.assert_allclose(same.stats.arrays[1], one.stats.arrays[1], rtol=1e-12)
+
+
+def test_a_batch_of_consecutive_rows_is_a_view():
+    model, X = mixture("full"), rows_of("full", 20)
+    assert model.batch(X, np.arange(5, 9), np.ones(4)).X.base is X
+    np.testing.assert_array_equal(model.batch(X, np.arange(5, 9), np.ones(4)).X, X[5:9])
+    for rows in ([3, 1, 2], [4, 6, 5, 7], [2, 2, 4], [0]):
+        rows = np.array(rows)
+        np.testing.assert_array_equal(model.batch(X, rows, np.ones(rows.size)).X, X[rows])
+
+
+# ----------------------------------------------------------------- the bound by enumeration
+def enumerated_bound(name, model, X, resp, stats):
+    """The evidence lower bound, as a sum over all K^N assignments.
+
+    ``sum_z q(z) (E[log p(z | v)] + E[log p(x | z, phi)] - log q(z)) - KL(v) - KL(phi)``, with the
+    textbook's formulas for the parameters that ``prior + stats`` stand for.
+    """
+    kind, component, alpha = KINDS[name], model.component, model.weights.concentration
+    counts, lam = stats.arrays[0], component.natural_parameters(stats.arrays[1])
+    K, center = counts.size, center_of(component)
+    a = 1.0 + counts
+    b = alpha + np.array([counts[k + 1 :].sum() for k in range(K)])
+    log_v, log_rest = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
+    log_w = [log_v[k] + log_rest[:k].sum() for k in range(K)]
+    q = [standard_of(component, lam, k) for k in range(K)]
+    log_p = [[kind.log_density(q[k], x, center) for k in range(K)] for x in X]
+    total = 0.0
+    for z in itertools.product(range(K), repeat=len(X)):
+        chance = np.prod([resp[n, k] for n, k in enumerate(z)])
+        if chance > 0.0:
+            joint = sum(log_w[k] + log_p[n][k] for n, k in enumerate(z))
+            total += chance * (joint - np.log(chance))
+    prior = component.family.standard(component.prior)
+    total -= sum(stick_divergence(a[k], b[k], alpha) for k in range(K))
+    return total - sum(kind.divergence(q[k], prior) for k in range(K))
+
+
+def set_partitions(items):
+    if not items:
+        yield []
+        return
+    first, *rest = items
+    for partition in set_partitions(rest):
+        yield [[first], *partition]
+        for i, block in enumerate(partition):
+            yield [*partition[:i], [first, *block], *partition[i + 1 :]]
+
+
+def log_evidence(name, model, X):
+    """log p(X) of the Dirichlet process mixture: a sum over all partitions of the rows."""
+    alpha, N = model.weights.concentration, len(X)
+    terms = []
+    for partition in set_partitions(list(range(N))):
+        sizes = np.array([len(block) for block in partition])
+        chance = sizes.size * np.log(alpha) + gammaln(sizes).sum()
+        chance += gammaln(alpha) - gammaln(alpha + N)
+        likelihoods = [log_marginal(KINDS[name], model.component, X[block]) for block in partition]
+        terms.append(chance + sum(likelihoods))
+    return logsumexp(terms)
+
+
+def test_there_are_52_partitions_of_five_rows():
+    partitions = {frozenset(map(frozenset, p)) for p in set_partitions(list(range(5)))}
+    assert len(partitions) == 52
+
+
+@each_kind
+@pytest.mark.parametrize("D", [1, 2])
+def test_the_evaluated_bound_is_the_enumerated_one(name, D):
+    model, X = mixture(name, D=D), rows_of(name, 5, D=D)
+    # globals that are not the best ones for these rows
+    stats = state_of(model, rows_of(name, 8, D=D, seed=9), random_responsibilities(8, 2)).stats
+    g = model.expectation(stats, None, None)
+    resp = model.local_step(batch_of(model, X), g, 1.0, run).q
+    with Workers() as workers:
+        bound = evaluate_bound(model, stats, Rows(X, np.ones(5), 3), workers)
+    assert bound == pytest.approx(enumerated_bound(name, model, X, resp, stats), rel=1e-10)
+    # no q(z) is better under these globals
+    for other in (random_responsibilities(5, 2, seed=1), np.eye(2)[[0, 1, 0, 1, 1]]):
+        assert enumerated_bound(name, model, X, other, stats) < bound
+
+
+@each_kind
+def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
+    model, X = mixture(name), rows_of(name, 5)
+    state, engine = state_of(model, X, random_responsibilities(5, 2)), MemoizedInference()
+    seen = {}
+    with Workers() as workers:
+        for key, rows in ((0, [0, 1, 2]), (1, [3, 4]), (0, [0, 1, 2])):
+            batch = model.batch(X, np.array(rows), np.ones(len(rows)))
+            if state.names is None:
+                state.begin(2)
+            g = model.expectation(state.stats, None, None)
+            seen[key] = model.local_step(batch, g, 1.0, run).q
+            engine.visit(model, batch, key, 5.0, state, RunningPolicy(), workers)
+    state.resum()
+    resp = np.concatenate([seen[0], seen[1]])
+    expected = enumerated_bound(name, model, X, resp, state.stats)
+    totals, divergence = exact_bound(model, state)
+    assert totals.untempered - divergence == pytest.approx(expected, rel=1e-10)
+    assert totals.tempered == totals.untempered and totals.weight == 5.0
+    assert bound_of(model, state.memos.total()) == pytest.approx(expected, rel=1e-10)
+
+
+@each_kind
+@pytest.mark.parametrize("alpha", [0.3, 2.0])
+def test_the_bound_lies_below_the_log_evidence(name, alpha):
+    model, X = mixture(name, alpha=alpha), rows_of(name, 5)
+    evidence = log_evidence(name, model, X)
+    bounds = []
+    with Workers() as workers:
+        data = Rows(X, np.ones(5), 5)
+        for K, seed in itertools.product((1, 2, 3), range(3)):
+            state = state_of(model, X, random_responsibilities(5, K, seed))
+            for _ in range(30):
+                MemoizedInference().sweep(model, data, state, RunningPolicy(), workers,
+                                          np.random.default_rng(0))  # fmt: skip
+            bounds.append(evaluate_bound(model, state.stats, data, workers))
+    assert max(bounds) < evidence
+    # and not by much: what is lost is one value of z out of the posterior, and independence
+    assert max(bounds) > evidence - 4.0
+
+
+@each_kind
+def test_with_one_component_and_no_others_to_come_the_bound_is_the_evidence(name):
+    model, X = mixture(name, alpha=1e-9), rows_of(name, 5)
+    state = state_of(model, X, np.ones((5, 1)))
+    with Workers() as workers:
+        bound = evaluate_bound(model, state.stats, Rows(X, np.ones(5), 5), workers)
+    assert bound == pytest.approx(log_evidence(name, model, X), rel=1e-7)
+    assert bound == pytest.approx(log_marginal(KINDS[name], model.component, X), rel=1e-7)
+    # others to come cost log E[v^N]
+    dear = mixture(name, alpha=1.3)
+    with Workers() as workers:
+        other = evaluate_bound(dear, state.stats, Rows(X, np.ones(5), 5), workers)
+    assert other - bound == pytest.approx(betaln(6.0, 1.3) - betaln(1.0, 1.3), rel=1e-6)
+
+
+@each_kind
+def test_the_divergence_is_that_of_the_textbook(name):
+    model, X = mixture(name), rows_of(name, 30)
+    stats = state_of(model, X, random_responsibilities(30, 3)).stats
+    sticks, lam = model.natural_parameters(stats)
+    prior = model.component.family.standard(model.component.prior)
+    expected = sum(stick_divergence(a, b, 1.3) for a, b in sticks)
+    expected += sum(
+        KINDS[name].divergence(standard_of(model.component, lam, k), prior) for k in range(3)
+    )
+    assert global_divergence(model, stats) == pytest.approx(expected, rel=1e-10)
+
+
+# ---------------------------------------------------------------------------------- predictions
+@each_kind
+def test_the_predictive_weighs_components_and_one_not_yet_seen(name, monkeypatch):
+    model, X = mixture(name), rows_of(name, 30)
+    stats = state_of(model, X, random_responsibilities(30, 3)).stats
+    sticks, lam = model.natural_parameters(stats)
+    v = sticks[:, 0] / sticks.sum(axis=1)
+    weights = [v[0], v[1] * (1 - v[0]), v[2] * (1 - v[0]) * (1 - v[1]), np.prod(1.0 - v)]
+    assert sum(weights) == pytest.approx(1.0)
+    kind, center = KINDS[name], center_of(model.component)
+    parameters = [standard_of(model.component, lam, k) for k in range(3)]
+    parameters.append(model.component.family.standard(model.component.prior))
+    expected = [
+        logsumexp([kind.predictive(q, x, center) for q in parameters], b=weights) for x in X
+    ]
+    np.testing.assert_allclose(model.log_predictive(X, stats, run), expected, rtol=1e-9)
+    monkeypatch.setattr(_mixture, "ROWS_PER_CHUNK", 4)
+    np.testing.assert_allclose(model.log_predictive(X, stats, run), expected, rtol=1e-9)
+
+
+# -------------------------------------------------------------------------------------- starts
+@each_kind
+@pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
+def test_a_start_divides_all_rows_among_the_components(name, init_params):
+    model, X = mixture(name, n_initial=3, init_params=init_params), rows_of(name, 50)
+    weights = np.random.default_rng(0).integers(1, 4, 50).astype(float)
+    data = Rows(X, weights, 10)
+    counts, sums = model.initial(data, np.random.default_rng(1)).arrays
+    assert counts.dtype == sums.dtype == np.float64
+    # a copy is laid out like this; and sums over another layout round otherwise
+    assert sums.flags.c_contiguous
+    assert 1 <= counts.size <= 3 and np.all(counts > 0.0)
+    features = model.component.features(X)
+    np.testing.assert_allclose(counts.sum(), weights.sum(), rtol=1e-12)
+    np.testing.assert_allclose(sums.sum(axis=0), weights @ features, rtol=1e-10, atol=1e-10)
+    # natural parameters are legal, and another seed gives another start
+    model.expectation(State(_mixture.RunningStats([counts, sums])).stats, None, None)
+    others = [model.initial(data, np.random.default_rng(seed)).arrays[1] for seed in range(2, 6)]
+    assert any(not np.array_equal(sums, other) for other in others)
+
+
+@pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
+def test_few_rows_start_alike_in_any_order_and_repeated_or_weighted(init_params):
+    model = mixture("spherical", n_initial=4, init_params=init_params)
+    X, rng = rows_of("spherical", 30), np.random.default_rng(2)
+    weights = rng.integers(1, 4, 30)
+
+    def start(X, weights):
+        batch = batch_of(model, X, weights.astype(float))
+        return seeded_statistics(model, batch, 4, init_params, np.random.default_rng(3)).arrays
+
+    expected, order = start(X, weights), rng.permutation(30)
+    for other in (
+        start(X[order], weights[order]),
+        start(np.repeat(X, weights, axis=0), np.ones(weights.sum())),
+    ):
+        np.testing.assert_allclose(other[0], expected[0], rtol=1e-12)
+        np.testing.assert_allclose(other[1], expected[1], rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["full", "diagonal", "spherical"])
+def test_seeds_fall_into_different_clusters(name):
+    # ten points far apart, many times: whoever draws evenly misses some
+    model, rng = mixture(name), np.random.default_rng(4)
+    means = 50.0 * rng.standard_normal((10, 2))
+    X = np.repeat(means, 30, axis=0) + 0.1 * rng.standard_normal((300, 2))
+    found = {}
+    for init_params in ("k-means++", "random_from_data"):
+        found[init_params] = [
+            seeded_statistics(model, batch_of(model, X), 10, init_params, np.random.default_rng(s))
+            for s in range(10)
+        ]
+    thirty = [
+        sum(np.sum(np.abs(stats.arrays[0] - 30.0) < 1e-9) for stats in found[init_params])
+        for init_params in ("k-means++", "random_from_data")
+    ]
+    # of a hundred
+    assert thirty[0] > 75 and thirty[0] > thirty[1] + 25
+
+
+def test_no_more_components_start_than_there_are_different_rows():
+    X = np.repeat(rows_of("spherical", 3), 5, axis=0)
+    for init_params in ("k-means++", "random_from_data"):
+        model = mixture("spherical", n_initial=8, init_params=init_params)
+        counts, _ = model.initial(Rows(X, np.ones(15), 15), np.random.default_rng(0)).arrays
+        assert counts.size == 3 and counts.sum() == 15.0
+
+
+def test_a_start_on_a_sample_stands_for_all_rows(monkeypatch):
+    monkeypatch.setattr(_mixture, "ROWS_TO_START", 20)
+    monkeypatch.setattr(_mixture, "ROWS_TO_SEED", 10)
+    model, X = mixture("full", n_initial=3), rows_of("full", 100)
+    weights = np.random.default_rng(5).uniform(0.5, 2.0, 100)
+    counts, sums = model.initial(Rows(X, weights, 10), np.random.default_rng(0)).arrays
+    assert counts.sum() == pytest.approx(weights.sum(), rel=1e-12)
+    assert sums[:, 0].sum() == pytest.approx(weights.sum(), rel=1e-12)
+
+
+def test_sparse_rows_start_as_dense_ones():
+    model = mixture("multinomial", D=4, n_initial=3)
+    X = rows_of("multinomial", 60, D=4)
+    dense = seeded_statistics(model, batch_of(model, X), 3, "random_from_data", _rng())
+    held = seeded_statistics(model, batch_of(model, sp.csr_array(X)), 3, "random_from_data", _rng())
+    assert dense.arrays[0].sum() == held.arrays[0].sum() == 60.0
+    np.testing.assert_allclose(dense.arrays[1].sum(axis=0), held.arrays[1].sum(axis=0))
+    held = seeded_statistics(model, batch_of(model, sp.csr_array(X)), 3, "k-means++", _rng())
+    np.testing.assert_allclose(dense.arrays[1].sum(axis=0), held.arrays[1].sum(axis=0))
+
+
+def _rng():
+    return np.random.default_rng(0)
+
+
+@each_kind
+def test_strangers_are_rows_that_count_for_a_share(name):
+    model, X = mixture(name), rows_of(name, 20)
+    stats = state_of(model, X, random_responsibilities(20, 3)).stats
+    counts, sums = model.strangers(stats, Rows(X, np.ones(20), 20), 0.1, _rng()).arrays
+    np.testing.assert_allclose(counts, 0.1 * stats.arrays[0])
+    features = model.component.features(X)
+    for k in range(3):
+        distance = np.abs(features * counts[k] - sums[k]).max(axis=1)
+        assert distance.min() < 1e-12

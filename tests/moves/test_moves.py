@@ -1,0 +1,545 @@
+"""Moves: what they predict of the bound is what it becomes, and what does not pay is put back."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from models._textbook import KINDS
+from scipy.special import softmax
+
+from skvt.expfam import RunningStats, Stats
+from skvt.inference import MemoizedInference, Rows, State, Workers
+from skvt.inference._memoized import memo_of
+from skvt.inference._memos import Memos
+from skvt.models._base import LocalResult
+from skvt.models._gaussian_prior import gaussian_component
+from skvt.models._mixture import Mixture, StickBreaking
+from skvt.moves import Birth, Delete, Merge
+from skvt.moves import _birth as birth_module
+from skvt.moves._base import bound_of
+from skvt.moves._merge import dissolve, pair_gains
+from skvt.temperature._base import RunningPolicy
+
+each_kind = pytest.mark.parametrize("name", KINDS)
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def mixture(name, *, D=2, K=1, alpha=1.3):
+    component = KINDS[name].make(D, np.dtype(np.float64))
+    return Mixture(StickBreaking(alpha), component, n_initial=K)
+
+
+def memo_from(model, X, weights, resp):
+    """The memo of rows with given responsibilities."""
+    weighted = resp * weights[:, None]
+    stats = Stats((weighted.sum(axis=0), weighted.T @ model.component.features(X)))
+    none = np.zeros(len(X))
+    batch = model.batch(X, np.arange(len(X)), weights)
+    return memo_of(LocalResult(stats, none, none, resp), batch, run, pairs=True)
+
+
+def state_from(model, X, weights, resp, n_batches=3):
+    """A state that remembers rows with given responsibilities, in batches."""
+    memos = Memos()
+    for key, rows in enumerate(np.array_split(np.arange(len(X)), n_batches)):
+        memos[key] = memo_from(model, X[rows], weights[rows], resp[rows])
+    state = State(RunningStats(memos.total().stats.arrays), memos=memos)
+    state.names = state.new_names(resp.shape[1])
+    return state
+
+
+def drawn(name, n=90, K=4, seed=0, sharpness=0.3):
+    rng = np.random.default_rng(seed)
+    resp = rng.dirichlet(np.full(K, sharpness), size=n)
+    # some rows belong to one component alone
+    resp[::3] = np.eye(K)[rng.integers(K, size=len(resp[::3]))]
+    return KINDS[name].rows(n, 2, rng), rng.uniform(0.3, 2.0, n), resp
+
+
+class Tools:
+    """The tools of an engine, for rows on one thread."""
+
+    n_iter, rng, run = 3, None, staticmethod(run)
+
+    def __init__(self, total=1.0, seed=0):
+        self.total, self.rng = total, np.random.default_rng(seed)
+
+    @staticmethod
+    def memo_of(result, batch):
+        return memo_of(result, batch, run, pairs=True)
+
+
+def sweeps(model, data, state, moves, n=1, seed=0):
+    engine, rng = MemoizedInference(moves), np.random.default_rng(seed)
+    bounds = []
+    with Workers() as workers:
+        for _ in range(n):
+            totals, divergence, _ = engine.sweep(model, data, state, RunningPolicy(), workers, rng)
+            bounds.append(totals.untempered - divergence)
+    return np.array(bounds)
+
+
+def size(model, state):
+    return model.size(state.stats)
+
+
+# ------------------------------------------------------------------------------------- merges
+@each_kind
+def test_the_gain_of_a_merge_is_the_difference_of_the_bounds(name):
+    model, (X, weights, resp) = mixture(name), drawn(name)
+    state = state_from(model, X, weights, resp)
+    memo = state.memos.total()
+    before = bound_of(model, memo)
+    sticks = model.weights_log_evidence(memo.stats.arrays[0])
+    pairs = list(zip(*pair_gains(model, memo), strict=True))
+    assert len(pairs) == 6
+    for a, b, gain in pairs:
+        merged = resp.copy()
+        merged[:, a] += merged[:, b]
+        merged = np.delete(merged, b, axis=1)
+        after = memo_from(model, X, weights, merged)
+        predicted = gain + model.weights_log_evidence(after.stats.arrays[0]) - sticks
+        assert predicted == pytest.approx(bound_of(model, after) - before, rel=1e-9, abs=1e-8)
+        # and a state that makes the merge remembers just that
+        other = state_from(model, X, weights, resp)
+        other.merge(a, b)
+        other.rearrange(np.delete(np.arange(4), b))
+        other.resum()
+        total = other.memos.total()
+        np.testing.assert_allclose(total.stats.arrays[0], after.stats.arrays[0])
+        np.testing.assert_allclose(total.stats.arrays[1], after.stats.arrays[1])
+        np.testing.assert_allclose(total.entropy, after.entropy, rtol=1e-9, atol=1e-9)
+
+
+def test_gains_of_many_pairs_do_not_depend_on_their_division(monkeypatch):
+    model, (X, weights, resp) = mixture("full"), drawn("full", K=7)
+    memo = memo_from(model, X, weights, resp)
+    whole = pair_gains(model, memo)
+    monkeypatch.setattr("skvt.moves._merge._ENTRIES_AT_ONCE", 20)
+    for one, other in zip(pair_gains(model, memo), whole, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["full", "diagonal", "spherical", "Bernoulli"])
+def test_halves_of_a_component_are_put_together(name):
+    model, rng = mixture(name, alpha=0.5), np.random.default_rng(1)
+    X, weights = KINDS[name].rows(120, 2, rng), np.ones(120)
+    whole = np.eye(2)[(X[:, 0] > np.median(X[:, 0])).astype(int)]
+    u = rng.uniform(0.3, 0.7, size=(120, 2))
+    halves = np.concatenate([whole * u, whole * (1.0 - u)], axis=1)
+    state = state_from(model, X, weights, halves)
+    before, names = bound_of(model, state.memos.total()), state.names.copy()
+    record = Merge().finish(model, state, Tools())
+    after = bound_of(model, state.memos.total())
+    assert record.move == "merge" and record.n_iter == 3
+    assert record.proposed == 6
+    assert record.gain == pytest.approx(after - before, rel=1e-9)
+    assert record.gain > 0.0
+    # merged ones are new components
+    assert not set(state.names) & set(names)
+    expected = memo_from(model, X, weights, whole)
+    assert record.accepted == 2
+    np.testing.assert_allclose(
+        np.sort(state.memos.total().stats.arrays[0]), np.sort(expected.stats.arrays[0])
+    )
+    np.testing.assert_allclose(state.memos.total().entropy, 0.0, atol=1e-10)
+    for one, other in zip(
+        state.stats.value().arrays, state.memos.total().stats.arrays, strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+
+
+@each_kind
+@pytest.mark.parametrize("seed", range(3))
+def test_merges_raise_the_bound_by_what_they_record(name, seed):
+    model = mixture(name)
+    state = state_from(model, *drawn(name, K=6, seed=seed, sharpness=2.0))
+    move, before = Merge(), bound_of(model, state.memos.total())
+    record = move.finish(model, state, Tools())
+    after = bound_of(model, state.memos.total())
+    assert after - before == pytest.approx(record.gain, rel=1e-9, abs=1e-8)
+    assert record.accepted > 0 and record.gain > 0.0
+    assert move.settled == (record.accepted == 0)
+
+
+def test_clusters_apart_are_not_merged():
+    model, rng = mixture("spherical"), np.random.default_rng(2)
+    means = np.array([[0.0, 0.0], [8.0, 0.0], [0.0, 8.0]])
+    labels = rng.integers(3, size=150)
+    X = means[labels] + 0.3 * rng.standard_normal((150, 2))
+    state = state_from(model, X, np.ones(150), np.eye(3)[labels])
+    memos, stats = Memos(state.memos), state.stats
+    move = Merge()
+    record = move.finish(model, state, Tools())
+    assert (record.proposed, record.accepted, record.gain) == (3, 0, 0.0)
+    assert move.settled
+    assert state.stats is stats and all(state.memos[key] is memos[key] for key in memos)
+
+
+def test_of_one_component_there_is_nothing_to_merge():
+    model, (X, weights, _) = mixture("full"), drawn("full")
+    state = state_from(model, X, weights, np.ones((90, 1)))
+    assert Merge().finish(model, state, Tools()).proposed == 0
+
+
+def test_pairs_whose_entropy_is_not_known_are_left_alone():
+    model = mixture("full")
+    state = state_from(model, *drawn("full"))
+    state.merge(0, 1)
+    state.rearrange([0, 2, 3])
+    state.resum()
+    a, b, _ = pair_gains(model, state.memos.total())
+    assert list(zip(a, b, strict=True)) == [(1, 2)]
+    # nor any pair of memos made without moves
+    plain = state.memos[0].__class__(state.memos[0].stats, state.memos[0].entropy, None, 1.0)
+    state.memos[0] = plain
+    assert pair_gains(model, state.memos.total())[0].size == 0
+    assert Merge().finish(model, state, Tools()).accepted == 0
+
+
+# ------------------------------------------------------------------------------------ deletes
+class Watcher:
+    """A move that notes what each batch met."""
+
+    settled = True
+
+    def __init__(self):
+        self.met = {}
+
+    def begin(self, model, state, tools):
+        pass
+
+    def observe(self, model, batch, key, g, result, tools):
+        self.met[key] = (batch, g, result.q.copy())
+
+    def finish(self, model, state, tools):
+        self.bound, self.memo = bound_of(model, state.memos.total()), state.memos.total()
+        return None
+
+
+def with_a_small_component(name, seed=3, alpha=1.3):
+    """Two components found on rows, and one that has hardly any."""
+    model, rng = mixture(name, K=2, alpha=alpha), np.random.default_rng(seed)
+    X, weights = KINDS[name].rows(120, 2, rng), rng.uniform(0.5, 1.5, 120)
+    data = Rows(X, weights, 40)
+    state = State(model.initial(data, rng))
+    sweeps(model, data, state, [], n=5)
+    counts, sums = state.stats.value().arrays
+    K = counts.size
+    counts, sums = np.append(counts, 0.01 * counts[-1]), np.concatenate([sums, 0.01 * sums[-1:]])
+    state.stats = RunningStats([counts, sums])
+    state.memos, state.names = Memos(), None
+    state.start = None
+    return model, data, state, K
+
+
+@each_kind
+@pytest.mark.parametrize("alpha", [0.2, 1.3])
+def test_the_gain_of_a_delete_is_the_difference_of_the_bounds(name, alpha):
+    model, data, state, K = with_a_small_component(name, alpha=alpha)
+    watcher, delete = Watcher(), Delete()
+    sweeps(model, data, state, [watcher, delete])
+    record = state.move_log[1]
+    assert record.move == "delete" and record.proposed == 1
+    # by dense computation: the rows of each batch without the candidate, all others as they are
+    resp = []
+    for key in sorted(watcher.met):
+        batch, g, q = watcher.met[key]
+        logits = g[0] + model.component.features(batch.X) @ g[1].T
+        np.testing.assert_allclose(q, softmax(logits, axis=1), atol=1e-10)
+        resp.append(softmax(np.delete(logits, K, axis=1), axis=1))
+    expected = memo_from(model, data.X, data.weights, np.concatenate(resp))
+    gain = bound_of(model, expected) - watcher.bound
+    assert record.accepted == (gain > 0.0)
+    assert delete.settled == (gain <= 0.0)
+    if record.accepted:
+        assert record.gain == pytest.approx(gain, rel=1e-6, abs=1e-8)
+        assert size(model, state) == K
+        total = state.memos.total()
+        order = np.argsort(-expected.stats.arrays[0], kind="stable")
+        for one, other in zip(total.stats.arrays, expected.stats.arrays, strict=True):
+            found = one[np.argsort(-total.stats.arrays[0], kind="stable")]
+            np.testing.assert_allclose(found, other[order], rtol=1e-8, atol=1e-8)
+        np.testing.assert_allclose(
+            np.sort(total.entropy), np.sort(expected.entropy), rtol=1e-7, atol=1e-7
+        )
+    else:
+        assert size(model, state) == K + 1 and record.gain == 0.0
+
+
+@each_kind
+def test_deletes_raise_the_bound_by_what_they_record(name):
+    model, data, state, _ = with_a_small_component(name, seed=4, alpha=0.05)
+    watcher, delete = Watcher(), Delete()
+    sweeps(model, data, state, [watcher, delete])
+    record, after = state.move_log[1], bound_of(model, state.memos.total())
+    assert record.accepted == 1
+    # (sorting by mass may add to it)
+    assert after - watcher.bound >= record.gain * (1.0 - 1e-9) > 0.0
+
+
+def test_an_outlier_keeps_a_component_of_its_own():
+    model, rng = mixture("spherical"), np.random.default_rng(5)
+    X = np.concatenate([0.3 * rng.standard_normal((100, 2)), [[60.0, -60.0]]])
+    state = state_from(model, X, np.ones(101), np.eye(2)[[0] * 100 + [1]], n_batches=1)
+    state.begin(2)
+    sweeps(model, Rows(X, np.ones(101), 101), state, [Delete()], n=2)
+    assert [(record.proposed, record.accepted) for record in state.move_log] == [(1, 0)] * 2
+    assert size(model, state) == 2
+
+
+def test_components_of_some_size_are_no_candidates():
+    model, (X, weights, resp) = mixture("full"), drawn("full", K=3)
+    state = state_from(model, X, weights, resp)
+    delete = Delete()
+    sweeps(model, Rows(X, weights, 30), state, [delete])
+    assert state.move_log[0].proposed == 0 and delete.settled
+
+
+# ----------------------------------------------------------------------------------- dissolved
+@each_kind
+def test_a_component_of_less_than_a_row_is_dissolved_and_no_other(name):
+    model, (X, weights, resp) = mixture(name), drawn(name, K=3)
+    resp = np.concatenate([0.999 * resp, np.full((90, 1), 1e-3)], axis=1)
+    state = state_from(model, X, weights, resp)
+    names, before = state.names.copy(), bound_of(model, state.memos.total())
+    dissolve(model, state, names[:3])
+    np.testing.assert_array_equal(state.names, names)
+    dissolve(model, state)
+    counts = state.memos.total().stats.arrays[0]
+    assert counts.size == 3 and counts.min() >= 1.0
+    assert counts.sum() == pytest.approx(weights.sum())
+    assert len(set(names[:3]) & set(state.names)) == 2
+    assert bound_of(model, state.memos.total()) > before - 1.0
+    kept = state.names.copy()
+    dissolve(model, state)
+    np.testing.assert_array_equal(state.names, kept)
+
+
+@each_kind
+def test_many_small_components_are_dissolved_together(name):
+    model, (X, weights, resp) = mixture(name), drawn(name, K=3)
+    rng = np.random.default_rng(9)
+    small = rng.dirichlet(np.full(5, 0.3), size=90) * rng.uniform(0.0, 0.004, size=(90, 1))
+    whole = np.concatenate([resp * (1.0 - small.sum(axis=1, keepdims=True)), small], axis=1)
+    state = state_from(model, X, weights, whole)
+    before, names = bound_of(model, state.memos.total()), state.names
+    merged = np.eye(8)
+    merge, here = state.merge, list(range(8))
+
+    def spy(a, b, **how):
+        merged[:, here[a]] += merged[:, here[b]]
+        del here[b]
+        merge(a, b, **how)
+
+    state.merge = spy
+    dissolve(model, state)
+    total = state.memos.total()
+    assert total.stats.arrays[0].min() >= 1.0
+    assert len(here) == 3 and set(state.names).isdisjoint(names[3:])
+    # entropies are bounded from below, closely
+    expected = memo_from(model, X, weights, whole @ merged[:, here])
+    np.testing.assert_allclose(total.stats.arrays[1], expected.stats.arrays[1], atol=1e-9)
+    assert np.all(total.entropy <= expected.entropy + 1e-9)
+    np.testing.assert_allclose(total.entropy, expected.entropy, atol=0.5)
+    assert np.all(total.excess >= expected.excess - 1e-9)
+    assert before - 3.0 < bound_of(model, total) <= bound_of(model, expected) + 1e-9
+
+
+def test_part_of_a_row_that_nothing_else_explains_is_not_dissolved():
+    model, rng = mixture("spherical"), np.random.default_rng(5)
+    X = np.concatenate([rng.standard_normal((100, 2)), [[60.0, -60.0]]])
+    weights = np.append(np.ones(100), 0.5)
+    state = state_from(model, X, weights, np.eye(2)[[0] * 100 + [1]])
+    dissolve(model, state)
+    assert size(model, state) == 2
+
+
+def test_the_last_component_is_never_dissolved():
+    model = mixture("full")
+    X, _, resp = drawn("full", n=1, K=2)
+    state = state_from(model, X, np.array([0.4]), resp, n_batches=1)
+    dissolve(model, state)
+    assert size(model, state) == 1
+
+
+# -------------------------------------------------------------------------------------- births
+def clusters(n=300, K=4, seed=6):
+    """Clusters in a row."""
+    rng = np.random.default_rng(seed)
+    means = 10.0 * np.array([[-3.0, 0.0], [-1.0, 0.0], [1.0, 0.0], [3.0, 0.0]])[:K]
+    return means[rng.integers(K, size=n)] + 0.5 * rng.standard_normal((n, 2))
+
+
+def mixture_for(X, K=1):
+    """Spherical components whose prior suits the data."""
+    component, _ = gaussian_component(
+        X, np.ones(len(X)), covariance_type="spherical", zero_mean=False, mean=None,
+        mean_precision=0.01, degrees_of_freedom=None, covariance=None,
+    )  # fmt: skip
+    return Mixture(StickBreaking(1.0), component, n_initial=K)
+
+
+def grown(X, max_components, *, n=30, batch_size=100):
+    model, data = mixture_for(X), Rows(X, np.ones(X.shape[0]), batch_size)
+    state = State(model.initial(data, np.random.default_rng(0)))
+    moves = [Delete(), Merge(), Birth(max_components)]
+    bounds = sweeps(model, data, state, moves, n=n)
+    return model, state, moves, bounds
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 4, 6])
+def test_births_find_the_clusters_as_far_as_they_may(most):
+    model, state, moves, bounds = grown(clusters(), most)
+    assert size(model, state) == min(most, 4)
+    # nothing is left to try
+    assert all(move.settled for move in moves)
+    assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[0]))
+    births = [record for record in state.move_log if record.move == "birth"]
+    assert len(births) == 30 and births[-1].proposed == 0
+    assert (most == 1) == all(record.proposed == 0 for record in births)
+    # what births record is what the bound gained from pass to pass, sorting apart
+    for n in range(1, 30):
+        if births[n].gain > 0.0:
+            assert births[n].gain <= bounds[n] - bounds[n - 1] + 1e-6
+    assert len(set(state.names.tolist())) == size(model, state)
+
+
+def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
+    X = clusters(K=2)
+    model, data = mixture_for(X, K=2), Rows(X, np.ones(300), 100)
+    state = State(model.initial(data, np.random.default_rng(0)))
+    sweeps(model, data, state, [], n=10)
+    settled = [array.copy() for array in state.stats.value().arrays]
+    adopted = []
+
+    class Eager(Birth):
+        """Takes fresh components that no rows ask for."""
+
+        def _create(self, model, target, tools, room):
+            part = state.stats.value().arrays
+            return Stats(tuple(0.5 * array[[target.component] * 2] for array in part))
+
+        def begin(self, model, state, tools):
+            super().begin(model, state, tools)
+            adopted.append(size(model, state))
+
+    birth = Eager(50)
+    sweeps(model, data, state, [birth], n=6)
+    assert max(adopted) > 2
+    births = [record for record in state.move_log if record.move == "birth"]
+    assert all(record.gain == 0.0 for record in births)
+    assert size(model, state) == 2
+    for array, before in zip(state.stats.value().arrays, settled, strict=True):
+        np.testing.assert_allclose(array, before, rtol=1e-6)
+    # a component whose birth failed is not tried again while it stays as it is
+    assert birth.settled
+
+
+def test_a_component_that_has_changed_may_be_tried_again():
+    birth = Birth(50)
+    birth._failed = {7: 100.0}
+    assert birth._has_failed(105.0, 7) and birth._has_failed(95.0, 7)
+    assert not birth._has_failed(115.0, 7) and not birth._has_failed(100.0, 8)
+
+
+def test_few_rows_have_no_offspring():
+    model, state, moves, _ = grown(clusters(n=19, K=2), 50, batch_size=7)
+    assert size(model, state) == 1
+    assert all(record.proposed == 0 for record in state.move_log)
+    assert all(move.settled for move in moves)
+
+
+def test_targets_are_not_collected_without_end():
+    X = clusters(n=500)
+    model = mixture_for(X)
+    data = Rows(X, np.ones(500), 100)
+    state = State(model.initial(data, np.random.default_rng(0)))
+    birth = Birth(50, max_rows=130)
+    seen = []
+    monitor = birth._create
+
+    def create(model, target, tools, room):
+        seen.append(sum(len(rows) for rows in target.rows))
+        return monitor(model, target, tools, room)
+
+    birth._create = create
+    sweeps(model, data, state, [birth], n=4)
+    assert seen and max(seen) == 130
+
+
+@pytest.mark.parametrize("contain", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_counts_have_births_too(contain):
+    rng = np.random.default_rng(7)
+    profiles = np.eye(3)[:, [0, 0, 1, 1, 2, 2]] * 0.5
+    X = np.stack([rng.multinomial(40, profiles[k]) for k in rng.integers(3, size=200)])
+    component = KINDS["multinomial"].make(6, np.dtype(np.float64))
+    model, data = Mixture(StickBreaking(1.0), component), Rows(contain(X * 1.0), np.ones(200), 50)
+    state = State(model.initial(data, np.random.default_rng(0)))
+    sweeps(model, data, state, [Delete(), Merge(), Birth(50)], n=8)
+    assert size(model, state) == 3
+
+
+def test_the_largest_of_too_many_is_left_to_the_target():
+    model, X = mixture("spherical"), clusters(n=400)
+    batch = model.batch(X, np.arange(400), np.ones(400))
+    found = memo_from(model, X, np.ones(400), np.eye(4)[np.arange(400) % 4 // np.array([1])])
+    counts = np.array([50.0, 200.0, 100.0, 50.0])
+    memo = found.__class__(
+        Stats((counts, found.stats.arrays[1])), np.full(4, 1e6), np.zeros((4, 4)), 400.0
+    )
+    tools = Tools()
+    tools.fresh = lambda model, batch, n_components: asked.append(n_components) or memo
+    asked, target = [], birth_module._Target(0, 0, 400.0, [batch.X], [batch.weights], 400)
+    birth = Birth(50)
+    assert len(birth._create(model, target, tools, 10).arrays[0]) == 4
+    np.testing.assert_array_equal(birth._create(model, target, tools, 3).arrays[0], [50, 100, 50])
+    assert asked == [10, 4]
+
+
+# ------------------------------------------------------------------------------------- streams
+@each_kind
+def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
+    model, rng = mixture(name, D=3), np.random.default_rng(8)
+    state = State(model.initial(Rows(KINDS[name].rows(50, 3, rng), np.ones(50), 50), rng))
+    engine, bounds = MemoizedInference([Merge(), Birth(50)]), []
+    plain = MemoizedInference([Watcher2()])
+    with Workers() as workers:
+        for key in range(4):
+            X = KINDS[name].rows(200, 3, rng)
+            batch = model.batch(X, np.arange(200), np.ones(200))
+            n_before = len(state.move_log)
+            plain.go_on(model, batch, key, None, state, RunningPolicy(), workers, rng)
+            before = bound_of(model, state.memos.total())
+            tools = engine._tools(1, 200.0 * (key + 1), workers, rng)
+            (record,) = Birth(50).within(model, batch, key, state, tools)
+            after = bound_of(model, state.memos.total())
+            assert record.gain == pytest.approx(after - before, rel=1e-8, abs=1e-7)
+            assert (record.accepted > 0) == (record.gain > 0.0)
+            K = size(model, state)
+            assert all(memo.entropy.size == K for memo in state.memos.values())
+            bounds.append(record.accepted)
+            assert len(state.move_log) == n_before
+    assert state.memos.total().weight == 800.0
+
+
+class Watcher2(Watcher):
+    def within(self, model, batch, key, state, tools):
+        return []
+
+
+def test_a_stream_grows_as_far_as_it_may():
+    X = clusters(n=600)
+    for most in (1, 2, 3, 9):
+        model = mixture_for(X)
+        state = State(model.initial(Rows(X[:100], np.ones(100), 100), np.random.default_rng(0)))
+        engine = MemoizedInference([Delete(), Merge(), Birth(most)])
+        with Workers() as workers:
+            for key, rows in enumerate(np.array_split(np.arange(600), 6)):
+                batch = model.batch(X, rows, np.ones(100))
+                engine.go_on(model, batch, key, None, state, RunningPolicy(), workers,
+                             np.random.default_rng(key))  # fmt: skip
+        assert size(model, state) == min(most, 4)
+        assert state.memos.total().weight == 600.0
