@@ -146,6 +146,19 @@ class MemoizedDPGMM(MixtureEstimator):
         births that of the components which the pass adopted). After a birth that did not pay, what
         other moves did in the same pass is undone with it.
 
+    priors_ : dict
+        The priors as used: "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior",
+        "covariance_prior".
+
+    weight_concentration_prior_ : float
+        Concentration of the Dirichlet process as used.
+
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+
+    n_batch_iter_ : int
+        Updates of the globals made.
+
     converged_ : bool
 
     n_iter_ : int

@@ -16,8 +16,9 @@ class History:
     """What a fit recorded after each pass: equal-length lists, one entry a pass.
 
     ``elbo`` is the untempered bound and ``objective`` the tempered one, in nats for the whole data
-    set. Batch inference records their exact values at the start of the pass; minibatches give
-    estimates. Where an evaluation on all data was asked for, ``elbo`` is that.
+    set. Batch inference records their exact values at the start of the pass, memoized inference
+    at its end; minibatches give estimates. Where an evaluation on all data was asked for, ``elbo``
+    is that; of structured inference, which has no other bound, it is NaN elsewhere.
     """
 
     n_iter: list = field(default_factory=list)
@@ -120,8 +121,8 @@ def _has_converged(previous, current, stopping, monotone):
     if monotone and relative_gain(previous, current) < -1e-6:
         warnings.warn(
             f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. Coordinate "
-            "ascent at T = 1 does not lower it where local steps converge: lower "
-            "mean_change_tol or raise max_doc_update_iter.",
+            "ascent at T = 1 does not lower it where local steps converge: where the estimator has "
+            "them, lower mean_change_tol or raise max_doc_update_iter.",
             ConvergenceWarning,
             stacklevel=2,
         )

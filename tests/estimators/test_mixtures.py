@@ -658,6 +658,44 @@ def test_a_stream_learns_clusters_as_they_come():
     assert adjusted_rand_score(labels, stream.predict(X)) > 0.99
 
 
+@pytest.mark.parametrize("before", ["fit", "partial_fit"])
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch, before, error):
+    X, more = clusters(120)[0], clusters(120, seed=1)[0] + [0.0, 40.0]
+    model = type(MemoizedDPGMM(random_state=0).fit(X)._fitted.model)
+    step, counter = model.local_step, {"steps": 0, "fail_at": None}
+
+    def local_step(*args, **kwargs):
+        counter["steps"] += 1
+        if counter["steps"] == counter["fail_at"]:
+            raise error
+        return step(*args, **kwargs)
+
+    monkeypatch.setattr(model, "local_step", local_step)
+
+    def start():
+        counter.update(steps=0, fail_at=None)
+        return getattr(MemoizedDPGMM(random_state=0), before)(X)
+
+    whole = start()
+    n_before, n_components = counter["steps"], whole.n_components_
+    whole.partial_fit(more)
+    n_steps = counter["steps"] - n_before
+    assert n_steps > 10 and whole.n_components_ > n_components
+    for fail_at in (1, 2, n_steps // 2, n_steps):
+        mixture = start()
+        shown, memos = published(mixture), dict(mixture._fitted.state.memos)
+        counter.update(steps=0, fail_at=fail_at)
+        with pytest.raises(error):
+            mixture.partial_fit(more)
+        counter["fail_at"] = None
+        np.testing.assert_equal(published(mixture), shown)
+        kept = mixture._fitted.state.memos
+        assert kept.keys() == memos.keys() and all(kept[key] is memos[key] for key in memos)
+        # it goes on as if nothing had happened
+        assert_same_fit(mixture.partial_fit(more), whole)
+
+
 def test_moves_may_begin_later_in_a_stream():
     parts = np.array_split(rows(n_rows=300), 3)
     stream = MemoizedDPGMM(4, moves=(), random_state=0).partial_fit(parts[0])
