@@ -299,6 +299,8 @@ def cvb0_steps(
     proportions : (n, K) ``alpha + E[n_k]``, written
     tol : mean absolute change of E[n_k] at which a document has converged
     """
+    # Sums have loops of their own: where a loop writes, too, the compiler asks at run time whether
+    # arrays are far enough apart to work on vectors, and the last digits depend on the answer.
     n_topics = alpha.size
     zero = lit(alpha[0], 0.0)
     new = np.empty(n_topics, alpha.dtype)
@@ -311,6 +313,7 @@ def cvb0_steps(
             total = zero
             for k in range(n_topics):
                 q[k] = _power(alpha[k], inv_temp) * row[k]
+            for k in range(n_topics):
                 total += q[k]
             scale = lit(zero, 1.0) / total
             for k in range(n_topics):
@@ -329,13 +332,15 @@ def cvb0_steps(
                     new[k] = (alpha[k] + inv_temp * others) * row[k]
                     if tempered:
                         new[k] = _power(alpha[k] + inv_temp * others, inv_temp) * row[k]
+                for k in range(n_topics):
                     total += new[k]
                 scale = lit(zero, 1.0) / total
                 for k in range(n_topics):
-                    difference = n * (scale * new[k] - q[k])
-                    change += abs(difference)
-                    size[k] += difference
-                    q[k] = scale * new[k]
+                    new[k] = scale * new[k] - q[k]
+                    size[k] += n * new[k]
+                    q[k] += new[k]
+                for k in range(n_topics):
+                    change += n * abs(new[k])
             if change < tol * n_topics:
                 break
         for k in range(n_topics):
