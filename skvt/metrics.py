@@ -23,7 +23,7 @@ from skvt.inference import Workers
 from skvt.models._completion import content_keys, split_tokens
 from skvt.models._held_out import documents as held_out_documents
 from skvt.models._lda import LDA
-from skvt.models._lda_sampling import mix
+from skvt.models._random_bits import mix
 
 # Documents of a parallel task of held-out likelihoods.
 _DOCUMENTS_PER_TASK = 8

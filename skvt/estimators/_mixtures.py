@@ -9,7 +9,14 @@ from sklearn.utils.validation import validate_data
 
 from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
 from skvt.expfam import JointPosterior, Posterior
-from skvt.inference import MemoizedInference, Rows, StochasticInference, Workers, evaluate_bound
+from skvt.inference import (
+    MemoizedInference,
+    Rows,
+    StochasticInference,
+    Workers,
+    evaluate_bound,
+    local_results,
+)
 from skvt.inference._loop import Stopping
 from skvt.models._mixture import Mixture, StickBreaking
 from skvt.moves import Birth, Delete, Merge
@@ -200,13 +207,9 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         model = fitted.model
         data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
         g = model.expectation(fitted.stats, None, None)
-        out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
         with Workers(self.n_jobs) as workers:
-            for rows in data.order():
-                batch = data.batch(model, rows)
-                result = model.local_step(batch, g, 1.0, workers.run, with_stats=False)
-                out[rows] = result.q
-        return out
+            results = local_results(model, lambda batch: g, data, workers)
+            return np.concatenate([result.q for _, result in results])
 
     def predict(self, X):
         """Most probable component of each row, shape (n_samples,)."""

@@ -13,7 +13,7 @@ from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribu
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.expfam import Dirichlet, Posterior
-from skvt.inference import Rows, Workers, evaluate_bound
+from skvt.inference import Rows, Workers, evaluate_bound, local_results
 from skvt.inference._loop import Stopping
 from skvt.models._completion import split_tokens
 from skvt.models._lda import LDA
@@ -355,13 +355,12 @@ def _simplest(given, used):
 def expected_proportions(model, stats, X, workers):
     """E[theta] of each row of X at T = 1, shape (n, K)."""
     data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    parts = []
-    for rows in data.order():
-        batch = data.batch(model, rows)
-        g = model.row_globals(stats, batch, workers.run)
-        result = model.local_step(batch, g, 1.0, workers.run, with_stats=False)
-        parts.append(result.q / result.q.sum(axis=1, keepdims=True))
-    return np.concatenate(parts)
+
+    def globals_of(batch):
+        return model.row_globals(stats, batch, workers.run)
+
+    gammas = [result.q for _, result in local_results(model, globals_of, data, workers)]
+    return np.concatenate([gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas])
 
 
 def completion_score(model, stats, X, workers):

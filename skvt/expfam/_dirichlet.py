@@ -3,6 +3,7 @@
 import numpy as np
 from scipy.special import betaln, logsumexp, polygamma
 
+from skvt.expfam._gamma import log_standard_gamma
 from skvt.expfam._special import digamma_array as digamma
 from skvt.expfam._special import gammaln_array as gammaln
 
@@ -35,11 +36,11 @@ class Dirichlet:
     def sample(eta, rng):
         """One draw for each member, shape (..., D).
 
-        Gammas are drawn in log space, ``log g(a) = log g(a + 1) + log(u) / a``: at small
-        concentrations the plain gamma underflows and all of a draw would be zero.
+        Gammas are drawn in log space: at small concentrations the plain gamma underflows and all
+        of a draw would be zero.
         """
         eta = np.asarray(eta, dtype=np.float64)
-        log_g = np.log(rng.standard_gamma(eta + 1.0)) + np.log1p(-rng.random(eta.shape)) / eta
+        log_g = log_standard_gamma(eta, rng)
         g = np.exp(log_g - log_g.max(axis=-1, keepdims=True))
         return g / g.sum(axis=-1, keepdims=True)
 

@@ -6,6 +6,14 @@ from scipy.special import digamma
 from skvt.expfam._special import gammaln_array as gammaln
 
 
+def log_standard_gamma(shape, rng):
+    """Logarithm of one gamma variate of rate 1 for each shape.
+
+    ``log g(a) = log g(a + 1) + log(u) / a``: at small shapes the variate itself underflows.
+    """
+    return np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
+
+
 class Gamma:
     """Gamma distribution of a positive x, by shape a and rate b.
 
@@ -32,8 +40,7 @@ class Gamma:
         """One draw for each member, shape (...); in log space, where small shapes underflow."""
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
-        log_g = np.log(rng.standard_gamma(a + 1.0)) + np.log1p(-rng.random(a.shape)) / a
-        return np.exp(log_g - np.log(b))
+        return np.exp(log_standard_gamma(a, rng) - np.log(b))
 
     @staticmethod
     def standard(eta):

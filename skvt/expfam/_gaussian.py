@@ -4,6 +4,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvt.expfam._gamma import log_standard_gamma
+
 # The smallest normal float64: a variance or precision of exactly 0 would divide by it.
 _TINY = np.finfo(np.float64).tiny
 
@@ -32,9 +34,5 @@ def join(*parts):
 
 
 def standard_gamma(shape, rng):
-    """One gamma variate of rate 1 for each shape; never 0.
-
-    ``g(a) = g(a + 1) u^(1/a)`` in log space: at tiny shapes the plain draw underflows.
-    """
-    log_g = np.log(rng.standard_gamma(shape + 1.0)) + np.log1p(-rng.random(shape.shape)) / shape
-    return np.maximum(np.exp(log_g), _TINY)
+    """One gamma variate of rate 1 for each shape; never 0."""
+    return np.maximum(np.exp(log_standard_gamma(shape, rng)), _TINY)

@@ -1,6 +1,6 @@
 """Engines: how statistics of rows become a posterior over globals, the same for every model."""
 
-from skvt.inference._bound import evaluate_bound, global_divergence
+from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import History, fit_loop
 from skvt.inference._memoized import MemoizedInference
@@ -22,6 +22,7 @@ __all__ = [
     "evaluate_bound",
     "fit_loop",
     "global_divergence",
+    "local_results",
     "one_blas_thread",
     "pilot_energies",
 ]

@@ -58,6 +58,17 @@ def global_divergence(model, stats):
     )
 
 
+def local_results(model, globals_of, data, workers):
+    """The batches of ``data`` in order and their local results at T = 1, without statistics.
+
+    ``globals_of(batch)`` is what the local step takes for the globals.
+    """
+    for rows in data.order():
+        batch = data.batch(model, rows)
+        g = globals_of(batch)
+        yield batch, model.local_step(batch, g, 1.0, workers.run, with_stats=False)
+
+
 def evaluate_bound(model, stats, data, workers):
     """The untempered ELBO of ``data`` at the globals ``prior + stats``, q(z) optimised anew.
 
@@ -67,9 +78,10 @@ def evaluate_bound(model, stats, data, workers):
         Nats, every constant included.
     """
     totals, model = LocalTotals(), model.mean_field()
-    for rows in data.order():
-        batch = data.batch(model, rows)
-        g = model.expectation(stats, batch, workers.run)
-        result = model.local_step(batch, g, 1.0, workers.run, with_stats=False)
+
+    def globals_of(batch):
+        return model.expectation(stats, batch, workers.run)
+
+    for batch, result in local_results(model, globals_of, data, workers):
         totals.add(result, batch.weights, 1.0)
     return totals.untempered - global_divergence(model, stats)

@@ -63,7 +63,7 @@ class MemoizedInference:
             state.begin(model.size(state.stats))
         self._n_passes += 1
         self._active = moves = self._moves if _is_cold(policy) else ()
-        tools = self._tools(self._n_passes, data.total, workers, rng)
+        tools = self._tools(self._n_passes, workers, rng)
         # Births come first, so that the others see the newborn, and judge last.
         for move in reversed(moves):
             move.begin(model, state, tools)
@@ -101,7 +101,7 @@ class MemoizedInference:
         self.visit(model, batch, key, total, state, policy, workers, share=1.0)
         state.resum()
         if _is_cold(policy):
-            tools = self._tools(len(state.memos), total, workers, rng)
+            tools = self._tools(len(state.memos), workers, rng)
             for move in self._moves:
                 state.move_log.extend(move.within(model, batch, key, state, tools))
         sort_by_mass(model, state)
@@ -134,14 +134,14 @@ class MemoizedInference:
         for move in moves:
             move.observe(model, batch, key, g, result, tools)
 
-    def _tools(self, n_iter, total, workers, rng):
+    def _tools(self, n_iter, workers, rng):
         def fresh(model, batch, n_components):
             return fresh_mixture(model, batch, n_components, workers, rng)
 
         def memo(result, batch):
             return memo_of(result, batch, workers.run, pairs=True)
 
-        return MoveTools(n_iter, rng, workers.run, total, fresh, memo)
+        return MoveTools(n_iter, rng, workers.run, fresh, memo)
 
 
 def _is_cold(policy):

@@ -9,21 +9,10 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam._special import jit
+from skvt.models._random_bits import GOLDEN, mix
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S63 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(63)
-
+_S63 = np.uint64(63)
 MOST_COINS = 4096
-
-
-@jit
-def _mix(x):
-    """The finaliser of splitmix64: every bit of the result depends on all of x."""
-    x = (x ^ (x >> _S30)) * _MIX_1
-    x = (x ^ (x >> _S27)) * _MIX_2
-    return x ^ (x >> _S31)
 
 
 @jit
@@ -31,7 +20,7 @@ def _key(start, stop, indices, data):
     """A hash of a row's content; a sum, so that the order of the entries does not matter."""
     state = np.uint64(0)
     for j in range(start, stop):
-        state += _mix(np.uint64(indices[j]) * _GOLDEN + np.uint64(np.int64(data[j] * 1024.0)))
+        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(np.int64(data[j] * 1024.0)))
     return state
 
 
@@ -59,16 +48,16 @@ def _split(indptr, indices, data, observed):
         state = _key(indptr[d], indptr[d + 1], indices, data)
         for j in range(indptr[d], indptr[d + 1]):
             whole = np.int64(np.floor(data[j]))
-            token = _mix(state + np.uint64(indices[j]) * _GOLDEN)
+            token = mix(state + np.uint64(indices[j]) * GOLDEN)
             # What is more than coins are tossed for is halved.
             kept = np.floor(0.5 * max(whole - MOST_COINS, 0))
             for _ in range(min(whole, MOST_COINS)):
-                token += _GOLDEN
-                kept += np.float64(_mix(token) >> _S63)
+                token += GOLDEN
+                kept += np.float64(mix(token) >> _S63)
             rest = data[j] - whole
             if rest > 0.0:
-                token += _GOLDEN
-                if _mix(token) >> _S63:
+                token += GOLDEN
+                if mix(token) >> _S63:
                     kept += rest
             observed[j] = kept
 

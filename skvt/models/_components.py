@@ -66,7 +66,7 @@ def _generic_log_predictive(component, X, lam):
     features = component.features(X)
     features = features.toarray() if sp.issparse(features) else features
     base = features @ np.broadcast_to(component.base, features.shape[1])
-    before = _per_component(component.family.log_normalizer(lam))
+    before = per_component(component.family.log_normalizer(lam))
     out = np.empty((X.shape[0], lam.shape[0]))
     step = max(1, _ENTRIES_AT_ONCE // lam.size)
     for start in range(0, X.shape[0], step):
@@ -77,7 +77,7 @@ def _generic_log_predictive(component, X, lam):
     return out + base[:, None]
 
 
-def _per_component(values):
+def per_component(values):
     """Sum over all axes but the first."""
     return values.reshape(values.shape[0], -1).sum(axis=1)
 
@@ -86,6 +86,14 @@ class _Base:
     """``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,)."""
 
     missing = False
+
+    def spread(self, sums):
+        """``M S``: features are statistics unless a subclass says otherwise."""
+        return sums
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        return t
 
     def natural_parameters(self, sums):
         """``lam = eta + M S``."""
@@ -107,14 +115,41 @@ class _Base:
         # row by row in memory, so that rounding does not depend on how X is held
         return np.subtract(X, self.center, order="C", dtype=np.float64)
 
-    def _shifted(self, lam):
+
+class _Centred:
+    """Gaussians with means, of the data minus ``center`` (D,)."""
+
+    @property
+    def n_features(self):
+        """Number of columns D."""
+        return self.center.size
+
+    def uncentred(self, lam):
+        """``lam`` in the coordinates of the data."""
         q = self.family.standard(lam)
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
         return self.family.from_standard(**(q | {"mean": q["mean"] + center}))
 
 
+class _PairOfEachColumn:
+    """Two features and two natural parameters of each column; ``prior`` (D, 2)."""
+
+    @property
+    def n_features(self):
+        """Number of columns D."""
+        return self.prior.shape[0]
+
+    def spread(self, sums):
+        """(..., 2D) -> (..., D, 2)."""
+        return np.stack(np.split(sums, 2, axis=-1), axis=-1)
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
+
+
 @dataclass(frozen=True)
-class FullGaussian(_Base):
+class FullGaussian(_Centred, _Base):
     """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x'].
 
     Parameters
@@ -133,11 +168,6 @@ class FullGaussian(_Base):
     family = NormalWishart
 
     @property
-    def n_features(self):
-        """Number of columns D."""
-        return self.center.size
-
-    @property
     def base(self):
         """Constant of the density, at the feature that counts rows."""
         base = np.zeros(self.prior.size - 1)
@@ -147,10 +177,6 @@ class FullGaussian(_Base):
     def features(self, X):
         """``[1, x, upper triangle of x x']``."""
         return outer_features(self._centred(X), linear=True)
-
-    def uncentred(self, lam):
-        """``lam`` in the coordinates of the data."""
-        return self._shifted(lam)
 
     def spread(self, sums):
         """A row counts for log|Lambda| / 2 and for -mu' Lambda mu / 2."""
@@ -210,14 +236,6 @@ class ZeroMeanFullGaussian(_Base):
         """``[1, upper triangle of x x']``."""
         return outer_features(self._centred(X), linear=False)
 
-    def spread(self, sums):
-        """Features are statistics."""
-        return sums
-
-    def gather(self, t):
-        """Transpose of :meth:`spread`."""
-        return t
-
     def log_predictive(self, X, lam):
         """Student t around 0 with nu - D + 1 degrees of freedom."""
         q = Wishart.standard(lam)
@@ -251,7 +269,7 @@ class _WithMissing(_Base):
 
 
 @dataclass(frozen=True)
-class DiagonalGaussian(_WithMissing):
+class DiagonalGaussian(_Centred, _WithMissing):
     """Independent columns, each N(mu_kd, 1 / tau_kd), normal-gamma; features [seen, x, x^2].
 
     ``prior`` is (D, 4).
@@ -264,11 +282,6 @@ class DiagonalGaussian(_WithMissing):
     family = NormalGamma
 
     @property
-    def n_features(self):
-        """Number of columns D."""
-        return self.center.size
-
-    @property
     def base(self):
         """Constant of the density, for each value seen."""
         zeros = np.zeros(2 * self.n_features)
@@ -278,10 +291,6 @@ class DiagonalGaussian(_WithMissing):
         """``[seen_d, x_d, x_d^2]``, D of each."""
         X, seen = self._observed(X)
         return np.concatenate([seen, X, X * X], axis=1)
-
-    def uncentred(self, lam):
-        """``lam`` in the coordinates of the data."""
-        return self._shifted(lam)
 
     def spread(self, sums):
         """(..., 3D) -> (..., D, 4): counts, squares, sums, counts."""
@@ -307,7 +316,7 @@ class DiagonalGaussian(_WithMissing):
 
 
 @dataclass(frozen=True)
-class SphericalGaussian(_WithMissing):
+class SphericalGaussian(_Centred, _WithMissing):
     """N(mu_k, I / tau_k), normal-gamma; features [values seen, |x|^2, x, seen].
 
     ``prior`` is (2 + 2D,).
@@ -318,11 +327,6 @@ class SphericalGaussian(_WithMissing):
     dtype: np.dtype
 
     family = NormalGamma
-
-    @property
-    def n_features(self):
-        """Number of columns D."""
-        return self.center.size
 
     @property
     def base(self):
@@ -336,18 +340,6 @@ class SphericalGaussian(_WithMissing):
         X, seen = self._observed(X)
         number = seen.sum(axis=1, keepdims=True)
         return np.concatenate([number, (X * X).sum(axis=1, keepdims=True), X, seen], axis=1)
-
-    def uncentred(self, lam):
-        """``lam`` in the coordinates of the data."""
-        return self._shifted(lam)
-
-    def spread(self, sums):
-        """Features are statistics."""
-        return sums
-
-    def gather(self, t):
-        """Transpose of :meth:`spread`."""
-        return t
 
     def sample(self, lam, n_rows, rng):
         """Draws of the Student t: the precision first, shared by a row's columns."""
@@ -364,7 +356,7 @@ class SphericalGaussian(_WithMissing):
 
 
 @dataclass(frozen=True)
-class ZeroMeanDiagonalGaussian(_WithMissing):
+class ZeroMeanDiagonalGaussian(_PairOfEachColumn, _WithMissing):
     """Independent columns, each N(0, 1 / tau_kd), gamma prior; features [seen / 2, x^2 / 2].
 
     ``prior`` is (D, 2) of shape and rate.
@@ -377,11 +369,6 @@ class ZeroMeanDiagonalGaussian(_WithMissing):
     center = 0.0
 
     @property
-    def n_features(self):
-        """Number of columns D."""
-        return self.prior.shape[0]
-
-    @property
     def base(self):
         """Constant of the density, for each half of a value seen."""
         return np.repeat([-LOG_2PI, 0.0], self.n_features)
@@ -390,14 +377,6 @@ class ZeroMeanDiagonalGaussian(_WithMissing):
         """``[seen_d, x_d^2] / 2``, D of each."""
         X, seen = self._observed(X)
         return 0.5 * np.concatenate([seen, X * X], axis=1)
-
-    def spread(self, sums):
-        """(..., 2D) -> (..., D, 2)."""
-        return np.stack(np.split(sums, 2, axis=-1), axis=-1)
-
-    def gather(self, t):
-        """Transpose of :meth:`spread`."""
-        return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
     def sample(self, lam, n_rows, rng):
         """Draws of independent Student t around 0."""
@@ -428,14 +407,6 @@ class ZeroMeanSphericalGaussian(_WithMissing):
         X, seen = self._observed(X)
         return 0.5 * np.stack([seen.sum(axis=1), (X * X).sum(axis=1)], axis=1)
 
-    def spread(self, sums):
-        """Features are statistics."""
-        return sums
-
-    def gather(self, t):
-        """Transpose of :meth:`spread`."""
-        return t
-
     def sample(self, lam, n_rows, rng):
         """Draws of the Student t around 0."""
         q = Gamma.standard(lam)
@@ -449,7 +420,7 @@ class ZeroMeanSphericalGaussian(_WithMissing):
 
 
 @dataclass(frozen=True)
-class Bernoulli(_Base):
+class Bernoulli(_PairOfEachColumn, _Base):
     """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2)."""
 
     prior: np.ndarray
@@ -459,24 +430,11 @@ class Bernoulli(_Base):
     base = 0.0
     missing = True
 
-    @property
-    def n_features(self):
-        """Number of columns D."""
-        return self.prior.shape[0]
-
     def features(self, X):
         """``[x_d, 1 - x_d]``, D of each; both 0 where x is missing."""
         X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
         ones = np.concatenate([X, 1.0 - X], axis=1)
         return np.nan_to_num(ones, copy=False)
-
-    def spread(self, sums):
-        """(..., 2D) -> (..., D, 2)."""
-        return np.stack(np.split(sums, 2, axis=-1), axis=-1)
-
-    def gather(self, t):
-        """Transpose of :meth:`spread`."""
-        return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
     def log_predictive(self, X, lam):
         """Columns are independent, so that the predictive is linear in the features."""
@@ -512,14 +470,6 @@ class Multinomial(_Base):
         if sp.issparse(X):
             return sp.csr_array(X, dtype=np.float64)
         return np.ascontiguousarray(X, np.float64)
-
-    def spread(self, sums):
-        """Features are statistics."""
-        return sums
-
-    def gather(self, t):
-        """Transpose of :meth:`spread`."""
-        return t
 
 
 def student_t(X, mean, scale, freedom):

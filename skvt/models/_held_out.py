@@ -7,7 +7,7 @@ have the conditionals ``p(z_n = k | z_-n, w) ~ (alpha_k + n_k^{-n}) beta_{k w_n}
 import numpy as np
 
 from skvt.expfam._special import gammaln, jit, log
-from skvt.models._lda_sampling import _MULTIPLIER, mix, uniform
+from skvt.models._random_bits import GOLDEN, mix, uniform
 
 
 @jit
@@ -16,7 +16,7 @@ def _draw(weights, state):
     total = 0.0
     for k in range(weights.size):
         total += weights[k]
-    state += _MULTIPLIER
+    state += GOLDEN
     rest = uniform(mix(state)) * total
     for k in range(weights.size):
         rest -= weights[k]
@@ -35,7 +35,7 @@ def _conditional(alpha, sizes, row, weights):
 def _resample(increments, parents, state):
     """Draw as many parents as particles in proportion to their weights, evenly spaced."""
     n_particles = increments.size
-    state += _MULTIPLIER
+    state += GOLDEN
     offset = uniform(mix(state))
     step = increments.sum() / n_particles
     reached, r = 0.0, -1
@@ -144,7 +144,7 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
             sizes[topic[n]] += 1.0
     special, special_sizes = topic.copy(), sizes.copy()
 
-    state += _MULTIPLIER
+    state += GOLDEN
     middle = int(uniform(mix(state)) * n_samples)
     logs = np.empty(n_samples)
     state = _sweep(words, topics, alpha, topic, sizes, weights, True, state)
@@ -183,7 +183,7 @@ def documents(indptr, words, counts, topics, alpha, seeds, method, n_samples, n_
         state = seeds[d]
         # a random order of the tokens: any order has the same probability
         for n in range(n_tokens - 1, 0, -1):
-            state += _MULTIPLIER
+            state += GOLDEN
             other = int(uniform(mix(state)) * (n + 1))
             tokens[n], tokens[other] = tokens[other], tokens[n]
         if n_tokens == 0:

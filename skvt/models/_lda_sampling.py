@@ -14,36 +14,19 @@ document prior is not; to the precision of Stirling's formula that is
 import numpy as np
 
 from skvt.expfam._special import exp, jit, lit, log
+from skvt.models._random_bits import GOLDEN, mix, uniform
 
 # An entry of a larger count is sampled as so many equal parts.
 MOST_TOKENS = 1000
-_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
-_MIX_A = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_B = np.uint64(0x94D049BB133111EB)
 
 
-# -------------------------------------------------------------------------------- random bits
-@jit
-def mix(state):
-    """A well-mixed 64-bit number for each 64-bit number: the output function of SplitMix64."""
-    z = np.uint64(state)
-    z = (z ^ (z >> np.uint64(30))) * _MIX_A
-    z = (z ^ (z >> np.uint64(27))) * _MIX_B
-    return z ^ (z >> np.uint64(31))
-
-
-@jit
-def uniform(bits):
-    """A number in [0, 1) from the upper 53 bits."""
-    return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
-
-
+# -------------------------------------------------------------------------------- random numbers
 @jit
 def row_seeds(seed, n_rows):
     """One seed for each row, (n_rows,) uint64."""
     seeds = np.empty(n_rows, np.uint64)
     for d in range(n_rows):
-        seeds[d] = mix(seed + _MULTIPLIER * np.uint64(d + 1))
+        seeds[d] = mix(seed + GOLDEN * np.uint64(d + 1))
     return seeds
 
 
@@ -51,9 +34,9 @@ def row_seeds(seed, n_rows):
 def _normal_pair(state):
     """(two normal variates by the polar method, new state)."""
     while True:
-        state += _MULTIPLIER
+        state += GOLDEN
         x = 2.0 * uniform(mix(state)) - 1.0
-        state += _MULTIPLIER
+        state += GOLDEN
         y = 2.0 * uniform(mix(state)) - 1.0
         square = x * x + y * y
         if 0.0 < square < 1.0:
@@ -74,7 +57,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out):
     for i in range(rows.size):
         source, target = array[rows[i]], out[i]
         eta = np.float64(prior[rows[i]])
-        state = mix(np.uint64(seed) + _MULTIPLIER * np.uint64(rows[i] + 1))
+        state = mix(np.uint64(seed) + GOLDEN * np.uint64(rows[i] + 1))
         for k in range(n_topics):
             lam[k] = eta + np.float64(scale) * np.float64(source[k])
         first, spare, state = _normal_pair(state)
@@ -85,7 +68,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out):
             normal = first
             while True:
                 v = 1.0 + c * normal
-                state += _MULTIPLIER
+                state += GOLDEN
                 draw = 1.0 - uniform(mix(state))
                 square = normal * normal
                 # in the negative, so that a NaN ends the loop
@@ -104,7 +87,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out):
                     first = normal
                     break
             target[k] = d * v
-            state += _MULTIPLIER
+            state += GOLDEN
             u[k] = 1.0 - uniform(mix(state))
         for k in range(n_topics):
             target[k] = log(target[k]) + log(u[k]) / lam[k]
@@ -232,7 +215,7 @@ def gibbs_steps(
                     for m in range(n_members):
                         total += extra[m] * row[members[m]]
                         partial[m] = total
-                    state += _MULTIPLIER
+                    state += GOLDEN
                     draw = lit(zero, 1.0) * uniform(mix(state)) * (total + share_of_prior)
                     if draw < total:
                         m = 0

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import Stats
+from skvt.expfam._gamma import log_standard_gamma
 from skvt.models import _lda_sampling as sampling
 from skvt.models._base import LocalResult
 from skvt.models._dirichlet_correction import corrected_statistics
@@ -119,17 +120,17 @@ class LDAGivenTopics(LDA):
                 for piece in _pieces(np.arange(words.size + 1), _WORDS_PER_TASK)
             ],
         )  # fmt: skip
-        if kind == "ssvi":
-            log_beta = (log_gammas - _log_sum(log_gammas))[batch.active]
-            return Topics(log_beta.astype(self.dtype), seed, log_gammas)
         if words.size == self.n_features:
-            return Topics((log_gammas - _log_sum(log_gammas)).astype(self.dtype), seed)
+            log_beta = log_gammas - _log_sum(log_gammas)
+            if kind == "ssvi":
+                return Topics(log_beta[batch.active].astype(self.dtype), seed, log_gammas)
+            return Topics(log_beta.astype(self.dtype), seed)
         # of the words that do not occur, all that matters is the sum of their gammas: a gamma
         seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
         rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
         rest -= self.topic_word_prior[words].sum(dtype=np.float64)
         rest = np.maximum(rest, SMALLEST_SHARE_OF_PRIOR * self.topic_word_prior.min())
-        log_rest = np.log(rng.standard_gamma(rest + 1.0)) + np.log1p(-rng.random(rest.size)) / rest
+        log_rest = log_standard_gamma(rest, rng)
         log_beta = log_gammas - _log_sum(np.concatenate([log_gammas, log_rest[None]]))
         return Topics(log_beta.astype(self.dtype), seed)
 

@@ -16,7 +16,7 @@ from scipy.special import logsumexp
 
 from skvt.expfam import Beta, RunningStats, Stats
 from skvt.models._base import LocalResult
-from skvt.models._components import Component
+from skvt.models._components import Component, per_component
 from skvt.models._mixture_kernels import responsibilities
 
 # Rows whose features are held at a time: small enough for the cache, large enough for the product.
@@ -151,8 +151,8 @@ class Mixture:
         """
         component = self.component
         after = component.family.log_normalizer(component.natural_parameters(sums))
+        after = per_component(after)
         before = component.family.log_normalizer(component.prior).sum()
-        after = after.reshape(after.shape[0], -1).sum(axis=1)
         return after - before + (sums * component.base).sum(axis=1)
 
     def weights_log_evidence(self, counts):

@@ -42,8 +42,6 @@ class MoveTools:
     rng : numpy.random.Generator
     run : callable
         ``run(function, tasks)``.
-    total : float
-        Weight of all rows.
     fresh : callable
         ``fresh(model, batch, n_components)`` fits a new mixture to a batch of its own and returns
         its statistics.
@@ -54,7 +52,6 @@ class MoveTools:
     n_iter: int
     rng: np.random.Generator
     run: Callable
-    total: float
     fresh: Callable
     memo_of: Callable
 

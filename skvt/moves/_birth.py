@@ -80,15 +80,13 @@ class Birth:
         if self._fresh:
             self._before = state.components(), bound_of(model, state.memos.total())
             n_old = model.size(state.stats)
-            state.rearrange(_with_more(n_old, sum(len(fresh.arrays[0]) for fresh in self._fresh)))
-            start = n_old
-            for stats in self._fresh:
-                stop = start + len(stats.arrays[0])
-                # S' helps the new components through the pass; resum takes it off again
-                for array, fresh in zip(state.stats.arrays, stats.arrays, strict=True):
-                    array[start:stop] = fresh
-                start = stop
-            state.stats.resum()
+            arrays = zip(*(fresh.arrays for fresh in self._fresh), strict=True)
+            arrays = [np.concatenate(parts) for parts in arrays]
+            state.rearrange(_with_more(n_old, len(arrays[0])))
+            # S' helps the new components through the pass; resum takes it off again
+            none = [np.zeros((n_old, *array.shape[1:])) for array in arrays]
+            pairs = zip(none, arrays, strict=True)
+            state.stats.add(Stats(tuple(np.concatenate(pair) for pair in pairs)))
             self._newborn = set(state.names[n_old:].tolist())
         self._fresh = []
         self._targets = self._choose(state.plain_stats.value().arrays[0], state.names, tools.rng)
@@ -192,9 +190,8 @@ class Birth:
             X = stack(target.rows)
             batch = model.batch(X, np.arange(weights.size), weights)
             memo = tools.fresh(model, batch, min(self._n_fresh, room + 1))
-            together = memo.rearranged([0])
             one = Stats(tuple(a.sum(axis=0, keepdims=True) for a in memo.stats.arrays))
-            together = replace(together, stats=one, entropy=np.zeros(1))
+            together = replace(memo, stats=one, entropy=np.zeros(1), excess=None)
             if memo.entropy.size > 1 and bound_of(model, memo) > bound_of(model, together):
                 order = np.argsort(-memo.stats.arrays[0], kind="stable")
                 kept = np.arange(order.size) if order.size <= room else np.sort(order[1:])

@@ -70,7 +70,6 @@ class Delete:
             return MoveRecord(tools.n_iter, "delete", proposed, 0, 0.0)
         for key, change in self._changes[best].items():
             state.memos[key] = state.memos[key].plus(change)
-        n_components = state.memos.total().entropy.size
-        state.rearrange(np.delete(np.arange(n_components), best))
+        state.rearrange(np.delete(np.arange(state.names.size), best))
         state.resum()
         return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)

@@ -513,7 +513,7 @@ def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
             n_before = len(state.move_log)
             plain.go_on(model, batch, key, None, state, RunningPolicy(), workers, rng)
             before = bound_of(model, state.memos.total())
-            tools = engine._tools(1, 200.0 * (key + 1), workers, rng)
+            tools = engine._tools(1, workers, rng)
             (record,) = Birth(50).within(model, batch, key, state, tools)
             after = bound_of(model, state.memos.total())
             assert record.gain == pytest.approx(after - before, rel=1e-8, abs=1e-7)
