@@ -35,6 +35,15 @@ class LearningRateMixin:
         return RobbinsMonro(self.learning_offset, self.learning_decay)
 
 
+class MoveLogMixin:
+    """``move_log_``."""
+
+    def _publish_moves(self, log):
+        records = [asdict(record) for record in log]
+        names = ("n_iter", "move", "proposed", "accepted", "gain")
+        self.move_log_ = {name: [record[name] for record in records] for name in names}
+
+
 class ELBOTrackingMixin:
     """``elbo_`` and ``history_``."""
 

@@ -1,13 +1,12 @@
 """What all mixtures show: components found, labels, densities, draws."""
 
-from dataclasses import asdict
-
 import numpy as np
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
 from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._mixins import MoveLogMixin
 from skvt.expfam import JointPosterior, Posterior
 from skvt.inference import (
     MemoizedInference,
@@ -25,7 +24,7 @@ from skvt.moves import Birth, Delete, Merge
 SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
 
 
-class MixtureEstimator(DensityMixin, VariationalEstimator):
+class MixtureEstimator(MoveLogMixin, DensityMixin, VariationalEstimator):
     """Base of the mixtures: rows in, responsibilities and densities out."""
 
     # ----------------------------------------------------------------------- for subclasses
@@ -131,10 +130,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         return Stopping(self.max_iter, self.evaluate_every, self.tol, gain)
 
     def _publish(self):
-        state = self._fitted.state
-        log = [asdict(record) for record in state.move_log]
-        names = ("n_iter", "move", "proposed", "accepted", "gain")
-        self.move_log_ = {name: [record[name] for record in log] for name in names}
+        self._publish_moves(self._fitted.state.move_log)
         self.weight_concentration_prior_ = self._fitted.model.weights.concentration
 
     def _go_on(self, fitted, X, weights, workers, *, batch_id=None):

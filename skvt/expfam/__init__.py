@@ -12,6 +12,7 @@ from skvt.expfam._dirichlet import Dirichlet
 from skvt.expfam._family import Family, kl_divergence
 from skvt.expfam._gamma import Gamma
 from skvt.expfam._gaussian import MeanPrecision
+from skvt.expfam._gaussian_columns import GaussianColumns
 from skvt.expfam._normal_gamma import NormalGamma
 from skvt.expfam._normal_wishart import NormalWishart
 from skvt.expfam._posterior import JointPosterior, Posterior
@@ -23,6 +24,7 @@ __all__ = [
     "Dirichlet",
     "Family",
     "Gamma",
+    "GaussianColumns",
     "JointPosterior",
     "MeanPrecision",
     "NormalGamma",

@@ -1,18 +1,17 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from skvt.inference._bound import LocalTotals, global_divergence
 from skvt.inference._memos import Memo
 from skvt.inference._state import Rows, State
-from skvt.models._mixture_kernels import assignment_entropy
 from skvt.moves import Delete, Merge
 from skvt.moves._base import MoveTools
 from skvt.moves._merge import dissolve
 from skvt.temperature._base import RunningPolicy
 
-# Rows of a parallel task of the entropies.
-_ROWS_PER_TASK = 4096
 # Passes of a fresh mixture at most, and the gain in nats per row below which it stops.
 _FRESH_PASSES = 40
 _FRESH_TOL = 1e-4
@@ -57,7 +56,7 @@ class MemoizedInference:
         totals, divergence : LocalTotals, float
             The exact bound of all data at the end of the pass.
         model : Model
-            As given.
+            With the priors learned from this pass.
         """
         if state.names is None:
             state.begin(model.size(state.stats))
@@ -77,6 +76,8 @@ class MemoizedInference:
         for move in moves:
             state.move_log.append(move.finish(model, state, tools))
         sort_by_mass(model, state)
+        if policy.settled:
+            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return *exact_bound(model, state), model
 
     def conclude(self, model, state):
@@ -84,6 +85,7 @@ class MemoizedInference:
         if any(isinstance(move, Delete) for move in self._active):
             dissolve(model, state)
             sort_by_mass(model, state)
+        state.memos.change_all(lambda memo: replace(memo, q=None))
         totals, divergence = exact_bound(model, state)
         return totals.untempered - divergence
 
@@ -124,9 +126,11 @@ class MemoizedInference:
         weight = float(batch.weights.sum())
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
+        if model.remembers_rows and key in state.memos:
+            batch = replace(batch, start=state.memos[key].q)
         g = model.expectation(state.stats, batch, workers.run)
         result = model.local_step(batch, g, policy.inv_temp(batch), workers.run, **policy.wishes)
-        memo = memo_of(result, batch, workers.run, pairs=bool(self._moves))
+        memo = memo_of(model, result, batch, workers.run, pairs=bool(self._moves))
         state.remember(key, memo, weight / total if share is None else share)
         state.n_steps += 1
         state.rows_seen += weight
@@ -138,8 +142,8 @@ class MemoizedInference:
         def fresh(model, batch, n_components):
             return fresh_mixture(model, batch, n_components, workers, rng)
 
-        def memo(result, batch):
-            return memo_of(result, batch, workers.run, pairs=True)
+        def memo(model, result, batch):
+            return memo_of(model, result, batch, workers.run, pairs=True)
 
         return MoveTools(n_iter, rng, workers.run, fresh, memo)
 
@@ -159,25 +163,17 @@ def exact_bound(model, state):
     return totals, global_divergence(model, state.stats)
 
 
-def memo_of(result, batch, run, *, pairs):
-    """The :class:`Memo` of a local result whose q are responsibilities."""
-    resp, n_components = result.q, result.q.shape[1]
-    tasks = []
-    for start in range(0, batch.n_rows, _ROWS_PER_TASK):
-        rows = slice(start, start + _ROWS_PER_TASK)
-        entropy, excess = np.zeros(n_components), np.zeros((n_components, n_components))
-        tasks.append((resp[rows], batch.weights[rows], pairs, entropy, excess))
-    run(assignment_entropy, tasks)
-    entropy = np.sum([task[3] for task in tasks], axis=0)
-    excess = np.sum([task[4] for task in tasks], axis=0) if pairs else None
-    return Memo(result.stats, entropy, excess, float(batch.weights.sum()))
+def memo_of(model, result, batch, run, *, pairs):
+    """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
+    entropy, excess = model.memo_entropy(batch, result, run, pairs=pairs)
+    q = result.q if model.remembers_rows else None
+    return Memo(result.stats, entropy, excess, float(batch.weights.sum()), q)
 
 
 def sort_by_mass(model, state):
-    """Largest component first, where that raises the bound: sticks know the order."""
-    counts = state.stats.value().arrays[0]
-    order = np.argsort(-counts, kind="stable")
-    if model.weights_log_evidence(counts[order]) > model.weights_log_evidence(counts):
+    """Components in the order that the model likes best."""
+    order = model.best_order(state.stats)
+    if order is not None:
         state.rearrange(order)
         state.resum()
 

@@ -53,6 +53,35 @@ class LocalResult:
         return self.bound - inv_temp * self.energy
 
 
+@dataclass(frozen=True)
+class RowBatch:
+    """Rows prepared for local steps: a view of the data where they follow each other."""
+
+    X: object
+    weights: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, X, rows, weights):
+        """The given rows of X."""
+        consecutive = rows.size > 0 and rows[-1] - rows[0] == rows.size - 1
+        if consecutive and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
+            X = X[rows[0] : rows[-1] + 1]
+        else:
+            X = X[rows]
+        return cls(X, np.asarray(weights, dtype=np.float64), rows)
+
+    @property
+    def n_rows(self):
+        """Number of rows."""
+        return self.weights.size
+
+    @property
+    def lengths(self):
+        """A row is one unit of data."""
+        return np.ones(self.n_rows)
+
+
 class Model(Protocol):
     """A model: immutable; arrays in, arrays out.
 

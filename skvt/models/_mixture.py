@@ -15,12 +15,14 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 from skvt.expfam import Beta, RunningStats, Stats
-from skvt.models._base import LocalResult
+from skvt.models._base import LocalResult, RowBatch
 from skvt.models._components import Component, per_component
-from skvt.models._mixture_kernels import responsibilities
+from skvt.models._mixture_kernels import assignment_entropy, responsibilities
 
 # Rows whose features are held at a time: small enough for the cache, large enough for the product.
 ROWS_PER_CHUNK = 512
+# Rows of a parallel task of the entropies.
+_ROWS_PER_TASK = 4096
 # Parallel tasks of a batch; more would only hold more copies of the statistics.
 MOST_TASKS = 8
 # Rows that the initial components are found on.
@@ -62,25 +64,6 @@ class StickBreaking:
 
 
 @dataclass(frozen=True)
-class RowBatch:
-    """Rows prepared for local steps: a view of the data where they follow each other."""
-
-    X: object
-    weights: np.ndarray
-    rows: np.ndarray
-
-    @property
-    def n_rows(self):
-        """Number of rows."""
-        return self.weights.size
-
-    @property
-    def lengths(self):
-        """A row is one unit of data."""
-        return np.ones(self.n_rows)
-
-
-@dataclass(frozen=True)
 class Mixture:
     """A Dirichlet process mixture for the engines.
 
@@ -104,6 +87,8 @@ class Mixture:
     component: Component
     n_initial: int = 1
     init_params: str = "k-means++"
+
+    remembers_rows = False
 
     @property
     def families(self):
@@ -161,6 +146,21 @@ class Mixture:
         after = family.log_normalizer(self.weights.natural_parameters(counts))
         return float(after.sum() - counts.size * family.log_normalizer(self.weights.prior())[0])
 
+    def collapsed_energy(self, stats):
+        """``E_q[log p(x, z | v, phi)] - KL(q(v, phi) || p)`` at the best globals, in nats.
+
+        With ``lam = prior + S`` that is the evidence of sticks and components. [HS13 eq. 8]
+        """
+        counts, sums = stats.arrays
+        return float(self.log_evidence(sums).sum() + self.weights_log_evidence(counts))
+
+    def best_order(self, stats):
+        """Largest component first where that raises the bound, since sticks know the order."""
+        counts = stats.value().arrays[0]
+        order = np.argsort(-counts, kind="stable")
+        rise = self.weights_log_evidence(counts[order]) - self.weights_log_evidence(counts)
+        return order if rise > 0.0 else None
+
     def mean_field(self):
         """The model whose local step gives the bound: itself."""
         return self
@@ -172,12 +172,22 @@ class Mixture:
     # --------------------------------------------------------------------------------- rows
     def batch(self, X, rows, weights):
         """Rows of X as a :class:`RowBatch`."""
-        consecutive = rows.size > 0 and rows[-1] - rows[0] == rows.size - 1
-        if consecutive and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
-            X = X[rows[0] : rows[-1] + 1]
-        else:
-            X = X[rows]
-        return RowBatch(X, np.asarray(weights, dtype=np.float64), rows)
+        return RowBatch.of(X, rows, weights)
+
+    def memo_entropy(self, batch, result, run, *, pairs):
+        """Entropy of the assignments of each component (K,), and if asked for that of pairs.
+
+        See :func:`skvt.models._mixture_kernels.assignment_entropy`.
+        """
+        resp, n_components = result.q, result.q.shape[1]
+        tasks = []
+        for start in range(0, batch.n_rows, _ROWS_PER_TASK):
+            rows = slice(start, start + _ROWS_PER_TASK)
+            entropy, excess = np.zeros(n_components), np.zeros((n_components, n_components))
+            tasks.append((resp[rows], batch.weights[rows], pairs, entropy, excess))
+        run(assignment_entropy, tasks)
+        entropy = np.sum([task[3] for task in tasks], axis=0)
+        return entropy, np.sum([task[4] for task in tasks], axis=0) if pairs else None
 
     # --------------------------------------------------------------------------- local step
     def local_step(

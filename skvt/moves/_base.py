@@ -46,7 +46,7 @@ class MoveTools:
         ``fresh(model, batch, n_components)`` fits a new mixture to a batch of its own and returns
         its statistics.
     memo_of : callable
-        ``memo_of(result, batch)``: the :class:`~skvt.inference._memos.Memo` of a local result.
+        ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
     """
 
     n_iter: int
@@ -81,12 +81,5 @@ class Move(Protocol):
 
 
 def bound_of(model, memo):
-    """The exact evidence lower bound in nats of what a memo remembers, globals optimal for it.
-
-    With ``lam = prior + S`` all terms but the entropy are differences of log-normalisers,
-
-        L = H + sum_blocks (A(lam) - A(prior)) + base measure.          [HS13 eq. 8]
-    """
-    counts, sums = memo.stats.arrays
-    evidence = model.log_evidence(sums).sum() + model.weights_log_evidence(counts)
-    return float(memo.entropy.sum() + evidence)
+    """The exact evidence lower bound in nats of what a memo remembers, globals optimal for it."""
+    return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)

@@ -216,7 +216,7 @@ def _try(model, batch, key, state, fresh, tools):
         stats = RunningStats(np.concatenate(pair) for pair in pairs)
         for _ in range(_TRIAL_STEPS):
             g = model.expectation(stats, batch, tools.run)
-            memo = tools.memo_of(model.local_step(batch, g, 1.0, tools.run), batch)
+            memo = tools.memo_of(model, model.local_step(batch, g, 1.0, tools.run), batch)
             total = others.plus(memo)
             stats = RunningStats(total.stats.arrays)
         won = total.stats.arrays[0][n_old:] >= FEWEST_WON

@@ -45,8 +45,8 @@ class Delete:
             with_it = model.local_step(part, g, 1.0, tools.run)
             log_weights[k] = _NEVER
             without = model.local_step(part, (log_weights, g[1]), 1.0, tools.run)
-            change = tools.memo_of(without, part).plus(tools.memo_of(with_it, part), sign=-1.0)
-            self._changes[k][key] = change
+            before = tools.memo_of(model, with_it, part)
+            self._changes[k][key] = tools.memo_of(model, without, part).plus(before, sign=-1.0)
 
     def within(self, model, batch, key, state, tools):
         """Never in a stream: rows of other batches would have to be seen again."""

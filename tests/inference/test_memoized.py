@@ -421,7 +421,7 @@ def test_during_the_first_pass_every_row_counts_once():
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
-    from skvt.inference import _memoized
+    from skvt.models import _mixture
 
     model, data = mixture("spherical"), data_of("spherical")
     state = start(model, data)
@@ -429,9 +429,9 @@ def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
     with Workers() as workers:
         result = model.local_step(batch, model.expectation(state.stats, None, None), 1.0,
                                   workers.run)  # fmt: skip
-        whole = memo_of(result, batch, workers.run, pairs=pairs)
-        monkeypatch.setattr(_memoized, "_ROWS_PER_TASK", 7)
-        divided = memo_of(result, batch, workers.run, pairs=pairs)
+        whole = memo_of(model, result, batch, workers.run, pairs=pairs)
+        monkeypatch.setattr(_mixture, "_ROWS_PER_TASK", 7)
+        divided = memo_of(model, result, batch, workers.run, pairs=pairs)
     np.testing.assert_allclose(divided.entropy, whole.entropy, rtol=1e-12)
     assert (whole.excess is None) == (not pairs)
     if pairs:

@@ -37,7 +37,7 @@ def memo_from(model, X, weights, resp):
     stats = Stats((weighted.sum(axis=0), weighted.T @ model.component.features(X)))
     none = np.zeros(len(X))
     batch = model.batch(X, np.arange(len(X)), weights)
-    return memo_of(LocalResult(stats, none, none, resp), batch, run, pairs=True)
+    return memo_of(model, LocalResult(stats, none, none, resp), batch, run, pairs=True)
 
 
 def state_from(model, X, weights, resp, n_batches=3):
@@ -67,8 +67,8 @@ class Tools:
         self.total, self.rng = total, np.random.default_rng(seed)
 
     @staticmethod
-    def memo_of(result, batch):
-        return memo_of(result, batch, run, pairs=True)
+    def memo_of(model, result, batch):
+        return memo_of(model, result, batch, run, pairs=True)
 
 
 def sweeps(model, data, state, moves, n=1, seed=0):

@@ -1,0 +1,537 @@
+"""Factorial mixtures: rows as sums of subsets of components, annealed and tempered."""
+
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_array, validate_data
+
+from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
+from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.expfam import Posterior, RunningStats
+from skvt.inference import MemoizedInference, Rows, Workers, evaluate_bound, local_results
+from skvt.inference._loop import Stopping
+from skvt.models._factorial import FactorialMixture
+from skvt.moves import Superposition
+from skvt.temperature import LinearAnnealing
+
+# Where the activation prior is learned, and the share of the squares that is taken for noise.
+FIRST_ACTIVATION = 0.3
+FIRST_NOISE = 0.1
+
+
+class AnnealedFactorialMixture(
+    ClassNamePrefixFeaturesOutMixin,
+    TransformerMixin,
+    MoveLogMixin,
+    DensityMixin,
+    VariationalEstimator,
+):
+    """Factorial mixture: each row is a sum of a subset of components, plus noise.
+
+    ``x = sum_k z_k mu_k + noise`` with binary ``z_k ~ Bernoulli(pi_k)`` and Gaussian components
+    ``mu_k ~ N(0, c I)``. Parts are on or off, where factor analysis and dictionary learning weigh
+    them. Plain variational inference of this model nearly always ends in a poor local optimum.
+    Annealing [1]_ and superposition moves, accepted only where the exact bound rises, get it out.
+
+    Parameters
+    ----------
+    n_components : int, default=10
+        Number of components K.
+
+    noise_variance : float or "auto", default="auto"
+        Variance s of the noise of a value; "auto" learns it once the temperature is 1.
+
+    component_variance : float or "auto", default="auto"
+        Prior variance c of the entries of the components.
+
+    activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
+        Probability pi_k that a component is on; "auto" learns each.
+
+    temperature : None, str or policy, default="annealed"
+        None is T = 1 throughout. "annealed" is
+        ``LinearAnnealing(initial_temperature=10, replication=1)`` of :mod:`skvt.temperature`.
+        "variational" and "local" learn the temperature, from at most 10.
+
+    moves : tuple of {"superposition"}, default=("superposition",)
+        Moves of the batch method, at T = 1; ``()`` is none.
+
+    learning_method : {"batch", "online"}, default="batch"
+        Memoized inference, which remembers the activations of all rows; or stochastic inference on
+        shuffled minibatches, without moves.
+
+    learning_decay : float, default=0.7
+        Online, step t has size ``(learning_offset + t) ** -learning_decay``.
+
+    learning_offset : float, default=10.0
+        Down-weights early steps; at least 1.
+
+    batch_size : int, default=128
+        Rows of a minibatch, online.
+
+    total_samples : float or None, default=None
+        Rows for which a stream of ``partial_fit`` stands; None is a million.
+
+    max_iter : int, default=100
+        Most passes over the data.
+
+    tol : float, default=1e-5
+        Converged when no move has anything left to try and the bound gains less than this, in nats
+        per row, in a pass.
+
+    evaluate_every : int, default=1
+        Online, evaluate the bound on all rows every so many passes; in batches it is known anyhow.
+
+    n_init : int, default=1
+        Starts; that with the highest bound is kept.
+
+    warm_start : bool, default=False
+        Begin ``fit`` with the components of the last one.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        Expected components.
+
+    activations_prior_ : ndarray of shape (n_components,)
+        Probabilities pi_k, as given or learned.
+
+    noise_variance_, component_variance_ : float
+        Variances, as given or learned.
+
+    elbo_ : float
+        Evidence lower bound of the data in nats, every constant included.
+
+    history_ : dict of lists
+        One entry a pass: "n_iter", "elbo", "objective", "temperature", "learning_rate",
+        "n_components", "seconds".
+
+    move_log_ : dict of lists
+        One entry for each pass at T = 1: "n_iter", "move" ("refresh" or "superposition"),
+        "proposed", "accepted", "gain" (nats).
+
+    posterior_ : Posterior
+        q of the components: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+
+    converged_ : bool
+
+    n_iter_ : int
+        Passes made.
+
+    n_batch_iter_ : int
+        Updates of the components made.
+
+    n_features_in_ : int
+
+    feature_names_in_ : ndarray of str
+        If the data had column names.
+
+    See Also
+    --------
+    sklearn.decomposition.FactorAnalysis : Continuous factors.
+    sklearn.decomposition.MiniBatchDictionaryLearning : Sparse continuous factors.
+
+    Notes
+    -----
+    The model has no intercept: centre the columns if the rows share a large mean. NaN are missing
+    values and integrated out; each column then has a covariance of its own, which costs
+    ``n_samples * n_features * n_components ** 2`` operations a pass and ``n_features *
+    n_components ** 2`` numbers.
+
+    In batches, a pass costs ``4 N K D + 4 N K^2`` operations. The activations of all rows are kept
+    during the fit, ``N K`` numbers.
+
+    References
+    ----------
+    .. [1] S. Mandt, J. McInerney, F. Abrol, R. Ranganath, D. Blei (2016). Variational tempering.
+       AISTATS.
+
+    Examples
+    --------
+    >>> from skvt import AnnealedFactorialMixture
+    >>> from skvt.datasets import make_shapes
+    >>> X = make_shapes(2000, random_state=0).X
+    >>> model = AnnealedFactorialMixture(n_components=8, random_state=0).fit(X)
+    >>> model.components_.shape
+    (8, 16)
+    >>> model.transform(X[:2]).shape
+    (2, 8)
+    """
+
+    _parameter_constraints = (
+        {
+            "n_components": [Interval(Integral, 1, None, closed="left")],
+            "noise_variance": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
+            "component_variance": [
+                StrOptions({"auto"}),
+                Interval(Real, 0, None, closed="neither"),
+            ],
+            "activation_prior": [
+                StrOptions({"auto"}),
+                Interval(Real, 0, 1, closed="neither"),
+                "array-like",
+            ],
+            "moves": [tuple, list],
+            "learning_method": [StrOptions({"batch", "online"})],
+            "batch_size": [Interval(Integral, 1, None, closed="left")],
+            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+            "max_iter": [Interval(Integral, 1, None, closed="left")],
+            "tol": [Interval(Real, 0, None, closed="left")],
+            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+            "n_init": [Interval(Integral, 1, None, closed="left")],
+            "warm_start": ["boolean"],
+            "n_jobs": [None, Integral],
+            "verbose": ["verbose"],
+            "random_state": ["random_state"],
+        }
+        | TemperatureMixin._temperature_constraints
+        | LearningRateMixin._learning_rate_constraints
+    )
+
+    def __init__(
+        self,
+        n_components=10,
+        *,
+        noise_variance="auto",
+        component_variance="auto",
+        activation_prior="auto",
+        temperature="annealed",
+        moves=("superposition",),
+        learning_method="batch",
+        learning_decay=0.7,
+        learning_offset=10.0,
+        batch_size=128,
+        total_samples=None,
+        max_iter=100,
+        tol=1e-5,
+        evaluate_every=1,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.noise_variance = noise_variance
+        self.component_variance = component_variance
+        self.activation_prior = activation_prior
+        self.temperature = temperature
+        self.moves = moves
+        self.learning_method = learning_method
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.batch_size = batch_size
+        self.total_samples = total_samples
+        self.max_iter = max_iter
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # ---------------------------------------------------------------------------- validation
+    def _validate_rows(self, X, *, reset):
+        return validate_data(
+            self,
+            X,
+            reset=reset,
+            dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
+            ensure_all_finite="allow-nan",
+        )
+
+    def _given_activation_prior(self):
+        """pi (K,) as the parameter says."""
+        if isinstance(self.activation_prior, str):
+            return np.full(self.n_components, FIRST_ACTIVATION)
+        prior = np.asarray(self.activation_prior, dtype=np.float64)
+        if prior.shape not in ((), (self.n_components,)):
+            raise ValueError(
+                "The 'activation_prior' parameter must be a number or of shape (n_components,) = "
+                f"({self.n_components},). Got shape {prior.shape} instead."
+            )
+        legal = (prior > 0.0) & (prior < 1.0)
+        if not legal.all():
+            raise ValueError(
+                "The 'activation_prior' parameter must be in the range (0, 1). Got "
+                f"{prior[~legal].flat[0]:g} in it."
+            )
+        return np.broadcast_to(prior, (self.n_components,)).copy()
+
+    def _check_moves(self):
+        unknown = [move for move in self.moves if move != "superposition"]
+        if unknown:
+            raise ValueError(
+                "The 'moves' parameter must be ('superposition',), or () for none. Got "
+                f"{unknown[0]!r} in it."
+            )
+
+    # ---------------------------------------------------------------------------------- model
+    def _temperature_policy(self):
+        if self.temperature == "annealed":
+            return LinearAnnealing(initial_temperature=10.0, replication=1.0)
+        policy = super()._temperature_policy()
+        if isinstance(self.temperature, str):
+            policy.set_params(max_temperature=10.0, replication=1.0)
+        return policy
+
+    def _build_model(self, X, weights):
+        self._check_moves()
+        prior = self._given_activation_prior()
+        square = np.nanmean(X.astype(np.float64) ** 2) if not np.isnan(X).all() else 0.0
+        square = max(float(square), 1e-12)  # rows of zeros have no scale
+        first = {
+            "noise_variance": FIRST_NOISE * square,
+            "component_variance": square / prior.sum(),
+        }
+        given = {name: getattr(self, name) for name in (*first, "activation_prior")}
+        learned = {name for name, value in given.items() if isinstance(value, str)}
+        return FactorialMixture(
+            n_components=self.n_components,
+            n_features=X.shape[1],
+            activation_prior=prior,
+            dtype=X.dtype,
+            learned=frozenset(learned),
+            by_column=bool(np.isnan(X).any()),
+            **{name: first[name] if name in learned else float(given[name]) for name in first},
+        )
+
+    def _continued_model(self, X, weights):
+        built, model = self._build_model(X, weights), self._fitted.model
+        if self.n_components != model.n_components:
+            raise ValueError(
+                f"A warm start goes on with the {model.n_components} components fitted before. Got "
+                f"n_components={self.n_components}; set warm_start=False to start anew."
+            )
+        self._tell_columns_apart(self._fitted, X)
+        fitted = {name: getattr(self._fitted.model, name) for name in built.learned}
+        return replace(built, **fitted, by_column=self._fitted.model.by_column)
+
+    @staticmethod
+    def _tell_columns_apart(fitted, X):
+        """Where the first missing values come: so far, all values of all columns were there."""
+        if not fitted.model.by_column and np.isnan(X).any():
+            fitted.model = replace(fitted.model, by_column=True)
+            pairs, *others = fitted.state.stats.value().arrays
+            pairs = np.repeat(pairs, fitted.model.n_features, axis=0)
+            fitted.state.stats = RunningStats([pairs, *others])
+
+    def _minibatch_size(self, n_rows):
+        return min(self.batch_size, n_rows)
+
+    def _engine(self):
+        if self.learning_method == "online":
+            return self._stochastic_engine()
+        return MemoizedInference([Superposition()] if self.moves else [])
+
+    def _stopping(self, data):
+        """tol is in nats per row."""
+
+        def gain(previous, current):
+            return (current - previous) / data.total
+
+        return Stopping(self.max_iter, self.evaluate_every, self.tol, gain)
+
+    def _publish(self):
+        self._publish_moves(self._fitted.state.move_log)
+
+    def _go_on(self, fitted, X, weights, workers):
+        self._tell_columns_apart(fitted, X)
+        fitted.state.forget_batches(fitted.n_rows)
+        super()._go_on(fitted, X, weights, workers)
+
+    # ---------------------------------------------------------------------------------- fitting
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the components to all rows.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+
+        Returns
+        -------
+        self : AnnealedFactorialMixture
+
+        Raises
+        ------
+        ValueError
+            For infinite values and illegal parameters.
+        """
+        return self._fit(X, y, sample_weight)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Go on with some more rows of a stream, by stochastic steps.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+        y : ignored
+        sample_weight : array-like of shape (n_samples,), optional
+
+        Returns
+        -------
+        self : AnnealedFactorialMixture
+
+        Notes
+        -----
+        The variances' and priors' first values, where they are learned, come from the first rows.
+        """
+        return self._partial_fit(X, sample_weight)
+
+    # ------------------------------------------------------------------------------- attributes
+    def _model_of(self, name):
+        return _attribute_of_fit(self, name).model
+
+    @property
+    def components_(self):
+        """Expected components, shape (K, n_features)."""
+        fitted = _attribute_of_fit(self, "components_")
+        return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
+
+    @property
+    def activations_prior_(self):
+        """Probability of each component, shape (K,)."""
+        return self._model_of("activations_prior_").activation_prior
+
+    @property
+    def noise_variance_(self):
+        """Variance of the noise."""
+        return self._model_of("noise_variance_").noise_variance
+
+    @property
+    def component_variance_(self):
+        """Prior variance of the components' entries."""
+        return self._model_of("component_variance_").component_variance
+
+    @property
+    def posterior_(self):
+        """q of the components."""
+        fitted = _attribute_of_fit(self, "posterior_")
+        return Posterior(fitted.model.family, fitted.lam()[0])
+
+    @property
+    def _n_features_out(self):
+        return self._fitted.model.n_components
+
+    # -------------------------------------------------------------------------------- inference
+    def transform(self, X):
+        """Probability that each component is on, found for each row alone.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+
+            def globals_of(batch):
+                return fitted.model.expectation(fitted.stats, batch, workers.run)
+
+            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            results = local_results(fitted.model, globals_of, data, workers)
+            return np.concatenate([result.q for _, result in results])
+
+    def inverse_transform(self, X):
+        """Sums of the expected components.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Activations, such as :meth:`transform` returns.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+        """
+        fitted = self._require_fitted()
+        X = check_array(X, dtype=fitted.model.dtype)
+        if X.shape[1] != fitted.model.n_components:
+            raise ValueError(
+                f"X has {X.shape[1]} columns, but the model has {fitted.model.n_components} "
+                "components; give what transform returns."
+            )
+        return X @ self.components_
+
+    def score_samples(self, X):
+        """Log posterior predictive density of each row in nats, shape (n_samples,).
+
+        Components are integrated out; exact for up to 10 components, and otherwise an estimate by
+        importance sampling of the activations, on average a little too low. It is the same for a
+        row in any company.
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            data, model = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH), fitted.model
+            batches = (data.batch(model, rows) for rows in data.order())
+            parts = [model.log_predictive(batch, fitted.stats, workers.run) for batch in batches]
+        return np.concatenate(parts)
+
+    def score(self, X, y=None):
+        """Mean log posterior predictive density in nats per row. Higher is better."""
+        return float(self.score_samples(X).mean())
+
+    def elbo(self, X):
+        """Evidence lower bound of X in nats, every constant included.
+
+        X is taken for the whole data set: the divergence of the components is subtracted once.
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            return evaluate_bound(fitted.model, fitted.stats, data, workers)
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the posterior predictive.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's own.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+        activations : ndarray of bool, shape (n_samples, n_components)
+        """
+        fitted = self._require_fitted()
+        if n_samples < 1:
+            raise ValueError(f"n_samples must be in the range [1, inf). Got {n_samples} instead.")
+        given = self.random_state if random_state is None else random_state
+        seed = check_random_state(given).randint(np.iinfo(np.int32).max)
+        rng = np.random.default_rng(seed)
+        return fitted.model.sample(fitted.stats, n_samples, rng)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags

@@ -1,0 +1,111 @@
+"""Matrices whose columns are independent Gaussian vectors: components of a factor model."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from skvt.expfam._gaussian import join
+from skvt.expfam._triangle import pack, pack_statistic, unpack
+
+LOG_2PI = np.log(2.0 * np.pi)
+
+
+@dataclass(frozen=True)
+class GaussianColumns:
+    """(K, D) matrices mu with columns ``mu_d ~ N(m_d, Lambda_d^-1)``, independent of each other.
+
+    All columns share one precision matrix, or each has its own. The natural parameter is the upper
+    triangle of Lambda, of each in turn where there are several, then the rows of ``h``, where
+    ``h_d = Lambda_d m_d``; so that an observation ``y ~ N(z' mu, 1)`` adds z z' and z y'.
+
+    Parameters
+    ----------
+    n_rows, n_columns : int
+        K and D.
+    """
+
+    n_rows: int
+    n_columns: int
+
+    __name__ = "GaussianColumns"
+
+    def natural(self, precision, linear):
+        """Natural parameter of ``precision`` (P, K, K), P in {1, D}, and ``linear`` h (K, D)."""
+        return join(pack(precision).reshape(-1), np.reshape(linear, -1))
+
+    def _split(self, eta):
+        """``Lambda`` (..., P, K, K) and ``h`` (..., K, D)."""
+        eta = np.asarray(eta, dtype=np.float64)
+        K, D = self.n_rows, self.n_columns
+        triangles, linear = eta[..., : -K * D], eta[..., -K * D :]
+        triangles = triangles.reshape(*eta.shape[:-1], -1, K * (K + 1) // 2)
+        return unpack(triangles), linear.reshape(*eta.shape[:-1], K, D)
+
+    def _moments(self, eta):
+        """Mean (..., K, D), covariances (..., P, K, K), and log|Lambda_d| summed over d (...)."""
+        precision, linear = self._split(eta)
+        factor = np.linalg.cholesky(precision)
+        root = np.linalg.inv(factor)
+        covariance = np.swapaxes(root, -1, -2) @ root
+        columns = np.swapaxes(linear, -1, -2)[..., None]
+        mean = np.swapaxes((covariance @ columns)[..., 0], -1, -2)
+        log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=(-2, -1))
+        return mean, covariance, log_det * (self.n_columns // precision.shape[-3])
+
+    def second_moments(self, mean, covariance, *, by_column):
+        """``E[mu_d mu_d']`` (..., D, K, K), or (..., 1, K, K) summed over the columns."""
+        columns = np.swapaxes(mean, -1, -2)
+        if by_column:
+            return columns[..., :, None] * columns[..., None, :] + covariance
+        spread = covariance.sum(axis=-3, keepdims=True)
+        spread = spread * (self.n_columns // covariance.shape[-3])
+        return (mean @ columns)[..., None, :, :] + spread
+
+    def log_normalizer(self, eta):
+        """``A(eta) = sum_d (h_d' Lambda_d^-1 h_d - log|Lambda_d|) / 2`` in nats, shape (...)."""
+        mean, _, log_det = self._moments(eta)
+        _, linear = self._split(eta)
+        return 0.5 * ((mean * linear).sum(axis=(-2, -1)) - log_det)
+
+    def expectation(self, eta):
+        """``E[t(mu)]``: upper triangles of ``-E[mu mu'] / 2``, off the diagonal doubled; E[mu]."""
+        mean, covariance, _ = self._moments(eta)
+        by_column = covariance.shape[-3] > 1
+        second = pack_statistic(self.second_moments(mean, covariance, by_column=by_column))
+        lead = mean.shape[:-2]
+        return join(second.reshape(*lead, -1), mean.reshape(*lead, -1))
+
+    def sample(self, eta, rng):
+        """One draw for each member, shape (..., K, D)."""
+        mean, covariance, _ = self._moments(eta)
+        noise = rng.standard_normal((*mean.shape[:-2], self.n_columns, self.n_rows, 1))
+        deviation = (np.linalg.cholesky(covariance) @ noise)[..., 0]
+        return mean + np.swapaxes(deviation, -1, -2)
+
+    def standard(self, eta):
+        """``mean`` (..., K, D) and ``covariance`` (..., P, K, K) of the columns."""
+        mean, covariance, _ = self._moments(eta)
+        return {"mean": mean, "covariance": covariance}
+
+    def mean(self, eta):
+        """E[mu], shape (..., K, D)."""
+        return self._moments(eta)[0]
+
+    def variance(self, eta):
+        """Var[mu_kd], shape (..., K, D)."""
+        mean, covariance, _ = self._moments(eta)
+        variances = np.diagonal(covariance, axis1=-2, axis2=-1)
+        return np.broadcast_to(np.swapaxes(variances, -1, -2), mean.shape).copy()
+
+    def log_density(self, eta, x):
+        """Log density at x (..., K, D) in nats, shape (...)."""
+        mean, _, log_det = self._moments(eta)
+        precision, _ = self._split(eta)
+        columns = np.swapaxes(np.asarray(x, dtype=np.float64) - mean, -1, -2)[..., None]
+        square = (columns * (precision @ columns)).sum(axis=(-3, -2, -1))
+        return 0.5 * (log_det - square - self.n_rows * self.n_columns * LOG_2PI)
+
+    def entropy(self, eta):
+        """Differential entropy in nats, shape (...)."""
+        _, _, log_det = self._moments(eta)
+        return 0.5 * (self.n_rows * self.n_columns * (1.0 + LOG_2PI) - log_det)

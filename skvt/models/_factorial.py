@@ -1,0 +1,417 @@
+"""The factorial mixture: each row is a sum of a subset of components, plus noise.
+
+    z_nk ~ Bernoulli(pi_k)                           activations, local
+    mu_k ~ N(0, c I)                                 components, global
+    x_n ~ N(sum_k z_nk mu_k, s I)                    rows
+
+[VT16 sec. 4.2, app. C]. q(z) is factorised, q(mu) has the exact joint covariance of the components,
+which all columns share; where values are missing, each column has its own.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from scipy.special import logsumexp
+from scipy.stats import qmc
+
+from skvt.expfam import GaussianColumns, RunningStats, Stats
+from skvt.models._base import LocalResult, RowBatch
+from skvt.models._factorial_kernels import sweep_factors
+
+# Rows whose products are held at a time, and most numbers where rows have matrices of their own.
+ROWS_PER_CHUNK = 1024
+NUMBERS_PER_CHUNK = 1 << 21
+# Without a start, a row begins at pi, at these inverse temperatures relative to its own.
+LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
+# Sweeps of a row that goes on from its last visit.
+SWEEPS = 1
+# Rows that initial values are taken from.
+ROWS_TO_START = 10_000
+# Predictive densities sum over all activations of a row where they are no more than this.
+MOST_SUMMED = 1 << 10
+# Otherwise so many are drawn at each of these temperatures, with chances no less than the last.
+DRAWS, TEMPERATURES, SMALLEST_CHANCE = 64, (1.0, 2.0, 4.0, 8.0), 0.02
+# Learned activation priors stay this far from 0 and 1.
+_EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class FactorialBatch(RowBatch):
+    """Rows, whether values are missing, and where their activations were left."""
+
+    missing: bool = False
+    start: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class FactorialMixture:
+    """A factorial mixture for the engines.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+        K and D.
+    noise_variance, component_variance : float
+        s and c.
+    activation_prior : ndarray of float64, shape (K,)
+        pi.
+    dtype : dtype
+        Of the data and of all that is as long.
+    learned : frozenset of {"noise_variance", "component_variance", "activation_prior"}
+        Those set to the maximum of the bound.
+    by_column : bool
+        Whether the statistics tell which values of a column were there.
+    max_sweeps, sweep_tol : int, float
+        A row without a start is swept at most so often; until its activations change by less.
+
+    Notes
+    -----
+    Statistics: sums of z z' (1, K, K), or of the rows where the column is there (D, K, K); of z x'
+    (K, D); of z (K,); and the number of rows, of values that are there, and their squares (3,).
+    ``g`` is the pair of E[mu] (K, D) and E[mu mu'], (1, K, K) summed over the columns or (D, K, K).
+    """
+
+    n_components: int
+    n_features: int
+    noise_variance: float
+    component_variance: float
+    activation_prior: np.ndarray
+    dtype: np.dtype
+    learned: frozenset = frozenset()
+    by_column: bool = False
+    max_sweeps: int = 50
+    sweep_tol: float = 1e-3
+
+    # engines hand the activations of the last visit back
+    remembers_rows = True
+
+    @property
+    def family(self):
+        """q of the components."""
+        return GaussianColumns(self.n_components, self.n_features)
+
+    @property
+    def families(self):
+        """One block."""
+        return (self.family,)
+
+    # ------------------------------------------------------------------------------- globals
+    def size(self, stats):
+        """Number of components K."""
+        return self.n_components
+
+    def prior(self):
+        """Natural parameter of p(mu)."""
+        K = self.n_components
+        precision = np.eye(K)[None] / self.component_variance
+        precision = np.broadcast_to(precision, (self._n_precisions, K, K))
+        return Stats((self.family.natural(precision, np.zeros((K, self.n_features))),))
+
+    @property
+    def _n_precisions(self):
+        return self.n_features if self.by_column else 1
+
+    def natural_parameters(self, stats):
+        """``Lambda = I / c + sum E[z z'] / s`` and ``h = sum E[z] x' / s`` [VT16 app. C]."""
+        pairs, products = stats.value().arrays[:2]
+        precision = np.eye(self.n_components) / self.component_variance
+        precision = precision + pairs / self.noise_variance
+        return (self.family.natural(precision, products / self.noise_variance),)
+
+    def expectation(self, stats, batch, run):
+        """E[mu] and E[mu mu'], by column where the batch, or without one the model, needs it."""
+        q = self.family.standard(self.natural_parameters(stats)[0])
+        by_column = self.by_column if batch is None else batch.missing
+        return q["mean"], self.family.second_moments(**q, by_column=by_column)
+
+    def statistics_energy(self, stats, g):
+        """``E_q[log p(x, z | mu)]`` of the rows that the plain statistics stand for, in nats."""
+        pairs, products = stats.value().arrays[:2]
+        explained = (products * g[0]).sum() - 0.5 * (pairs * g[1]).sum()
+        return explained / self.noise_variance + self._rest(stats.value())
+
+    def collapsed_energy(self, stats):
+        """``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
+        family = self.family
+        after = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
+        return float(after - family.log_normalizer(self.prior().arrays[0])) + self._rest(stats)
+
+    def _rest(self, stats):
+        """What of the energy does not depend on the components."""
+        _, _, on, (n_rows, n_values, squares) = stats.arrays
+        noise = self.noise_variance
+        rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
+        return float(rest + on @ self._logit + n_rows * np.log1p(-self.activation_prior).sum())
+
+    @property
+    def _logit(self):
+        return np.log(self.activation_prior) - np.log1p(-self.activation_prior)
+
+    def mean_field(self):
+        """The model whose local step gives the bound: itself."""
+        return self
+
+    def touched(self, X):
+        """Every step changes all components: None."""
+        return None
+
+    def best_order(self, stats):
+        """Components have no order: None."""
+        return None
+
+    # --------------------------------------------------------------------------------- rows
+    def batch(self, X, rows, weights):
+        """Rows of X as a :class:`FactorialBatch`."""
+        batch = FactorialBatch.of(X, rows, weights)
+        return replace(batch, missing=bool(np.isnan(batch.X.sum())))
+
+    def memo_entropy(self, batch, result, run, *, pairs):
+        """Entropy of the activations of each component (K,), and None for pairs."""
+        v = result.q.astype(np.float64)
+        entropy = -(_xlogx(v) + _xlogx(1.0 - v))
+        return batch.weights @ entropy, None
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Activations of each row; ``q`` of the result are their probabilities (n, K).
+
+        Where the batch has a start, ``SWEEPS`` sweeps from there, after which the bound is no lower
+        than before; otherwise as many as it takes, from pi and hotter temperatures.
+        """
+        own = np.ndim(inv_temp) > 0
+        inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
+        row_weights = batch.weights
+        if own:
+            row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
+        if batch.start is None:
+            v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
+            plan = LADDER.astype(self.dtype), self.max_sweeps, self.sweep_tol
+        else:
+            v, plan = batch.start.astype(self.dtype), (np.empty(0, self.dtype), SWEEPS, 0.0)
+        bound, energy = np.empty((2, batch.n_rows))
+        means, second = (np.ascontiguousarray(part, self.dtype) for part in g)
+        tasks = [
+            (self, batch, rows, means, second, inv_temps.astype(self.dtype), row_weights, plan,
+             with_stats, v, bound, energy)
+            for rows in self._chunks(batch)
+        ]  # fmt: skip
+        parts = run(_local_task, tasks)
+        stats = None
+        if with_stats:
+            stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
+        marginal = bound / inv_temps if with_marginal else None
+        return LocalResult(stats, bound, energy, v, marginal)
+
+    def _chunks(self, batch):
+        """Slices of rows, fixed by the number and kind of rows alone."""
+        step = ROWS_PER_CHUNK
+        if batch.missing:
+            step = max(1, min(step, NUMBERS_PER_CHUNK // self.n_components**2))
+        return [slice(i, min(i + step, batch.n_rows)) for i in range(0, batch.n_rows, step)]
+
+    # ------------------------------------------------------------------------ learned priors
+    def prior_statistics(self, batch, result):
+        """All that is learned is learned from the statistics."""
+        return None
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """Variances and activation priors at the maximum of the bound, where they are learned."""
+        if stats is None or not self.learned:
+            return self
+        pairs, products, on, (n_rows, n_values, squares) = stats.value().arrays
+        mean, second = self.expectation(stats, None, None)
+        changes = {}
+        if "noise_variance" in self.learned:
+            error = squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
+            # rounding must not make it negative, nor a perfect fit 0
+            changes["noise_variance"] = max(error, 1e-9 * squares) / n_values
+        if "component_variance" in self.learned:
+            total = np.trace(second.sum(axis=0))
+            changes["component_variance"] = total / (self.n_components * self.n_features)
+        if "activation_prior" in self.learned:
+            changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
+        return replace(self, **changes)
+
+    # --------------------------------------------------------------------------- temperature
+    def tempered_log_partition(self, inv_temps):
+        """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
+
+        ``int p(x | z, mu)^b dx = (2 pi s)^(D (1 - b) / 2) b^(-D / 2)`` whatever z and mu are, and
+        ``sum_z p(z)^b = prod_k (pi_k^b + (1 - pi_k)^b)``.
+        """
+        b = np.asarray(inv_temps, np.float64)
+        half, log_scale = 0.5 * self.n_features, np.log(2.0 * np.pi * self.noise_variance)
+        logs = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
+        powers = b[:, None, None] * logs
+        total = logsumexp(powers, axis=1)
+        value = half * ((1.0 - b) * log_scale - np.log(b)) + total.sum(axis=1)
+        weights = np.exp(powers - total[:, None])
+        return value, half * (-log_scale - 1.0 / b) + (weights * logs).sum(axis=(1, 2))
+
+    # ------------------------------------------------------------------------ initial values
+    def initial(self, data, rng):
+        """Statistics under which the components are an even share of the mean row, plus noise.
+
+        Their pairs are those of independent activations.
+        """
+        K = self.n_components
+        mean, variance = _column_moments(data)
+        start = mean / self.activation_prior.sum()
+        start = start + np.sqrt(variance) * rng.standard_normal((K, self.n_features))
+        pi = self.activation_prior
+        pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
+        ridge = self.noise_variance / self.component_variance * np.eye(K)
+        products = (pairs + ridge) @ start
+        n_values = data.total * self.n_features
+        squares = data.total * (variance + mean**2).sum()
+        pairs = np.repeat(pairs[None], self._n_precisions, axis=0)
+        totals = np.array([data.total, n_values, squares])
+        return RunningStats([pairs, products, data.total * pi, totals])
+
+    def strangers(self, stats, data, share, rng):
+        """Noise on the sums of z x', of a share of the rows' spread.
+
+        Added, it makes components differ that heat has made equal.
+        """
+        pairs, products, on, totals = stats.value().arrays
+        spread = share * np.sqrt(totals[2] / totals[1])  # of the values
+        noise = spread * on[:, None] * rng.standard_normal(products.shape)
+        return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, batch, stats, run):
+        """Log posterior predictive density of each row in nats, shape (n,).
+
+        ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly. Up to 10
+        components the sum is over all z. With more it is estimated by importance sampling from an
+        even mixture of q(z) at three temperatures, which reaches other ways to explain the row; the
+        sum's estimate is unbiased, its logarithm a little too low. The same quasi-random numbers
+        serve every row, so that a row's value depends on nothing but the row.
+        """
+        q = self.family.standard(self.natural_parameters(stats)[0])
+        if 2**self.n_components <= MOST_SUMMED:
+            numbers = np.arange(2**self.n_components)[:, None]
+            z = (numbers >> np.arange(self.n_components)) & 1
+            draws, chances = z[None].astype(np.float64), None
+        else:
+            draws, g = None, self.expectation(stats, batch, run)
+            steps = [
+                self.local_step(batch, g, 1.0 / temperature, run, with_stats=False)
+                for temperature in TEMPERATURES
+            ]
+            chances = np.stack([step.q for step in steps], axis=1).astype(np.float64)
+            chances = np.clip(chances, SMALLEST_CHANCE, 1.0 - SMALLEST_CHANCE)
+        out = np.empty(batch.n_rows)
+        width = max(self.n_features, self.n_components)
+        step = max(1, NUMBERS_PER_CHUNK // (MOST_SUMMED * width))
+        tasks = [
+            (self, batch.X[rows], q, draws, None if chances is None else chances[rows], out[rows])
+            for rows in (slice(i, i + step) for i in range(0, batch.n_rows, step))
+        ]
+        run(_predictive_task, tasks)
+        return out
+
+    def log_joint(self, X, z, q):
+        """``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), shape (n, S)."""
+        variance = self.noise_variance + _spread(z, q["covariance"])
+        error = (X[:, None].astype(np.float64) - z @ q["mean"]) ** 2 / variance
+        # given z, a value is normal; a missing one counts for nothing
+        log_density = np.log(2.0 * np.pi * variance) + error
+        log_density = -0.5 * np.nansum(log_density, axis=2)
+        return log_density + z @ self._logit + np.log1p(-self.activation_prior).sum()
+
+    def sample(self, stats, n_rows, rng):
+        """Rows from the posterior predictive (n, D), and their activations (n, K)."""
+        q = self.family.standard(self.natural_parameters(stats)[0])
+        z = rng.random((n_rows, self.n_components)) < self.activation_prior
+        variance = self.noise_variance + _spread(z[:, None].astype(np.float64), q["covariance"])
+        noise = np.sqrt(variance[:, 0]) * rng.standard_normal((n_rows, self.n_features))
+        return (z @ q["mean"] + noise).astype(self.dtype), z
+
+
+def _local_task(
+    model, batch, rows, means, second, inv_temps, weights, plan, with_stats, v, bound, energy
+):
+    """Activations of these rows, and their statistics."""
+    X, v = np.asarray(batch.X[rows], model.dtype), v[rows]
+    there = None
+    if batch.missing:
+        there = ~np.isnan(X)
+        X = np.where(there, X, model.dtype.type(0.0))
+        there = there.astype(model.dtype)
+        gram = (there @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
+        n_values = there.sum(axis=1, dtype=np.float64)
+    else:
+        gram, n_values = second, float(X.shape[1])
+    squares = np.einsum("nd,nd->n", X, X, dtype=np.float64)
+    noise = model.noise_variance
+    constant = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
+    constant += np.log1p(-model.activation_prior).sum()
+    ladder, most, tol = plan
+    sweep_factors(
+        X @ means.T,
+        gram,
+        model._logit.astype(model.dtype),
+        model.dtype.type(1.0 / noise),
+        inv_temps[rows] if inv_temps.size > 1 else inv_temps,
+        ladder,
+        most,
+        model.dtype.type(tol),
+        v,
+        constant,
+        bound[rows],
+        energy[rows],
+    )
+    if not with_stats:
+        return None
+    weights = weights[rows]
+    weighted = v * weights[:, None].astype(model.dtype)
+    on = weights @ v
+    if model.by_column:
+        there = np.ones_like(X) if there is None else there
+        pairs = (weighted[:, :, None] * v[:, None, :]).reshape(len(v), -1)
+        pairs = (there.T @ pairs).reshape(X.shape[1], *gram.shape[1:])
+        diagonal = there.T @ weighted
+    else:
+        pairs, diagonal = (weighted.T @ v)[None], on
+    pairs = pairs.astype(np.float64)
+    np.einsum("pkk->pk", pairs)[:] = diagonal  # E[z^2] = E[z]
+    totals = np.array([weights.sum(), (weights * n_values).sum(), weights @ squares])
+    return pairs, (weighted.T @ X).astype(np.float64), on, totals
+
+
+def _predictive_task(model, X, q, draws, chances, out):
+    """Log predictive density of these rows: a sum over ``draws``, or else over samples."""
+    if chances is None:
+        out[:] = logsumexp(model.log_joint(X, draws, q), axis=1)
+        return
+    n_rows, n_temperatures, K = chances.shape
+    uniform = qmc.Sobol(K, seed=0).random(n_temperatures * DRAWS).reshape(n_temperatures, DRAWS, K)
+    z = (uniform < chances[:, :, None]).reshape(n_rows, -1, K).astype(np.float64)
+    # log q_t(z) of each draw under each temperature's q, (n, S, t)
+    logits = np.log(chances) - np.log1p(-chances)
+    log_chance = z @ logits.swapaxes(1, 2) + np.log1p(-chances).sum(axis=2)[:, None]
+    log_weight = model.log_joint(X, z, q) - logsumexp(log_chance, axis=2)
+    out[:] = logsumexp(log_weight, axis=1) - np.log(DRAWS)
+
+
+def _spread(z, covariance):
+    """Variance of z' mu for each column that has a covariance of its own, (n, S, P)."""
+    return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
+
+
+def _column_moments(data):
+    """Mean and variance of each column's values in the first rows; 0 where none is there."""
+    rows = slice(0, ROWS_TO_START)
+    X = np.asarray(data.X[rows], np.float64)
+    weights = np.where(np.isnan(X), 0.0, data.weights[rows, None])
+    X = np.nan_to_num(X)
+    total = np.maximum(weights.sum(axis=0), 1e-300)
+    mean = (weights * X).sum(axis=0) / total
+    return mean, (weights * (X - mean) ** 2).sum(axis=0) / total
+
+
+def _xlogx(x):
+    return x * np.log(np.where(x > 0.0, x, 1.0))
