@@ -4,7 +4,7 @@
     mu_k ~ N(0, c I)                                 components, global
     x_n ~ N(sum_k z_nk mu_k, s I)                    rows
 
-[VT16 sec. 4.2, app. C]. q(z) is factorised, q(mu) has the exact joint covariance of the components,
+[VT16 sec. 4, app. C]. q(z) is factorised, q(mu) has the exact joint covariance of the components,
 which all columns share; where values are missing, each column has its own.
 """
 
