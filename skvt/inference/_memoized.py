@@ -174,9 +174,9 @@ def memo_of(result, batch, run, *, pairs):
 
 
 def sort_by_mass(model, state):
-    """Largest component first, where that raises the bound: sticks know the order."""
+    """Components in the order that suits the weights, where that raises the bound."""
     counts = state.stats.value().arrays[0]
-    order = np.argsort(-counts, kind="stable")
+    order = model.weights.order(counts)
     if model.weights_log_evidence(counts[order]) > model.weights_log_evidence(counts):
         state.rearrange(order)
         state.resum()

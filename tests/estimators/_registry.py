@@ -4,12 +4,12 @@ An estimator with several engines is entered once for each.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from skvt import MemoizedDPGMM, TemperedLDA
+from skvt import CAVIGaussianMixture, MemoizedDPGMM, TemperedLDA
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._topics import TopicEstimator
 
@@ -43,7 +43,8 @@ class Entry:
     ``engine`` are the parameters that select it, under which scikit-learn's checks run; ``quick``
     are more of them that make a fit of ``data(seed)`` take milliseconds, several passes and
     several minibatches; ``still`` keep the number of components, ``full`` make each pass one update
-    from all rows, ``watched`` record the exact bound after each pass.
+    from all rows, ``watched`` record the exact bound after each pass and ``unwatched`` do not;
+    ``stream(n)`` let a stream stand for n rows.
 
     ``shown`` are the fitted arrays that are in the precision of the data, the first of them one
     that tells fits apart; ``claimed(estimator)`` is the weight of the data that the globals stand
@@ -63,6 +64,8 @@ class Entry:
     claimed: Callable
     learned: tuple = ()
     remembers: bool = False
+    unwatched: dict = field(default_factory=lambda: {"evaluate_every": 0})
+    stream: Callable = field(default=lambda n_rows: {"total_samples": n_rows})
 
     def make(self, **params):
         return self.cls(**(self.engine | self.quick | params))
@@ -94,45 +97,64 @@ class Entry:
         return "-".join([self.cls.__name__, *map(str, self.engine.values())])
 
 
-ENTRIES = [
-    Entry(
-        cls=TemperedLDA,
-        engine={"learning_method": method},
-        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
-        data=counts,
-        still={},
-        full={"learning_method": "batch"},
-        watched={"evaluate_every": 1, "perp_tol": 0.0},
-        shown=("components_", "exp_dirichlet_component_"),
-        claimed=lambda estimator: estimator.components_.sum(),
-        learned=("variational", "local"),
-    )
-    for method in ("online", "batch")
-] + [
-    Entry(
-        cls=MemoizedDPGMM,
-        engine={"algorithm": algorithm, "covariance_type": covariance_type},
-        quick={
-            "n_components": 3,
-            "max_iter": 4,
-            "tol": 0.0,
-            "batch_size": 8,
-            "random_state": 0,
-        },
-        data=rows,
-        still={"moves": ()},
-        full={"algorithm": "full", "moves": ()},
-        watched={"evaluate_every": 1},
-        shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
-        claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
-        remembers=algorithm != "stochastic",
-    )
-    for algorithm, covariance_type in (
-        ("memoized", "full"),
-        ("full", "spherical"),
-        ("stochastic", "diag"),
-    )
-]
+ENTRIES = (
+    [
+        Entry(
+            cls=TemperedLDA,
+            engine={"learning_method": method},
+            quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+            data=counts,
+            still={},
+            full={"learning_method": "batch"},
+            watched={"evaluate_every": 1, "perp_tol": 0.0},
+            shown=("components_", "exp_dirichlet_component_"),
+            claimed=lambda estimator: estimator.components_.sum(),
+            learned=("variational", "local"),
+        )
+        for method in ("online", "batch")
+    ]
+    + [
+        Entry(
+            cls=MemoizedDPGMM,
+            engine={"algorithm": algorithm, "covariance_type": covariance_type},
+            quick={
+                "n_components": 3,
+                "max_iter": 4,
+                "tol": 0.0,
+                "batch_size": 8,
+                "random_state": 0,
+            },
+            data=rows,
+            still={"moves": ()},
+            full={"algorithm": "full", "moves": ()},
+            watched={"evaluate_every": 1},
+            shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
+            claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+            remembers=algorithm != "stochastic",
+        )
+        for algorithm, covariance_type in (
+            ("memoized", "full"),
+            ("full", "spherical"),
+            ("stochastic", "diag"),
+        )
+    ]
+    + [
+        Entry(
+            cls=CAVIGaussianMixture,
+            engine={},
+            quick={"n_components": 3, "max_iter": 4, "tol": 0.0, "random_state": 1},
+            data=rows,
+            still={},
+            full={},
+            watched={},
+            shown=("means_", "mean_variances_", "weights_"),
+            claimed=lambda estimator: (1.0 / estimator.mean_variances_).sum(),
+            remembers=True,
+            unwatched={},
+            stream=lambda n_rows: {},
+        )
+    ]
+)
 
 
 def _every(applies):

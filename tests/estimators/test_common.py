@@ -393,7 +393,7 @@ def test_global_random_state_is_left_alone_by_a_seeded_fit(entry):
 @every_estimator
 @pytest.mark.parametrize("temperature", [None, "annealed"])
 def test_history_is_a_table_with_a_row_for_each_pass(entry, temperature):
-    estimator = entry.make(temperature=temperature, evaluate_every=0).fit(entry.data())
+    estimator = entry.make(temperature=temperature, **entry.unwatched).fit(entry.data())
     table = pd.DataFrame(estimator.history_)
     assert set(table.columns) == {
         "n_iter",
@@ -554,7 +554,7 @@ def test_a_stream_over_several_passes_approaches_fit(entry):
     X = entry.data(n_rows=400)
     train, test = X[:300], X[300:]
     rng = np.random.default_rng(0)
-    stream = entry.make(total_samples=300, temperature=None)
+    stream = entry.make(**entry.stream(300), temperature=None)
     again = {"batch_id": 0} if entry.remembers else {}
     scores = []
     for _ in range(20):
