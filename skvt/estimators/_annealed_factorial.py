@@ -252,6 +252,7 @@ class AnnealedFactorialMixture(
             X,
             reset=reset,
             dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
+            order="C",
             ensure_all_finite="allow-nan",
         )
 
@@ -293,8 +294,10 @@ class AnnealedFactorialMixture(
     def _build_model(self, X, weights):
         self._check_moves()
         prior = self._given_activation_prior()
-        square = np.nanmean(X.astype(np.float64) ** 2) if not np.isnan(X).all() else 0.0
-        square = max(float(square), 1e-12)  # rows of zeros have no scale
+        there = ~np.isnan(X)
+        squares = weights @ np.where(there, X, 0.0).astype(np.float64) ** 2
+        # rows of zeros have no scale
+        square = max(squares.sum() / max((weights @ there).sum(), 1.0), 1e-12)
         first = {
             "noise_variance": FIRST_NOISE * square,
             "component_variance": square / prior.sum(),
@@ -330,6 +333,10 @@ class AnnealedFactorialMixture(
             pairs, *others = fitted.state.stats.value().arrays
             pairs = np.repeat(pairs, fitted.model.n_features, axis=0)
             fitted.state.stats = RunningStats([pairs, *others])
+
+    def _rows(self, X, weights):
+        online = self.learning_method == "online"
+        return Rows(X, weights, self._minibatch_size(X.shape[0]) if online else X.shape[0])
 
     def _minibatch_size(self, n_rows):
         return min(self.batch_size, n_rows)

@@ -6,13 +6,15 @@ import numpy as np
 
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
+from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.models._gaussian_prior import component_class, gaussian_component
+from skvt.models._mixture_weights import StickBreaking
 
 MOVES = ("birth", "merge", "delete")
 
 
-class MemoizedDPGMM(MixtureEstimator):
+class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that grows and prunes itself.
 
     A neighbour of :class:`sklearn.mixture.BayesianGaussianMixture`: the same model and names.
@@ -290,6 +292,10 @@ class MemoizedDPGMM(MixtureEstimator):
     def _allows_missing(self):
         return self.covariance_type != "full"
 
+    def _build_weights(self):
+        alpha = self.weight_concentration_prior
+        return StickBreaking(1.0 if alpha is None else float(alpha))
+
     def _build_component(self, X, weights):
         component, self.priors_ = gaussian_component(
             X,
@@ -368,6 +374,11 @@ class MemoizedDPGMM(MixtureEstimator):
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
+    @property
+    def weight_concentration_(self):
+        """Parameters of the sticks' q, a pair of (K,)."""
+        return tuple(self._of_fit("weight_concentration_").lam()[0].T)
+
     @property
     def means_(self):
         """Expected means, shape (K, n_features)."""

@@ -53,8 +53,9 @@ class Superposition:
         batch = replace(batch, start=None)
         if self._change is not None:
             g = model.expectation(self._proposal, batch, tools.run)
-        elif (missing := SAMPLE - sum(len(X) for X, _ in self._sample)) > 0:
-            self._sample.append((batch.X[:missing], batch.weights[:missing]))
+        else:
+            rows = _evenly(batch.n_rows)
+            self._sample.append((batch.X[rows], batch.weights[rows]))
         fresh = model.local_step(batch, g, 1.0, tools.run)
         self._memos[key] = tools.memo_of(model, fresh, batch)
 
@@ -84,7 +85,8 @@ class Superposition:
     def _choose(self, model, state, tools):
         """The change that raises the bound of the sample most, if one does."""
         X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
-        batch = model.batch(X, np.arange(len(X)), weights)
+        rows = _evenly(len(X))
+        batch = model.batch(X, rows, weights[rows])
         highest = bound_of(model, _trial(model, batch, state.stats, None, tools))
         for change in _candidates(state.stats.value()):
             if change not in self._failed:
@@ -94,7 +96,12 @@ class Superposition:
                     highest, self._change = bound, change
                     self._proposal = RunningStats(memo.stats.arrays)
         if self._change is not None:
-            self._proposal.rescale(state.memos.total().weight / weights.sum())
+            self._proposal.rescale(state.memos.total().weight / batch.weights.sum())
+
+
+def _evenly(n_rows):
+    """At most ``SAMPLE`` row numbers, evenly spread: rows may be in an order."""
+    return np.unique(np.linspace(0, n_rows - 1, min(SAMPLE, n_rows)).astype(int))
 
 
 def _trial(model, batch, stats, change, tools):
