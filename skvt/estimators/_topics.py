@@ -302,15 +302,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
             ``n_components`` lists of ``n_words`` words, most probable first.
         """
         lam = self._require_fitted().lam()[0]
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", np.arange(lam.shape[1]))
         check_scalar(n_words, "n_words", Integral, min_val=1)
-        names = np.asarray(feature_names)
-        if names.shape != (lam.shape[1],):
-            raise ValueError(
-                f"feature_names must be {lam.shape[1]} names, one for each column of X. Got an "
-                f"array of shape {names.shape} instead."
-            )
+        names = column_names(self, feature_names, lam.shape[1])
         probability = Dirichlet.mean(lam)
         order = np.argsort(-probability, axis=1, kind="stable")[:, :n_words]
         return [names[topic].tolist() for topic in order]
@@ -331,6 +324,19 @@ def require_counts(X, whom):
             f"Negative values in data passed to {whom}: the lowest is {lowest:g}, and counts of "
             "words are in the range [0, inf). Pass counts, such as CountVectorizer's."
         )
+
+
+def column_names(estimator, feature_names, n_features):
+    """Names of the columns, shape (n_features,): given, of the data at ``fit``, or numbers."""
+    if feature_names is None:
+        feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
+    names = np.asarray(feature_names)
+    if names.shape != (n_features,):
+        raise ValueError(
+            f"feature_names must be {n_features} names, one for each column of X. Got an array of "
+            f"shape {names.shape} instead."
+        )
+    return names
 
 
 def canonical(X):

@@ -1,0 +1,386 @@
+"""Displays of what a fit recorded after each pass."""
+
+import numpy as np
+
+from skvt.plotting._axes import fitted_attribute, single
+
+BOUNDS = {"elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective")}
+X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
+# Marker and colour of accepted moves.
+MOVE_STYLES = {"birth": ("^", "tab:green"), "merge": ("s", "tab:red"), "delete": ("v", "k")}
+
+
+def _history_of(estimator):
+    return fitted_attribute(
+        estimator, "history_", "It is recorded by fit, not by partial_fit: call fit."
+    )
+
+
+def _check_choice(name, value, legal):
+    if value not in legal:
+        raise ValueError(
+            f"The {name!r} parameter must be one of {', '.join(map(repr, legal))}. Got {value!r} "
+            "instead."
+        )
+
+
+class _HistoryDisplay:
+    """A display of ``history_``; ``name`` is its entry in the legend."""
+
+    def __init__(self, history, *, name=None):
+        self.history = history
+        self.name = name
+
+    def _place(self, ax, x):
+        """Axes to draw on, and the horizontal positions."""
+        _check_choice("x", x, X_LABELS)
+        self.ax_ = single(ax)
+        self.figure_ = self.ax_.figure
+        self.ax_.set_xlabel(X_LABELS[x])
+        return np.asarray(self.history[x], dtype=np.float64)
+
+    def _legend(self):
+        if self.ax_.get_legend_handles_labels()[1]:
+            self.ax_.legend()
+
+
+class ELBODisplay(_HistoryDisplay):
+    """The evidence lower bound in the course of a fit.
+
+    Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
+
+    Parameters
+    ----------
+    history : dict of lists
+        ``history_`` of an estimator: "elbo", "objective", "n_iter", "seconds", in nats and one
+        entry a pass.
+    name : str or None, default=None
+        Of the fit, for the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes drawn on.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    lines_ : list of matplotlib Line2D
+        One for each bound drawn, the ELBO first.
+
+    See Also
+    --------
+    TemperatureDisplay : The temperature of the same passes.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import ELBODisplay
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> annealed = TemperedLDA(3, learning_method="batch", random_state=0).fit(X)
+    >>> plain = TemperedLDA(3, learning_method="batch", temperature=None, random_state=0).fit(X)
+    >>> display = ELBODisplay.from_estimator(annealed, name="annealed")
+    >>> _ = ELBODisplay.from_estimator(plain, name="plain", ax=display.ax_)
+    """
+
+    def plot(self, ax=None, *, bounds="elbo", x="n_iter", n_samples=None, line_kw=None):
+        """Draw the bound over passes or seconds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw on; None makes a new figure.
+        bounds : {"elbo", "objective", "both"}, default="elbo"
+            The ELBO; the tempered bound that the fit raises, dashed; or both. They are equal at
+            T = 1. Passes whose bound was not evaluated are left out.
+        x : {"n_iter", "seconds"}, default="n_iter"
+            Passes, or seconds since the fit began.
+        n_samples : float or None, default=None
+            Divide by this: nats per row, or per token.
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot``.
+
+        Returns
+        -------
+        ELBODisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            If no pass has a bound, or for an unknown choice.
+        """
+        _check_choice("bounds", bounds, BOUNDS)
+        drawn = []
+        for bound in BOUNDS[bounds]:
+            values = np.asarray(self.history[bound], dtype=np.float64)
+            known = np.isfinite(values)
+            if not known.any():
+                raise ValueError(
+                    f"No pass has a value of {bound!r}: structured inference knows the bound only "
+                    "where it is evaluated. Fit with evaluate_every=1."
+                )
+            drawn.append((bound, known, values / (1.0 if n_samples is None else n_samples)))
+        position = self._place(ax, x)
+        self.lines_ = []
+        for bound, known, values in drawn:
+            style = {"marker": ".", "linestyle": "--" if bound == "objective" else "-"}
+            if self.lines_:
+                style["color"] = self.lines_[0].get_color()
+            label = self.name if bounds != "both" else " ".join(filter(None, [self.name, bound]))
+            style |= {"label": label} | (line_kw or {})
+            self.lines_ += self.ax_.plot(position[known], values[known], **style)
+        unit = "nats" if n_samples is None else "nats per sample"
+        self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
+        self._legend()
+        return self
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        *,
+        name=None,
+        ax=None,
+        bounds="elbo",
+        x="n_iter",
+        n_samples=None,
+        line_kw=None,
+    ):
+        """Draw the bound of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted by ``fit``.
+        name : str or None, default=None
+            Of the fit, for the legend; None is the class.
+        ax, bounds, x, n_samples, line_kw : see :meth:`plot`
+            How to draw it.
+
+        Returns
+        -------
+        ELBODisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it was fitted by ``partial_fit`` alone, or no pass has a bound.
+        """
+        name = type(estimator).__name__ if name is None else name
+        return cls(_history_of(estimator), name=name).plot(
+            ax, bounds=bounds, x=x, n_samples=n_samples, line_kw=line_kw
+        )
+
+
+class TemperatureDisplay(_HistoryDisplay):
+    """The temperature in the course of a fit.
+
+    Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
+
+    Parameters
+    ----------
+    history : dict of lists
+        ``history_`` of an estimator: "temperature", "n_iter", "seconds", one entry a pass.
+    name : str or None, default=None
+        Of the fit, for the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes drawn on.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    lines_ : list of matplotlib Line2D
+        The line of the temperatures at the end of each pass.
+
+    See Also
+    --------
+    ELBODisplay : The bound of the same passes.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import TemperatureDisplay
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> TemperatureDisplay.from_estimator(lda).lines_[0].get_ydata()[-1]
+    np.float64(1.0)
+    """
+
+    def plot(self, ax=None, *, x="n_iter", line_kw=None):
+        """Draw the temperature over passes or seconds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw on; None makes a new figure.
+        x : {"n_iter", "seconds"}, default="n_iter"
+            Passes, or seconds since the fit began.
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot``.
+
+        Returns
+        -------
+        TemperatureDisplay
+            The display itself.
+        """
+        position = self._place(ax, x)
+        style = {"marker": ".", "label": self.name} | (line_kw or {})
+        self.lines_ = self.ax_.plot(position, self.history["temperature"], **style)
+        self.ax_.set_ylabel("temperature")
+        self._legend()
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
+        """Draw the temperature of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted by ``fit``.
+        name : str or None, default=None
+            Of the fit, for the legend; None is the class.
+        ax, x, line_kw : see :meth:`plot`
+            How to draw it.
+
+        Returns
+        -------
+        TemperatureDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it was fitted by ``partial_fit`` alone.
+        """
+        name = type(estimator).__name__ if name is None else name
+        return cls(_history_of(estimator), name=name).plot(ax, x=x, line_kw=line_kw)
+
+
+class MovesDisplay(_HistoryDisplay):
+    """Number of components after each pass, and the moves that changed it.
+
+    Make it by :meth:`from_estimator`. A mark stands at each pass that ended with components born,
+    merged or deleted; its area grows with their number.
+
+    Parameters
+    ----------
+    history : dict of lists
+        ``history_`` of a mixture: "n_components", "n_iter", "seconds", one entry a pass.
+    move_log : dict of lists
+        ``move_log_`` of the same mixture: "n_iter", "move", "accepted".
+    name : str or None, default=None
+        Of the fit, for the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes drawn on.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    lines_ : list of matplotlib Line2D
+        The line of the number of components.
+    markers_ : dict of matplotlib PathCollection
+        Marks of "birth", "merge" and "delete", those that were accepted at all.
+
+    See Also
+    --------
+    ELBODisplay : The bound of the same passes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> from skvt.plotting import MovesDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
+    >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
+    >>> sorted(MovesDisplay.from_estimator(mixture).markers_)
+    ['birth', 'delete', 'merge']
+    """
+
+    def __init__(self, history, move_log, *, name=None):
+        super().__init__(history, name=name)
+        self.move_log = move_log
+
+    def plot(self, ax=None, *, x="n_iter", line_kw=None):
+        """Draw the components over passes or seconds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw on; None makes a new figure.
+        x : {"n_iter", "seconds"}, default="n_iter"
+            Passes, or seconds since the fit began.
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot``.
+
+        Returns
+        -------
+        MovesDisplay
+            The display itself.
+        """
+        position = self._place(ax, x)
+        n_components = np.asarray(self.history["n_components"])
+        style = {"label": self.name, "color": "0.6"} | (line_kw or {})
+        self.lines_ = self.ax_.plot(position, n_components, **style)
+        moves, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
+        accepted = np.asarray(self.move_log["accepted"])
+        # partial_fit after fit goes on with the log, but not with the history
+        made_in_fit = (accepted > 0) & np.isin(passes, self.history["n_iter"])
+        self.markers_ = {}
+        for move, (marker, color) in MOVE_STYLES.items():
+            made = (moves == move) & made_in_fit
+            if made.any():
+                at = np.searchsorted(self.history["n_iter"], passes[made])
+                self.markers_[move] = self.ax_.scatter(
+                    position[at],
+                    n_components[at],
+                    s=24.0 * accepted[made],
+                    marker=marker,
+                    facecolors="none",
+                    edgecolors=color,
+                    label=f"{move} ({accepted[made].sum()})",
+                    zorder=3,
+                )
+        self.ax_.set_ylabel("components")
+        self._legend()
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
+        """Draw the components and moves of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : estimator
+            A mixture, fitted by ``fit``.
+        name : str or None, default=None
+            Of the fit, for the legend; None is the class.
+        ax, x, line_kw : see :meth:`plot`
+            How to draw it.
+
+        Returns
+        -------
+        MovesDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it makes no moves, or was fitted by ``partial_fit`` alone.
+        """
+        log = fitted_attribute(
+            estimator, "move_log_", "Only mixtures that change their number of components have it."
+        )
+        name = type(estimator).__name__ if name is None else name
+        return cls(_history_of(estimator), log, name=name).plot(ax, x=x, line_kw=line_kw)
