@@ -192,7 +192,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
     @property
     def posterior_(self):
-        """q of the sticks and of the components, in the coordinates of the data."""
+        """The posterior q of the sticks and the components, in the coordinates of the data."""
         fitted = self._of_fit("posterior_")
         model, (sticks, components) = fitted.model, fitted.lam()
         return JointPosterior(
@@ -212,22 +212,69 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             return np.concatenate([result.q for _, result in results])
 
     def predict(self, X):
-        """Most probable component of each row, shape (n_samples,)."""
+        """Most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Numbers of components, from 0.
+        """
         return self._responsibilities(X).argmax(axis=1)
 
     def predict_proba(self, X):
-        """Probability q(z_n = k) of each component for each row, shape (n_samples, K)."""
+        """Probability q(z_n = k) of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K)
+            Each row sums to 1.
+        """
         return self._responsibilities(X)
 
     def fit_predict(self, X, y=None, sample_weight=None):
-        """``fit``, then the most probable component of each row."""
+        """Fit to X, then predict the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Numbers of components, from 0.
+        """
         return self.fit(X, y, sample_weight=sample_weight).predict(X)
 
     def score_samples(self, X):
-        """Log posterior predictive density of each row in nats, shape (n_samples,).
+        """Log posterior predictive density of each row.
 
         ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``, exact under q: parameters
         are integrated out, and a component not yet seen has its share.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -235,13 +282,36 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             return fitted.model.log_predictive(X, fitted.stats, workers.run)
 
     def score(self, X, y=None):
-        """Mean log posterior predictive density in nats per row. Higher is better."""
+        """Mean log posterior predictive density. Higher is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per row.
+        """
         return float(self.score_samples(X).mean())
 
     def elbo(self, X):
         """Evidence lower bound of X in nats, every constant included.
 
         X is taken for the whole data set: the divergence of the globals is subtracted once.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            Nats for all of X.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -255,12 +325,14 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         Parameters
         ----------
         n_samples : int, default=1
+            Rows to draw.
         random_state : int, RandomState instance or None, default=None
             None uses the estimator's own.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
+            The rows drawn.
         y : ndarray of int, shape (n_samples,)
             Component of each row, in ascending order as in scikit-learn.
         """
@@ -275,6 +347,28 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         rows = [component.sample(lam[k], n, rng) for k, n in enumerate(numbers) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         return X, np.repeat(np.arange(numbers.size), numbers)
+
+    def sample_mixtures(self, n_samples=1, random_state=None):
+        """Draw whole mixtures from the posterior.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Mixtures to draw.
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's own.
+
+        Returns
+        -------
+        dict
+            "weights", shape (n_samples, K), where what lacks to 1 is the mass of components not
+            yet seen; and "components", the parameters of each component as
+            ``posterior_.components`` draws them: means and precisions of Gaussians.
+        """
+        fitted = self._require_fitted()
+        given = self.random_state if random_state is None else random_state
+        draws = self.posterior_.sample(n_samples, given)
+        return draws | {"weights": fitted.model.weights.lengths(draws["weights"])}
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
