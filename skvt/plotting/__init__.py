@@ -5,7 +5,8 @@ Each is made from data, or from an estimator by ``from_estimator``, and can be d
 """
 
 from skvt.plotting._components import ComponentsDisplay
-from skvt.plotting._history import ELBODisplay, MovesDisplay, TemperatureDisplay
+from skvt.plotting._history import ELBODisplay, TemperatureDisplay
+from skvt.plotting._moves import MovesDisplay
 from skvt.plotting._pyldavis import prepare_arguments
 from skvt.plotting._topics import TopicsDisplay
 

@@ -123,9 +123,9 @@ class ComponentsDisplay:
                 panel.set_title(titles[i], fontsize="small")
 
     def _plot_ellipses(self, ax, components, n_std, ellipse_kw):
+        ax = single(ax)
         from matplotlib.patches import Ellipse
 
-        ax = single(ax)
         self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
         means, covariances = np.asarray(self.means), np.asarray(self.covariances)
         for k in chosen(components, len(means), "components"):

@@ -1,4 +1,4 @@
-"""Displays of what a fit recorded after each pass."""
+"""The bound and the temperature after each pass."""
 
 import numpy as np
 
@@ -6,11 +6,10 @@ from skvt.plotting._axes import fitted_attribute, single
 
 BOUNDS = {"elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective")}
 X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
-# Marker and colour of accepted moves.
-MOVE_STYLES = {"birth": ("^", "tab:green"), "merge": ("s", "tab:red"), "delete": ("v", "k")}
 
 
-def _history_of(estimator):
+def history_of(estimator):
+    """``history_`` of an estimator fitted by ``fit``."""
     return fitted_attribute(
         estimator, "history_", "It is recorded by fit, not by partial_fit: call fit."
     )
@@ -24,7 +23,7 @@ def _check_choice(name, value, legal):
         )
 
 
-class _HistoryDisplay:
+class HistoryDisplay:
     """A display of ``history_``; ``name`` is its entry in the legend."""
 
     def __init__(self, history, *, name=None):
@@ -44,7 +43,7 @@ class _HistoryDisplay:
             self.ax_.legend()
 
 
-class ELBODisplay(_HistoryDisplay):
+class ELBODisplay(HistoryDisplay):
     """The evidence lower bound in the course of a fit.
 
     Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
@@ -170,12 +169,12 @@ class ELBODisplay(_HistoryDisplay):
             If it was fitted by ``partial_fit`` alone, or no pass has a bound.
         """
         name = type(estimator).__name__ if name is None else name
-        return cls(_history_of(estimator), name=name).plot(
+        return cls(history_of(estimator), name=name).plot(
             ax, bounds=bounds, x=x, n_samples=n_samples, line_kw=line_kw
         )
 
 
-class TemperatureDisplay(_HistoryDisplay):
+class TemperatureDisplay(HistoryDisplay):
     """The temperature in the course of a fit.
 
     Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
@@ -261,126 +260,4 @@ class TemperatureDisplay(_HistoryDisplay):
             If it was fitted by ``partial_fit`` alone.
         """
         name = type(estimator).__name__ if name is None else name
-        return cls(_history_of(estimator), name=name).plot(ax, x=x, line_kw=line_kw)
-
-
-class MovesDisplay(_HistoryDisplay):
-    """Number of components after each pass, and the moves that changed it.
-
-    Make it by :meth:`from_estimator`. A mark stands at each pass that ended with components born,
-    merged or deleted; its area grows with their number.
-
-    Parameters
-    ----------
-    history : dict of lists
-        ``history_`` of a mixture: "n_components", "n_iter", "seconds", one entry a pass.
-    move_log : dict of lists
-        ``move_log_`` of the same mixture: "n_iter", "move", "accepted".
-    name : str or None, default=None
-        Of the fit, for the legend.
-
-    Attributes
-    ----------
-    ax_ : matplotlib Axes
-        Axes drawn on.
-    figure_ : matplotlib Figure
-        Figure of the axes.
-    lines_ : list of matplotlib Line2D
-        The line of the number of components.
-    markers_ : dict of matplotlib PathCollection
-        Marks of "birth", "merge" and "delete", those that were accepted at all.
-
-    See Also
-    --------
-    ELBODisplay : The bound of the same passes.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from skvt import MemoizedDPGMM
-    >>> from skvt.plotting import MovesDisplay
-    >>> rng = np.random.default_rng(0)
-    >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
-    >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
-    >>> sorted(MovesDisplay.from_estimator(mixture).markers_)
-    ['birth', 'delete', 'merge']
-    """
-
-    def __init__(self, history, move_log, *, name=None):
-        super().__init__(history, name=name)
-        self.move_log = move_log
-
-    def plot(self, ax=None, *, x="n_iter", line_kw=None):
-        """Draw the components over passes or seconds.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes or None, default=None
-            Axes to draw on; None makes a new figure.
-        x : {"n_iter", "seconds"}, default="n_iter"
-            Passes, or seconds since the fit began.
-        line_kw : dict or None, default=None
-            Parameters of ``Axes.plot``.
-
-        Returns
-        -------
-        MovesDisplay
-            The display itself.
-        """
-        position = self._place(ax, x)
-        n_components = np.asarray(self.history["n_components"])
-        style = {"label": self.name, "color": "0.6"} | (line_kw or {})
-        self.lines_ = self.ax_.plot(position, n_components, **style)
-        moves, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
-        accepted = np.asarray(self.move_log["accepted"])
-        # partial_fit after fit goes on with the log, but not with the history
-        made_in_fit = (accepted > 0) & np.isin(passes, self.history["n_iter"])
-        self.markers_ = {}
-        for move, (marker, color) in MOVE_STYLES.items():
-            made = (moves == move) & made_in_fit
-            if made.any():
-                at = np.searchsorted(self.history["n_iter"], passes[made])
-                self.markers_[move] = self.ax_.scatter(
-                    position[at],
-                    n_components[at],
-                    s=24.0 * accepted[made],
-                    marker=marker,
-                    facecolors="none",
-                    edgecolors=color,
-                    label=f"{move} ({accepted[made].sum()})",
-                    zorder=3,
-                )
-        self.ax_.set_ylabel("components")
-        self._legend()
-        return self
-
-    @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
-        """Draw the components and moves of a fitted mixture.
-
-        Parameters
-        ----------
-        estimator : estimator
-            A mixture, fitted by ``fit``.
-        name : str or None, default=None
-            Of the fit, for the legend; None is the class.
-        ax, x, line_kw : see :meth:`plot`
-            How to draw it.
-
-        Returns
-        -------
-        MovesDisplay
-            The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it makes no moves, or was fitted by ``partial_fit`` alone.
-        """
-        log = fitted_attribute(
-            estimator, "move_log_", "Only mixtures that change their number of components have it."
-        )
-        name = type(estimator).__name__ if name is None else name
-        return cls(_history_of(estimator), log, name=name).plot(ax, x=x, line_kw=line_kw)
+        return cls(history_of(estimator), name=name).plot(ax, x=x, line_kw=line_kw)
