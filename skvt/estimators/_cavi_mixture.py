@@ -69,6 +69,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
+        Of the start.
 
     Attributes
     ----------
@@ -224,13 +225,16 @@ class CAVIGaussianMixture(MixtureEstimator):
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight 2 counts as two.
 
         Returns
         -------
         self : CAVIGaussianMixture
+            The fitted estimator.
 
         Raises
         ------
@@ -253,7 +257,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         X : array-like of shape (n_samples, n_features)
             The rows of one batch.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
         batch_id : hashable or None, default=None
             None remembers X as a new batch. With the id of an earlier call (``fit`` has the id 0),
             X takes that batch's place.
@@ -261,6 +267,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         Returns
         -------
         self : CAVIGaussianMixture
+            The estimator after this batch.
         """
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 

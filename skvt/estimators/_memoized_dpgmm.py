@@ -110,6 +110,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
+        Initial components, order of the batches, rows on which births are learned.
 
     Attributes
     ----------
@@ -331,12 +332,14 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows; a memory-mapped array is read batch by batch.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight 2 counts as two.
 
         Returns
         -------
         self : MemoizedDPGMM
+            The fitted estimator.
 
         Raises
         ------
@@ -355,7 +358,9 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         X : array-like of shape (n_samples, n_features)
             The rows of one batch.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
         batch_id : hashable or None, default=None
             None remembers X as a new batch. With the id of an earlier call (or the number of a
             batch of ``fit``, from 0), X takes that batch's place: so that several passes over
@@ -365,6 +370,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Returns
         -------
         self : MemoizedDPGMM
+            The fitted estimator.
 
         Notes
         -----

@@ -146,7 +146,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
     @property
     def posterior_(self):
-        """q of the sticks and of the components, in the coordinates of the data."""
+        """The posterior q of the sticks and the components, in the coordinates of the data."""
         fitted = self._of_fit("posterior_")
         model, (sticks, components) = fitted.model, fitted.lam()
         return JointPosterior(
@@ -162,22 +162,69 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             return _assignments(fitted, X, workers)
 
     def predict(self, X):
-        """Most probable component of each row, shape (n_samples,)."""
+        """Most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Numbers of components, from 0.
+        """
         return self._responsibilities(X).argmax(axis=1)
 
     def predict_proba(self, X):
-        """Probability q(z_n = k) of each component for each row, shape (n_samples, K)."""
+        """Probability q(z_n = k) of each component for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K)
+            Each row sums to 1.
+        """
         return self._responsibilities(X)
 
     def fit_predict(self, X, y=None, sample_weight=None):
-        """``fit``, then the most probable component of each row."""
+        """Fit to X, then predict the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Numbers of components, from 0.
+        """
         return self.fit(X, y, sample_weight=sample_weight).predict(X)
 
     def score_samples(self, X):
-        """Log posterior predictive density of each row in nats, shape (n_samples,).
+        """Log posterior predictive density of each row.
 
         ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``, exact under q: parameters
         are integrated out, and a component not yet seen has its share.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -185,13 +232,36 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             return fitted.model.log_predictive(X, fitted.stats, workers.run)
 
     def score(self, X, y=None):
-        """Mean log posterior predictive density in nats per row. Higher is better."""
+        """Mean log posterior predictive density. Higher is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per row.
+        """
         return float(self.score_samples(X).mean())
 
     def elbo(self, X):
         """Evidence lower bound of X in nats, every constant included.
 
         X is taken for the whole data set: the divergence of the globals is subtracted once.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        float
+            Nats for all of X.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -205,12 +275,14 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         Parameters
         ----------
         n_samples : int, default=1
+            Rows to draw.
         random_state : int, RandomState instance or None, default=None
             None uses the estimator's own.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
+            The rows drawn.
         y : ndarray of int, shape (n_samples,)
             Component of each row, in ascending order as in scikit-learn.
         """

@@ -71,3 +71,25 @@ class MovesMixin(MoveLogMixin):
     def _publish(self):
         self._publish_moves(self._fitted.state.move_log)
         self.weight_concentration_prior_ = self._fitted.model.weights.concentration
+
+    def sample_mixtures(self, n_samples=1, random_state=None):
+        """Draw whole mixtures from the posterior.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Mixtures to draw.
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's own.
+
+        Returns
+        -------
+        dict
+            "weights", shape (n_samples, K), where what lacks to 1 is the mass of components not
+            yet seen; and "components", the parameters of each component as
+            ``posterior_.components`` draws them: means and precisions of Gaussians.
+        """
+        fitted = self._require_fitted()
+        given = self.random_state if random_state is None else random_state
+        draws = self.posterior_.sample(n_samples, given)
+        return draws | {"weights": fitted.model.weights.lengths(draws["weights"])}

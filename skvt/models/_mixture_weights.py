@@ -68,10 +68,15 @@ class StickBreaking:
         return stick + rest.cumsum() - rest
 
     @staticmethod
+    def lengths(sticks):
+        """``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
+        left = np.cumprod(1.0 - sticks, axis=-1)
+        return sticks * np.concatenate([np.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
+
+    @staticmethod
     def mean(lam):
         """``E[w_k]``, shape (K,); what lacks to 1 is the mass of components not yet seen."""
-        stick = Beta.mean(lam)
-        return stick * np.concatenate([[1.0], np.cumprod(1.0 - stick)[:-1]])
+        return StickBreaking.lengths(Beta.mean(lam))
 
     def log_evidence(self, counts):
         """Log probability of the assignments with the sticks summed out."""

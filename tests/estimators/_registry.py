@@ -210,6 +210,7 @@ every_estimator_of_sparse_data = _every(lambda entry: entry.takes.sparse)
 every_transformer = _every(lambda entry: entry.transforms)
 every_topic_model = _every(lambda entry: issubclass(entry.cls, TopicEstimator))
 every_mixture = _every(lambda entry: issubclass(entry.cls, MixtureEstimator))
+every_growing_mixture = _every(lambda entry: hasattr(entry.cls, "sample_mixtures"))
 every_stream_of_minibatches = _every(lambda entry: not entry.remembers)
 
 
