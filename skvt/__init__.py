@@ -1,7 +1,20 @@
 """Variational inference that does not get stuck, with scikit-learn's interface."""
 
-from skvt.estimators import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA
+from skvt.estimators import (
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    StructuredBernoulliMixture,
+    StructuredLDA,
+    TemperedLDA,
+)
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["CAVIGaussianMixture", "MemoizedDPGMM", "StructuredLDA", "TemperedLDA", "__version__"]
+__all__ = [
+    "CAVIGaussianMixture",
+    "MemoizedDPGMM",
+    "StructuredBernoulliMixture",
+    "StructuredLDA",
+    "TemperedLDA",
+    "__version__",
+]

@@ -2,7 +2,14 @@
 
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
+from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
 from skvt.estimators._structured_lda import StructuredLDA
 from skvt.estimators._tempered_lda import TemperedLDA
 
-__all__ = ["CAVIGaussianMixture", "MemoizedDPGMM", "StructuredLDA", "TemperedLDA"]
+__all__ = [
+    "CAVIGaussianMixture",
+    "MemoizedDPGMM",
+    "StructuredBernoulliMixture",
+    "StructuredLDA",
+    "TemperedLDA",
+]

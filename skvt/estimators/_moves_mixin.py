@@ -12,18 +12,13 @@ SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
 
 
 class MovesMixin:
-    """``algorithm``, ``moves``, ``max_components``, ``n_batches`` and ``batch_size``."""
+    """``algorithm``, ``moves``, ``n_batches`` and ``batch_size``."""
 
     def _check_parameters(self):
         if self.n_batches is not None and self.batch_size is not None:
             raise ValueError(
                 f"Give n_batches or batch_size, not both. Got n_batches={self.n_batches} and "
                 f"batch_size={self.batch_size}."
-            )
-        if self.max_components < self.n_components:
-            raise ValueError(
-                f"The 'max_components' parameter must be in the range [n_components, inf) = "
-                f"[{self.n_components}, inf). Got {self.max_components} instead."
             )
         unknown = [move for move in self.moves if move not in ("birth", "merge", "delete")]
         if unknown:
@@ -33,8 +28,13 @@ class MovesMixin:
             )
 
     @property
+    def _most_components(self):
+        """Where births stop."""
+        raise NotImplementedError
+
+    @property
     def _remembers(self):
-        return self.algorithm != "stochastic"
+        return self.algorithm in ("memoized", "full")
 
     @property
     def _stream_weight(self):
@@ -65,7 +65,7 @@ class MovesMixin:
         makers = {
             "delete": Delete,
             "merge": Merge,
-            "birth": lambda: Birth(self.max_components),
+            "birth": lambda: Birth(self._most_components),
         }
         return MemoizedInference([make() for name, make in makers.items() if name in self.moves])
 
