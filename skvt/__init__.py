@@ -4,6 +4,7 @@ from skvt.estimators import (
     AnnealedFactorialMixture,
     CAVIGaussianMixture,
     MemoizedDPGMM,
+    StructuredBernoulliMixture,
     StructuredLDA,
     TemperedLDA,
 )
@@ -14,6 +15,7 @@ __all__ = [
     "AnnealedFactorialMixture",
     "CAVIGaussianMixture",
     "MemoizedDPGMM",
+    "StructuredBernoulliMixture",
     "StructuredLDA",
     "TemperedLDA",
     "__version__",

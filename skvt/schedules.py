@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RobbinsMonro:
-    """``rho_t = (offset + t)^(-decay)`` for the steps t = 0, 1, ... [HBWP13 eq. 26].
+    """``rho_t = scale (offset + t)^(-decay)``, at most 1, for steps t = 0, 1, ... [HBWP13 eq. 26].
 
     Parameters
     ----------
@@ -13,11 +13,14 @@ class RobbinsMonro:
         Delay >= 1: down-weights early steps.
     decay : float
         Forgetting rate; (0.5, 1] guarantees convergence, 0 gives constant steps of 1.
+    scale : float
+        Above 1, the first steps are full ones.
     """
 
     offset: float
     decay: float
+    scale: float = 1.0
 
     def __call__(self, step):
         """Step size of step number ``step``, at most 1."""
-        return min(1.0, (self.offset + step) ** -self.decay)
+        return min(1.0, self.scale * (self.offset + step) ** -self.decay)

@@ -3,6 +3,7 @@
 from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
+from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
 from skvt.estimators._structured_lda import StructuredLDA
 from skvt.estimators._tempered_lda import TemperedLDA
 
@@ -10,6 +11,7 @@ __all__ = [
     "AnnealedFactorialMixture",
     "CAVIGaussianMixture",
     "MemoizedDPGMM",
+    "StructuredBernoulliMixture",
     "StructuredLDA",
     "TemperedLDA",
 ]

@@ -199,6 +199,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         self.random_state = random_state
 
     # --------------------------------------------------------------------------------- model
+    @property
+    def _n_fewest(self):
+        return self.n_components
+
     def _build_component(self, X, weights):
         center, _ = weighted_moments(X, weights, "diag", False)
         prior = Normal.from_standard(-center, self.prior_variance)

@@ -293,6 +293,18 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     def _allows_missing(self):
         return self.covariance_type != "full"
 
+    @property
+    def _most_components(self):
+        return self.max_components
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self.max_components < self.n_components:
+            raise ValueError(
+                f"The 'max_components' parameter must be in the range [n_components, inf) = "
+                f"[{self.n_components}, inf). Got {self.max_components} instead."
+            )
+
     def _build_weights(self):
         alpha = self.weight_concentration_prior
         return StickBreaking(1.0 if alpha is None else float(alpha))

@@ -23,6 +23,10 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
     # ----------------------------------------------------------------------- for subclasses
     _allows_missing = False
+    _accepts_sparse = False
+    _model_class = Mixture
+    # Components that there are at least at the start, with rows or without.
+    _n_fewest = 1
 
     def _build_component(self, X, weights):
         """The component's likelihood and prior for rows like X."""
@@ -34,6 +38,11 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
     def _check_parameters(self):
         """Raise ValueError for what the single parameters' ranges do not say."""
+
+    @property
+    def _fewest_rows(self):
+        """Rows that a first fit needs."""
+        return self.n_components
 
     # Whether partial_fit remembers batches; otherwise it makes stochastic steps.
     _remembers = True
@@ -47,10 +56,11 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             self,
             X,
             reset=reset,
+            accept_sparse="csr" if self._accepts_sparse else False,
             dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
             ensure_all_finite="allow-nan" if missing else True,
         )
-        if reset and X.shape[0] < self.n_components:
+        if reset and X.shape[0] < self._fewest_rows:
             raise ValueError(
                 f"n_components={self.n_components} is more than n_samples={X.shape[0]}: each "
                 "component starts with a row. Lower n_components; births add more where needed."
@@ -60,11 +70,12 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
         self._check_parameters()
-        return Mixture(
+        return self._model_class(
             self._build_weights(),
             self._build_component(X, weights),
             n_initial=self.n_components,
             init_params=self.init_params,
+            n_fewest=self._n_fewest,
         )
 
     def _continued_model(self, X, weights):
@@ -301,6 +312,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.input_tags.allow_nan = self._allows_missing
+        tags.input_tags.sparse = self._accepts_sparse
         return tags
 
 
@@ -308,6 +320,6 @@ def _assignments(fitted, X, workers):
     """q(z_n = k) of rows under what was fitted, (n, K)."""
     model = fitted.model
     data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    g = model.expectation(fitted.stats, None, None)
+    g = model.row_globals(fitted.stats, None, workers.run)
     results = local_results(model, lambda batch: g, data, workers)
     return np.concatenate([result.q for _, result in results])

@@ -11,18 +11,13 @@ SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
 
 
 class MovesMixin(MoveLogMixin):
-    """``algorithm``, ``moves``, ``max_components``, ``n_batches`` and ``batch_size``."""
+    """``algorithm``, ``moves``, ``n_batches`` and ``batch_size``."""
 
     def _check_parameters(self):
         if self.n_batches is not None and self.batch_size is not None:
             raise ValueError(
                 f"Give n_batches or batch_size, not both. Got n_batches={self.n_batches} and "
                 f"batch_size={self.batch_size}."
-            )
-        if self.max_components < self.n_components:
-            raise ValueError(
-                f"The 'max_components' parameter must be in the range [n_components, inf) = "
-                f"[{self.n_components}, inf). Got {self.max_components} instead."
             )
         unknown = [move for move in self.moves if move not in ("birth", "merge", "delete")]
         if unknown:
@@ -32,8 +27,13 @@ class MovesMixin(MoveLogMixin):
             )
 
     @property
+    def _most_components(self):
+        """Where births stop."""
+        raise NotImplementedError
+
+    @property
     def _remembers(self):
-        return self.algorithm != "stochastic"
+        return self.algorithm in ("memoized", "full")
 
     @property
     def _stream_weight(self):
@@ -64,7 +64,7 @@ class MovesMixin(MoveLogMixin):
         makers = {
             "delete": Delete,
             "merge": Merge,
-            "birth": lambda: Birth(self.max_components),
+            "birth": lambda: Birth(self._most_components),
         }
         return MemoizedInference([make() for name, make in makers.items() if name in self.moves])
 
@@ -92,4 +92,4 @@ class MovesMixin(MoveLogMixin):
         fitted = self._require_fitted()
         given = self.random_state if random_state is None else random_state
         draws = self.posterior_.sample(n_samples, given)
-        return draws | {"weights": fitted.model.weights.lengths(draws["weights"])}
+        return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}

@@ -199,8 +199,12 @@ class Rows:
         return -(-self.n_rows // self.batch_size)
 
     def order(self, rng=None):
-        """Row numbers of each batch of one pass: shuffled by ``rng``, in order without."""
-        rows = np.arange(self.n_rows) if rng is None else rng.permutation(self.n_rows)
+        """Row numbers of each batch of one pass: shuffled by ``rng``, in order without.
+
+        One batch of all rows is not shuffled, which would only copy them.
+        """
+        shuffled = rng is not None and self.n_batches > 1
+        rows = rng.permutation(self.n_rows) if shuffled else np.arange(self.n_rows)
         return [
             rows[start : start + self.batch_size]
             for start in range(0, self.n_rows, self.batch_size)

@@ -46,13 +46,13 @@ class StructuredInference(StochasticInference):
             seen = state.rows_seen + float(batch.weights.sum(dtype="float64"))
             self._share = min(1.0, seen / total)
         model = super().step(model, batch, total, state, policy, workers, totals)
-        if self._global_step == "ssvi":
+        if model.dense_steps or self._global_step == "ssvi":
             model.project(state.stats)
         return model
 
     def _globals(self, model, state, batch, workers):
         rng = np.random.default_rng([state.seed, state.n_steps])
-        return model.topics(state.stats, batch, self._global_step, rng, workers.run)
+        return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
 
     def _statistics(self, model, state, g, result, workers):
         stats = result.stats

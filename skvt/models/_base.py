@@ -138,3 +138,28 @@ class Model(Protocol):
         ``prior_stats.mean`` is the mean of :meth:`prior_statistics`; global priors are learned
         only where the global statistics are handed over too.
         """
+
+
+class StructuredModel(Model, Protocol):
+    """A model whose rows can be solved given drawn globals [HB15 sec. 2].
+
+    Attributes
+    ----------
+    dense_steps : bool
+        Whether a step changes all statistics, not those of some rows alone.
+    """
+
+    dense_steps: bool
+
+    def drawn_globals(self, stats, batch, kind, rng, run):
+        """What a local step takes for the globals, by the kind of the global step.
+
+        "mean_field" is ``E_q[t(beta)]``, "map" ``t(E_q[beta])``, "ssvi-a" ``t(beta)`` of a draw
+        beta ~ q, and "ssvi" the same with what :meth:`corrected` needs to know of the draw.
+        """
+
+    def corrected(self, stats, g, result_stats, run):
+        """``V(beta, lam) eta_hat`` of the draw ``g`` and a local step's statistics: a Stats."""
+
+    def project(self, stats):
+        """Keep ``lam = prior + stats`` legal, and in the best order, in place."""

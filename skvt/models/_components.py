@@ -43,6 +43,8 @@ class Component(Protocol):
         covariances are differences of sums of squares.
     missing : bool
         Whether NaN in the data is a missing value.
+    sparse : bool
+        Whether features of sparse rows are sparse.
     """
 
     def features(self, X):
@@ -86,6 +88,7 @@ class _Base:
     """``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,)."""
 
     missing = False
+    sparse = False
 
     def spread(self, sums):
         """``M S``: features are statistics unless a subclass says otherwise."""
@@ -101,7 +104,11 @@ class _Base:
 
     def table(self, lam):
         """``T = M' E[t] + base measure``."""
-        return self.gather(self.family.expectation(lam)) + self.base
+        return self.table_of(self.family.expectation(lam))
+
+    def table_of(self, t):
+        """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
+        return self.gather(t) + self.base
 
     def log_predictive(self, X, lam):
         """Exact posterior predictive, see :class:`Component`."""
@@ -521,6 +528,7 @@ class Multinomial(_Base):
 
     family = Dirichlet
     base = 0.0
+    sparse = True
 
     @property
     def n_features(self):

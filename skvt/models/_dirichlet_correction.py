@@ -19,6 +19,10 @@ _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(20))
 _NODES = _NODES + 0.5
 # The tail of an integrand below exp(-_TAIL) is left out.
 _TAIL = 24.0
+# Entries of a parallel task; one topic at least.
+_ENTRIES_PER_TASK = 2_000
+# lam stays above so much of the prior: V is the identity on average only, and a step may overshoot.
+SMALLEST_SHARE_OF_PRIOR = 0.1
 
 
 @jit
@@ -109,6 +113,13 @@ def _correct(lam, log_gammas, hat, out):
         out[v] += shift * inverses[v]
 
 
+@jit
+def _correct_all(lam, log_gammas, hat, out):
+    """``V hat`` of several topics, all (K, V)."""
+    for k in range(lam.shape[0]):
+        _correct(lam[k], log_gammas[k], hat[k], out[k])
+
+
 def corrected_statistics(lam, log_gammas, hat, run=None):
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
 
@@ -121,7 +132,7 @@ def corrected_statistics(lam, log_gammas, hat, run=None):
     hat : ndarray, shape (V, K)
         Statistics.
     run : callable, optional
-        ``run(function, tasks)``; topics are tasks.
+        ``run(function, tasks)``; groups of topics are tasks.
 
     Returns
     -------
@@ -131,10 +142,12 @@ def corrected_statistics(lam, log_gammas, hat, run=None):
         return hat.copy()  # a topic of one word has no parameter to correct for
     lam, log_gammas, hat = (np.ascontiguousarray(a.T) for a in (lam, log_gammas, hat))
     out = np.empty_like(lam)
-    tasks = [(lam[k], log_gammas[k], hat[k], out[k]) for k in range(lam.shape[0])]
+    step = max(1, _ENTRIES_PER_TASK // lam.shape[1])
+    pieces = [slice(start, start + step) for start in range(0, lam.shape[0], step)]
+    tasks = [(lam[piece], log_gammas[piece], hat[piece], out[piece]) for piece in pieces]
     if run is None:
         for task in tasks:
-            _correct(*task)
+            _correct_all(*task)
     else:
-        run(_correct, tasks)
+        run(_correct_all, tasks)
     return out.T

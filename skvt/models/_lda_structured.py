@@ -16,15 +16,13 @@ from skvt.expfam import Stats
 from skvt.expfam._gamma import log_standard_gamma
 from skvt.models import _lda_sampling as sampling
 from skvt.models._base import LocalResult
-from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._dirichlet_correction import SMALLEST_SHARE_OF_PRIOR, corrected_statistics
 from skvt.models._lda import LDA, _chunks_of_documents, _pieces
 from skvt.models._lda_kernels import mixture_log_likelihood
 
 # Documents of one parallel task by their entries, words by their tokens.
 _ENTRIES_PER_TASK = 1000
 _WORDS_PER_TASK = 100
-# lam stays above so much of the prior.
-SMALLEST_SHARE_OF_PRIOR = 0.1
 
 
 class Topics(NamedTuple):
@@ -98,7 +96,7 @@ class LDAGivenTopics(LDA):
         return None if self.dense_steps else super().touched(X)
 
     # ------------------------------------------------------------------------------- topics
-    def topics(self, stats, batch, kind, rng, run):
+    def drawn_globals(self, stats, batch, kind, rng, run):
         """Topics of the batch's words by a kind of global step: a :class:`Topics`.
 
         "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.

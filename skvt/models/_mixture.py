@@ -47,6 +47,8 @@ class Mixture:
         Components at the start.
     init_params : {"k-means++", "random", "random_from_data"}
         How they are found.
+    n_fewest : int
+        Components at the start at least; where fewer are found, others without rows.
 
     Notes
     -----
@@ -58,6 +60,7 @@ class Mixture:
     component: Component
     n_initial: int = 1
     init_params: str = "k-means++"
+    n_fewest: int = 1
 
     remembers_rows = False
 
@@ -93,8 +96,17 @@ class Mixture:
     def expectation(self, stats, batch, run):
         """E[log w_k], and the table of E[log p(x | phi_k)]."""
         weights, components = self.natural_parameters(stats)
-        log_weights = self.weights.expected_log(weights)[: len(components)]
+        t = self.weights.family.expectation(weights)
+        log_weights = self.weights.log_weights(t)[: len(components)]
         return log_weights, self.component.table(components)
+
+    def row_globals(self, stats, batch, run):
+        """What rows are explained by after the fit: as while it runs."""
+        return self.expectation(stats, batch, run)
+
+    def counts(self, stats):
+        """Expected rows of each component, shape (K,)."""
+        return stats.value().arrays[0]
 
     def statistics_energy(self, stats, g):
         """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
@@ -205,7 +217,7 @@ class Mixture:
         batch = data.batch(self, rows)
         stats = seeded_statistics(self, batch, self.n_initial, self.init_params, rng)
         factor = data.total / batch.weights.sum()
-        missing = max(0, self.weights.n_kept - stats.arrays[0].size)
+        missing = max(0, self.n_fewest - stats.arrays[0].size)
         return RunningStats(
             [factor * np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in stats.arrays]
         )
@@ -217,10 +229,26 @@ class Mixture:
         would leave sums that no rows have: squares too small for their means.)
         """
         counts = share * stats.value().arrays[0]
-        rows = rng.choice(data.n_rows, size=counts.size, p=data.weights / data.weights.sum())
+        rows = self._random_rows(data, counts.size, rng)
         features = self.component.features(data.batch(self, rows).X)
         features = features.toarray() if sp.issparse(features) else features
         return Stats((counts, counts[:, None] * features))
+
+    def _random_rows(self, data, number, rng):
+        """Numbers of rows drawn by their weights, as different as can be.
+
+        They are quantiles of the rows in the order of a random projection, one in each of as many
+        equal parts; so that it matters neither in which order rows stand, nor whether one is there
+        twice or has the weight 2.
+        """
+        direction = rng.standard_normal(self.component.features(data.X[:1]).shape[1])
+        chunks = _chunks(slice(0, data.n_rows))
+        places = [self.component.features(data.X[chunk]) @ direction for chunk in chunks]
+        order = np.argsort(np.concatenate(places), kind="stable")
+        below = np.cumsum(data.weights[order])
+        shares = (rng.permutation(number) + rng.random(number)) / number
+        ranks = np.searchsorted(below, below[-1] * shares, side="right")
+        return order[np.minimum(ranks, data.n_rows - 1)]
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X, stats, run):
@@ -290,7 +318,7 @@ def seeded_statistics(model, batch, n_components, init_params, rng):
     the seeds evenly. Rows then belong to the seed that explains them best. "random" draws
     responsibilities.
     """
-    X, weights = _distinct(batch.X, batch.weights)
+    X, weights = _distinct(model.component, batch.X, batch.weights)
     features = model.component.features(X)
     if n_components == 1:
         resp = np.ones((weights.size, 1))
@@ -302,14 +330,15 @@ def seeded_statistics(model, batch, n_components, init_params, rng):
     return Stats((weighted.sum(axis=0), np.ascontiguousarray(features.T.dot(weighted).T)))
 
 
-def _distinct(X, weights):
+def _distinct(component, X, weights):
     """Rows and weights; of few rows the distinct ones in order, with their weights added up.
 
     So that the draws that follow depend neither on the order of few rows, nor on whether a row is
-    there twice or has the weight 2.
+    there twice or has the weight 2, nor on whether rows are held sparse whose features are not.
     """
-    if sp.issparse(X) or X.shape[0] > ROWS_TO_SEED:
+    if X.shape[0] > ROWS_TO_SEED or (sp.issparse(X) and component.sparse):
         return X, weights
+    X = X.toarray() if sp.issparse(X) else X
     X, inverse = np.unique(X, axis=0, return_inverse=True)
     return X, np.bincount(inverse.ravel(), weights=weights)
 

@@ -1,6 +1,7 @@
 """Weights of a mixture: the contract, and their laws.
 
-Their statistics are the expected counts of the components, shape (K,).
+Their statistics are the expected counts of the components, shape (K,); in structured inference what
+:meth:`Weights.statistics` makes of them.
 """
 
 from dataclasses import dataclass
@@ -8,7 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
-from skvt.expfam import Beta
+from skvt.expfam import Beta, Dirichlet
 
 
 class Weights(Protocol):
@@ -18,8 +19,6 @@ class Weights(Protocol):
     ----------
     family : Family
         Of what the weights are made of.
-    n_kept : int
-        So many components there always are, with rows or without.
     """
 
     def prior(self):
@@ -28,11 +27,17 @@ class Weights(Protocol):
     def natural_parameters(self, counts):
         """``lam`` of q, given counts (K,)."""
 
-    def expected_log(self, lam):
-        """``E[log w_k]`` of at least the K components counted."""
+    def statistics(self, counts):
+        """What structured inference keeps of counts; of laws made of Dirichlets or betas."""
+
+    def log_weights(self, t):
+        """``log w_k`` of at least the K components counted, from ``t``; of ``E[t]``, E[log w_k]."""
 
     def mean(self, lam):
         """``E[w_k]`` of at least these; what lacks to 1 is the mass of components not yet seen."""
+
+    def weights_of(self, value):
+        """Weights (..., K) of values drawn from q."""
 
     def log_evidence(self, counts):
         """Log probability of assignments with these counts, weights summed out, in nats."""
@@ -48,7 +53,6 @@ class StickBreaking:
     concentration: float
 
     family = Beta
-    n_kept = 1
 
     def prior(self):
         """Beta(1, alpha) for each stick, shape (1, 2)."""
@@ -62,13 +66,13 @@ class StickBreaking:
         return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
 
     @staticmethod
-    def expected_log(lam):
-        """``E[log w_k] = E[log v_k] + sum_{l<k} E[log(1 - v_l)]``, shape (K,)."""
-        stick, rest = Beta.expectation(lam).T
+    def log_weights(t):
+        """``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,)."""
+        stick, rest = t.T
         return stick + rest.cumsum() - rest
 
     @staticmethod
-    def lengths(sticks):
+    def weights_of(sticks):
         """``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
         left = np.cumprod(1.0 - sticks, axis=-1)
         return sticks * np.concatenate([np.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
@@ -76,17 +80,98 @@ class StickBreaking:
     @staticmethod
     def mean(lam):
         """``E[w_k]``, shape (K,); what lacks to 1 is the mass of components not yet seen."""
-        return StickBreaking.lengths(Beta.mean(lam))
+        return StickBreaking.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts):
         """Log probability of the assignments with the sticks summed out."""
-        after = Beta.log_normalizer(self.natural_parameters(counts))
-        return float(after.sum() - counts.size * Beta.log_normalizer(self.prior())[0])
+        lam = StickBreaking.natural_parameters(self, counts)
+        return _log_evidence(Beta, lam, self.prior())
 
     @staticmethod
     def order(counts):
         """Largest first."""
         return np.argsort(-counts, kind="stable")
+
+
+@dataclass(frozen=True)
+class SeparateSticks(StickBreaking):
+    """The same, with statistics ``(N_k, sum_{l>k} N_l)`` of each stick, shape (K, 2).
+
+    For steps after which the sticks are not those of any counts.
+    """
+
+    def statistics(self, counts):
+        """Pairs of counts (K,)."""
+        return StickBreaking.natural_parameters(self, counts) - self.prior()
+
+    def natural_parameters(self, pairs):
+        """``(1, alpha)`` and the pairs, shape (K, 2)."""
+        return self.prior() + pairs
+
+
+@dataclass(frozen=True)
+class SymmetricDirichlet:
+    """``w ~ Dir(alpha / K)`` of K components, a finite stand-in for a Dirichlet process.
+
+    Counts may be those of the first components alone: the others, without rows, are there
+    nevertheless.
+
+    Parameters
+    ----------
+    concentration : float
+        alpha.
+    n_components : int
+        K.
+    """
+
+    concentration: float
+    n_components: int
+
+    family = Dirichlet
+
+    def prior(self):
+        """``alpha / K``, shape (1, 1)."""
+        return np.full((1, 1), self.concentration / self.n_components)
+
+    @staticmethod
+    def statistics(counts):
+        """Counts as they are."""
+        return counts
+
+    def natural_parameters(self, counts):
+        """``alpha / K + N_k``, shape (1, K)."""
+        others = np.zeros(self.n_components - counts.size)
+        return self.prior() + np.append(counts, others)
+
+    @staticmethod
+    def log_weights(t):
+        """``log w_k``, shape (K,)."""
+        return t[0]
+
+    @staticmethod
+    def mean(lam):
+        """``E[w_k]``, shape (K,)."""
+        return Dirichlet.mean(lam)[0]
+
+    @staticmethod
+    def weights_of(value):
+        """They are what is drawn, (..., 1, K)."""
+        return value[..., 0, :]
+
+    def log_evidence(self, counts):
+        """Log probability of the assignments with the weights summed out."""
+        return _log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
+
+    @staticmethod
+    def order(counts):
+        """As they are: all orders are alike."""
+        return np.arange(counts.size)
+
+
+def _log_evidence(family, lam, prior):
+    """``A(lam) - A(prior)`` in nats, summed over members."""
+    prior = np.broadcast_to(prior, lam.shape)
+    return float(np.sum(family.log_normalizer(lam) - family.log_normalizer(prior)))
 
 
 class _Known:
@@ -115,11 +200,6 @@ class KnownWeights:
 
     family = _Known
 
-    @property
-    def n_kept(self):
-        """All of them."""
-        return self.weights.size
-
     def prior(self):
         """No parameters, shape (1, 0)."""
         return np.empty((1, 0))
@@ -128,11 +208,15 @@ class KnownWeights:
         """No parameters, shape (1, 0)."""
         return np.empty((1, 0))
 
-    def expected_log(self, lam):
+    def log_weights(self, t):
         """``log w_k``, shape (K,)."""
         return np.log(self.weights)
 
     def mean(self, lam):
+        """``w_k``, shape (K,)."""
+        return self.weights
+
+    def weights_of(self, value):
         """``w_k``, shape (K,)."""
         return self.weights
 

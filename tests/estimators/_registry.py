@@ -9,7 +9,13 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from skvt import AnnealedFactorialMixture, CAVIGaussianMixture, MemoizedDPGMM, TemperedLDA
+from skvt import (
+    AnnealedFactorialMixture,
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    StructuredBernoulliMixture,
+    TemperedLDA,
+)
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._topics import TopicEstimator
 from skvt.temperature import LinearAnnealing
@@ -41,6 +47,14 @@ def sums(seed=0, *, n_rows=40, n_features=4, n_components=3):
     return subsets @ components + 0.5 * rng.standard_normal((n_rows, n_features))
 
 
+def bits(seed=0, *, n_rows=40, n_features=8, n_clusters=3):
+    """Binary rows of clusters that overlap: (n_rows, n_features)."""
+    rng = np.random.default_rng(seed)
+    means = rng.beta(0.5, 0.5, size=(n_clusters, n_features))
+    chances = means[rng.integers(n_clusters, size=n_rows)]
+    return (rng.random((n_rows, n_features)) < chances).astype(np.float64)
+
+
 # What a fitted estimator can be asked about rows.
 QUESTIONS = ("transform", "predict", "predict_proba", "score_samples", "score", "elbo")
 
@@ -53,7 +67,8 @@ class Entry:
     are more of them that make a fit of ``data(seed)`` take milliseconds, several passes and
     several minibatches; ``still`` keep the number of components, ``full`` make each pass one update
     from all rows, ``watched`` record the exact bound after each pass and ``unwatched`` do not;
-    ``stream(n)`` let a stream stand for n rows.
+    ``stream(n)`` let a stream stand for n rows. One that is not ``bounded`` knows the bound only
+    where it is evaluated.
 
     ``shown`` are the fitted arrays that are in the precision of the data, the first of them one
     that tells fits apart; ``claimed(estimator)`` is the weight of the data that the globals stand
@@ -78,6 +93,7 @@ class Entry:
     annealed: LinearAnnealing = field(default_factory=LinearAnnealing)
     goes_on: bool = False
     rounding: float = 0.0
+    bounded: bool = True
     unwatched: dict = field(default_factory=lambda: {"evaluate_every": 0})
     stream: Callable = field(default=lambda n_rows: {"total_samples": n_rows})
 
@@ -109,6 +125,11 @@ class Entry:
 
     def __str__(self):
         return "-".join([self.cls.__name__, *map(str, self.engine.values())])
+
+
+def _claimed_by_weights(mixture):
+    weights = mixture.weight_concentration_
+    return np.sum(weights[0] if isinstance(weights, tuple) else weights)
 
 
 ENTRIES = (
@@ -195,6 +216,42 @@ ENTRIES = (
             remembers=True,
             unwatched={},
             stream=lambda n_rows: {},
+        )
+    ]
+    + [
+        Entry(
+            cls=StructuredBernoulliMixture,
+            # scikit-learn's data are not binary, and a hundred components of them take long
+            engine={
+                "n_components": 9,
+                "algorithm": algorithm,
+                "weight_concentration_prior_type": law,
+                "max_iter": 60,
+                "binarize": 0.5,
+            },
+            quick={
+                "n_components": 3,
+                "max_iter": 4,
+                "tol": 0.0,
+                "batch_size": 8,
+                "random_state": 0,
+            },
+            data=bits,
+            still={"moves": ()},
+            full={"moves": (), "batch_size": None}
+            | ({} if algorithm == "structured" else {"algorithm": "full"}),
+            watched={"evaluate_every": 1},
+            shown=("means_", "weights_"),
+            claimed=_claimed_by_weights,
+            remembers=algorithm == "memoized",
+            bounded=algorithm != "structured",
+            unwatched={"evaluate_every": 1 if algorithm == "structured" else 0},
+        )
+        for algorithm, law in (
+            ("structured", "dirichlet_process"),
+            ("structured", "dirichlet_distribution"),
+            ("memoized", "dirichlet_distribution"),
+            ("stochastic", "dirichlet_process"),
         )
     ]
 )

@@ -65,6 +65,10 @@ def _expected_failures(estimator):
     failures = {}
     if temperature == "local":
         failures["check_n_features_in_after_fitting"] = "it refuses partial_fit, with a remedy"
+    if hasattr(estimator, "predict_proba") and estimator.__sklearn_tags__().input_tags.sparse:
+        for container in ("array", "matrix"):
+            why = "it takes whoever has predict_proba and sparse data for a classifier"
+            failures[f"check_estimator_sparse_{container}"] = why
     return failures
 
 
@@ -363,6 +367,16 @@ def test_a_seed_decides_everything(entry, method):
 
 
 @every_estimator
+def test_the_number_of_jobs_changes_no_bit(entry):
+    # more rows than a chunk has
+    X = np.concatenate([entry.data(seed) for seed in range(40)])
+    settings = {"max_iter": 2} | entry.full
+    one, three = (entry.make(n_jobs=n, **settings).fit(X) for n in (1, 3))
+    assert_same_fit(one, three)
+    np.testing.assert_equal(entry.answers(one, X), entry.answers(three, X))
+
+
+@every_estimator
 def test_a_random_state_object_is_drawn_from(entry):
     X = entry.data()
     shared = np.random.RandomState(3)
@@ -413,7 +427,7 @@ def test_history_is_a_table_with_a_row_for_each_pass(entry, temperature):
     # At T = 1 the tempered bound is the bound.
     cold = table["temperature"] == 1.0
     assert cold.any()
-    if temperature is None:
+    if temperature is None and entry.bounded:
         np.testing.assert_array_equal(table["objective"], table["elbo"])
 
 
@@ -595,7 +609,8 @@ def test_a_warm_start_goes_on(entry):
     first = published(warm)
     warm.fit(X)
     assert warm.n_batch_iter_ == 2 * first["n_batch_iter_"]
-    assert warm.elbo_ > first["elbo_"]
+    # (a structured step does not raise the bound, but on average)
+    assert warm.elbo_ > first["elbo_"] or not entry.bounded
     assert warm.n_iter_ == len(warm.history_["elbo"]) == 4
     # A fresh estimator with warm_start has nothing to go on from.
     assert_same_fit(entry.make(warm_start=True).fit(X), entry.make().fit(X))

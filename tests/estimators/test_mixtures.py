@@ -295,7 +295,7 @@ def test_missing_values_are_left_out(shape, mean_type):
     scores = mixture.score_samples(held)
     assert np.isfinite(scores).all()
     assert scores[7] == pytest.approx(0.0, abs=1e-12)
-    g = mixture._fitted.model.weights.expected_log(mixture._fitted.lam()[0])
+    g, _ = mixture._fitted.model.expectation(mixture._fitted.stats, None, None)
     np.testing.assert_allclose(mixture.predict_proba(held)[7], np.exp(g - logsumexp(g)), rtol=1e-9)
 
 
@@ -384,10 +384,10 @@ EXTREMES = {
     "a column twice": lambda X: np.column_stack([X, X[:, 0]]),
     "each row three times": lambda X: np.repeat(X, 3, axis=0),
     "fewer rows than columns": lambda X: np.random.default_rng(0).standard_normal((5, 20)),
-    "scales far apart": lambda X: X * [1e-6, 1.0, 1e6],
+    "scales far apart": lambda X: X * np.geomspace(1e-6, 1e6, X.shape[1]),
     "integers": lambda X: np.round(X).astype(int),
     "large": lambda X: 1e12 * X,
-    "an outlier": lambda X: np.concatenate([X, [[1e6, -1e6, 1e6]]]),
+    "an outlier": lambda X: np.concatenate([X, [1e6 * (-1.0) ** np.arange(X.shape[1])]]),
 }
 
 
@@ -397,7 +397,7 @@ EXTREMES = {
 @pytest.mark.parametrize("n_components", [1, 3])
 def test_extreme_rows_give_finite_answers(entry, dtype, extreme, n_components):
     X = EXTREMES[extreme](entry.data()).astype(dtype)
-    mixture = entry.make(n_components=min(n_components, len(X))).fit(X)
+    mixture = entry.make(n_components=min(n_components, len(X)), **entry.unwatched).fit(X)
     for name, value in published(mixture).items():
         if name in (*entry.shown, "elbo_", "restart_elbos_", "weight_concentration_"):
             assert np.isfinite(value).all(), name

@@ -15,6 +15,7 @@ from models._textbook import (
 )
 from scipy.special import betaln, digamma, gammaln, logsumexp, softmax, xlogy
 
+from skvt.expfam import Beta
 from skvt.inference import Rows, State, Workers, evaluate_bound, global_divergence
 from skvt.inference._memoized import MemoizedInference, exact_bound
 from skvt.models import _mixture
@@ -140,7 +141,7 @@ def test_expected_weights_and_their_logs_are_means_over_draws():
     w = v * np.concatenate([np.ones((100_000, 1)), np.cumprod(1.0 - v, axis=1)[:, :-1]], axis=1)
     for draws, expected in (
         (w, StickBreaking.mean(lam)),
-        (np.log(w), StickBreaking.expected_log(lam)),
+        (np.log(w), StickBreaking.log_weights(Beta.expectation(lam))),
     ):
         error = draws.std(axis=0) / np.sqrt(100_000)
         assert np.all(np.abs(draws.mean(axis=0) - expected) < 4.5 * error)
@@ -498,3 +499,21 @@ def test_strangers_are_rows_that_count_for_a_share(name):
     for k in range(3):
         distance = np.abs(features * counts[k] - sums[k]).max(axis=1)
         assert distance.min() < 1e-12
+
+
+def test_random_rows_are_drawn_by_weight_whatever_their_order():
+    model, rng = mixture("spherical"), np.random.default_rng(6)
+    X, weights = rows_of("spherical", 7), rng.integers(1, 4, 7)
+
+    def drawn(X, weights, number=50, seed=0):
+        data = Rows(X, weights.astype(float), 3)
+        return X[model._random_rows(data, number, np.random.default_rng(seed))]
+
+    expected, order = drawn(X, weights), rng.permutation(7)
+    np.testing.assert_array_equal(drawn(X[order], weights[order]), expected)
+    repeated = np.repeat(X, weights, axis=0)
+    np.testing.assert_array_equal(drawn(repeated, np.ones(len(repeated))), expected)
+    found = drawn(X, weights, 20_000, seed=1)
+    shares = np.array([np.mean(np.all(found == x, axis=1)) for x in X])
+    p = weights / weights.sum()
+    assert np.all(np.abs(shares - p) < 4.5 * np.sqrt(p * (1.0 - p) / 20_000))

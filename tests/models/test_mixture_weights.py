@@ -4,9 +4,22 @@ import itertools
 
 import numpy as np
 import pytest
+from models._textbook import KINDS, dirichlet_divergence, log_marginal, standard_of
+from scipy.special import digamma, logsumexp
 
-from skvt.expfam import kl_divergence
-from skvt.models._mixture_weights import KnownWeights
+from skvt.expfam import Beta, Dirichlet, RunningStats, kl_divergence
+from skvt.inference import MemoizedInference, Rows, State, Workers, evaluate_bound
+from skvt.inference._memoized import exact_bound
+from skvt.models._mixture import Mixture
+from skvt.models._mixture_weights import (
+    KnownWeights,
+    SeparateSticks,
+    StickBreaking,
+    SymmetricDirichlet,
+)
+from skvt.temperature._base import RunningPolicy
+
+COUNTS = np.array([4.0, 0.0, 2.5])
 
 
 def test_known_weights_are_what_they_are():
@@ -14,7 +27,7 @@ def test_known_weights_are_what_they_are():
     weights = KnownWeights(w)
     lam = weights.natural_parameters(counts)
     np.testing.assert_array_equal(weights.mean(lam), w)
-    np.testing.assert_array_equal(weights.expected_log(lam), np.log(w))
+    np.testing.assert_array_equal(weights.log_weights(lam), np.log(w))
     assert kl_divergence(weights.family, lam, weights.prior()) == 0.0
     assert weights.log_evidence(counts) == pytest.approx(np.log(0.2**4 * 0.3**2.5))
 
@@ -36,3 +49,121 @@ def test_known_weights_know_the_best_order(seed, alike):
 def test_components_of_equal_weights_stay_where_they_are():
     weights = KnownWeights(np.full(4, 0.25))
     np.testing.assert_array_equal(weights.order(np.array([1.0, 7.0, 3.0, 5.0])), np.arange(4))
+
+
+# ------------------------------------------------------------------------- finite Dirichlet
+def urn(counts, prior):
+    """Log probability of assignments, drawn one after the other from Polya's urn."""
+    total, seen = 0.0, np.zeros(len(prior))
+    for k in np.repeat(np.arange(len(counts)), counts):
+        total += np.log((prior[k] + seen[k]) / (prior.sum() + seen.sum()))
+        seen[k] += 1
+    return total
+
+
+@pytest.mark.parametrize("K", [3, 5])
+def test_a_symmetric_dirichlet_counts_components_without_rows(K):
+    weights = SymmetricDirichlet(1.5, K)
+    lam = weights.natural_parameters(COUNTS)
+    expected = np.append(COUNTS, np.zeros(K - 3)) + 1.5 / K
+    np.testing.assert_allclose(lam, expected[None])
+    np.testing.assert_allclose(weights.mean(lam), expected / expected.sum())
+    logs = digamma(expected) - digamma(expected.sum())
+    np.testing.assert_allclose(weights.log_weights(Dirichlet.expectation(lam)), logs)
+    prior = {"concentration": np.full(K, 1.5 / K)}
+    divergence = kl_divergence(weights.family, lam, weights.prior())
+    textbook = dirichlet_divergence({"concentration": expected}, prior)
+    assert divergence == pytest.approx(textbook, rel=1e-12)
+
+
+@pytest.mark.parametrize("K", [3, 6])
+def test_the_evidence_of_a_dirichlet_is_that_of_an_urn(K):
+    weights, counts = SymmetricDirichlet(0.7, K), np.array([3, 0, 2])
+    expected = urn(counts, np.full(K, 0.7 / K))
+    assert weights.log_evidence(counts.astype(float)) == pytest.approx(expected, rel=1e-12)
+    assert weights.log_evidence(counts[::-1] * 1.0) == pytest.approx(expected, rel=1e-12)
+    np.testing.assert_array_equal(weights.order(counts), [0, 1, 2])
+
+
+def bernoulli(K, n_initial, D=2):
+    component = KINDS["Bernoulli"].make(D, np.dtype(np.float64))
+    return Mixture(SymmetricDirichlet(1.3, K), component, n_initial=n_initial)
+
+
+def state_of(model, X, resp):
+    sums = resp.T @ model.component.features(X)
+    return State(RunningStats([resp.sum(axis=0), sums]))
+
+
+def enumerated(model, X, resp, stats):
+    """The bound as a sum over all assignments, with the textbook's formulas for the globals."""
+    kind, component = KINDS["Bernoulli"], model.component
+    counts, lam = stats.arrays[0], component.natural_parameters(stats.arrays[1])
+    a = np.append(counts, np.zeros(model.weights.n_components - counts.size))
+    prior = model.weights.concentration / model.weights.n_components
+    a += prior
+    log_w = digamma(a) - digamma(a.sum())
+    q = [standard_of(component, lam, k) for k in range(counts.size)]
+    total = 0.0
+    for z in itertools.product(range(counts.size), repeat=len(X)):
+        chance = np.prod([resp[n, k] for n, k in enumerate(z)])
+        if chance > 0.0:
+            joint = sum(log_w[k] + kind.log_density(q[k], X[n], 0.0) for n, k in enumerate(z))
+            total += chance * (joint - np.log(chance))
+    flat = component.family.standard(component.prior)
+    total -= sum(kind.divergence(part, flat) for part in q)
+    return total - dirichlet_divergence({"concentration": a}, {"concentration": prior + 0.0 * a})
+
+
+@pytest.mark.parametrize("K, n_initial", [(2, 2), (4, 2), (3, 3)])
+def test_the_bound_under_a_dirichlet_is_the_enumerated_one_and_below_the_evidence(K, n_initial):
+    rng = np.random.default_rng(0)
+    model, X = bernoulli(K, n_initial), KINDS["Bernoulli"].rows(5, 2, rng)
+    X[1, 0] = np.nan
+    evidence = []
+    for z in itertools.product(range(K), repeat=5):
+        z = np.array(z)
+        parts = [log_marginal(KINDS["Bernoulli"], model.component, X[z == k]) for k in set(z)]
+        evidence.append(urn(np.bincount(z, minlength=K), np.full(K, 1.3 / K)) + sum(parts))
+    evidence, data = logsumexp(evidence), Rows(X, np.ones(5), 5)
+    with Workers() as workers:
+        for seed in range(4):
+            resp = np.random.default_rng(seed).dirichlet(np.full(n_initial, 0.5), size=5)
+            state, engine, bounds = state_of(model, X, resp), MemoizedInference(), []
+            for _ in range(20):
+                engine.sweep(model, data, state, RunningPolicy(), workers, rng)
+                totals, divergence = exact_bound(model, state)
+                bounds.append(totals.untempered - divergence)
+            assert np.all(np.diff(bounds) > -1e-12) and bounds[-1] < evidence
+            g = model.expectation(state.stats, None, None)
+            batch = model.batch(X, np.arange(5), np.ones(5))
+            resp = model.local_step(batch, g, 1.0, workers.run).q
+            bound = evaluate_bound(model, state.stats, data, workers)
+            assert bound == pytest.approx(enumerated(model, X, resp, state.stats), rel=1e-10)
+
+
+# ---------------------------------------------------------------------------------- sticks
+def test_separate_sticks_of_counts_are_the_sticks_of_the_process():
+    separate, process = SeparateSticks(0.8), StickBreaking(0.8)
+    pairs = separate.statistics(COUNTS)
+    np.testing.assert_allclose(pairs, [[4.0, 2.5], [0.0, 2.5], [2.5, 0.0]])
+    lam = process.natural_parameters(COUNTS)
+    np.testing.assert_allclose(separate.natural_parameters(pairs), lam)
+    assert separate.log_evidence(COUNTS) == process.log_evidence(COUNTS)
+    np.testing.assert_array_equal(separate.order(COUNTS), [0, 2, 1])
+    np.testing.assert_allclose(separate.mean(lam), process.mean(lam))
+
+
+@pytest.mark.parametrize("weights", [SeparateSticks(0.8), SymmetricDirichlet(0.8, 3)], ids=repr)
+def test_drawn_weights_have_the_expected_logarithms(weights):
+    lam, n = weights.natural_parameters(weights.statistics(COUNTS)), 40_000
+    draws = weights.family.sample(np.broadcast_to(lam, (n, *lam.shape)), np.random.default_rng(0))
+    t = np.log(np.stack([draws, 1.0 - draws], axis=-1)) if weights.family is Beta else np.log(draws)
+    # (a weight of the smallest concentration may underflow)
+    logs = np.array([weights.log_weights(np.maximum(part, -700.0)) for part in t])
+    error = logs.std(axis=0) / np.sqrt(n)
+    expected = weights.log_weights(weights.family.expectation(lam))
+    assert np.all(np.abs(logs.mean(axis=0) - expected) < 4.5 * error)
+    shares = np.exp(logs)
+    error = shares.std(axis=0) / np.sqrt(n)
+    assert np.all(np.abs(shares.mean(axis=0) - weights.mean(lam)) < 4.5 * error)

@@ -1,0 +1,80 @@
+"""
+How many clusters? Mean field against structured inference
+==========================================================
+
+Binary rows from a mixture of Bernoullis with 100 components, of which about half have rows, the
+setting of M. Hoffman and D. Blei, "Structured stochastic variational inference" (2015), sec. 4.2.
+``StructuredBernoulliMixture`` is given the true priors. Mean-field inference takes components and
+assignments for independent: a component of few rows is uncertain, explains its rows badly on
+average, and loses them to its neighbors. Structured inference draws the components in each step,
+and a draw is never uncertain.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from scipy.special import logsumexp
+
+from skvt import StructuredBernoulliMixture
+from skvt.datasets import make_bernoulli_mixture
+
+truth = make_bernoulli_mixture(random_state=4)
+priors = {"weight_concentration_prior": 20.0, "random_state": 0}
+priors["weight_concentration_prior_type"] = "dirichlet_distribution"
+fits = {
+    "mean field": StructuredBernoulliMixture(
+        algorithm="full", moves=(), init_params="random", **priors
+    ).fit(truth.X),
+    "structured": StructuredBernoulliMixture(**priors).fit(truth.X),
+}
+
+# %%
+# What counts is the predictive density of new rows. Its divergence from the density of the truth is
+# estimated on draws; beside it stands that of an oracle that is told the component of each row.
+
+rng = np.random.default_rng(0)
+labels = rng.choice(100, size=10_000, p=truth.weights)
+rows = (rng.random((10_000, 100)) < truth.means[labels]).astype(float)
+
+
+def log_density(weights, means):
+    logs = rows @ np.log(means).T + (1.0 - rows) @ np.log1p(-means).T
+    return logsumexp(logs + np.log(weights + 1e-300), axis=1)
+
+
+counts = np.bincount(truth.labels, minlength=100)
+ones = np.stack([truth.X[truth.labels == k].sum(axis=0) for k in range(100)])
+true = log_density(truth.weights, truth.means)
+oracle = log_density((0.2 + counts) / (20.0 + 1000), (1.0 + ones) / (2.0 + counts[:, None]))
+print(f"truth:      {np.sum(counts > 0)} clusters")
+print(f"oracle:     {np.mean(true - oracle):.2f} nats per row from the truth")
+for name, mixture in fits.items():
+    divergence = np.mean(true - mixture.score_samples(rows))
+    print(f"{name}: {mixture.n_active_components_} clusters, {divergence:.2f} nats per row")
+
+# %%
+# Sizes of the clusters, largest first. Mean field has one where there are several; structured
+# inference follows the truth down to clusters of a few rows.
+
+fig, axes = plt.subplots(figsize=(6, 3.6), layout="constrained")
+axes.step(range(1, 101), np.sort(counts)[::-1], "k", where="mid", label="truth")
+for name, mixture in fits.items():
+    axes.step(range(1, 101), np.sort(1000 * mixture.weights_)[::-1], where="mid", label=name)
+axes.set(xlabel="cluster", ylabel="rows", yscale="log", ylim=(0.5, None), xlim=(0, 80))
+axes.legend()
+
+# %%
+# For each true cluster, the probabilities of ones in the found component that has most of its rows.
+# Those of mean field are averages of several clusters.
+
+order = np.argsort(-counts)[: np.sum(counts > 0)]
+pictures = {"truth": truth.means[order]}
+for name, mixture in fits.items():
+    found = mixture.predict(truth.X)
+    best = [np.bincount(found[truth.labels == k]).argmax() for k in order]
+    pictures[name] = mixture.means_[best]
+fig, panels = plt.subplots(1, 3, figsize=(9, 3.6), sharey=True, layout="constrained")
+for (name, picture), panel in zip(pictures.items(), panels, strict=True):
+    panel.imshow(picture, aspect="auto", cmap="gray", vmin=0.0, vmax=1.0)
+    panel.set(title=name, xlabel="column")
+panels[0].set_ylabel("true cluster, largest first")
+plt.show()

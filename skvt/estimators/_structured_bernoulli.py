@@ -1,0 +1,472 @@
+"""Mixtures of Bernoullis that find their number of clusters."""
+
+from numbers import Integral, Real
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._mixtures import MixtureEstimator
+from skvt.estimators._moves_mixin import MovesMixin
+from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.expfam import Beta, JointPosterior, Posterior
+from skvt.inference import StructuredInference
+from skvt.inference._structured import GLOBAL_STEPS
+from skvt.models._components import Bernoulli
+from skvt.models._mixture import Mixture
+from skvt.models._mixture_structured import MixtureGivenGlobals
+from skvt.models._mixture_weights import SeparateSticks, StickBreaking, SymmetricDirichlet
+from skvt.schedules import RobbinsMonro
+
+# Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
+SCALE_OF_FULL_STEPS = 100.0
+
+
+class StructuredBernoulliMixture(MovesMixin, MixtureEstimator):
+    """Mixture of Bernoullis for binary rows that finds its number of clusters.
+
+    Each component is a probability of a one for each column; a row belongs to one of them. Mean
+    field breaks the dependence between components and assignments, and of many components most stay
+    without rows. Structured inference [1]_ draws weights and components from their posterior in
+    each step, assigns all rows given the draw, and so finds about as many clusters as Gibbs
+    sampling does. NaN are missing values and integrated out.
+
+    Parameters
+    ----------
+    n_components : int, default=100
+        Most components K. Give more than are expected: those that the data do not support stay
+        without rows (or are merged away, with "memoized").
+
+    weight_concentration_prior : float or None, default=None
+        Concentration alpha of the weights; None is 1. The larger, the more clusters.
+
+    weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
+default="dirichlet_process"
+        Weights from the sticks of a Dirichlet process, or from ``Dirichlet(alpha / K)``, its finite
+        stand-in [1]_.
+
+    feature_prior : float or array-like of shape (2,) or (n_features, 2), default=1.0
+        Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
+
+    algorithm : {"structured", "memoized", "stochastic", "full"}, default="structured"
+        Structured inference; memoized mean-field inference [2]_ with births, merges and deletes;
+        stochastic mean-field inference; or memoized inference with one batch, which is coordinate
+        ascent.
+
+    global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
+        With "structured", what rows are assigned under: a draw of weights and components, with the
+        statistics taken as they are ("ssvi-a") or corrected for the dependence of the draw on its
+        parameters ("ssvi"); their expected logarithms; or their means.
+
+    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
+        How the components are found that a fit begins with: rows as seeds, drawn by what the
+        others explain badly; random responsibilities; rows as seeds, drawn evenly.
+
+    moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
+        With "memoized" and "full", moves at the end of each pass, as in
+        :class:`~skvt.MemoizedDPGMM`. ``()`` keeps ``n_components``.
+
+    n_batches, batch_size : int or None, default=None
+        Into how many batches, or batches of how many rows, ``fit`` divides the data; at most one
+        of them is given. None is one batch of all rows with "structured", and otherwise about 10
+        batches of 1,000 to 50,000 rows.
+
+    temperature : None, str or policy, default=None
+        None is T = 1 throughout. As in :class:`~skvt.TemperedLDA`, without those that learn the
+        temperature.
+
+    learning_decay : float, default=0.75
+        With "structured" and "stochastic", step t has size ``learning_scale * (learning_offset + t)
+        ** -learning_decay``, at most 1.
+
+    learning_offset : float, default=10.0
+        Down-weights early steps; at least 1.
+
+    learning_scale : float or None, default=None
+        None is 100 for steps of "ssvi-a" on all rows, the first 450 of which are full ones, and
+        otherwise 1: minibatches and corrections bring noise that small steps average out.
+
+    total_samples : float or None, default=None
+        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "full",
+        those seen, and otherwise a million.
+
+    binarize : float or None, default=None
+        Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.
+        None refuses data that are not binary.
+
+    max_iter : int, default=500
+        Most passes over the data.
+
+    tol : float, default=1e-5
+        Converged when no move has anything left to try and the bound, where it is evaluated, gains
+        less than this, in nats per row.
+
+    evaluate_every : int, default=0
+        With "structured" and "stochastic", evaluate the mean-field bound every so many passes;
+        never if not positive. A structured step gives no bound: ``history_["elbo"]`` is NaN in
+        other passes. Otherwise the bound is known anyhow.
+
+    n_init : int, default=1
+        Starts; that with the highest bound is kept.
+
+    warm_start : bool, default=False
+        Begin ``fit`` with the components of the last one.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+        Of the start and of all draws.
+
+    Attributes
+    ----------
+    n_active_components_ : int
+        Components that at least half a row is expected to belong to.
+
+    n_components_ : int
+        Number of components, with rows or without.
+
+    weights_ : ndarray of shape (n_components_,)
+        Expected weights, normalised: the mass of a component not yet seen is left out.
+
+    means_ : ndarray of shape (n_components_, n_features)
+        Expected probabilities of a one.
+
+    weight_concentration_ : tuple of two ndarrays of shape (n_components_,), or ndarray
+        Parameters of q(v_k) = Beta; of q(w) = Dirichlet with "dirichlet_distribution".
+
+    elbo_, lower_bound_ : float
+        Mean-field evidence lower bound of the data in nats, every constant included; of
+        structured inference at the final q(w) q(phi), for which it is not what was maximised.
+
+    history_ : dict of lists
+        One entry a pass: "n_iter", "elbo", "objective" (with "structured" the log probability of
+        the rows under what was drawn, less the divergence of the globals; not a bound),
+        "temperature", "learning_rate", "n_components", "seconds".
+
+    lower_bounds_ : list of float
+        ``history_["elbo"]``.
+
+    move_log_ : dict of lists
+        One entry for each move and pass, as in :class:`~skvt.MemoizedDPGMM`.
+
+    weight_concentration_prior_ : float
+        Concentration of the weights as used.
+
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+
+    n_batch_iter_ : int
+        Updates of the globals made.
+
+    converged_ : bool
+
+    n_iter_ : int
+        Passes made.
+
+    posterior_ : JointPosterior
+        q of the "weights" (sticks, or a Dirichlet) and "components" (a beta for each and column):
+        ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+
+    n_features_in_ : int
+
+    feature_names_in_ : ndarray of str
+        If the data had column names.
+
+    See Also
+    --------
+    skvt.MemoizedDPGMM : For rows of real numbers.
+    sklearn.neural_network.BernoulliRBM : Binary rows by binary features.
+
+    Notes
+    -----
+    A structured step draws w and phi from q, finds the counts S of components and ones given the
+    draw, and moves ``lam <- (1 - rho) lam + rho (eta + V S)``, V the identity with "ssvi-a". Steps
+    of size 1 are a Gibbs sampler whose assignments are replaced by their probabilities; as they
+    fall, q settles. The size of the steps is what matters: falling from the first step on, they
+    freeze what is found early.
+
+    References
+    ----------
+    .. [1] M. Hoffman, D. Blei (2015). Structured stochastic variational inference. AISTATS.
+    .. [2] M. C. Hughes, E. B. Sudderth (2013). Memoized online variational inference for Dirichlet
+       process mixture models. NeurIPS.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import StructuredBernoulliMixture
+    >>> rng = np.random.default_rng(0)
+    >>> profiles = rng.random((4, 30)) < 0.5
+    >>> X = profiles[rng.integers(4, size=400)] ^ (rng.random((400, 30)) < 0.1)
+    >>> mixture = StructuredBernoulliMixture(20, random_state=0).fit(X)
+    >>> mixture.n_active_components_
+    4
+    """
+
+    _parameter_constraints = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "weight_concentration_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "weight_concentration_prior_type": [
+            StrOptions({"dirichlet_process", "dirichlet_distribution"})
+        ],
+        "feature_prior": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "algorithm": [StrOptions({"structured", "memoized", "stochastic", "full"})],
+        "global_step": [StrOptions(set(GLOBAL_STEPS))],
+        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
+        "moves": [tuple, list],
+        "n_batches": [None, Interval(Integral, 1, None, closed="left")],
+        "batch_size": [None, Interval(Integral, 1, None, closed="left")],
+        "learning_scale": [None, Interval(Real, 0, None, closed="neither")],
+        "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+        "binarize": [None, Interval(Real, None, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "n_jobs": [None, Integral],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        **TemperatureMixin._temperature_constraints,
+        **LearningRateMixin._learning_rate_constraints,
+    }
+
+    _allows_missing = True
+    _accepts_sparse = True
+    _fewest_rows = 1
+
+    def __init__(
+        self,
+        n_components=100,
+        *,
+        weight_concentration_prior=None,
+        weight_concentration_prior_type="dirichlet_process",
+        feature_prior=1.0,
+        algorithm="structured",
+        global_step="ssvi-a",
+        init_params="k-means++",
+        moves=("birth", "merge", "delete"),
+        n_batches=None,
+        batch_size=None,
+        temperature=None,
+        learning_decay=0.75,
+        learning_offset=10.0,
+        learning_scale=None,
+        total_samples=None,
+        binarize=None,
+        max_iter=500,
+        tol=1e-5,
+        evaluate_every=0,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.weight_concentration_prior = weight_concentration_prior
+        self.weight_concentration_prior_type = weight_concentration_prior_type
+        self.feature_prior = feature_prior
+        self.algorithm = algorithm
+        self.global_step = global_step
+        self.init_params = init_params
+        self.moves = moves
+        self.n_batches = n_batches
+        self.batch_size = batch_size
+        self.temperature = temperature
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.learning_scale = learning_scale
+        self.total_samples = total_samples
+        self.binarize = binarize
+        self.max_iter = max_iter
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --------------------------------------------------------------------------- validation
+    def _validate_rows(self, X, *, reset):
+        return binary(super()._validate_rows(X, reset=reset), self.binarize)
+
+    # --------------------------------------------------------------------------------- model
+    @property
+    def _structured(self):
+        return self.algorithm == "structured"
+
+    @property
+    def _model_class(self):
+        return MixtureGivenGlobals if self._structured else Mixture
+
+    @property
+    def _n_fewest(self):
+        return self.n_components if self._structured else 1
+
+    @property
+    def _most_components(self):
+        return self.n_components
+
+    def _build_weights(self):
+        alpha = self.weight_concentration_prior
+        alpha = 1.0 if alpha is None else float(alpha)
+        if self.weight_concentration_prior_type == "dirichlet_distribution":
+            return SymmetricDirichlet(alpha, self.n_components)
+        return SeparateSticks(alpha) if self._structured else StickBreaking(alpha)
+
+    def _build_component(self, X, weights):
+        D = X.shape[1]
+        prior = np.asarray(self.feature_prior, dtype=np.float64)
+        if prior.shape not in ((), (2,), (D, 2)) or not np.all((prior > 0.0) & (prior < np.inf)):
+            raise ValueError(
+                f"The 'feature_prior' parameter must be a number, a pair (a, b) or an array of "
+                f"shape (n_features, 2) = ({D}, 2), in the range (0, inf). Got "
+                f"{self.feature_prior!r} instead."
+            )
+        return Bernoulli(np.array(np.broadcast_to(prior, (D, 2))), X.dtype)
+
+    def _continued_model(self, X, weights):
+        model = super()._continued_model(X, weights)
+        if type(model) is not self._model_class:
+            raise ValueError(
+                f"A warm start cannot change between structured and mean-field inference. Got "
+                f"algorithm={self.algorithm!r}; set warm_start=False to start anew."
+            )
+        return model
+
+    # ------------------------------------------------------------------------------- engine
+    def _minibatch_size(self, n_rows):
+        whole = self._structured and self.n_batches is None and self.batch_size is None
+        return n_rows if whole else super()._minibatch_size(n_rows)
+
+    def _learning_rate(self):
+        scale = self.learning_scale
+        if scale is None:
+            whole = self.n_batches is None and self.batch_size is None
+            full_steps = self._structured and self.global_step == "ssvi-a" and whole
+            scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
+        return RobbinsMonro(self.learning_offset, self.learning_decay, scale)
+
+    def _engine(self):
+        return self._stochastic_engine() if self._structured else super()._engine()
+
+    def _stochastic_engine(self):
+        if self._structured:
+            return StructuredInference(self._learning_rate(), self.global_step)
+        return super()._stochastic_engine()
+
+    # ------------------------------------------------------------------------------ fitting
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the mixture to all data.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Zeros and ones; NaN where a value is missing.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+
+        Returns
+        -------
+        self : StructuredBernoulliMixture
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            For values other than 0, 1 and NaN (unless ``binarize`` is given), and illegal priors.
+        """
+        return self._fit(X, y, sample_weight)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Go on with more rows of a stream.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+        batch_id : hashable or None, default=None
+            With "memoized" and "full", X is remembered as a batch: None as a new one, the id of an
+            earlier call (or the number of a batch of ``fit``, from 0) in that batch's place.
+            Otherwise a step is made for each ``batch_size`` rows, without ids.
+
+        Returns
+        -------
+        self : StructuredBernoulliMixture
+            The estimator itself.
+        """
+        return self._partial_fit(X, sample_weight, batch_id=batch_id)
+
+    # --------------------------------------------------------------------------- attributes
+    @property
+    def n_active_components_(self):
+        """Components with half a row at least."""
+        fitted = self._of_fit("n_active_components_")
+        return int(np.sum(fitted.model.counts(fitted.stats) >= 0.5))
+
+    @property
+    def means_(self):
+        """Expected probabilities of a one, shape (n_components_, n_features)."""
+        fitted = self._of_fit("means_")
+        return Beta.mean(fitted.lam()[1]).astype(fitted.model.dtype)
+
+    @property
+    def weight_concentration_(self):
+        """Parameters of q of the sticks, a pair of (K,), or of the Dirichlet, (K,)."""
+        fitted = self._of_fit("weight_concentration_")
+        weights = fitted.lam()[0]
+        return tuple(weights.T) if fitted.model.weights.family is Beta else weights[0]
+
+    @property
+    def posterior_(self):
+        """q of the weights and of the components."""
+        fitted = self._of_fit("posterior_")
+        weights, components = fitted.lam()
+        return JointPosterior(
+            weights=Posterior(fitted.model.weights.family, weights),
+            components=Posterior(Beta, components),
+        )
+
+
+def binary(X, threshold=None):
+    """X as zeros, ones and NaN, dense or canonical CSR; made so by a threshold, or checked.
+
+    Raises
+    ------
+    ValueError
+        Without a threshold, for other values, of which the message names one; for a negative
+        threshold of sparse data, in which zeros are not stored.
+    """
+    if sp.issparse(X):
+        if threshold is not None and threshold < 0.0:
+            raise ValueError(
+                f"The 'binarize' parameter must not be negative for sparse data. Got {threshold}."
+            )
+        X = sp.csr_array(X)
+        if not X.has_canonical_format:
+            X = X.copy()
+            X.sum_duplicates()
+    values = X.data if sp.issparse(X) else X
+    if threshold is not None:
+        values = np.where(np.isnan(values), values, values > threshold).astype(X.dtype, copy=False)
+        return sp.csr_array((values, X.indices, X.indptr), X.shape) if sp.issparse(X) else values
+    illegal = (values != 0.0) & (values != 1.0) & ~np.isnan(values)
+    if illegal.any():
+        raise ValueError(
+            f"X must be binary: 0 or 1, NaN where a value is missing. Got "
+            f"{values[illegal].flat[0]:g}; give 'binarize' to count values above it as 1."
+        )
+    return X

@@ -1,0 +1,63 @@
+"""Binary rows from a mixture of Bernoullis."""
+
+import numpy as np
+import pytest
+from scipy.special import betaln
+
+from skvt.datasets import make_bernoulli_mixture
+
+
+def test_the_setting_of_the_paper_uses_about_half_of_the_components():
+    used = []
+    for seed in range(20):
+        X, labels, weights, means = make_bernoulli_mixture(random_state=seed)
+        assert X.shape == (1000, 100) and set(np.unique(X)) == {0, 1}
+        assert means.shape == (100, 100) and weights.sum() == pytest.approx(1.0)
+        used.append(np.unique(labels).size)
+    # E[(1 - w)^1000] of a weight w ~ Beta(0.2, 19.8): the component has no row
+    empty = np.exp(betaln(0.2, 1019.8) - betaln(0.2, 19.8))
+    error = np.std(used, ddof=1) / np.sqrt(20)
+    assert abs(np.mean(used) - 100 * (1.0 - empty)) < 4.5 * error
+
+
+def test_rows_are_drawn_by_weights_and_means():
+    truth = make_bernoulli_mixture(
+        50_000, n_features=4, n_components=3, weight_concentration=9.0, random_state=0
+    )
+    shares = np.bincount(truth.labels, minlength=3) / 50_000
+    error = np.sqrt(truth.weights * (1.0 - truth.weights) / 50_000)
+    assert np.all(np.abs(shares - truth.weights) < 4.5 * error)
+    for k in range(3):
+        part, p = truth.X[truth.labels == k], truth.means[k]
+        error = np.sqrt(p * (1.0 - p) / len(part))
+        assert np.all(np.abs(part.mean(axis=0) - p) < 4.5 * error)
+
+
+def test_the_prior_of_features_is_a_beta():
+    means = make_bernoulli_mixture(1, n_components=4000, feature_prior=(2.0, 6.0)).means
+    assert means.mean() == pytest.approx(0.25, abs=0.005)
+    assert means.var() == pytest.approx(0.25 * 0.75 / 9.0, rel=0.03)
+
+
+def test_a_seed_decides_everything():
+    one, other, third = (make_bernoulli_mixture(random_state=seed) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one.X, other.X)
+    assert not np.array_equal(one.X, third.X)
+
+
+@pytest.mark.parametrize(
+    "params, error",
+    [
+        ({"n_samples": 0}, ValueError),
+        ({"n_samples": 1.5}, TypeError),
+        ({"n_features": 0}, ValueError),
+        ({"n_components": -1}, ValueError),
+        ({"weight_concentration": 0.0}, ValueError),
+        ({"weight_concentration": [1.0, 2.0]}, ValueError),
+        ({"feature_prior": -1.0}, ValueError),
+        ({"feature_prior": [1.0, 2.0, 3.0]}, ValueError),
+    ],
+)
+def test_illegal_arguments_are_named(params, error):
+    with pytest.raises(error, match=next(iter(params))):
+        make_bernoulli_mixture(**params)

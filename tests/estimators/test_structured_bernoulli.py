@@ -1,0 +1,370 @@
+"""Mixtures of Bernoullis: clusters found, densities, binary input, algorithms."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from estimators._registry import assert_same_fit, bits, published
+from scipy.special import digamma, logsumexp, softmax
+from sklearn.metrics import adjusted_rand_score
+from sklearn.naive_bayes import BernoulliNB
+
+from skvt import StructuredBernoulliMixture
+from skvt.datasets import make_bernoulli_mixture
+from skvt.expfam import Beta, Dirichlet
+
+LAWS = ["dirichlet_process", "dirichlet_distribution"]
+ALGORITHMS = ["structured", "memoized", "stochastic", "full"]
+each_law = pytest.mark.parametrize("law", LAWS)
+each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+
+
+def clusters(n=400, D=30, K=4, seed=0, noise=0.1):
+    """Rows of K profiles, of which each bit is turned with some probability; and their labels."""
+    rng = np.random.default_rng(seed)
+    profiles, labels = rng.random((K, D)) < 0.5, rng.integers(K, size=n)
+    return (profiles[labels] ^ (rng.random((n, D)) < noise)).astype(float), labels
+
+
+def fitted(X, K=12, **settings):
+    return StructuredBernoulliMixture(K, **({"random_state": 0, "max_iter": 100} | settings)).fit(X)
+
+
+# ------------------------------------------------------------------------------ known answers
+@each_law
+@each_algorithm
+def test_clusters_are_found(law, algorithm):
+    X, labels = clusters()
+    mixture = fitted(
+        X,
+        algorithm=algorithm,
+        weight_concentration_prior_type=law,
+        init_params="random",
+        max_iter=300,
+    )
+    assert mixture.n_active_components_ == 4
+    found = mixture.predict(X)
+    assert adjusted_rand_score(labels, found) > 0.97
+    for name in range(4):
+        k = np.bincount(found[labels == name]).argmax()
+        assert mixture.weights_[k] == pytest.approx(np.mean(labels == name), abs=0.02)
+        np.testing.assert_allclose(mixture.means_[k], X[labels == name].mean(axis=0), atol=0.04)
+    if law == "dirichlet_process" and algorithm != "stochastic":
+        assert np.all(np.diff(mixture.weights_) <= 1e-6)
+
+
+def test_structured_inference_finds_clusters_that_mean_field_does_not():
+    # the setting of HB15 sec. 4.2, half as large
+    truth = make_bernoulli_mixture(
+        500, n_features=60, n_components=60, weight_concentration=12.0, random_state=1
+    )
+    X, rng = truth.X, np.random.default_rng(2)
+    labels = rng.choice(60, size=4000, p=truth.weights)
+    test = (rng.random((4000, 60)) < truth.means[labels]).astype(float)
+    with np.errstate(divide="ignore"):
+        logs = test @ np.log(truth.means).T + (1 - test) @ np.log1p(-truth.means).T
+        true = logsumexp(logs + np.log(truth.weights), axis=1)
+    settings = {
+        "weight_concentration_prior": 12.0,
+        "weight_concentration_prior_type": "dirichlet_distribution",
+        "max_iter": 300,
+    }
+    structured = fitted(X, 60, **settings)
+    plain = fitted(X, 60, algorithm="full", moves=(), init_params="random", **settings)
+    divergence = [np.mean(true - m.score_samples(test)) for m in (structured, plain)]
+    n_true = np.unique(truth.labels).size
+    assert abs(structured.n_active_components_ / n_true - 1.0) < 0.15
+    assert plain.n_active_components_ < 0.7 * n_true
+    assert divergence[1] > 1.3 * divergence[0]
+    assert structured.elbo_ > plain.elbo_
+
+
+@each_law
+@pytest.mark.parametrize("init_params", ["random", "k-means++"])
+def test_the_mean_field_bound_never_falls(law, init_params):
+    X, _ = clusters(200, noise=0.25)
+    X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    for moves in ((), ("merge", "delete")):
+        mixture = fitted(
+            X,
+            algorithm="memoized",
+            weight_concentration_prior_type=law,
+            init_params=init_params,
+            moves=moves,
+            n_batches=4,
+            tol=1e-9,
+        )
+        bounds = np.array(mixture.history_["elbo"])
+        # (the first pass still has initial statistics in it)
+        assert np.all(np.diff(bounds[1:]) > -1e-9 * np.abs(bounds[2:]))
+        assert mixture.elbo(X) >= mixture.elbo_ - 1e-9 * abs(mixture.elbo_)
+
+
+# ------------------------------------------------------------------------------------ densities
+def logs_of(X, p):
+    """Log probability of each row under each component, NaN left out: (n, K)."""
+    X = X[:, None]
+    return np.nansum(np.where(np.isnan(X), np.nan, np.where(X == 1, np.log(p), np.log1p(-p))), -1)
+
+
+@each_law
+@each_algorithm
+def test_densities_and_labels_are_those_of_their_formulas(law, algorithm):
+    X, _ = clusters(60, D=6, noise=0.3)
+    X[::5, 2], X[7] = np.nan, np.nan
+    mixture = fitted(
+        X,
+        5,
+        algorithm=algorithm,
+        weight_concentration_prior_type=law,
+        weight_concentration_prior=2.0,
+        feature_prior=(0.7, 1.2),
+        max_iter=20,
+    )
+    q = mixture.posterior_
+    a, b = q.components.eta[..., 0], q.components.eta[..., 1]
+    K = mixture.n_components_
+    if law == "dirichlet_process":
+        first, second = mixture.weight_concentration_
+        v = first / (first + second)
+        w = v * np.concatenate([[1.0], np.cumprod(1.0 - v)[:-1]])
+        log_v, log_rest = (digamma(part) - digamma(first + second) for part in (first, second))
+        expected_log_w = log_v + np.concatenate([[0.0], np.cumsum(log_rest)[:-1]])
+    else:
+        c = mixture.weight_concentration_
+        assert c.shape == (5,) and c.sum() == pytest.approx(2.0 + 60.0)
+        w, expected_log_w = (c / c.sum())[:K], (digamma(c) - digamma(c.sum()))[:K]
+    np.testing.assert_allclose(mixture.weights_, w / w.sum())
+    np.testing.assert_allclose(mixture.means_, a / (a + b))
+    rest = max(1.0 - w.sum(), 0.0)
+    prior = logs_of(X, np.full((1, 6), 0.7 / 1.9))
+    parts = np.concatenate([logs_of(X, a / (a + b)), prior], axis=1)
+    scores = logsumexp(parts, b=np.append(w, rest), axis=1)
+    np.testing.assert_allclose(mixture.score_samples(X), scores, rtol=1e-9, atol=1e-12)
+    assert mixture.score_samples(X)[7] == pytest.approx(0.0, abs=1e-12)
+    if algorithm == "structured":
+        logits = np.log(w) + logs_of(X, a / (a + b))
+    else:
+        ones, zeros = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
+        terms = np.where(X[:, None] == 1, ones, np.where(X[:, None] == 0, zeros, 0.0))
+        logits = expected_log_w + terms.sum(axis=-1)
+    np.testing.assert_allclose(mixture.predict_proba(X), softmax(logits, axis=1), atol=1e-9)
+    np.testing.assert_array_equal(mixture.predict(X), logits.argmax(axis=1))
+
+
+def test_missing_values_are_left_out():
+    X, labels = clusters(600)
+    gaps = np.where(np.random.default_rng(1).random(X.shape) < 0.3, np.nan, X)
+    mixture = fitted(gaps)
+    # (a draw may leave a row or two alone)
+    assert np.sum(mixture.weights_ > 0.02) == 4
+    assert adjusted_rand_score(labels, mixture.predict(gaps)) > 0.97
+    # a column without values changes nothing but the random numbers
+    empty = np.column_stack([X, np.full(600, np.nan)])
+    one, other = (fitted(data, algorithm="full") for data in (X, empty))
+    assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-9)
+    np.testing.assert_allclose(other.means_[:, -1], 0.5)
+
+
+def test_draws_come_from_the_components_in_use():
+    X, _ = clusters()
+    mixture = fitted(X)
+    drawn, labels = mixture.sample(20_000, random_state=1)
+    assert set(np.unique(drawn)) == {0.0, 1.0} and drawn.shape == (20_000, 30)
+    shares = np.bincount(labels, minlength=12) / 20_000
+    np.testing.assert_allclose(shares, mixture.weights_, atol=0.02)
+    for k in np.flatnonzero(shares > 0.1):
+        p, n = mixture.means_[k], np.sum(labels == k)
+        error = np.sqrt(p * (1.0 - p) / n)
+        assert np.all(np.abs(drawn[labels == k].mean(axis=0) - p) < 5.0 * error)
+
+
+@each_law
+def test_the_posterior_is_of_weights_and_betas(law):
+    mixture = fitted(clusters(100)[0], 5, weight_concentration_prior_type=law)
+    q = mixture.posterior_
+    assert q.components.family is Beta
+    assert q.weights.family is (Beta if law == "dirichlet_process" else Dirichlet)
+    draws = q.sample(500, random_state=0)
+    assert draws["components"].shape == (500, 5, 30)
+    error = np.sqrt(q.components.var() / 500)
+    assert np.all(np.abs(draws["components"].mean(axis=0) - mixture.means_) < 5.0 * error)
+    logs = q.log_prob(draws)
+    assert q.entropy() == pytest.approx(-logs.mean(), abs=5.0 * logs.std() / np.sqrt(500))
+
+
+@pytest.mark.parametrize("K", [1, 2, 3])
+@each_algorithm
+def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, algorithm):
+    settings = {"algorithm": algorithm, "weight_concentration_prior": 0.6, "moves": ()}
+    sticks = fitted(bits(), K, **settings).weight_concentration_
+    assert isinstance(sticks, tuple) and [part.shape for part in sticks] == [(K,), (K,)]
+    settings["weight_concentration_prior_type"] = "dirichlet_distribution"
+    concentration = fitted(bits(), K, **settings).weight_concentration_
+    assert concentration.shape == (K,) and concentration.sum() == pytest.approx(40.6)
+
+
+# ---------------------------------------------------------------------------------- binary input
+ILLEGAL = {
+    "a count": (2.0, r"binary.* Got 2; .*'binarize'"),
+    "a negative number": (-1.0, r"binary.* Got -1"),
+    "a fraction": (0.5, r"binary.* Got 0\.5"),
+    "infinity": (np.inf, "infinity"),
+}
+
+
+@pytest.mark.parametrize("what", ILLEGAL)
+@pytest.mark.parametrize("contain", [np.asarray, sp.csr_array, sp.csc_matrix])
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict", "score", "elbo"])
+def test_values_that_are_not_binary_are_refused_and_change_nothing(what, contain, method):
+    value, message = ILLEGAL[what]
+    X = bits()
+    X[3, -1] = value
+    mixture = StructuredBernoulliMixture(3, max_iter=2, random_state=0).fit(bits())
+    before = published(mixture)
+    with pytest.raises(ValueError, match=message):
+        getattr(mixture, method)(contain(X))
+    np.testing.assert_equal(published(mixture), before)
+
+
+@pytest.mark.parametrize("contain", [np.asarray, sp.csr_array])
+def test_values_above_a_threshold_are_ones(contain):
+    counts = np.random.default_rng(0).poisson(1.0, size=(60, 5)).astype(float)
+    settings = {"K": 3, "max_iter": 3, "algorithm": "memoized"}
+    one = fitted((counts > 1.0).astype(float), **settings)
+    assert_same_fit(fitted(contain(counts), binarize=1.0, **settings), one)
+    twin = BernoulliNB(binarize=1.0).fit(counts, np.zeros(60))
+    ones = np.exp(twin.feature_log_prob_[0]) * 62.0 - 1.0
+    single = fitted(contain(counts), 1, binarize=1.0, algorithm="memoized")
+    np.testing.assert_allclose(single.means_[0] * 62.0 - 1.0, ones)
+
+
+def test_missing_values_stay_missing_under_a_threshold():
+    X, _ = clusters(60, D=5)
+    X[4, 2] = np.nan
+    one, other = fitted(X), fitted(3.0 * X - 1.0, binarize=0.0)
+    np.testing.assert_array_equal(one.means_, other.means_)
+    assert_same_fit(fitted(sp.csr_array(X)), one)
+
+
+def test_a_negative_threshold_of_sparse_data_is_refused():
+    with pytest.raises(ValueError, match=r"'binarize' .* negative .* sparse"):
+        fitted(sp.csr_array(bits()), binarize=-0.5)
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64])
+def test_bits_of_any_type_are_the_numbers(dtype):
+    X = bits()
+    assert_same_fit(fitted(X.astype(dtype), 3), fitted(X, 3))
+
+
+# ---------------------------------------------------------------------------------- parameters
+@pytest.mark.parametrize(
+    "prior", [0.0, -1.0, [1.0], [1.0, 2.0, 3.0], [1.0, 0.0], np.ones((8, 3)), [np.nan, 1.0]]
+)
+def test_an_illegal_feature_prior_is_refused_with_the_legal_ones(prior):
+    mixture = StructuredBernoulliMixture(3, feature_prior=prior)
+    with pytest.raises(ValueError, match=r"'feature_prior' .*\(0(\.0)?, inf\)"):
+        mixture.fit(bits())
+    assert published(mixture) == {}
+
+
+def test_feature_priors_of_all_shapes_mean_the_same():
+    X = bits()
+    fits = [fitted(X, 3, feature_prior=prior) for prior in (0.4, [0.4, 0.4], np.full((8, 2), 0.4))]
+    assert_same_fit(fits[0], fits[1])
+    assert_same_fit(fits[0], fits[2])
+    # few rows, and a prior that they do not outweigh
+    skew = fitted(X[:4], 3, feature_prior=[100.0, 300.0])
+    np.testing.assert_allclose(skew.means_, 0.25, atol=0.02)
+
+
+@pytest.mark.parametrize(
+    "name, value",
+    [
+        ("n_components", 0),
+        ("weight_concentration_prior", 0.0),
+        ("weight_concentration_prior_type", "dirichlet"),
+        ("algorithm", "gibbs"),
+        ("global_step", "svi"),
+        ("init_params", "kmeans"),
+        ("moves", "birth"),
+        ("learning_scale", 0.0),
+        ("learning_offset", 0.5),
+        ("binarize", "yes"),
+        ("evaluate_every", 0.5),
+        ("temperature", "hot"),
+    ],
+)
+def test_an_illegal_parameter_is_named_with_its_value(name, value):
+    with pytest.raises(ValueError) as caught:
+        StructuredBernoulliMixture(**{name: value}).fit(bits())
+    message = str(caught.value)
+    assert message.startswith(f"The {name!r} parameter of StructuredBernoulliMixture must be ")
+    assert message.endswith(f"Got {value!r} instead.")
+
+
+def test_a_warm_start_does_not_change_between_structured_and_mean_field_inference():
+    X = bits()
+    mixture = fitted(X, 3, warm_start=True)
+    before = published(mixture)
+    with pytest.raises(ValueError, match="algorithm='memoized'"):
+        mixture.set_params(algorithm="memoized").fit(X)
+    np.testing.assert_equal(published(mixture), before)
+    # but from one global step to another
+    mixture.set_params(algorithm="structured", global_step="ssvi").fit(X)
+    assert mixture.n_batch_iter_ == 2 * before["n_batch_iter_"]
+
+
+def test_births_stop_at_the_number_of_components():
+    X, _ = clusters(600, K=8)
+    for law in LAWS:
+        mixture = fitted(X, 3, algorithm="memoized", weight_concentration_prior_type=law)
+        assert mixture.n_components_ <= 3
+
+
+@pytest.mark.parametrize("temperature", ["variational", "local"])
+def test_a_learned_temperature_is_refused_with_a_remedy(temperature):
+    with pytest.raises(ValueError, match="LinearAnnealing"):
+        fitted(bits(), temperature=temperature)
+
+
+# -------------------------------------------------------------------------------------- steps
+def test_steps_on_all_rows_are_full_ones_at_first():
+    X = bits()
+    rates = fitted(X, 3, max_iter=500).history_["learning_rate"]
+    assert rates[400] == 1.0 and 0.9 < rates[-1] < 1.0
+    corrected = fitted(X, 3, max_iter=2, global_step="ssvi").history_["learning_rate"]
+    np.testing.assert_allclose(corrected, [10.0**-0.75, 11.0**-0.75])
+    minibatches = fitted(X, 3, max_iter=2, batch_size=40).history_["learning_rate"]
+    np.testing.assert_allclose(minibatches, corrected)
+    given = fitted(X, 3, max_iter=2, learning_scale=3.0, learning_offset=20.0)
+    np.testing.assert_allclose(given.history_["learning_rate"], 3.0 * np.array([20, 21.0]) ** -0.75)
+
+
+def test_the_bound_of_structured_inference_is_known_where_it_is_evaluated():
+    X = bits()
+    mixture = fitted(X, 3, max_iter=7, evaluate_every=3)
+    known = ~np.isnan(mixture.history_["elbo"])
+    assert list(np.flatnonzero(known)) == [2, 5]
+    short = fitted(X, 3, max_iter=6)
+    assert mixture.history_["elbo"][5] == pytest.approx(short.elbo_, rel=1e-12)
+
+
+@each_law
+@pytest.mark.parametrize("global_step", ["ssvi-a", "ssvi", "mean_field", "map"])
+def test_every_global_step_learns_from_minibatches_and_streams(law, global_step):
+    X, labels = clusters(600)
+    settings = {
+        "weight_concentration_prior_type": law,
+        "global_step": global_step,
+        "init_params": "k-means++",
+        "random_state": 0,
+    }
+    mixture = StructuredBernoulliMixture(8, batch_size=100, max_iter=30, **settings).fit(X)
+    assert adjusted_rand_score(labels, mixture.predict(X)) > 0.6
+    assert mixture.n_batch_iter_ == 180
+    stream = StructuredBernoulliMixture(8, batch_size=100, total_samples=600, **settings)
+    for _ in range(30):
+        stream.partial_fit(X)
+    single = fitted(X, 1, algorithm="full").score(X)
+    assert min(stream.score(X), mixture.score(X)) > single + 3.0

@@ -1,0 +1,235 @@
+"""Mixtures given drawn globals: draws, corrections and steps by their formulas."""
+
+import numpy as np
+import pytest
+from models._textbook import KINDS
+from scipy.special import logsumexp, softmax
+
+from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
+from skvt.inference._bound import LocalTotals
+from skvt.inference._structured import GLOBAL_STEPS
+from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._mixture import Mixture
+from skvt.models._mixture_structured import MixtureGivenGlobals
+from skvt.models._mixture_weights import SeparateSticks, SymmetricDirichlet
+from skvt.temperature import ConstantTemperature
+
+WEIGHTS = {"sticks": SeparateSticks(1.3), "dirichlet": SymmetricDirichlet(1.3, 3)}
+each_weights = pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS.keys())
+each_likelihood = pytest.mark.parametrize("name", ["Bernoulli", "multinomial"])
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def policy_at(temperature):
+    return ConstantTemperature(temperature).start(None)
+
+
+def setup(weights, name="Bernoulli", *, D=4, K=3, n=40, cls=MixtureGivenGlobals, seed=0):
+    """A model, rows, and a state that has begun."""
+    component = KINDS[name].make(D, np.dtype(np.float64))
+    model = cls(weights, component, n_initial=K, init_params="random", n_fewest=K)
+    X = KINDS[name].rows(n, D, np.random.default_rng(seed))
+    data = Rows(X, np.ones(n), n)
+    state = State(model.initial(data, np.random.default_rng(seed + 1)), seed=5)
+    return model, data, state
+
+
+def whole(model, data):
+    return model.batch(data.X, np.arange(data.n_rows), data.weights)
+
+
+# ------------------------------------------------------------------------------------ draws
+@each_weights
+@each_likelihood
+def test_draws_have_the_expectations_of_mean_field(weights, name):
+    model, _, state = setup(weights, name)
+    expected, n = model.expectation(state.stats, None, run), 4000
+    rng = np.random.default_rng(2)
+    draws = [model.drawn_globals(state.stats, None, "ssvi-a", rng, run) for _ in range(n)]
+    for i in range(2):
+        values = np.array([draw[i] for draw in draws])
+        error = values.std(axis=0) / np.sqrt(n)
+        assert np.all(np.abs(values.mean(axis=0) - expected[i]) < 5.0 * error)
+    # each a mixture by itself
+    log_weights, table = draws[0].log_weights, draws[0].table
+    assert np.exp(log_weights).sum() <= 1.0 + 1e-12
+    if name == "Bernoulli":
+        np.testing.assert_allclose(np.exp(table[:, :4]) + np.exp(table[:, 4:]), 1.0)
+    else:
+        np.testing.assert_allclose(np.exp(table).sum(axis=1), 1.0)
+
+
+@each_weights
+def test_after_the_fit_rows_are_explained_by_means(weights):
+    model, data, state = setup(weights)
+    stats = state.stats
+    log_weights, table = model.row_globals(stats, None, run)
+    lam = model.natural_parameters(stats)
+    np.testing.assert_allclose(np.exp(log_weights), weights.mean(lam[0]))
+    p = lam[1][..., 0] / lam[1].sum(axis=-1)
+    np.testing.assert_allclose(np.exp(table), np.concatenate([p, 1.0 - p], axis=1))
+    # so that the density of a row is the sum over components (and one not yet seen)
+    density = logsumexp(log_weights + model.component.features(data.X) @ table.T, axis=1)
+    rest = max(0.0, 1.0 - np.exp(log_weights).sum())
+    prior = model.component.log_predictive(data.X, model.component.prior[None])[:, 0]
+    with np.errstate(divide="ignore"):
+        total = np.logaddexp(density, np.log(rest) + prior)
+    np.testing.assert_allclose(model.log_predictive(data.X, stats, run), total, rtol=1e-9)
+    drawn = model.drawn_globals(stats, None, "map", None, run)
+    np.testing.assert_array_equal(drawn[1], table)
+
+
+@each_weights
+def test_a_draw_is_decided_by_its_generator(weights):
+    model, _, state = setup(weights)
+    one, other, third = (
+        model.drawn_globals(state.stats, None, kind, np.random.default_rng(seed), run)
+        for kind, seed in (("ssvi-a", 0), ("ssvi", 0), ("ssvi-a", 1))
+    )
+    np.testing.assert_array_equal(one.table, other.table)
+    np.testing.assert_array_equal(one.log_weights, other.log_weights)
+    assert not np.array_equal(one.table, third.table)
+
+
+# ------------------------------------------------------------------------------- corrections
+@each_weights
+@each_likelihood
+def test_the_correction_is_the_identity_on_average(weights, name):
+    model, data, state = setup(weights, name, D=3)
+    g = model.expectation(state.stats, None, run)
+    hat = model.local_step(whole(model, data), g, 1.0, run).stats
+    rng, n = np.random.default_rng(3), 8000
+    corrected = []
+    for _ in range(n):
+        draw = model.drawn_globals(state.stats, None, "ssvi", rng, run)
+        corrected.append(model.corrected(state.stats, draw, hat, run).arrays)
+    for values, expected in zip(zip(*corrected, strict=True), hat.arrays, strict=True):
+        values = np.array(values)
+        assert values.shape[1:] == expected.shape
+        error = values.std(axis=0) / np.sqrt(n)
+        assert np.all(np.abs(values.mean(axis=0) - expected) < 5.0 * error)
+
+
+@pytest.mark.parametrize("a, b", [(1.0, 1.0), (0.2, 3.0), (40.0, 2.0), (1.0, 300.0)])
+def test_the_correction_of_a_beta_is_the_identity_on_average(a, b):
+    rng, n, hat = np.random.default_rng(4), 200_000, np.array([3.0, 5.0])
+    lam = np.tile([[a], [b]], n)
+    log_gammas = np.log(rng.gamma(lam + 1.0)) + np.log(rng.random(lam.shape)) / lam
+    values = corrected_statistics(lam, log_gammas, np.tile(hat[:, None], n))
+    error = values.std(axis=1) / np.sqrt(n)
+    assert np.all(np.abs(values.mean(axis=1) - hat) < 4.5 * error)
+
+
+def test_many_small_topics_are_corrected_as_each_alone():
+    rng = np.random.default_rng(5)
+    lam, hat = rng.gamma(2.0, size=(2, 2500)), rng.gamma(1.0, size=(2, 2500))
+    log_gammas = np.log(rng.gamma(lam))
+    together = corrected_statistics(lam, log_gammas, hat, run)
+    for k in (0, 999, 1000, 2499):
+        alone = corrected_statistics(*(a[:, k : k + 1] for a in (lam, log_gammas, hat)))
+        np.testing.assert_array_equal(together[:, k : k + 1], alone)
+
+
+# ------------------------------------------------------------------------------------- steps
+@each_weights
+@each_likelihood
+@pytest.mark.parametrize("kind", GLOBAL_STEPS)
+@pytest.mark.parametrize("temperature", [1.0, 1.5])
+def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
+    model, data, state = setup(weights, name)
+    before, rho = state.stats.value().arrays, 0.3
+    lam = model.natural_parameters(state.stats)
+    rows, row_weights = np.arange(16), np.random.default_rng(6).uniform(0.5, 2.0, 16)
+    batch = model.batch(data.X, rows, row_weights)
+    g = model.drawn_globals(state.stats, batch, kind, np.random.default_rng([5, 0]), run)
+    with Workers() as workers:
+        StructuredInference(lambda t: rho, kind).step(
+            model, batch, 100.0, state, policy_at(temperature), workers, LocalTotals()
+        )
+    # exact responsibilities given the draw
+    F = model.component.features(data.X[:16])
+    r = softmax((g[0] + F @ g[1].T) / temperature, axis=1) * row_weights[:, None]
+    counts, sums = r.sum(axis=0), r.T @ F
+    after = [counts[k + 1 :].sum() for k in range(3)]
+    first = np.stack([counts, after], axis=1) if weights is WEIGHTS["sticks"] else counts
+    hats = [first, sums]
+    if kind == "ssvi":
+        spread = model.component.spread
+        pairs = zip(lam, g.log_gammas, (first.reshape(lam[0].shape), spread(sums)), strict=True)
+        for i, parts in enumerate(pairs):
+            columns = (part.reshape(-1, part.shape[-1]).T for part in parts)
+            corrected = corrected_statistics(*columns).T.reshape(parts[2].shape)
+            hats[i] = model.component.gather(corrected) if i else corrected.reshape(first.shape)
+    found = state.stats.value().arrays
+    expected = [
+        (1.0 - rho) * old + rho * 100.0 / row_weights.sum() * hat / temperature
+        for old, hat in zip(before, hats, strict=True)
+    ]  # [HB15 eq. 11]
+    floors = weights.prior().ravel(), model.component.gather(model.component.prior)
+    expected = [np.maximum(e, -0.9 * floor) for e, floor in zip(expected, floors, strict=True)]
+    # (then the largest component comes first, where that is better)
+    of_counts = expected[0].reshape(3, -1)[:, 0]
+    order = weights.order(of_counts)
+    if weights.log_evidence(of_counts[order]) > weights.log_evidence(of_counts):
+        expected = weights.statistics(of_counts[order]), expected[1][order]
+    for one, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.4])
+def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
+    ends, weights = [], WEIGHTS["dirichlet"]
+    for cls, engine in (
+        (Mixture, StochasticInference(lambda t: (2.0 + t) ** -0.6)),
+        (MixtureGivenGlobals, StructuredInference(lambda t: (2.0 + t) ** -0.6, "mean_field")),
+    ):
+        model, data, state = setup(weights, cls=cls, n=60)
+        data, policy = Rows(data.X, data.weights, 16), policy_at(temperature)
+        with Workers() as workers:
+            for seed in range(3):
+                rng = np.random.default_rng(seed)
+                totals, divergence, _ = engine.sweep(model, data, state, policy, workers, rng)
+        sums = state.stats.value().arrays[1]
+        # (components without an order of their own are put in one)
+        ends.append((sums[np.argsort(sums[:, 0])], totals.tempered, divergence))
+    np.testing.assert_allclose(ends[1][0], ends[0][0], rtol=1e-10)
+    np.testing.assert_allclose(ends[1][1:], ends[0][1:], rtol=1e-10)
+
+
+def test_components_are_kept_in_the_order_that_suits_the_sticks():
+    model, _, state = setup(WEIGHTS["sticks"])
+    state.stats.arrays[0][:] = model.weights.statistics(np.array([3.0, 30.0, 7.0]))
+    sums = state.stats.arrays[1].copy()
+    before = model.weights.log_evidence(model.counts(state.stats))
+    model.project(state.stats)
+    np.testing.assert_allclose(model.counts(state.stats), [30.0, 7.0, 3.0])
+    np.testing.assert_allclose(state.stats.arrays[0][:, 1], [10.0, 3.0, 0.0])
+    np.testing.assert_array_equal(state.stats.arrays[1], sums[[1, 2, 0]])
+    assert model.weights.log_evidence(model.counts(state.stats)) > before
+
+
+@each_weights
+def test_a_step_beyond_the_prior_is_taken_back(weights):
+    model, _, state = setup(weights)
+    for array in state.stats.arrays:
+        array[1] = -1e3
+    state.stats.scale = 0.5
+    model.project(state.stats)
+    assert all(np.all(lam > 0.0) for lam in model.natural_parameters(state.stats))
+
+
+@each_weights
+def test_the_number_of_jobs_changes_nothing(weights):
+    ends = []
+    for n_jobs in (1, 2):
+        model, data, state = setup(weights, D=30, n=1500)
+        with Workers(n_jobs) as workers:
+            for kind in GLOBAL_STEPS:
+                engine = StructuredInference(lambda t: 0.5, kind)
+                engine.sweep(model, data, state, policy_at(1.0), workers, np.random.default_rng(0))
+        ends.append(state.stats.value().arrays)
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_array_equal(one, other)
