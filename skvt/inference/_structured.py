@@ -52,7 +52,7 @@ class StructuredInference(StochasticInference):
 
     def _globals(self, model, state, batch, workers):
         rng = np.random.default_rng([state.seed, state.n_steps])
-        return model.topics(state.stats, batch, self._global_step, rng, workers.run)
+        return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
 
     def _statistics(self, model, state, g, result, workers):
         stats = result.stats

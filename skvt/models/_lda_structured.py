@@ -98,7 +98,7 @@ class LDAGivenTopics(LDA):
         return None if self.dense_steps else super().touched(X)
 
     # ------------------------------------------------------------------------------- topics
-    def topics(self, stats, batch, kind, rng, run):
+    def drawn_globals(self, stats, batch, kind, rng, run):
         """Topics of the batch's words by a kind of global step: a :class:`Topics`.
 
         "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.

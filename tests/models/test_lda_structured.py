@@ -443,7 +443,7 @@ def test_words_and_documents_do_not_share_random_numbers():
     model = given_topics(np.full(2, 0.5), 50)
     state = RunningStats([np.ones((50, 2))])
     batch = model.batch(sp.csr_array(np.ones((50, 50))), np.arange(50), np.ones(50))
-    drawn = model.topics(state, batch, "ssvi", np.random.default_rng(0), run)
+    drawn = model.drawn_globals(state, batch, "ssvi", np.random.default_rng(0), run)
     by_its_seed = np.empty((50, 2))
     sampling.draw_log_gammas(
         state.arrays[0], np.arange(50), 1.0, model.topic_word_prior, drawn.seed, by_its_seed
@@ -471,7 +471,7 @@ def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0):
 def test_drawn_topics_have_the_law_of_the_dirichlet(kind, words, scale):
     model, stats, batch = model_and_batch(words, scale=scale)
     n, rng = 4000, np.random.default_rng(13)
-    drawn = [model.topics(stats, batch, kind, rng, run) for _ in range(n)]
+    drawn = [model.drawn_globals(stats, batch, kind, rng, run) for _ in range(n)]
     beta = np.exp([topics.log_beta for topics in drawn])
     assert beta.shape == (n, len(words), 2)
     assert len({topics.seed for topics in drawn}) == n
@@ -500,8 +500,8 @@ def test_drawn_topics_have_the_law_of_the_dirichlet(kind, words, scale):
 
 def test_both_draws_have_the_same_gammas_of_the_words():
     model, stats, batch = model_and_batch([0, 2, 3])
-    full = model.topics(stats, batch, "ssvi", np.random.default_rng(1), run)
-    part = model.topics(stats, batch, "ssvi-a", np.random.default_rng(1), run)
+    full = model.drawn_globals(stats, batch, "ssvi", np.random.default_rng(1), run)
+    part = model.drawn_globals(stats, batch, "ssvi-a", np.random.default_rng(1), run)
     difference = full.log_beta - part.log_beta
     np.testing.assert_allclose(difference, np.tile(difference[:1], (3, 1)), atol=1e-12)
     assert part.log_gammas is None
@@ -517,9 +517,9 @@ def test_expected_topics(dtype, local):
     log_mean = np.log(LAM / LAM.sum(axis=0))
     rng = np.random.default_rng(2)
     tolerance = {"rtol": 1e-6 if dtype == np.float32 else 1e-12}
-    mean_field = model.topics(stats, batch, "mean_field", rng, run)
+    mean_field = model.drawn_globals(stats, batch, "mean_field", rng, run)
     np.testing.assert_allclose(mean_field.log_beta, expected_log[words], **tolerance)
-    point = model.topics(stats, batch, "map", rng, run)
+    point = model.drawn_globals(stats, batch, "map", rng, run)
     np.testing.assert_allclose(point.log_beta, log_mean[words], **tolerance)
     assert mean_field.log_beta.dtype == point.log_beta.dtype == dtype
     rows = model.row_globals(stats, batch, run)
