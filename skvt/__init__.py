@@ -1,7 +1,7 @@
 """Variational inference that does not get stuck, with scikit-learn's interface."""
 
-from skvt.estimators import MemoizedDPGMM, StructuredLDA, TemperedLDA
+from skvt.estimators import MemoizedDPGMM, StructuredGaPNMF, StructuredLDA, TemperedLDA
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["MemoizedDPGMM", "StructuredLDA", "TemperedLDA", "__version__"]
+__all__ = ["MemoizedDPGMM", "StructuredGaPNMF", "StructuredLDA", "TemperedLDA", "__version__"]

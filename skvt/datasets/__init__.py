@@ -2,6 +2,7 @@
 
 from skvt.datasets._docstrings import DOCSTRING_STOP_WORDS, load_docstrings
 from skvt.datasets._patches import load_photo_patches, make_edge_patches
+from skvt.datasets._spectrogram import make_spectrogram
 from skvt.datasets._topics import make_topic_corpus
 
 __all__ = [
@@ -9,5 +10,6 @@ __all__ = [
     "load_docstrings",
     "load_photo_patches",
     "make_edge_patches",
+    "make_spectrogram",
     "make_topic_corpus",
 ]

@@ -131,7 +131,7 @@ class VariationalEstimator(
         return Stopping(self.max_iter, self.evaluate_every, self.tol)
 
     def _starts(self, data):
-        """NaN of the shape of what local steps leave of each row for the next; None for nothing."""
+        """Where the first local step of each row begins; None where each begins anew."""
         return None
 
     def _publish(self):

@@ -64,7 +64,7 @@ class State:
     move_log : list of MoveRecord
         What moves proposed and what was accepted.
     starts : ndarray, shape (N, ...), or None
-        During ``fit``, where the next local step of each row begins; NaN for rows not yet seen.
+        During ``fit``, where the next local step of each row begins; NaN where it begins anew.
     """
 
     stats: RunningStats

@@ -63,7 +63,7 @@ class FrameBatch:
     """Rows prepared for local steps.
 
     ``X`` (n, F) is dense, NaN where it is missing, or CSR; ``rows`` (n,) are rows of the data.
-    ``start`` (n, K) are the activations where the local step begins, NaN for rows that have none.
+    ``start`` (n, K) are the activations where the local step begins; None or NaN to begin anew.
     """
 
     X: object
@@ -285,10 +285,9 @@ class _Block:
         self.exposure = self.inv_temp * exposure
         self.rate = self.prior + self.exposure
         self.levels = np.ones((ROWS_PER_BLOCK, model.n_components), model.dtype)
-        self.anew = start is None
+        self.anew = start is None or bool(np.isnan(start[:, 0]).any())
         if not self.anew:
-            seen_before = ~np.isnan(start[:, 0])
-            self.levels[:n][seen_before] = start[seen_before]
+            self.levels[:n] = start
         self.shape = np.full_like(self.levels, self.prior)
         self._rates = np.empty_like(self.Y)
 

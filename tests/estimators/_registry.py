@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from skvt import MemoizedDPGMM, TemperedLDA
+from skvt import MemoizedDPGMM, StructuredGaPNMF, TemperedLDA
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._topics import TopicEstimator
 
@@ -94,45 +94,68 @@ class Entry:
         return "-".join([self.cls.__name__, *map(str, self.engine.values())])
 
 
-ENTRIES = [
-    Entry(
-        cls=TemperedLDA,
-        engine={"learning_method": method},
-        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
-        data=counts,
-        still={},
-        full={"learning_method": "batch"},
-        watched={"evaluate_every": 1, "perp_tol": 0.0},
-        shown=("components_", "exp_dirichlet_component_"),
-        claimed=lambda estimator: estimator.components_.sum(),
-        learned=("variational", "local"),
-    )
-    for method in ("online", "batch")
-] + [
-    Entry(
-        cls=MemoizedDPGMM,
-        engine={"algorithm": algorithm, "covariance_type": covariance_type},
-        quick={
-            "n_components": 3,
-            "max_iter": 4,
-            "tol": 0.0,
-            "batch_size": 8,
-            "random_state": 0,
-        },
-        data=rows,
-        still={"moves": ()},
-        full={"algorithm": "full", "moves": ()},
-        watched={"evaluate_every": 1},
-        shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
-        claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
-        remembers=algorithm != "stochastic",
-    )
-    for algorithm, covariance_type in (
-        ("memoized", "full"),
-        ("full", "spherical"),
-        ("stochastic", "diag"),
-    )
-]
+ENTRIES = (
+    [
+        Entry(
+            cls=TemperedLDA,
+            engine={"learning_method": method},
+            quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+            data=counts,
+            still={},
+            full={"learning_method": "batch"},
+            watched={"evaluate_every": 1, "perp_tol": 0.0},
+            shown=("components_", "exp_dirichlet_component_"),
+            claimed=lambda estimator: estimator.components_.sum(),
+            learned=("variational", "local"),
+        )
+        for method in ("online", "batch")
+    ]
+    + [
+        Entry(
+            cls=MemoizedDPGMM,
+            engine={"algorithm": algorithm, "covariance_type": covariance_type},
+            quick={
+                "n_components": 3,
+                "max_iter": 4,
+                "tol": 0.0,
+                "batch_size": 8,
+                "random_state": 0,
+            },
+            data=rows,
+            still={"moves": ()},
+            full={"algorithm": "full", "moves": ()},
+            watched={"evaluate_every": 1},
+            shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
+            claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+            remembers=algorithm != "stochastic",
+        )
+        for algorithm, covariance_type in (
+            ("memoized", "full"),
+            ("full", "spherical"),
+            ("stochastic", "diag"),
+        )
+    ]
+    + [
+        Entry(
+            cls=StructuredGaPNMF,
+            engine={
+                "local_step": "mean_field",
+                "global_step": "mean_field",
+                "learning_method": method,
+                "n_components": 5,
+                "max_iter": 30,
+            },
+            quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+            data=counts,
+            still={},
+            full={"learning_method": "batch"},
+            watched={"evaluate_every": 1, "tol": 0.0},
+            shown=("components_", "weights_"),
+            claimed=lambda estimator: estimator.posterior_.weights.eta[:, 0].sum(),
+        )
+        for method in ("online", "batch")
+    ]
+)
 
 
 def _every(applies):

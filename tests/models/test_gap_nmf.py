@@ -55,7 +55,7 @@ def start(gap, Y, seed=0, weights=None, batch_size=None, *, kept=True):
     data = Rows(Y, weights, batch_size or n)
     state = State(gap.initial(data, np.random.default_rng(seed)))
     if kept:
-        state.starts = np.full((n, gap.n_components), np.nan)
+        state.starts = np.ones((n, gap.n_components))
     return data, state
 
 
