@@ -72,7 +72,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     n_local_iter : int, default=1
         Mean-field updates of a row in a pass of ``fit``, which goes on where the last pass ended.
 
-    polish : float, default=1/3
+    polish : float, default=0.25
         Share of the passes at the end that are coordinate ascent of the mean-field bound. They
         remove what noise keeps of superfluous components. Without effect on mean-field inference,
         and on ``partial_fit``.
@@ -91,7 +91,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
-    max_iter : int, default=600
+    max_iter : int, default=1000
         Passes over the data of ``fit``.
 
     batch_size : int, default=256
@@ -192,8 +192,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     --------
     >>> from skvt import StructuredGaPNMF
     >>> from skvt.datasets import make_spectrogram
-    >>> X = make_spectrogram(200, n_components=4, n_features=60, random_state=0).X
-    >>> nmf = StructuredGaPNMF(20, max_iter=150, random_state=0).fit(X)
+    >>> X = make_spectrogram(300, n_components=4, n_features=60, random_state=0).X
+    >>> nmf = StructuredGaPNMF(20, random_state=0).fit(X)
     >>> nmf.n_active_components_
     4
     >>> nmf.transform(X[:2]).shape
@@ -242,12 +242,12 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         global_step="ssvi-a",
         n_sweeps=4,
         n_local_iter=1,
-        polish=1 / 3,
+        polish=0.25,
         temperature=None,
         learning_method="batch",
         learning_decay=0.7,
         learning_offset=10.0,
-        max_iter=600,
+        max_iter=1000,
         batch_size=256,
         evaluate_every=-1,
         tol=1e-5,

@@ -117,7 +117,8 @@ class GaPNMF:
 
     is prior plus statistics in either block given the other. Both at once have one solution, found
     in :meth:`natural_parameters` from one equation for each component: the joint maximum of the
-    bound, so that it never falls under coordinate ascent.
+    bound, so that it never falls under coordinate ascent. Structured inference takes it as well,
+    with the statistics of a draw, instead of one block's draw in the rate of the other.
     """
 
     n_components: int
@@ -127,8 +128,8 @@ class GaPNMF:
     weight_concentration: float = 1.0
     mean_prior: float = 1.0
     local: str = "gibbs"
-    n_sweeps: int = 8
-    n_local_iter: int = 4
+    n_sweeps: int = 4
+    n_local_iter: int = 1
     max_local_iter: int = 200
     mean_change_tol: float = 1e-3
     dtype: type = np.float64
