@@ -129,8 +129,9 @@ def found(truth, model):
     """(found one to one, found by the closest, active components)."""
     components = model.components_
     matched = int((match_components(truth, components)[1] > 0.9).sum())
-    correlation = np.nan_to_num(np.corrcoef(truth, components)[: len(truth), len(truth) :])
-    closest = int((correlation.max(axis=1) > 0.9).sum())
+    with np.errstate(invalid="ignore"):  # a component that has faded may be constant
+        correlation = np.corrcoef(truth, components)[: len(truth), len(truth) :]
+    closest = int((np.nan_to_num(correlation).max(axis=1) > 0.9).sum())
     return matched, closest, getattr(model, "n_active_components_", len(components))
 
 

@@ -94,68 +94,66 @@ class Entry:
         return "-".join([self.cls.__name__, *map(str, self.engine.values())])
 
 
-ENTRIES = (
-    [
-        Entry(
-            cls=TemperedLDA,
-            engine={"learning_method": method},
-            quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
-            data=counts,
-            still={},
-            full={"learning_method": "batch"},
-            watched={"evaluate_every": 1, "perp_tol": 0.0},
-            shown=("components_", "exp_dirichlet_component_"),
-            claimed=lambda estimator: estimator.components_.sum(),
-            learned=("variational", "local"),
-        )
-        for method in ("online", "batch")
-    ]
-    + [
-        Entry(
-            cls=MemoizedDPGMM,
-            engine={"algorithm": algorithm, "covariance_type": covariance_type},
-            quick={
-                "n_components": 3,
-                "max_iter": 4,
-                "tol": 0.0,
-                "batch_size": 8,
-                "random_state": 0,
-            },
-            data=rows,
-            still={"moves": ()},
-            full={"algorithm": "full", "moves": ()},
-            watched={"evaluate_every": 1},
-            shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
-            claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
-            remembers=algorithm != "stochastic",
-        )
-        for algorithm, covariance_type in (
-            ("memoized", "full"),
-            ("full", "spherical"),
-            ("stochastic", "diag"),
-        )
-    ]
-    + [
-        Entry(
-            cls=StructuredGaPNMF,
-            engine={
-                "local_step": "mean_field",
-                "global_step": "mean_field",
-                "learning_method": method,
-                "n_components": 5,
-                "max_iter": 30,
-            },
-            quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
-            data=counts,
-            still={},
-            full={"learning_method": "batch"},
-            watched={"evaluate_every": 1, "tol": 0.0},
-            shown=("components_", "weights_"),
-            claimed=lambda estimator: estimator.posterior_.weights.eta[:, 0].sum(),
-        )
-        for method in ("online", "batch")
-    ]
-)
+ENTRIES = [
+    Entry(
+        cls=TemperedLDA,
+        engine={"learning_method": method},
+        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+        data=counts,
+        still={},
+        full={"learning_method": "batch"},
+        watched={"evaluate_every": 1, "perp_tol": 0.0},
+        shown=("components_", "exp_dirichlet_component_"),
+        claimed=lambda estimator: estimator.components_.sum(),
+        learned=("variational", "local"),
+    )
+    for method in ("online", "batch")
+] + [
+    Entry(
+        cls=MemoizedDPGMM,
+        engine={"algorithm": algorithm, "covariance_type": covariance_type},
+        quick={
+            "n_components": 3,
+            "max_iter": 4,
+            "tol": 0.0,
+            "batch_size": 8,
+            "random_state": 0,
+        },
+        data=rows,
+        still={"moves": ()},
+        full={"algorithm": "full", "moves": ()},
+        watched={"evaluate_every": 1},
+        shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
+        claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+        remembers=algorithm != "stochastic",
+    )
+    for algorithm, covariance_type in (
+        ("memoized", "full"),
+        ("full", "spherical"),
+        ("stochastic", "diag"),
+    )
+]
+
+ENTRIES += [
+    Entry(
+        cls=StructuredGaPNMF,
+        engine={
+            "local_step": "mean_field",
+            "global_step": "mean_field",
+            "learning_method": method,
+            "n_components": 5,
+            "max_iter": 30,
+        },
+        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+        data=counts,
+        still={},
+        full={"learning_method": "batch"},
+        watched={"evaluate_every": 1, "tol": 0.0},
+        shown=("components_", "weights_"),
+        claimed=lambda estimator: estimator.posterior_.weights.eta[:, 0].sum(),
+    )
+    for method in ("online", "batch")
+]
 
 
 def _every(applies):
