@@ -5,6 +5,7 @@ from skvt.estimators import (
     CAVIGaussianMixture,
     MemoizedDPGMM,
     StructuredBernoulliMixture,
+    StructuredGaPNMF,
     StructuredLDA,
     TemperedLDA,
 )
@@ -16,6 +17,7 @@ __all__ = [
     "CAVIGaussianMixture",
     "MemoizedDPGMM",
     "StructuredBernoulliMixture",
+    "StructuredGaPNMF",
     "StructuredLDA",
     "TemperedLDA",
     "__version__",

@@ -4,6 +4,7 @@ from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
 from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
+from skvt.estimators._structured_gap_nmf import StructuredGaPNMF
 from skvt.estimators._structured_lda import StructuredLDA
 from skvt.estimators._tempered_lda import TemperedLDA
 
@@ -12,6 +13,7 @@ __all__ = [
     "CAVIGaussianMixture",
     "MemoizedDPGMM",
     "StructuredBernoulliMixture",
+    "StructuredGaPNMF",
     "StructuredLDA",
     "TemperedLDA",
 ]

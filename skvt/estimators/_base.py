@@ -74,6 +74,7 @@ class Fitted:
             stats=self.state.stats.copy(),
             prior_stats=copy(self.state.prior_stats),
             memos=copy(self.state.memos),
+            starts=None,
             move_log=list(self.state.move_log),
         )
         return replace(self, state=state, policy=deepcopy(self.policy), cache={})
@@ -130,6 +131,10 @@ class VariationalEstimator(
     def _stopping(self, data):
         """When to evaluate and to stop."""
         return Stopping(self.max_iter, self.evaluate_every, self.tol)
+
+    def _starts(self, data):
+        """Where the first local step of each row begins; None where each begins anew."""
+        return None
 
     def _publish(self):
         """Set attributes that depend on the fitted model."""
@@ -188,6 +193,7 @@ class VariationalEstimator(
             plan = self._plan(model, X, weights, self.max_iter, rng, workers)
             running = policy.start(plan)
             state.seed = _seed(rng)
+        state.starts = self._starts(data)
 
         def snapshot(model, state):
             fitted = Fitted(model, state, running, data.total).snapshot()
@@ -212,6 +218,7 @@ class VariationalEstimator(
         else:
             whole = Rows(X, weights, ROWS_PER_BATCH)
             elbo = evaluate_bound(model, state.plain_stats, whole, workers)
+        state.starts = None
         fitted = Fitted(model, state, running, data.total)
         return fitted, elbo, history, converged, monitor.stopped
 

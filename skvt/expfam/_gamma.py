@@ -1,8 +1,8 @@
 """The gamma family."""
 
 import numpy as np
-from scipy.special import digamma
 
+from skvt.expfam._special import digamma_array as digamma
 from skvt.expfam._special import gammaln_array as gammaln
 
 

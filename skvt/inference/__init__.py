@@ -6,6 +6,7 @@ from skvt.inference._loop import History, fit_loop
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
+from skvt.inference._polished import PolishedInference
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import StructuredInference
@@ -14,6 +15,7 @@ __all__ = [
     "CoordinateAscent",
     "History",
     "MemoizedInference",
+    "PolishedInference",
     "Rows",
     "State",
     "StochasticInference",

@@ -47,6 +47,7 @@ class CoordinateAscent:
         divergence = global_divergence(model, state.stats)
         steps = self._local_steps(model, data, state, policy, workers)
         for batch, inv_temp, mean_inv_temp, result in steps:
+            state.keep(batch, result)
             totals.add(result, batch.weights, inv_temp)
             # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
             fresh.add(result.stats, mean_inv_temp * state.replication)
@@ -68,7 +69,7 @@ class CoordinateAscent:
         """
 
         def prepare(rows):
-            batch = data.batch(model, rows)
+            batch = state.prepared(data.batch(model, rows))
             g = model.expectation(state.stats, batch, workers.run)
             inv_temp = policy.inv_temp(batch)
             return batch, g, inv_temp, policy.mean_inv_temp

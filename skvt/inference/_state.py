@@ -1,6 +1,6 @@
 """What an engine carries from step to step, and the rows it works on."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -63,6 +63,8 @@ class State:
         By which moves recognise a component from pass to pass; a merged one has a new name.
     move_log : list of MoveRecord
         What moves proposed and what was accepted.
+    starts : ndarray, shape (N, ...), or None
+        During ``fit``, where the next local step of each row begins; NaN where it begins anew.
     """
 
     stats: RunningStats
@@ -76,6 +78,7 @@ class State:
     start: Stats | None = None
     names: np.ndarray | None = None
     move_log: list = field(default_factory=list)
+    starts: np.ndarray | None = None
     _n_names: int = 0
 
     @property
@@ -88,6 +91,15 @@ class State:
         if replication != self.replication:
             self.stats.rescale(replication / self.replication)
             self.replication = replication
+
+    def prepared(self, batch):
+        """The batch, its local step to begin where the last one on these rows ended."""
+        return batch if self.starts is None else replace(batch, start=self.starts[batch.rows])
+
+    def keep(self, batch, result):
+        """Remember where the local step on these rows ended."""
+        if self.starts is not None:
+            self.starts[batch.rows] = result.start
 
     # ------------------------------------------------------------------------------- memoized
     def untempered(self):

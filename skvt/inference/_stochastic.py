@@ -54,8 +54,10 @@ class StochasticInference:
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
         state.replicate(policy.replication)
         inv_temp = policy.inv_temp(batch)
+        batch = state.prepared(batch)
         g = self._globals(model, state, batch, workers)
         result = model.local_step(batch, g, inv_temp, workers.run, **policy.wishes)
+        state.keep(batch, result)
         totals.add(result, batch.weights, inv_temp)
         rho = self.rate(state.n_steps)
         # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated

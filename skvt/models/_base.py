@@ -40,6 +40,8 @@ class LocalResult:
     marginal_energy : ndarray of float64, shape (n,), or None
         The untempered energy with z summed out at the expectations of the other variables, as far
         as the model can; None where it was not asked for.
+    start : ndarray, shape (n, ...), or None
+        Where the next local step of these rows may begin; None for models that begin anew.
     """
 
     stats: Stats | None
@@ -47,6 +49,7 @@ class LocalResult:
     energy: np.ndarray | None
     q: Any
     marginal_energy: np.ndarray | None = None
+    start: np.ndarray | None = None
 
     def entropy(self, inv_temp):
         """Local entropy (and untempered local priors) in nats, shape (n,)."""

@@ -14,7 +14,7 @@ document prior is not; to the precision of Stirling's formula that is
 import numpy as np
 
 from skvt.expfam._special import exp, jit, lit, log
-from skvt.models._random_bits import GOLDEN, mix, uniform
+from skvt.models._random_bits import GOLDEN, mix, normal_pair, uniform
 
 # An entry of a larger count is sampled as so many equal parts.
 MOST_TOKENS = 1000
@@ -28,20 +28,6 @@ def row_seeds(seed, n_rows):
     for d in range(n_rows):
         seeds[d] = mix(seed + GOLDEN * np.uint64(d + 1))
     return seeds
-
-
-@jit
-def _normal_pair(state):
-    """(two normal variates by the polar method, new state)."""
-    while True:
-        state += GOLDEN
-        x = 2.0 * uniform(mix(state)) - 1.0
-        state += GOLDEN
-        y = 2.0 * uniform(mix(state)) - 1.0
-        square = x * x + y * y
-        if 0.0 < square < 1.0:
-            factor = np.sqrt(-2.0 * log(square) / square)
-            return x * factor, y * factor, state
 
 
 @jit
@@ -60,7 +46,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out):
         state = mix(np.uint64(seed) + GOLDEN * np.uint64(rows[i] + 1))
         for k in range(n_topics):
             lam[k] = eta + np.float64(scale) * np.float64(source[k])
-        first, spare, state = _normal_pair(state)
+        first, spare, state = normal_pair(state)
         has_spare = True
         for k in range(n_topics):
             d = lam[k] + 2.0 / 3.0
@@ -81,7 +67,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out):
                 if has_spare:
                     normal, has_spare = spare, False
                 else:
-                    normal, spare, state = _normal_pair(state)
+                    normal, spare, state = normal_pair(state)
                     has_spare = True
                 if accepted:
                     first = normal

@@ -5,7 +5,7 @@ A state advances by :data:`GOLDEN`; :func:`mix` of it are 64 random bits.
 
 import numpy as np
 
-from skvt.expfam._special import jit
+from skvt.expfam._special import jit, log
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -26,3 +26,17 @@ def mix(state):
 def uniform(bits):
     """A number in [0, 1) from the upper 53 bits."""
     return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@jit
+def normal_pair(state):
+    """(two normal variates by the polar method, new state)."""
+    while True:
+        state += GOLDEN
+        x = 2.0 * uniform(mix(state)) - 1.0
+        state += GOLDEN
+        y = 2.0 * uniform(mix(state)) - 1.0
+        square = x * x + y * y
+        if 0.0 < square < 1.0:
+            factor = np.sqrt(-2.0 * log(square) / square)
+            return x * factor, y * factor, state

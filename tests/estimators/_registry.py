@@ -14,6 +14,7 @@ from skvt import (
     CAVIGaussianMixture,
     MemoizedDPGMM,
     StructuredBernoulliMixture,
+    StructuredGaPNMF,
     TemperedLDA,
 )
 from skvt.estimators._mixtures import MixtureEstimator
@@ -255,6 +256,27 @@ ENTRIES = (
         )
     ]
 )
+
+ENTRIES += [
+    Entry(
+        cls=StructuredGaPNMF,
+        engine={
+            "local_step": "mean_field",
+            "global_step": "mean_field",
+            "learning_method": method,
+            "n_components": 5,
+            "max_iter": 30,
+        },
+        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+        data=counts,
+        still={},
+        full={"learning_method": "batch"},
+        watched={"evaluate_every": 1, "tol": 0.0},
+        shown=("components_", "weights_"),
+        claimed=lambda estimator: estimator.posterior_.weights.eta[:, 0].sum(),
+    )
+    for method in ("online", "batch")
+]
 
 
 def _every(applies):

@@ -618,7 +618,7 @@ def test_a_warm_start_goes_on(entry):
 
 @every_stream_of_minibatches
 def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
-    if entry.engine.items() <= entry.full.items():
+    if all(entry.engine.get(name, value) == value for name, value in entry.full.items()):
         pytest.skip("fit makes no minibatches")
     # A pass of one minibatch: `fit` and `partial_fit` make the same step.
     X = entry.data()

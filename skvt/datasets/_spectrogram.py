@@ -1,0 +1,141 @@
+"""Draw a spectrogram of mixed, speech-like sounds, so that its truth is known."""
+
+from collections import namedtuple
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.utils import check_random_state, check_scalar
+
+__all__ = ["make_spectrogram"]
+
+Spectrogram = namedtuple("Spectrogram", ["X", "components", "activations"])
+Spectrogram.__doc__ = "Counts X (N, F), spectra (K, F), activations (N, K): X ~ Poisson(H W)."
+
+# Hz, from here on: the highest frequency.
+NYQUIST = 8000.0
+# Share of the sounds that are voiced (harmonics of a pitch); the others are noise, as an "s".
+VOICED = 0.9
+# Ranges that are drawn from evenly: the pitch (on a logarithmic scale), the four resonances of a
+# voiced sound (vowels of men, women and children), the centre and the half width of a hiss.
+PITCH = 80.0, 250.0
+FORMANTS = np.array([[250.0, 850.0], [800.0, 2500.0], [2400.0, 3100.0], [3300.0, 4000.0]])
+CENTRE, HALF_WIDTH = (1500.0, 7500.0), (200.0, 700.0)
+# Half widths of the resonances; standard deviation of the line of a pure tone: a Hann window of 512
+# samples at 16 kHz has half its gain one bin off.
+BANDWIDTHS = np.array([60.0, 90.0, 130.0, 180.0])
+LINE_WIDTH = 26.5
+
+
+def speech_like_spectra(n_components, n_features, rng):
+    """Magnitude spectra of voiced and unvoiced sounds, mean 1 over the bins: (K, F)."""
+    frequency = np.linspace(0.0, NYQUIST, n_features)
+    n_voiced = int(np.ceil(VOICED * n_components))
+    spectra = np.stack(
+        [_voiced(frequency, rng) for _ in range(n_voiced)]
+        + [_unvoiced(frequency, rng) for _ in range(n_components - n_voiced)]
+    )
+    return spectra / spectra.mean(axis=1, keepdims=True)
+
+
+def _voiced(frequency, rng):
+    """Harmonics of a pitch under an envelope with four resonances."""
+    pitch = np.exp(rng.uniform(*np.log(PITCH)))
+    harmonics = pitch * np.arange(1, int(NYQUIST / pitch) + 1)
+    # in parallel, higher ones weaker; above a floor
+    gain = _resonance(harmonics[:, None], rng.uniform(*FORMANTS.T), BANDWIDTHS)
+    envelope = gain @ 0.7 ** np.arange(len(FORMANTS)) + 0.01
+    level = (pitch / harmonics) ** 0.5 * envelope
+    return np.exp(-0.5 * ((frequency[:, None] - harmonics) / LINE_WIDTH) ** 2) @ level
+
+
+def _unvoiced(frequency, rng):
+    """Noise through one broad resonance."""
+    return _resonance(frequency, rng.uniform(*CENTRE), rng.uniform(*HALF_WIDTH))
+
+
+def _resonance(frequency, centre, half_width):
+    return 1.0 / (1.0 + ((frequency - centre) / half_width) ** 2)
+
+
+def make_spectrogram(
+    n_samples=1000,
+    *,
+    n_components=50,
+    n_features=257,
+    mean_count=5.0,
+    activation_shape=0.2,
+    random_state=None,
+    return_truth=True,
+):
+    """Draw a spectrogram of speech-like sounds that overlap [HB15 sec. 4.3]_.
+
+    Each frame is a mixture of all sounds at gamma distributed levels, few of which are high at a
+    time; its magnitudes are Poisson counts.
+
+    Parameters
+    ----------
+    n_samples : int, default=1000
+        Number of frames N.
+    n_components : int, default=50
+        Number of sounds K, nine tenths of them voiced.
+    n_features : int, default=257
+        Number of frequency bins F, evenly from 0 to 8 kHz.
+    mean_count : float, default=5.0
+        Mean of all counts.
+    activation_shape : float, default=0.2
+        Shape (and rate) of the gamma distribution of a sound's level; small numbers make levels
+        sparse.
+    random_state : int, RandomState instance or None, default=None
+        Pass an int for the same spectrogram at every call.
+    return_truth : bool, default=True
+        Whether to return spectra and activations, too.
+
+    Returns
+    -------
+    X : ndarray of shape (n_samples, n_features)
+        Whole counts as float64. Rows are frames: the transpose of the paper's matrix.
+    components : ndarray of shape (n_components, n_features)
+        Spectra, scaled to ``mean_count``. Only with ``return_truth=True``, as what follows.
+    activations : ndarray of shape (n_samples, n_components)
+        Levels of the sounds: ``X ~ Poisson(activations @ components)``.
+
+    Raises
+    ------
+    TypeError
+        If a parameter is not a number of the right kind.
+    ValueError
+        If a number is out of its range.
+
+    Notes
+    -----
+    The spectra of the paper are estimates from speech, which cannot be passed on. Here a voiced
+    sound has harmonics of a pitch between 80 and 250 Hz, with a slope of 3 dB an octave, under an
+    envelope with four resonances; an unvoiced one is noise through one resonance. Half of 50 such
+    spectra correlate by more than 0.7 with another.
+
+    References
+    ----------
+    .. [HB15 sec. 4.3] M. Hoffman and D. Blei, "Structured Stochastic Variational Inference",
+       AISTATS 2015.
+
+    Examples
+    --------
+    >>> from skvt.datasets import make_spectrogram
+    >>> X, components, activations = make_spectrogram(100, random_state=0)
+    >>> X.shape, components.shape, activations.shape
+    ((100, 257), (50, 257), (100, 50))
+    """
+    check_scalar(n_samples, "n_samples", Integral, min_val=1)
+    check_scalar(n_components, "n_components", Integral, min_val=1)
+    check_scalar(n_features, "n_features", Integral, min_val=2)
+    check_scalar(mean_count, "mean_count", Real, min_val=0.0, include_boundaries="neither")
+    check_scalar(
+        activation_shape, "activation_shape", Real, min_val=0.0, include_boundaries="neither"
+    )
+    rng = check_random_state(random_state)
+    components = speech_like_spectra(n_components, n_features, rng) * (mean_count / n_components)
+    activations = rng.gamma(
+        activation_shape, 1.0 / activation_shape, size=(n_samples, n_components)
+    )
+    X = rng.poisson(activations @ components).astype(np.float64)
+    return Spectrogram(X, components, activations) if return_truth else X

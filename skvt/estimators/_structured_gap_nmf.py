@@ -1,0 +1,583 @@
+"""Bayesian nonparametric Poisson NMF with structured stochastic variational inference."""
+
+from dataclasses import replace
+from math import ceil
+from numbers import Integral, Real
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import gammaln, xlogy
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import check_array
+from sklearn.utils.validation import validate_data
+
+from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.expfam import Gamma, JointPosterior, Posterior
+from skvt.inference import (
+    CoordinateAscent,
+    PolishedInference,
+    Rows,
+    StochasticInference,
+    StructuredInference,
+    Workers,
+    evaluate_bound,
+    local_results,
+)
+from skvt.models._gap_nmf import GaPNMF
+from skvt.schedules import RobbinsMonro
+
+
+class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
+    """Nonnegative matrix factorisation that finds its own rank.
+
+    A neighbour of :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss, as a Bayesian
+    model: ``X ~ Poisson(H diag(weights) W)`` with gamma priors, of which that of the weights
+    approximates a gamma process, so that components without data fade [1]_. Mean-field inference
+    of it keeps too few, mixed components; structured inference draws the components in each step,
+    solves the rows given the draw [2]_, and finds most of them. Rows are samples, as frames of a
+    spectrogram: the transpose of the papers' matrix, whose W (bins x components) is here
+    ``components_.T`` and whose H is here ``transform(X).T``.
+
+    Parameters
+    ----------
+    n_components : int, default=100
+        Truncation K: more than there may be components.
+
+    component_prior : float, default=0.25
+        Shape and rate a of the gamma prior of an entry of a component; small for sparse ones.
+
+    activation_prior : float, default=0.2
+        Shape and rate b of the gamma prior of an activation; small where few components are
+        active in a row.
+
+    weight_concentration_prior : float, default=1.0
+        Concentration alpha of the gamma process: more for more components.
+
+    mean_prior : float or None, default=None
+        Prior mean of an entry of X, 1 / c in the papers; None is the mean of the data.
+
+    local_step : {"gibbs", "mean_field"}, default="gibbs"
+        How a row is solved given components: by draws of its activations given the expected
+        allocation of its counts to components, and the other way round, in turn; or by mean field.
+
+    global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
+        Components that rows are solved under: a draw from their posterior, or expectations. With
+        "mean_field" for both steps, inference is plain mean field.
+
+    n_sweeps : int, default=4
+        Of the sampler in a step; those of the second half are kept.
+
+    n_local_iter : int, default=1
+        Mean-field updates of a row in a pass of ``fit``, which goes on where the last pass ended.
+
+    polish : float, default=0.25
+        Share of the passes at the end that are coordinate ascent of the mean-field bound. They
+        remove what noise keeps of superfluous components. Without effect on mean-field inference,
+        and on ``partial_fit``.
+
+    temperature : None, str or policy, default=None
+        Temperature of the likelihood: None is 1, "annealed" ``LinearAnnealing()``, or an object of
+        :mod:`skvt.temperature`; not a learned one.
+
+    learning_method : {"batch", "online"}, default="batch"
+        Steps of size 1 on all rows at once, or steps on minibatches.
+
+    learning_decay : float, default=0.7
+        With "online" and in ``partial_fit``, step number t has size ``(learning_offset + t) **
+        -learning_decay``.
+
+    learning_offset : float, default=10.0
+        Down-weights early steps; at least 1.
+
+    max_iter : int, default=1000
+        Passes over the data of ``fit``.
+
+    batch_size : int, default=256
+        Rows of a minibatch.
+
+    evaluate_every : int, default=-1
+        In ``fit``, evaluate the mean-field bound on all data every so many passes; never if not
+        positive. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes
+        but those of coordinate ascent.
+
+    tol : float, default=1e-5
+        Where the bound is evaluated, stop when its relative gain is less, after the structured
+        passes and at the final temperature.
+
+    total_samples : float or None, default=None
+        Rows of the whole data set for ``partial_fit``. None is a million for a stream begun by
+        ``partial_fit``, and after ``fit`` its rows plus those seen since.
+
+    mean_change_tol : float, default=1e-3
+        A row solved from nothing (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
+        converged when the counts allocated to a component change by less on average.
+
+    max_local_iter : int, default=200
+        Most mean-field updates of such a row.
+
+    n_init : int, default=1
+        Random starts of ``fit``; the one with the highest ELBO is kept.
+
+    warm_start : bool, default=False
+        Whether another ``fit`` goes on from the components, step number and temperature reached.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it, to the last bit.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+        Start, order of the rows, draws of components and activations.
+
+    Attributes
+    ----------
+    components_ : ndarray of shape (n_components, n_features)
+        ``E[weight] E[W]`` of each component: X is about ``transform(X) @ components_``. Close to 0
+        for components that are not active.
+    weights_ : ndarray of shape (n_components,)
+        Expected weights theta.
+    n_active_components_ : int
+        Components to which more than a thousandth of all counts is allocated.
+    n_components_ : int
+        Truncation K.
+    mean_prior_ : float
+        Prior mean of an entry as used.
+    posterior_ : JointPosterior
+        q of the "weights" and "components" (W): ``sample``, ``log_prob``, ``mean``, ``var``,
+        ``entropy``.
+    elbo_ : float
+        Mean-field evidence lower bound of the training data in nats, all constants included, at
+        the final components, each row solved from nothing. Set by ``fit``.
+    history_ : dict of lists
+        "n_iter", "elbo", "objective" (the tempered bound; in structured passes the log likelihood
+        at the last draws less the divergence of the components, not a bound), "temperature",
+        "learning_rate", "n_components" (active ones), "seconds", one entry a pass of ``fit``.
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+    converged_ : bool
+        Whether ``tol`` stopped the fit.
+    n_iter_ : int
+        Passes made by ``fit``.
+    n_batch_iter_ : int
+        Updates of the components made.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Column names, where X had any.
+
+    See Also
+    --------
+    sklearn.decomposition.NMF : Point estimates at a rank that is given.
+
+    Notes
+    -----
+    X may hold any non-negative numbers, as for the Kullback-Leibler loss. ELBO and ``score`` then
+    have log Gamma(x + 1) for log x!, a constant of the data: comparable between fits to the same
+    data, but no log probabilities. NaN are missing values and integrated out.
+
+    ``fit`` keeps the activations of all rows from pass to pass, ``n_samples * n_components``
+    numbers. CSR matrices are worked on in dense blocks of rows: memory stays small, but zeros
+    cost time.
+
+    References
+    ----------
+    .. [1] M. Hoffman, D. Blei, P. Cook (2010). Bayesian nonparametric matrix factorization for
+       recorded music. ICML.
+    .. [2] M. Hoffman, D. Blei (2015). Structured stochastic variational inference. AISTATS.
+
+    Examples
+    --------
+    >>> from skvt import StructuredGaPNMF
+    >>> from skvt.datasets import make_spectrogram
+    >>> X = make_spectrogram(300, n_components=4, n_features=60, random_state=0).X
+    >>> nmf = StructuredGaPNMF(20, random_state=0).fit(X)
+    >>> nmf.n_active_components_ < 8
+    True
+    >>> nmf.transform(X[:2]).shape
+    (2, 20)
+    """
+
+    _parameter_constraints = (
+        {
+            "n_components": [Interval(Integral, 1, None, closed="left")],
+            "component_prior": [Interval(Real, 0, None, closed="neither")],
+            "activation_prior": [Interval(Real, 0, None, closed="neither")],
+            "weight_concentration_prior": [Interval(Real, 0, None, closed="neither")],
+            "mean_prior": [None, Interval(Real, 0, None, closed="neither")],
+            "local_step": [StrOptions({"gibbs", "mean_field"})],
+            "global_step": [StrOptions({"ssvi-a", "mean_field"})],
+            "n_sweeps": [Interval(Integral, 1, None, closed="left")],
+            "n_local_iter": [Interval(Integral, 1, None, closed="left")],
+            "polish": [Interval(Real, 0, 1, closed="both")],
+            "learning_method": [StrOptions({"batch", "online"})],
+            "max_iter": [Interval(Integral, 1, None, closed="left")],
+            "batch_size": [Interval(Integral, 1, None, closed="left")],
+            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+            "tol": [Interval(Real, 0, None, closed="left")],
+            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+            "mean_change_tol": [Interval(Real, 0, None, closed="left")],
+            "max_local_iter": [Interval(Integral, 1, None, closed="left")],
+            "n_init": [Interval(Integral, 1, None, closed="left")],
+            "warm_start": ["boolean"],
+            "n_jobs": [None, Integral],
+            "verbose": ["verbose"],
+            "random_state": ["random_state"],
+        }
+        | TemperatureMixin._temperature_constraints
+        | LearningRateMixin._learning_rate_constraints
+    )
+
+    def __init__(
+        self,
+        n_components=100,
+        *,
+        component_prior=0.25,
+        activation_prior=0.2,
+        weight_concentration_prior=1.0,
+        mean_prior=None,
+        local_step="gibbs",
+        global_step="ssvi-a",
+        n_sweeps=4,
+        n_local_iter=1,
+        polish=0.25,
+        temperature=None,
+        learning_method="batch",
+        learning_decay=0.7,
+        learning_offset=10.0,
+        max_iter=1000,
+        batch_size=256,
+        evaluate_every=-1,
+        tol=1e-5,
+        total_samples=None,
+        mean_change_tol=1e-3,
+        max_local_iter=200,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.component_prior = component_prior
+        self.activation_prior = activation_prior
+        self.weight_concentration_prior = weight_concentration_prior
+        self.mean_prior = mean_prior
+        self.local_step = local_step
+        self.global_step = global_step
+        self.n_sweeps = n_sweeps
+        self.n_local_iter = n_local_iter
+        self.polish = polish
+        self.temperature = temperature
+        self.learning_method = learning_method
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.max_iter = max_iter
+        self.batch_size = batch_size
+        self.evaluate_every = evaluate_every
+        self.tol = tol
+        self.total_samples = total_samples
+        self.mean_change_tol = mean_change_tol
+        self.max_local_iter = max_local_iter
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --------------------------------------------------------------------------- validation
+    def _validate_rows(self, X, *, reset):
+        X = validate_data(
+            self,
+            X,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
+            ensure_all_finite="allow-nan",
+        )
+        if sp.issparse(X):
+            X = sp.csr_array(X)
+            if np.isnan(X.data).any():
+                raise ValueError("Input X contains NaN: in a sparse matrix nothing can be missing.")
+        lowest = np.nanmin(X.data if sp.issparse(X) else X, initial=0.0)
+        if lowest < 0.0:
+            raise ValueError(
+                f"Negative values in data passed to {type(self).__name__}: the lowest is "
+                f"{lowest:g}, and counts or magnitudes are in the range [0, inf)."
+            )
+        return X
+
+    # -------------------------------------------------------------------------------- model
+    def _build_model(self, X, weights):
+        mean = _mean(X, weights) if self.mean_prior is None else float(self.mean_prior)
+        return GaPNMF(
+            n_components=self.n_components,
+            n_features=X.shape[1],
+            component_prior=float(self.component_prior),
+            activation_prior=float(self.activation_prior),
+            weight_concentration=float(self.weight_concentration_prior),
+            mean_prior=mean,
+            local=self.local_step,
+            n_sweeps=self.n_sweeps,
+            n_local_iter=self.n_local_iter,
+            max_local_iter=self.max_local_iter,
+            mean_change_tol=self.mean_change_tol,
+            dtype=X.dtype.type,
+        )
+
+    def _continued_model(self, X, weights):
+        old = self._fitted.model
+        if self.n_components != old.n_components:
+            raise ValueError(
+                f"A warm start goes on with the {old.n_components} components fitted before. Got "
+                f"n_components={self.n_components}; set warm_start=False to start anew."
+            )
+        model = self._build_model(X, weights)
+        return replace(model, mean_prior=old.mean_prior) if self.mean_prior is None else model
+
+    def _starts(self, data):
+        # Under random components a row is not to be solved to the end: it would choose a few.
+        start = np.nan if self._continues() else 1.0
+        return np.full((data.n_rows, self.n_components), start, data.X.dtype)
+
+    def _rows(self, X, weights):
+        batch = self.learning_method == "batch"
+        return Rows(X, weights, X.shape[0] if batch else self.batch_size)
+
+    def _engine(self):
+        online = self.learning_method == "online"
+        if self._is_mean_field():
+            return self._stochastic_engine() if online else CoordinateAscent()
+        rate = self._learning_rate() if online else RobbinsMonro(1.0, 0.0)
+        engine = StructuredInference(rate, self.global_step)
+        return PolishedInference(engine, ceil((1.0 - self.polish) * self.max_iter))
+
+    def _stochastic_engine(self):
+        if self._is_mean_field():
+            return StochasticInference(self._learning_rate())
+        return StructuredInference(self._learning_rate(), self.global_step)
+
+    def _is_mean_field(self):
+        return self.local_step == self.global_step == "mean_field"
+
+    def _publish(self):
+        self.mean_prior_ = self._fitted.model.mean_prior
+        self.n_components_ = self._fitted.model.n_components
+
+    # ------------------------------------------------------------------------------ fitting
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the components to all rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts or other non-negative numbers; in a dense table, NaN are missing.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two; not to the last digit with sampled steps, which draw
+            once for it.
+
+        Returns
+        -------
+        self : StructuredGaPNMF
+            The estimator itself.
+
+        Raises
+        ------
+        ValueError
+            For negative or infinite values, NaN in a sparse matrix, illegal temperatures.
+        """
+        return self._fit(X, y, sample_weight)
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Go on with rows of a stream, one step for each ``batch_size`` of them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+
+        Returns
+        -------
+        self : StructuredGaPNMF
+            The estimator itself.
+        """
+        return self._partial_fit(X, sample_weight)
+
+    # --------------------------------------------------------------------------- attributes
+    @property
+    def components_(self):
+        """``E[weight] E[W]`` of each component, shape (n_components, n_features)."""
+        fitted = _attribute_of_fit(self, "components_")
+        weights, spectra = map(Gamma.mean, fitted.lam())
+        return (weights[:, None] * spectra).astype(fitted.model.dtype)
+
+    @property
+    def weights_(self):
+        """Expected weight of each component, shape (n_components,)."""
+        fitted = _attribute_of_fit(self, "weights_")
+        return Gamma.mean(fitted.lam()[0]).astype(fitted.model.dtype)
+
+    @property
+    def n_active_components_(self):
+        """Components to which more than a thousandth of all counts is allocated."""
+        fitted = _attribute_of_fit(self, "n_active_components_")
+        return fitted.model.size(fitted.stats)
+
+    @property
+    def posterior_(self):
+        """The posterior q of the weights and of W, a :class:`~skvt.expfam.JointPosterior`."""
+        weights, spectra = _attribute_of_fit(self, "posterior_").lam()
+        return JointPosterior(
+            weights=Posterior(Gamma, weights), components=Posterior(Gamma, spectra)
+        )
+
+    @property
+    def _n_features_out(self):
+        return _attribute_of_fit(self, "_n_features_out").model.n_components
+
+    # --------------------------------------------------------------------------- inference
+    def transform(self, X):
+        """Expected activations of each row, by mean field at T = 1.
+
+        Deterministic, and row by row, to rounding.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            E[H], so that X is about ``transform(X) @ components_``.
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            return _activations(fitted, X, workers)
+
+    def inverse_transform(self, X):
+        """Expected data of activations: ``X @ components_``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Activations.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Poisson rates.
+        """
+        fitted = self._require_fitted()
+        X = check_array(X, dtype=[np.float64, np.float32])
+        if X.shape[1] != fitted.model.n_components:
+            raise ValueError(
+                f"X has {X.shape[1]} columns, but there are {fitted.model.n_components} components."
+            )
+        return X @ self.components_
+
+    def elbo(self, X):
+        """Untempered mean-field evidence lower bound of X in nats, every constant included.
+
+        X is taken for the whole data set: the divergence of the components is subtracted once.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts or magnitudes; NaN are missing values.
+
+        Returns
+        -------
+        float
+            Nats for all of X.
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            return evaluate_bound(fitted.model, fitted.stats, data, workers)
+
+    def score(self, X, y=None):
+        """Log predictive probability of hidden entries in nats per entry. Higher is better.
+
+        Columns of even number are predicted from those of odd number in the same row, and the other
+        way round, so that each entry is predicted once, from others: by the Poisson distribution
+        whose rate is the posterior mean, ``E[H | seen columns] @ components_``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Missing entries are neither used nor predicted.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per entry.
+
+        Raises
+        ------
+        ValueError
+            If all entries are missing.
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            return _completion_score(fitted, X, self.components_, workers)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.positive_only = True
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
+
+
+def _mean(X, weights):
+    """Mean of the entries that are not missing; 1 where they are all 0."""
+    if sp.issparse(X):
+        mean = float(weights @ X.sum(axis=1)) / (weights.sum() * X.shape[1])
+    else:
+        there = ~np.isnan(X)
+        sums = X.sum(axis=1, where=there, dtype=np.float64)
+        mean = float(weights @ sums) / max(float(weights @ there.sum(axis=1)), 1.0)
+    return mean if mean > 0.0 else 1.0
+
+
+def _activations(fitted, X, workers):
+    """E[H] of each row of X at T = 1, shape (n, K)."""
+    data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    g = fitted.model.expectation(fitted.stats, None, None)
+    results = local_results(fitted.model.mean_field(), lambda batch: g, data, workers)
+    return np.concatenate([result.q for _, result in results])
+
+
+def _completion_score(fitted, X, components, workers):
+    """Mean log probability of the columns of one parity given the other, in nats."""
+    total, n_entries = 0.0, 0
+    for first in range(0, X.shape[0], ROWS_PER_BATCH):
+        rows = X[first : first + ROWS_PER_BATCH]
+        rows = rows.toarray() if sp.issparse(rows) else rows
+        for parity in range(min(2, X.shape[1])):
+            hidden = rows[:, parity::2]
+            seen = rows.copy()
+            seen[:, parity::2] = np.nan
+            rates = _activations(fitted, seen, workers) @ components[:, parity::2]
+            there = ~np.isnan(hidden)
+            y, rate = hidden[there].astype(np.float64), rates[there]
+            total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
+            n_entries += int(there.sum())
+    if n_entries == 0:
+        raise ValueError("No entry of X to predict: all are missing.")
+    return float(total / n_entries)

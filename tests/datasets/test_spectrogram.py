@@ -1,0 +1,70 @@
+"""Spectrograms of speech-like sounds: their law, and what is refused."""
+
+import numpy as np
+import pytest
+
+from skvt.datasets import make_spectrogram
+
+
+def test_counts_have_the_law_that_the_truth_names():
+    X, components, activations = make_spectrogram(4000, n_features=40, random_state=0)
+    assert (
+        X.shape == (4000, 40) and components.shape == (50, 40) and activations.shape == (4000, 50)
+    )
+    np.testing.assert_array_equal(X, np.round(X))
+    rates = activations @ components
+    # Poisson: mean and variance of the standardised counts
+    z = (X - rates) / np.sqrt(rates)
+    assert abs(z.mean()) < 4.0 / X.size**0.5
+    kurtosis = 2.0 + 1.0 / rates  # variance of z squared
+    assert abs((z**2 - 1.0).mean()) < 4.0 * np.sqrt(kurtosis.mean() / X.size)
+    # Gamma(0.2, 0.2): mean 1, variance 5
+    error = activations.std() / activations.size**0.5
+    assert abs(activations.mean() - 1.0) < 4.0 * error
+    squares = (activations - 1.0) ** 2
+    assert abs(squares.mean() - 5.0) < 4.0 * squares.std() / activations.size**0.5
+
+
+def test_spectra_are_loud_alike_and_differ():
+    for seed in range(3):
+        components = make_spectrogram(1, mean_count=7.0, random_state=seed).components
+        np.testing.assert_allclose(components.mean(axis=1), 7.0 / 50)
+        assert (components > 0.0).all()
+        correlation = np.corrcoef(components) - 2.0 * np.eye(50)
+        closest = correlation.max(axis=1)
+        assert closest.max() < 0.999
+        # as a mixture to be taken apart it is not easy: half have a close twin
+        assert 0.65 < np.median(closest) < 0.8
+
+
+def test_voiced_sounds_have_harmonics_and_the_others_one_hump():
+    components = make_spectrogram(1, n_components=20, n_features=2000, random_state=0).components
+    inner = components[:, 1:-1]
+    peaks = (inner > components[:, :-2]) & (inner > components[:, 2:])
+    n_peaks = peaks.sum(axis=1)
+    assert (n_peaks[:18] >= 20).all()
+    np.testing.assert_array_equal(n_peaks[18:], 1)
+
+
+def test_a_seed_decides_everything():
+    one, other = (make_spectrogram(20, random_state=3) for _ in range(2))
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+    np.testing.assert_array_equal(make_spectrogram(20, random_state=3, return_truth=False), one.X)
+    assert not np.array_equal(make_spectrogram(20, random_state=4).X, one.X)
+
+
+@pytest.mark.parametrize(
+    "name, value, error",
+    [
+        ("n_samples", 0, ValueError),
+        ("n_samples", 2.5, TypeError),
+        ("n_components", 0, ValueError),
+        ("n_features", 1, ValueError),
+        ("mean_count", 0.0, ValueError),
+        ("activation_shape", -1.0, ValueError),
+    ],
+)
+def test_illegal_parameters_are_named(name, value, error):
+    with pytest.raises(error, match=name):
+        make_spectrogram(**{name: value})

@@ -1,0 +1,276 @@
+"""StructuredGaPNMF as scikit-learn and its users see it: sampled steps, missing values, scores."""
+
+import pickle
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from estimators._registry import assert_same_fit, counts, published
+from scipy.stats import poisson
+from sklearn.base import clone
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skvt import StructuredGaPNMF
+from skvt.datasets import make_spectrogram
+from skvt.metrics import match_components
+
+STEPS = [
+    {},
+    {"learning_method": "online"},
+    {"global_step": "mean_field"},
+    {"local_step": "mean_field"},
+]
+every_step = pytest.mark.parametrize("steps", STEPS, ids=str)
+SMALL = {"n_components": 5, "max_iter": 30}
+MORE_CHECKS = [
+    estimator_checks.check_set_output_transform,
+    estimator_checks.check_set_output_transform_pandas,
+    estimator_checks.check_param_validation,
+    estimator_checks.check_dataframe_column_names_consistency,
+    estimator_checks.check_transformer_get_feature_names_out,
+]
+
+
+def quick(**params):
+    settings = {"n_components": 4, "max_iter": 6, "batch_size": 8, "random_state": 0}
+    return StructuredGaPNMF(**(settings | params))
+
+
+def expected_failures(estimator):
+    if estimator.local_step != "gibbs":
+        return {}
+    why = "the sampler draws for a repeated row twice and for one of weight 2 once"
+    return {
+        "check_sample_weight_equivalence_on_dense_data": why,
+        "check_sample_weight_equivalence_on_sparse_data": why,
+    }
+
+
+@parametrize_with_checks(
+    [StructuredGaPNMF(**SMALL, **steps) for steps in STEPS],
+    expected_failed_checks=expected_failures,
+    xfail_strict=True,
+)
+def test_scikit_learn_check(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
+@pytest.mark.parametrize("check", MORE_CHECKS, ids=lambda check: check.__name__)
+def test_further_scikit_learn_check(check):
+    check("StructuredGaPNMF", clone(StructuredGaPNMF(**SMALL, random_state=0)))
+
+
+# ---------------------------------------------------------------------------- reproducibility
+@every_step
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_fit_is_the_same_for_every_number_of_jobs_and_every_container(steps, dtype):
+    X = np.concatenate([counts(seed) for seed in range(20)]).astype(dtype)
+    one = quick(n_jobs=1, batch_size=600, **steps).fit(X)
+    assert_same_fit(one, quick(n_jobs=3, batch_size=600, **steps).fit(X))
+    assert_same_fit(one, quick(batch_size=600, **steps).fit(sp.csr_array(X)))
+    assert one.components_.dtype == one.transform(X).dtype == dtype
+    np.testing.assert_allclose(one.transform(X[17:18]), one.transform(X)[17:18], rtol=1e-4)
+
+
+@every_step
+def test_a_pickled_stream_goes_on_as_if_nothing_had_happened(steps):
+    X = counts(n_rows=60)
+    stream = quick(**steps).partial_fit(X[:30])
+    copied = pickle.loads(pickle.dumps(stream))
+    assert_same_fit(stream.partial_fit(X[30:]), copied.partial_fit(X[30:]))
+
+
+def test_a_fit_leaves_nothing_of_its_rows_behind():
+    X = np.concatenate([counts(seed) for seed in range(20)])
+    small, large = quick().fit(X[:100]), quick().fit(X)
+    assert len(pickle.dumps(large)) < len(pickle.dumps(small)) + 1000
+
+
+# ------------------------------------------------------------------------------- what it finds
+@pytest.fixture(scope="module")
+def mixed_sounds():
+    return make_spectrogram(400, n_components=12, n_features=120, random_state=0)
+
+
+def test_sounds_are_found_and_superfluous_components_fade(mixed_sounds):
+    X, truth, _ = mixed_sounds
+    fitted = StructuredGaPNMF(30, max_iter=300, random_state=0).fit(X.astype(np.float32))
+    assert (match_components(truth, fitted.components_)[1] > 0.9).sum() >= 9
+    assert fitted.n_active_components_ < 25
+    assert fitted.history_["n_components"][-1] == fitted.n_active_components_
+    mean_field = StructuredGaPNMF(
+        30, max_iter=300, local_step="mean_field", global_step="mean_field", random_state=0
+    ).fit(X.astype(np.float32))
+    assert fitted.score(X) > mean_field.score(X)
+
+
+def test_passes_of_coordinate_ascent_have_a_bound_that_rises():
+    X = counts(n_rows=60)
+    fitted = quick(max_iter=30, polish=0.5).fit(X)
+    elbo = np.array(fitted.history_["elbo"])
+    assert np.isnan(elbo[:15]).all()
+    assert np.all(np.diff(elbo[15:]) > 0.0)
+    assert np.isnan(quick(polish=0.0).fit(X).history_["elbo"]).all()
+    assert np.isfinite(quick(polish=1.0).fit(X).history_["elbo"]).all()
+
+
+def test_an_evaluated_bound_stops_the_fit_once_it_gains_little():
+    X = counts(n_rows=60)
+    fitted = quick(max_iter=200, polish=0.9, evaluate_every=1, tol=1e-3).fit(X)
+    assert fitted.converged_ and 20 < fitted.n_iter_ < 200
+
+
+# ------------------------------------------------------------------------------ missing values
+@every_step
+def test_missing_values_are_predicted_from_the_others(steps, mixed_sounds):
+    X = mixed_sounds.X[:200]
+    hidden = np.random.default_rng(0).random(X.shape) < 0.2
+    holes = np.where(hidden, np.nan, X)
+    settings = {"n_components": 20, "max_iter": 60, "random_state": 0, "batch_size": 50}
+    fitted = StructuredGaPNMF(**settings, **steps).fit(holes)
+    guess = fitted.inverse_transform(fitted.transform(holes))
+    error = ((guess - X)[hidden] ** 2).mean()
+    columns = ((np.nanmean(holes, axis=0) - X)[hidden] ** 2).mean()
+    assert error < 0.5 * columns
+
+
+def test_a_row_and_a_column_without_values_do_no_harm():
+    X = counts()
+    X[3], X[:, 5] = np.nan, np.nan
+    fitted = quick().fit(X)
+    assert np.isfinite(fitted.elbo_) and np.isfinite(fitted.components_).all()
+    # nothing is known of the row: the mean of the prior
+    np.testing.assert_allclose(fitted.transform(X)[3], 1.0, rtol=1e-10)
+    assert np.isfinite(fitted.score(X))
+    with pytest.raises(ValueError, match="all are missing"):
+        fitted.score(np.full((2, X.shape[1]), np.nan))
+
+
+def test_missing_values_may_first_come_with_a_later_chunk():
+    X, holes = counts(), counts(1)
+    holes[::3, ::4] = np.nan
+    stream = quick().partial_fit(X).partial_fit(holes)
+    assert np.isfinite(stream.components_).all() and np.isfinite(stream.score(holes))
+
+
+# ---------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "transform", "score", "elbo"])
+@pytest.mark.parametrize("contain", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+@pytest.mark.parametrize(
+    "value, message",
+    [(-2.0, "Negative values in data .*-2"), (np.inf, "infinity"), (-np.inf, "infinity")],
+)
+def test_illegal_values_are_refused_and_change_nothing(method, contain, value, message):
+    X = counts()
+    estimator = quick().fit(X)
+    before = published(estimator)
+    X[3, -1] = value
+    with pytest.raises(ValueError, match=message):
+        getattr(estimator, method)(contain(X))
+    np.testing.assert_equal(published(estimator), before)
+
+
+def test_a_sparse_matrix_has_no_missing_values():
+    X = counts()
+    X[3, -1] = np.nan
+    with pytest.raises(ValueError, match=r"NaN.*sparse"):
+        quick().fit(sp.csr_array(X))
+
+
+@pytest.mark.parametrize("temperature", ["variational", "local"])
+def test_learned_temperatures_are_refused_with_a_remedy(temperature):
+    with pytest.raises(ValueError, match="LinearAnnealing"):
+        quick(temperature=temperature).fit(counts())
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {"n_components": 0},
+        {"component_prior": 0.0},
+        {"activation_prior": -1.0},
+        {"weight_concentration_prior": np.inf},
+        {"mean_prior": 0.0},
+        {"local_step": "cvb0"},
+        {"global_step": "ssvi"},
+        {"n_sweeps": 0},
+        {"polish": 1.5},
+    ],
+)
+def test_illegal_parameters_are_named(params):
+    (name,) = params
+    with pytest.raises(ValueError, match=name):
+        quick(**params).fit(counts())
+
+
+# ------------------------------------------------------------------------------ extreme input
+EXTREMES = {
+    "one row": lambda X: X[:1],
+    "one column": lambda X: X[:, :1],
+    "fewer rows than components": lambda X: X[:2],
+    "no counts at all": lambda X: 0.0 * X,
+    "rows without counts": lambda X: np.concatenate([X[:10], 0.0 * X[:10]]),
+    "counts of a million": lambda X: 1e6 * X,
+    "very small numbers": lambda X: 1e-9 * X,
+    "equal rows": lambda X: np.ones_like(X),
+}
+
+
+@every_step
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("extreme", EXTREMES)
+def test_extreme_data_give_finite_answers(steps, dtype, extreme):
+    X = EXTREMES[extreme](counts()).astype(dtype)
+    fitted = quick(evaluate_every=1, tol=0.0, **steps).fit(X)
+    for answer in (fitted.elbo_, fitted.components_, fitted.transform(X), fitted.score(X)):
+        assert np.isfinite(answer).all()
+    assert (fitted.components_ >= 0.0).all()
+    assert np.isfinite(fitted.partial_fit(X).elbo(X))
+
+
+@pytest.mark.parametrize("prior", ["component_prior", "activation_prior"])
+@pytest.mark.parametrize("value", [1e-6, 1e4])
+def test_extreme_priors_give_finite_answers(prior, value):
+    X = counts()
+    fitted = quick(max_iter=20, **{prior: value}).fit(X)
+    assert np.isfinite(fitted.elbo_) and np.isfinite(fitted.components_).all()
+
+
+# ------------------------------------------------------------------------------- what it shows
+def test_score_predicts_each_parity_of_the_columns_from_the_other():
+    X = counts()
+    fitted = quick(max_iter=30).fit(X)
+    total = 0.0
+    for parity in (0, 1):
+        seen = X.copy()
+        seen[:, parity::2] = np.nan
+        rates = fitted.inverse_transform(fitted.transform(seen))[:, parity::2]
+        total += poisson.logpmf(X[:, parity::2], rates).sum()
+    assert fitted.score(X) == pytest.approx(total / X.size, rel=1e-10)
+    assert fitted.score(X) > poisson.logpmf(X, X.mean()).mean()
+
+
+def test_what_it_shows_fits_together():
+    X = counts()
+    fitted = quick(max_iter=30).fit(X)
+    mean = fitted.posterior_.mean()
+    np.testing.assert_allclose(fitted.weights_, mean["weights"])
+    components = mean["weights"][:, None] * mean["components"]
+    np.testing.assert_allclose(fitted.components_, components)
+    reconstruction = fitted.inverse_transform(fitted.transform(X))
+    assert reconstruction.sum() == pytest.approx(X.sum(), rel=0.05)
+    assert fitted.mean_prior_ == pytest.approx(X.mean())
+    assert fitted.n_components_ == 4 >= fitted.n_active_components_ >= 1
+    with pytest.raises(ValueError, match="4 components"):
+        fitted.inverse_transform(np.ones((2, 3)))
+
+
+def test_a_warm_start_goes_on_from_the_components():
+    X = counts()
+    warm = quick(warm_start=True).fit(X)
+    before = warm.elbo_
+    assert warm.set_params(polish=1.0).fit(X).elbo_ > before
+    with pytest.raises(ValueError, match="n_components=7"):
+        warm.set_params(n_components=7).fit(X)

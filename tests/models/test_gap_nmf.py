@@ -1,0 +1,475 @@
+"""GaP-KL-NMF against enumeration, quadrature, dense NumPy and the laws of its draws."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy import stats as laws
+from scipy.special import digamma, gammaln, polygamma
+
+from skvt.expfam import Gamma, RunningStats
+from skvt.inference import (
+    CoordinateAscent,
+    PolishedInference,
+    Rows,
+    State,
+    StochasticInference,
+    StructuredInference,
+    Workers,
+    evaluate_bound,
+    global_divergence,
+)
+from skvt.models import _gap_nmf_kernels as kernels
+from skvt.models._gap_nmf import SMALLEST, GaPNMF
+from skvt.temperature import ConstantTemperature
+
+N, F, K = 300, 7, 4  # more rows than a block
+
+
+def spectrogram(seed, *, missing=0.0, whole=True):
+    rng = np.random.default_rng(seed)
+    Y = rng.gamma(0.5, 2.0, (N, 3)) @ rng.gamma(0.5, 4.0, (3, F))
+    Y = rng.poisson(Y).astype(np.float64) if whole else Y
+    Y[rng.random(Y.shape) < missing] = np.nan
+    return Y
+
+
+def model(**changes):
+    settings = {"n_components": K, "n_features": F, "local": "mean_field", "mean_prior": 2.5}
+    return GaPNMF(**(settings | changes))
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def policy_at(temperature):
+    return ConstantTemperature(temperature).start(None)
+
+
+def start(gap, Y, seed=0, weights=None, batch_size=None, *, kept=True):
+    n = Y.shape[0]
+    weights = np.ones(n) if weights is None else weights
+    data = Rows(Y, weights, batch_size or n)
+    state = State(gap.initial(data, np.random.default_rng(seed)))
+    if kept:
+        state.starts = np.ones((n, gap.n_components))
+    return data, state
+
+
+def sweeps(engine, gap, data, state, n, temperature=1.0):
+    objective = []
+    with Workers() as workers:
+        for _ in range(n):
+            policy = policy_at(temperature)
+            totals, divergence, _ = engine.sweep(gap, data, state, policy, workers, None)
+            objective.append(totals.tempered - divergence)
+    return np.array(objective)
+
+
+# ------------------------------------------------------------------------------------- bound
+def dense_bound(gap, Y, weights, lam, shape, rate, inv_temp):
+    """The tempered bound and the energy of each row from the definition, allocation by allocation.
+
+    ``shape`` and ``rate`` (n, K) are those of q(H).
+    """
+    theta, W = lam
+    log_theta, log_W = (digamma(p[..., 0]) - np.log(p[..., 1]) for p in (theta, W))
+    mean = (theta[:, 0] / theta[:, 1])[:, None] * W[..., 0] / W[..., 1]
+    log_H, b = digamma(shape) - np.log(rate), gap.activation_prior
+    bounds, energies = np.zeros((2, len(Y)))
+    for n, f in product(range(len(Y)), range(Y.shape[1])):
+        y = Y[n, f]
+        if np.isnan(y):
+            continue
+        logs = log_theta + log_W[:, f] + log_H[n]
+        phi = np.exp(inv_temp * (logs - logs.max()))
+        phi /= phi.sum()
+        energy = y * phi @ logs - (shape[n] / rate[n]) @ mean[:, f] - gammaln(y + 1.0)
+        energies[n] += energy
+        bounds[n] += inv_temp * energy - y * np.sum(phi * np.log(phi))
+    # - KL(q(H) || p(H)) = E[log p] + entropy
+    log_prior = b * np.log(b) - gammaln(b) + (b - 1.0) * log_H - b * shape / rate
+    entropy = shape - np.log(rate) + gammaln(shape) + (1.0 - shape) * digamma(shape)
+    return bounds + (log_prior + entropy).sum(axis=1), energies
+
+
+@pytest.mark.parametrize("temperature", [1.0, 1.7])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+@pytest.mark.parametrize("whole", [True, False])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_bound_and_energy_are_those_of_the_definition(temperature, missing, whole, dtype):
+    Y = spectrogram(0, missing=missing, whole=whole)
+    gap = model(dtype=dtype, mean_change_tol=1e-9, max_local_iter=20_000)
+    data, state = start(gap, Y.astype(dtype))
+    batch = data.batch(gap, np.arange(N))
+    g = gap.expectation(state.stats, batch, run)
+    result = gap.local_step(batch, g, 1.0 / temperature, run, with_energy=True)
+    exposure = (~np.isnan(Y)).astype(float) @ g.rates.T
+    rate = gap.activation_prior + exposure / temperature
+    lam = gap.natural_parameters(state.stats)
+    bound, energy = dense_bound(
+        gap, Y, np.ones(N), lam, result.q.astype(float) * rate, rate, 1.0 / temperature
+    )
+    tolerance = 1e-9 if dtype is np.float64 else 2e-4
+    np.testing.assert_allclose(result.bound, bound, rtol=tolerance, atol=tolerance)
+    np.testing.assert_allclose(result.energy, energy, rtol=tolerance, atol=tolerance)
+
+
+def test_divergence_of_the_globals_is_that_of_scipy():
+    gap = model()
+    _, state = start(gap, spectrogram(1))
+    lam = gap.natural_parameters(state.stats)
+    rng, n, total, error = np.random.default_rng(0), 40_000, 0.0, 0.0
+    for block, prior in zip(lam, gap.prior().arrays, strict=True):
+        prior = np.broadcast_to(prior, block.shape).reshape(-1, 2)
+        for (a, b), (c, d) in zip(block.reshape(-1, 2), prior, strict=True):
+            x = rng.gamma(a, 1.0 / b, n)
+            x = x[x > 0.0]
+            terms = laws.gamma.logpdf(x, a, scale=1 / b) - laws.gamma.logpdf(x, c, scale=1 / d)
+            total, error = total + terms.mean(), error + terms.var() / n
+    assert global_divergence(gap, state.stats) == pytest.approx(total, abs=5.0 * error**0.5)
+
+
+def log_evidence(gap, Y):
+    """log p(Y) of a tiny table by enumeration of the allocations and quadrature.
+
+    Given theta_k and the H_nk, the W_kf integrate out; the components are independent of each
+    other given the allocations.
+    """
+    n, width = Y.shape
+    a, b = gap.component_prior, gap.activation_prior
+    (alpha, c), nodes = gap.prior().arrays[0][0], 61
+    u, weight = np.polynomial.legendre.leggauss(nodes)
+    # the quadrature is on a logarithmic scale
+    log_x = 11.0 * u - 7.0
+    grids = np.meshgrid(*[np.exp(log_x)] * (1 + n), indexing="ij")
+    theta, H = grids[0], np.stack(grids[1:])
+    log_weight = sum(np.meshgrid(*[np.log(11.0 * weight) + log_x] * (1 + n), indexing="ij"))
+    log_weight = log_weight + laws.gamma.logpdf(theta, alpha, scale=1.0 / c)
+    log_weight = log_weight + laws.gamma.logpdf(H, b, scale=1.0 / b).sum(axis=0)
+    seen = ~np.isnan(Y)
+    cache = {}
+
+    def component(z):
+        """log of the sum over theta, H, W of p(z_nf of one component), z in the order of Y."""
+        if z not in cache:
+            value = log_weight.copy()
+            table = np.reshape(z, Y.shape)
+            for f in range(width):
+                exposure = sum((theta * H[i] for i in range(n) if seen[i, f]), np.zeros_like(theta))
+                total = table[seen[:, f], f].sum()
+                value += a * np.log(a) - gammaln(a) + gammaln(a + total)
+                value -= (a + total) * np.log(a + exposure)
+                for i in range(n):
+                    if seen[i, f]:
+                        value += table[i, f] * np.log(theta * H[i]) - gammaln(table[i, f] + 1.0)
+            cache[z] = np.log(np.exp(value).sum())
+        return cache[z]
+
+    counts = np.where(seen, Y, 0.0).astype(int).ravel()
+    total = 0.0
+    for z in product(*[range(y + 1) for y in counts]):
+        rest = tuple(int(y) - part for y, part in zip(counts, z, strict=True))
+        total += np.exp(component(z) + component(rest))
+    return np.log(total)
+
+
+def log_likelihoods(gap, Y, n):
+    """log p(Y | theta, W, H) at n draws from the prior, (n,)."""
+    rng, b = np.random.default_rng(0), gap.activation_prior
+    weights, spectra = (np.squeeze(prior) for prior in gap.prior().arrays)
+    theta = rng.gamma(weights[0], 1.0 / weights[1], (n, gap.n_components))
+    W = rng.gamma(spectra[0], 1.0 / spectra[1], (n, gap.n_components, Y.shape[1]))
+    H = rng.gamma(b, 1.0 / b, (n, len(Y), gap.n_components))
+    log_p = laws.poisson.logpmf(np.nan_to_num(Y), np.einsum("sk,skf,snk->snf", theta, W, H))
+    return np.where(np.isnan(Y), 0.0, log_p).sum(axis=(1, 2))
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_bound_lies_below_the_exact_evidence(missing):
+    Y = np.array([[2.0, 0.0], [1.0, 3.0]])
+    if missing:
+        Y[1, 0] = np.nan
+    gap = model(
+        n_components=2, n_features=2, component_prior=1.5, activation_prior=1.2,
+        weight_concentration=3.0, mean_prior=1.5, mean_change_tol=0.0, max_local_iter=500,
+    )  # fmt: skip
+    evidence = log_evidence(gap, Y)
+    # the same by Monte Carlo, without enumeration
+    ratio = np.exp(log_likelihoods(gap, Y, 500_000) - evidence)
+    error = ratio.std() / len(ratio) ** 0.5
+    assert error < 0.02
+    assert abs(ratio.mean() - 1.0) < 4.0 * error
+    for seed in range(3):
+        data, state = start(gap, Y, seed)
+        objective = sweeps(CoordinateAscent(), gap, data, state, 300)
+        with Workers() as workers:
+            bound = evaluate_bound(gap, state.stats, data, workers)
+        assert objective[0] < bound < evidence
+
+
+def test_the_quadrature_is_exact_where_the_evidence_is_known():
+    # No data: all integrates to 1.
+    gap = model(n_components=2, n_features=2, component_prior=1.5, activation_prior=1.2,
+                weight_concentration=3.0, mean_prior=1.5)  # fmt: skip
+    assert log_evidence(gap, np.full((2, 2), np.nan)) == pytest.approx(0.0, abs=1e-5)
+    # One count: the sum over all its values is 1.
+    Y = np.array([[np.nan, 0.0], [np.nan, np.nan]])
+    total = 0.0
+    for y in range(60):
+        Y[0, 1] = y
+        total += np.exp(log_evidence(gap, Y))
+    assert total == pytest.approx(1.0, abs=2e-3)
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("temperature", [1.0, 1.4])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+@pytest.mark.parametrize("n_local_iter", [1, 3])
+def test_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n_local_iter):
+    gap = model(n_local_iter=n_local_iter)
+    data, state = start(gap, spectrogram(seed, missing=missing), seed, batch_size=70)
+    objective = sweeps(CoordinateAscent(), gap, data, state, 60, temperature)
+    assert np.all(np.diff(objective) > -1e-10 * np.abs(objective[:-1]))
+    assert objective[-1] > objective[0] + 1.0
+
+
+# ------------------------------------------------------------------------------------- globals
+@pytest.mark.parametrize("missing", [0.0, 0.4])
+def test_weights_and_spectra_are_at_their_joint_optimum(missing):
+    gap = model()
+    data, state = start(gap, spectrogram(2, missing=missing))
+    sweeps(CoordinateAscent(), gap, data, state, 5)
+    SW, SH = state.stats.arrays
+    assert (missing == 0.0) == np.array_equal(SH, np.tile(SH[:, :1], F))
+    theta, W = gap.natural_parameters(state.stats)
+    mean_theta, mean_W = theta[:, 0] / theta[:, 1], W[..., 0] / W[..., 1]
+    a, alpha = gap.component_prior, gap.weight_concentration
+    np.testing.assert_allclose(W[..., 0], a + SW, rtol=1e-12)
+    np.testing.assert_allclose(W[..., 1], a + mean_theta[:, None] * SH, rtol=1e-11)
+    np.testing.assert_allclose(theta[:, 0], alpha / K + SW.sum(axis=1), rtol=1e-12)
+    rate = alpha / gap.mean_prior + (mean_W * SH).sum(axis=1)
+    np.testing.assert_allclose(theta[:, 1], rate, rtol=1e-9)
+
+
+@pytest.mark.parametrize("scale", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("counts", [0.0, 1e-8, 1.0, 1e9])
+def test_joint_optimum_is_found_at_any_scale(scale, counts):
+    rng = np.random.default_rng(0)
+    gap = model(mean_prior=scale)
+    for SH in (np.full((K, F), 10.0), rng.gamma(0.1, 10.0, (K, F)), np.zeros((K, F))):
+        stats = RunningStats([counts * rng.random((K, F)), SH])
+        theta, W = gap.natural_parameters(stats)
+        mean = theta[:, 0] / theta[:, 1]
+        assert np.all(mean > 0.0) and np.all(np.isfinite(mean))
+        rate = gap.component_prior + mean[:, None] * SH
+        np.testing.assert_allclose(W[..., 1], rate, rtol=1e-8)
+
+
+def test_drawn_globals_have_the_law_of_q():
+    gap = model()
+    _, state = start(gap, spectrogram(3)[:20])
+    theta, W = gap.natural_parameters(state.stats)
+    rng, n = np.random.default_rng(0), 4000
+    draws = [gap.drawn_globals(state.stats, None, "ssvi-a", rng, run) for _ in range(n)]
+    assert len({draw.seed for draw in draws}) == n
+    rates = np.array([draw.rates for draw in draws])
+    np.testing.assert_allclose(np.log(rates), [draw.log_rates for draw in draws], rtol=1e-12)
+    mean = Gamma.mean(theta)[:, None] * Gamma.mean(W)
+    assert np.all(np.abs(rates.mean(axis=0) - mean) < 5.0 * rates.std(axis=0) / n**0.5)
+    logs = np.log(rates)
+    expected = gap.expectation(state.stats, None, run)
+    error = logs.std(axis=0) / n**0.5
+    assert np.all(np.abs(logs.mean(axis=0) - expected.log_rates) < 5.0 * error)
+    # one weight for all bins of a component: log theta is what they share
+    products = (logs[:, :, 0] - logs[:, :, 0].mean(axis=0)) * (
+        logs[:, :, 1] - logs[:, :, 1].mean(axis=0)
+    )
+    error = products.std(axis=0) / n**0.5
+    assert np.all(np.abs(products.mean(axis=0) - polygamma(1, theta[:, 0])) < 5.0 * error)
+
+
+# --------------------------------------------------------------------------------------- draws
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("shape", [0.2, 0.9, 1.0, 3.3, 50.0, 1e5])
+def test_gamma_variates_have_their_law(dtype, shape):
+    n, width = 700, 33
+    shapes, out = np.full((n, width), shape, dtype), np.empty((n, width), dtype)
+    kernels.draw_gammas(shapes, np.full((1, width), 2.0, dtype), 11, 0.0, out)
+    x = 2.0 * out.astype(np.float64)
+    assert laws.kstest(x.ravel(), laws.gamma(shape).cdf).pvalue > 1e-4
+    u = laws.norm.ppf(np.clip(laws.gamma(shape).cdf(x), 1e-9, 1 - 1e-9))
+    # no entry knows of its neighbours, in its row or the next, nor of its place of the other half
+    for other in (np.roll(u, 1, 1), np.roll(u, 1, 0), np.roll(u, width // 2, 1)):
+        assert abs((u * other).mean()) < 5.0 / (n * width) ** 0.5
+    assert np.all(np.abs(u.mean(axis=0)) < 5.0 / n**0.5)
+
+
+def test_gamma_variates_take_a_rate_for_each_row_and_drop_what_is_too_small():
+    shapes, rates = np.full((50, 8), 0.05), np.tile([1.0, 10.0], 200).reshape(50, 8)
+    out, same = np.empty((2, 50, 8))
+    kernels.draw_gammas(shapes, rates, 3, 0.0, out)
+    kernels.draw_gammas(shapes, np.ones((1, 8)), 3, 0.0, same)
+    np.testing.assert_allclose(out * rates, same, rtol=1e-12)
+    kernels.draw_gammas(shapes, np.ones((1, 8)), 3, 1e-3, out)
+    np.testing.assert_array_equal(out, np.where(same >= 1e-3, same, 0.0))
+    kernels.draw_gammas(shapes, np.ones((1, 8)), 4, 0.0, out)
+    assert not np.array_equal(out, same)
+
+
+def test_sampled_activations_of_one_component_are_exact():
+    # With one component there is nothing to allocate: H_n ~ Gamma(b + sum_f y, b + sum_f M).
+    gap = model(n_components=1, n_features=2, local="gibbs", n_sweeps=4)
+    y = np.array([3.0, 2.0])
+    data, state = start(gap, np.tile(y, (4000, 1)))
+    batch = state.prepared(data.batch(gap, np.arange(4000)))
+    g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
+    result = gap.local_step(batch, g, 1.0, run)
+    law = laws.gamma(gap.activation_prior + 5.0, scale=1 / (gap.activation_prior + g.rates.sum()))
+    assert laws.kstest(result.start[:, 0], law.cdf).pvalue > 1e-4
+    SW, SH = result.stats.arrays
+    np.testing.assert_allclose(SW, 4000 * y[None], rtol=1e-10)
+    np.testing.assert_allclose(SH, 4000 * law.mean(), rtol=1e-10)
+
+
+# ---------------------------------------------------------------------------------- statistics
+@pytest.mark.parametrize("local", ["gibbs", "mean_field"])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_all_counts_are_allocated(local, missing):
+    Y = spectrogram(4, missing=missing)
+    gap = model(local=local)
+    weights = np.random.default_rng(0).uniform(0.2, 3.0, N)
+    data, state = start(gap, Y, weights=weights)
+    batch = data.batch(gap, np.arange(N))
+    g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
+    SW, SH = gap.local_step(batch, g, 1.0, run).stats.arrays
+    np.testing.assert_allclose(SW.sum(axis=0), weights @ np.nan_to_num(Y), rtol=1e-10)
+    assert SH.shape == SW.shape == (K, F)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_statistics_of_two_parts_add_up_and_weights_are_repetitions(missing):
+    Y = spectrogram(5, missing=missing)
+    gap = model()
+    _, state = start(gap, Y)
+    g = gap.expectation(state.stats, None, run)
+
+    def step(rows, weights):
+        rows, weights = np.asarray(rows), np.asarray(weights, float)
+        return gap.local_step(gap.batch(Y, rows, weights), g, 1.0, run)
+
+    whole = step(np.arange(N), np.ones(N))
+    parts = [step(np.arange(100), np.ones(100)), step(np.arange(100, N), np.ones(N - 100))]
+    for total, *two in zip(whole.stats.arrays, *(p.stats.arrays for p in parts), strict=True):
+        np.testing.assert_allclose(sum(two), total, rtol=1e-10)
+    weights = np.random.default_rng(1).integers(0, 4, N)
+    by_weight = step(np.arange(N), weights)
+    by_row = step(np.repeat(np.arange(N), weights), np.ones(weights.sum()))
+    for one, other in zip(by_weight.stats.arrays, by_row.stats.arrays, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_sparse_rows_are_dense_ones():
+    Y = spectrogram(6)
+    gap = model()
+    results = []
+    for X in (Y, sp.csr_array(Y)):
+        data, state = start(gap, X, kept=False)
+        batch = data.batch(gap, np.arange(N)[::-1])
+        g = gap.expectation(state.stats, batch, run)
+        results.append(gap.local_step(batch, g, 1.0, run))
+    np.testing.assert_array_equal(results[0].bound, results[1].bound)
+    np.testing.assert_array_equal(results[0].stats.arrays[0], results[1].stats.arrays[0])
+
+
+def test_start_does_not_depend_on_the_order_of_rows_or_on_repetitions():
+    Y, rng = spectrogram(7), np.random.default_rng(0)
+    weights = rng.integers(1, 4, N)
+    order = rng.permutation(weights.sum())
+    repeated = np.repeat(Y, weights, axis=0)[order]
+    gap = model()
+    one = gap.initial(Rows(Y, weights.astype(float), N), np.random.default_rng(1))
+    other = gap.initial(Rows(repeated, np.ones(len(order)), N), np.random.default_rng(1))
+    for a, b in zip(one.arrays, other.arrays, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-10)
+    # as many counts and rows as the data
+    assert one.arrays[0].sum() == pytest.approx(weights @ Y.sum(axis=1))
+    np.testing.assert_allclose(one.arrays[1], weights.sum())
+
+
+# -------------------------------------------------------------------------------------- engines
+@pytest.mark.parametrize("temperature", [1.0, 1.6])
+def test_a_full_stochastic_step_is_coordinate_ascent(temperature):
+    gap, ends = model(), []
+    for engine in (CoordinateAscent(), StochasticInference(lambda step: 1.0)):
+        data, state = start(gap, spectrogram(8), weights=np.linspace(0.5, 2.0, N))
+        objective = sweeps(engine, gap, data, state, 3, temperature)
+        ends.append((state.stats.arrays[0], state.starts))
+        assert np.isfinite(objective).all()
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_rows_go_on_where_they_ended():
+    gap = model(n_local_iter=2)
+    data, state = start(gap, spectrogram(9), batch_size=100)
+    twice = replace(gap, n_local_iter=4)
+    g = gap.expectation(state.stats, None, run)
+    for rows in data.order():
+        batch = data.batch(gap, rows)
+        two = gap.local_step(state.prepared(batch), g, 1.0, run)
+        four = twice.local_step(state.prepared(batch), g, 1.0, run)
+        state.keep(batch, two)
+        again = gap.local_step(state.prepared(batch), g, 1.0, run)
+        np.testing.assert_array_equal(again.start, four.start)
+        assert np.all(again.bound >= two.bound - 1e-9 * np.abs(two.bound))
+
+
+def test_any_number_of_threads_gives_the_same_bits():
+    gap, ends = model(local="gibbs", dtype=np.float32), []
+    Y = np.tile(spectrogram(10), (4, 1)).astype(np.float32)
+    for n_jobs in (1, 3):
+        data, state = start(gap, Y)
+        engine = StructuredInference(lambda step: 1.0, "ssvi-a")
+        with Workers(n_jobs) as workers:
+            for _ in range(4):
+                engine.sweep(gap, data, state, policy_at(1.0), workers, None)
+        ends.append((*state.stats.arrays, state.starts))
+    for one, other in zip(*ends, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_polishing_is_coordinate_ascent_after_structured_inference():
+    gap = model(local="gibbs")
+    data, state = start(gap, spectrogram(11))
+    engine = PolishedInference(StructuredInference(lambda step: 1.0, "ssvi-a"), 3)
+    sweeps(engine, gap, data, state, 3)
+    assert not engine.bounds and not engine.settled
+    by_hand_data, by_hand = start(gap, spectrogram(11))
+    structured = StructuredInference(lambda step: 1.0, "ssvi-a")
+    sweeps(structured, gap, by_hand_data, by_hand, 3)
+    np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
+    objective = sweeps(engine, gap, data, state, 4)
+    assert engine.bounds and engine.settled and engine.monotone
+    assert np.all(np.diff(objective) > 0.0)
+    sweeps(CoordinateAscent(), gap.mean_field(), by_hand_data, by_hand, 4)
+    np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
+
+
+def test_one_temperature_for_each_row_is_refused():
+    gap = model()
+    data, state = start(gap, spectrogram(12))
+    batch = data.batch(gap, np.arange(N))
+    with pytest.raises(ValueError, match="One temperature"):
+        gap.local_step(batch, gap.expectation(state.stats, batch, run), np.ones(N), run)
+
+
+def test_small_levels_count_as_none():
+    shape, rate, out = np.full((1, 2), 0.02), np.ones((1, 2)), np.empty((1, 2))
+    kernels.geometric_means(shape, rate, SMALLEST, out)
+    np.testing.assert_array_equal(out, 0.0)
+    kernels.geometric_means(np.full((1, 2), 0.2), rate, SMALLEST, out)
+    np.testing.assert_allclose(out, np.exp(digamma(0.2)), rtol=1e-12)
