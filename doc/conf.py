@@ -16,7 +16,7 @@ import skvt
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
-PUBLIC_MODULES = ["skvt", "skvt.temperature", "skvt.metrics", "skvt.datasets"]
+PUBLIC_MODULES = ["skvt", "skvt.temperature", "skvt.metrics", "skvt.datasets", "skvt.plotting"]
 
 project = "skvt"
 author = "skvt developers"

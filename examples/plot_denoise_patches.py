@@ -18,6 +18,7 @@ from scipy.linalg import null_space
 
 from skvt import MemoizedDPGMM
 from skvt.datasets import load_photo_patches
+from skvt.plotting import ComponentsDisplay
 
 side, sigma = 8, 25 / 255
 rng = np.random.default_rng(0)
@@ -106,8 +107,6 @@ order = np.argsort(-ours.weights_)[np.linspace(0, ours.n_components_ - 1, 10).as
 fig, panels = plt.subplots(4, 10, figsize=(9, 4), layout="constrained")
 for column, k in enumerate(order):
     draws = rng.multivariate_normal(np.zeros(side**2 - 1), ours.covariances_[k], size=4)
-    for panel, draw in zip(panels[:, column], draws @ basis.T, strict=True):
-        panel.imshow(draw.reshape(side, side), cmap="gray")
-        panel.set(xticks=[], yticks=[])
+    ComponentsDisplay((draws @ basis.T).reshape(-1, side, side)).plot(panels[:, column])
     panels[0, column].set_title(f"{ours.weights_[k]:.3f}", fontsize="small")
 plt.show()

@@ -16,6 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM
 from skvt.metrics import cluster_alignment
+from skvt.plotting import ComponentsDisplay, ELBODisplay, MovesDisplay
 
 digits = load_digits()
 pca = PCA(16, random_state=0)
@@ -32,31 +33,20 @@ print(f"alignment accuracy {accuracy:.3f}, adjusted Rand index "
 # The means, back in the space of images, largest component first: above, the class that a component
 # is aligned to and its weight.
 
-means = pca.inverse_transform(mixture.means_)
-n_columns = 8
-n_rows = -(-len(means) // n_columns)
-fig, panels = plt.subplots(
-    n_rows, n_columns, figsize=(9, 1.35 * n_rows), layout="constrained", squeeze=False
-)
-for panel in panels.ravel():
-    panel.axis("off")
-for k, (panel, mean) in enumerate(zip(panels.ravel(), means, strict=False)):
-    panel.imshow(mean.reshape(8, 8), cmap="gray_r")
-    panel.set_title(f"{classes.get(k, '-')}: {mixture.weights_[k]:.3f}", fontsize="small")
+means = pca.inverse_transform(mixture.means_).reshape(-1, 8, 8)
+titles = [f"{classes.get(k, '-')}: {weight:.3f}" for k, weight in enumerate(mixture.weights_)]
+ComponentsDisplay(means).plot(titles=titles, image_kw={"cmap": "gray_r"})
 
 # %%
 # Where classes and components meet, and how the bound and the number of components grew.
 
 table = np.zeros((10, len(means)))
 np.add.at(table, (digits.target, labels), 1)
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 3.6), layout="constrained")
+fig, (left, bound, moves) = plt.subplots(1, 3, figsize=(13, 3.6), layout="constrained")
 order = np.argsort([classes.get(k, 10) for k in range(len(means))], kind="stable")
 image = left.imshow(table[:, order], cmap="Blues", aspect="auto")
 left.set(xlabel="component, sorted by its class", ylabel="digit", yticks=range(10))
 fig.colorbar(image, ax=left, label="images")
-right.plot(mixture.history_["n_iter"], mixture.history_["elbo"], ".-")
-right.set(xlabel="pass", ylabel="ELBO, nats")
-components = right.twinx()
-components.plot(mixture.history_["n_iter"], mixture.history_["n_components"], ".-", color="C1")
-components.set_ylabel("components", color="C1")
+ELBODisplay.from_estimator(mixture, ax=bound)
+MovesDisplay.from_estimator(mixture, ax=moves)
 plt.show()

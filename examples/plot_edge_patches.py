@@ -20,6 +20,7 @@ from skvt.inference import MemoizedInference
 from skvt.metrics import match_components
 from skvt.moves import Merge, MoveRecord
 from skvt.moves._merge import pair_gains
+from skvt.plotting import ComponentsDisplay, ELBODisplay
 
 patches = make_edge_patches(20_000, noise=0.5, random_state=0)
 
@@ -95,14 +96,15 @@ for name, model in models.items():
 # The bound counts every constant, so that fits of different K compare. Births make it fall for a
 # pass now and then, until what was born has found its rows or is gone again. Which of the
 # stochastic schedules is good depends on the data; memoized inference has none to choose. Greedy
-# merges leave the bound of all data unknown until each batch has been seen again: the gap.
+# merges leave the bound of all data unknown until each batch has been seen again: these passes have
+# no dot.
 
 fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
 for name, model in models.items():
-    history = model.history_
-    style = ".--" if "stochastic" in name else ".-"
-    left.plot(history["n_iter"], np.array(history["elbo"]) / 20_000, style, ms=4, label=name)
-    right.plot(history["n_iter"], history["n_components"], style, ms=4)
+    style = {"linestyle": "--" if "stochastic" in name else "-", "markersize": 4}
+    ELBODisplay.from_estimator(model, name=name, ax=left, n_samples=20_000, line_kw=style)
+    right.plot(model.history_["n_iter"], model.history_["n_components"], marker=".", **style)
+left.get_legend().remove()
 best = models["births and merges, from K = 1"].elbo_ / 20_000
 left.set(xlabel="passes", ylabel="ELBO, nats per patch", ylim=(best - 2.2, best + 0.1))
 right.set(xlabel="passes", ylabel="components K")
@@ -119,20 +121,19 @@ shown = ["births and merges, from K = 1", "memoized, K = 25", "stochastic b (0.5
 truth = patches.covariances.reshape(8, -1)
 fig, panels = plt.subplots(2 + len(shown), 8, figsize=(9, 7.5), layout="constrained")
 limit = truth.max()
-for k in range(8):
-    patch = patches.X[np.argmax(patches.labels == k)].reshape(side, side)
-    panels[0, k].imshow(patch, cmap="gray")
-    panels[1, k].imshow(patches.covariances[k], cmap="RdBu", vmin=-limit, vmax=limit)
-    panels[1, k].set_title(f"{patches.weights[k]:.3f}", fontsize="small")
-for row, name in enumerate(shown, start=2):
+first = [np.argmax(patches.labels == k) for k in range(8)]
+ComponentsDisplay(patches.X[first].reshape(8, side, side)).plot(panels[0])
+style = {"cmap": "RdBu", "vmin": -limit, "vmax": limit}
+ComponentsDisplay(patches.covariances, weights=patches.weights).plot(panels[1], image_kw=style)
+for row, name in zip(panels[2:], shown, strict=True):
     model = models[name]
     partners, _ = match_components(truth, model.covariances_.reshape(model.n_components_, -1))
-    for k, partner in enumerate(partners):
-        if partner < 0:
-            panels[row, k].text(0.5, 0.5, "none", ha="center", va="center")
-            continue
-        panels[row, k].imshow(model.covariances_[partner], cmap="RdBu", vmin=-limit, vmax=limit)
-        panels[row, k].set_title(f"{model.weights_[partner]:.3f}", fontsize="small")
+    found = partners >= 0
+    ComponentsDisplay.from_estimator(
+        model, values="covariances", components=partners[found], ax=row[found], image_kw=style
+    )
+    for panel in row[~found]:
+        panel.text(0.5, 0.5, "none", ha="center", va="center")
 names = ["a patch", "truth", "births\nmerges", "memoized", "stochastic b", "greedy"]
 for row, name in enumerate(names):
     panels[row, 0].set_ylabel(name, fontsize="small")

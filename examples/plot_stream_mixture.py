@@ -16,6 +16,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skvt import MemoizedDPGMM
+from skvt.plotting import ComponentsDisplay
 
 rng = np.random.default_rng(0)
 n_batches, batch_size = 40, 500
@@ -83,8 +84,5 @@ print(f"fit of all rows: {whole.n_components_} components, score {whole.score(ev
 fig, axes = plt.subplots(figsize=(5, 5), layout="constrained")
 shown = everything[rng.choice(len(everything), 2_000, replace=False)]
 axes.plot(*shown.T, ".", ms=2, color="lightgray")
-circle = np.stack([np.cos(np.linspace(0, 2 * np.pi, 80)), np.sin(np.linspace(0, 2 * np.pi, 80))])
-for mean, covariance in zip(model.means_, model.covariances_, strict=True):
-    axes.plot(*(mean[:, None] + 2.0 * np.linalg.cholesky(covariance) @ circle))
-axes.set_aspect("equal")
+ComponentsDisplay.from_estimator(model, ax=axes)
 plt.show()

@@ -22,6 +22,7 @@ from sklearn.model_selection import train_test_split
 from skvt import TemperedLDA
 from skvt.datasets import DOCSTRING_STOP_WORDS, load_docstrings
 from skvt.metrics import document_completion_score
+from skvt.plotting import ELBODisplay, TemperatureDisplay
 
 N_TOPICS, N_PASSES, SEED = 30, 10, 0
 
@@ -77,10 +78,8 @@ def main():
         print(f"  {share[k] / share.sum():5.1%}  {' '.join(topics[k])}")
 
     fig, (left, right) = plt.subplots(1, 2, figsize=(9, 3.5), layout="constrained")
-    left.plot(ours.history_["n_iter"], ours.history_["elbo"], marker="o")
-    left.set(xlabel="pass", ylabel="ELBO (nats)", title="evidence lower bound at T = 1")
-    right.plot(ours.history_["n_iter"], ours.history_["temperature"], marker="o", color="tab:red")
-    right.set(xlabel="pass", ylabel="T", title="temperature")
+    ELBODisplay.from_estimator(ours, ax=left)
+    TemperatureDisplay.from_estimator(ours, ax=right, line_kw={"color": "tab:red"})
     fig.savefig(figure, dpi=120)
     print(f"\nfigure saved as {figure}")
 

@@ -2,6 +2,7 @@
 
 from skvt.estimators import (
     AnnealedFactorialMixture,
+    CAVIGaussianMixture,
     MemoizedDPGMM,
     StructuredLDA,
     TemperedLDA,
@@ -11,6 +12,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "AnnealedFactorialMixture",
+    "CAVIGaussianMixture",
     "MemoizedDPGMM",
     "StructuredLDA",
     "TemperedLDA",

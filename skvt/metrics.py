@@ -193,7 +193,18 @@ def _topic_weights(topic_word, X):
 
 
 def perplexity(log_predictive):
-    """``exp(-log_predictive)`` of a log predictive probability per word in nats."""
+    """Perplexity of held-out words, ``exp(-log_predictive)``.
+
+    Parameters
+    ----------
+    log_predictive : float
+        Log predictive probability in nats per word, such as :func:`document_completion_score`.
+
+    Returns
+    -------
+    float
+        Number of words among which the model would have to guess evenly.
+    """
     return float(np.exp(-check_scalar(log_predictive, "log_predictive", Real)))
 
 

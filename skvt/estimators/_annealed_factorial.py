@@ -98,6 +98,7 @@ class AnnealedFactorialMixture(
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
+        Of the start, the jitter and the order of minibatches.
 
     Attributes
     ----------
@@ -252,6 +253,7 @@ class AnnealedFactorialMixture(
             X,
             reset=reset,
             dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
+            order="C",
             ensure_all_finite="allow-nan",
         )
 
@@ -293,8 +295,10 @@ class AnnealedFactorialMixture(
     def _build_model(self, X, weights):
         self._check_moves()
         prior = self._given_activation_prior()
-        square = np.nanmean(X.astype(np.float64) ** 2) if not np.isnan(X).all() else 0.0
-        square = max(float(square), 1e-12)  # rows of zeros have no scale
+        there = ~np.isnan(X)
+        squares = weights @ np.where(there, X, 0.0).astype(np.float64) ** 2
+        # rows of zeros have no scale
+        square = max(squares.sum() / max((weights @ there).sum(), 1.0), 1e-12)
         first = {
             "noise_variance": FIRST_NOISE * square,
             "component_variance": square / prior.sum(),
@@ -331,6 +335,10 @@ class AnnealedFactorialMixture(
             pairs = np.repeat(pairs, fitted.model.n_features, axis=0)
             fitted.state.stats = RunningStats([pairs, *others])
 
+    def _rows(self, X, weights):
+        online = self.learning_method == "online"
+        return Rows(X, weights, self._minibatch_size(X.shape[0]) if online else X.shape[0])
+
     def _minibatch_size(self, n_rows):
         return min(self.batch_size, n_rows)
 
@@ -365,12 +373,14 @@ class AnnealedFactorialMixture(
         X : array-like of shape (n_samples, n_features)
             Rows; NaN are missing values.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight 2 counts as two.
 
         Returns
         -------
         self : AnnealedFactorialMixture
+            The fitted estimator.
 
         Raises
         ------
@@ -386,12 +396,16 @@ class AnnealedFactorialMixture(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
 
         Returns
         -------
         self : AnnealedFactorialMixture
+            The estimator after these rows.
 
         Notes
         -----
@@ -426,7 +440,7 @@ class AnnealedFactorialMixture(
 
     @property
     def posterior_(self):
-        """q of the components."""
+        """The posterior q of the components."""
         fitted = _attribute_of_fit(self, "posterior_")
         return Posterior(fitted.model.family, fitted.lam()[0])
 
@@ -441,10 +455,12 @@ class AnnealedFactorialMixture(
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
 
         Returns
         -------
         ndarray of shape (n_samples, n_components)
+            Probabilities.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -468,6 +484,7 @@ class AnnealedFactorialMixture(
         Returns
         -------
         ndarray of shape (n_samples, n_features)
+            Rows without noise.
         """
         fitted = self._require_fitted()
         X = check_array(X, dtype=fitted.model.dtype)
@@ -479,11 +496,21 @@ class AnnealedFactorialMixture(
         return X @ self.components_
 
     def score_samples(self, X):
-        """Log posterior predictive density of each row in nats, shape (n_samples,).
+        """Log posterior predictive density of each row.
 
         Components are integrated out; exact for up to 10 components, and otherwise an estimate by
         importance sampling of the activations, on average a little too low. It is the same for a
         row in any company.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -494,13 +521,36 @@ class AnnealedFactorialMixture(
         return np.concatenate(parts)
 
     def score(self, X, y=None):
-        """Mean log posterior predictive density in nats per row. Higher is better."""
+        """Mean log posterior predictive density. Higher is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per row.
+        """
         return float(self.score_samples(X).mean())
 
     def elbo(self, X):
         """Evidence lower bound of X in nats, every constant included.
 
         X is taken for the whole data set: the divergence of the components is subtracted once.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
+
+        Returns
+        -------
+        float
+            Nats for all of X.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -514,13 +564,16 @@ class AnnealedFactorialMixture(
         Parameters
         ----------
         n_samples : int, default=1
+            Rows to draw.
         random_state : int, RandomState instance or None, default=None
             None uses the estimator's own.
 
         Returns
         -------
         X : ndarray of shape (n_samples, n_features)
+            The rows drawn.
         activations : ndarray of bool, shape (n_samples, n_components)
+            Which components are on in each.
         """
         fitted = self._require_fitted()
         if n_samples < 1:

@@ -40,7 +40,8 @@ class Fitted:
     """What a fit leaves behind: the model with its priors, the state, the running policy.
 
     ``n_rows`` is the weight of the rows the state stands for: those of ``fit`` and all since
-    (``counts_rows``), or what a stream is taken for.
+    (``counts_rows``), or what a stream is taken for. ``assignments`` (n, K) are the q(z) of the
+    rows of the last call, where the estimator shows them.
     """
 
     model: object
@@ -48,6 +49,7 @@ class Fitted:
     policy: object
     n_rows: float
     counts_rows: bool = True
+    assignments: np.ndarray | None = None
     cache: dict = field(default_factory=dict)
 
     @property

@@ -6,13 +6,15 @@ import numpy as np
 
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
+from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.models._gaussian_prior import component_class, gaussian_component
+from skvt.models._mixture_weights import StickBreaking
 
 MOVES = ("birth", "merge", "delete")
 
 
-class MemoizedDPGMM(MixtureEstimator):
+class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that grows and prunes itself.
 
     A neighbour of :class:`sklearn.mixture.BayesianGaussianMixture`: the same model and names.
@@ -108,6 +110,7 @@ class MemoizedDPGMM(MixtureEstimator):
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
+        Initial components, order of the batches, rows on which births are learned.
 
     Attributes
     ----------
@@ -290,6 +293,10 @@ class MemoizedDPGMM(MixtureEstimator):
     def _allows_missing(self):
         return self.covariance_type != "full"
 
+    def _build_weights(self):
+        alpha = self.weight_concentration_prior
+        return StickBreaking(1.0 if alpha is None else float(alpha))
+
     def _build_component(self, X, weights):
         component, self.priors_ = gaussian_component(
             X,
@@ -325,12 +332,14 @@ class MemoizedDPGMM(MixtureEstimator):
         X : array-like of shape (n_samples, n_features)
             Rows; a memory-mapped array is read batch by batch.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight 2 counts as two.
 
         Returns
         -------
         self : MemoizedDPGMM
+            The fitted estimator.
 
         Raises
         ------
@@ -349,7 +358,9 @@ class MemoizedDPGMM(MixtureEstimator):
         X : array-like of shape (n_samples, n_features)
             The rows of one batch.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
         batch_id : hashable or None, default=None
             None remembers X as a new batch. With the id of an earlier call (or the number of a
             batch of ``fit``, from 0), X takes that batch's place: so that several passes over
@@ -359,6 +370,7 @@ class MemoizedDPGMM(MixtureEstimator):
         Returns
         -------
         self : MemoizedDPGMM
+            The fitted estimator.
 
         Notes
         -----
@@ -368,6 +380,11 @@ class MemoizedDPGMM(MixtureEstimator):
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
+    @property
+    def weight_concentration_(self):
+        """Parameters of the sticks' q, a pair of (K,)."""
+        return tuple(self._of_fit("weight_concentration_").lam()[0].T)
+
     @property
     def means_(self):
         """Expected means, shape (K, n_features)."""

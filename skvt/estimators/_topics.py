@@ -64,12 +64,14 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts: non-negative numbers, whole or not.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
             A weight of w counts a document w times. Minibatches are drawn without regard to it.
 
         Returns
         -------
         self : estimator
+            The fitted estimator.
 
         Raises
         ------
@@ -87,11 +89,14 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts.
         y : ignored
+            Not used.
         sample_weight : array-like of shape (n_samples,), optional
+            A weight of w counts a document w times.
 
         Returns
         -------
         self : estimator
+            The fitted estimator.
         """
         return self._partial_fit(X, sample_weight)
 
@@ -204,7 +209,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
 
     @property
     def posterior_(self):
-        """q(beta) of the topics: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``."""
+        """The posterior q(beta) of the topics."""
         return Posterior(Dirichlet, _attribute_of_fit(self, "posterior_").lam()[0])
 
     @property
@@ -240,10 +245,12 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
 
         Returns
         -------
         float
+            Nats for all of X.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -263,10 +270,12 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts of documents with two or more tokens, at least one of them.
         y : ignored
+            Not used.
 
         Returns
         -------
         float
+            Nats per held-out word.
 
         Raises
         ------
@@ -283,6 +292,16 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
 
         Unlike scikit-learn's, it neither uses the words it predicts nor depends on how many rows
         X has.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts of documents with two or more tokens, at least one of them.
+
+        Returns
+        -------
+        float
+            Number of words among which the model would have to guess evenly.
         """
         return float(np.exp(-self.score(X)))
 
@@ -292,6 +311,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         Parameters
         ----------
         n_words : int, default=10
+            Words of each topic.
         feature_names : array-like of str of shape (n_features,), optional
             Such as ``CountVectorizer.get_feature_names_out()``; by default the column names X had
             at ``fit``, else column numbers.
@@ -302,15 +322,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
             ``n_components`` lists of ``n_words`` words, most probable first.
         """
         lam = self._require_fitted().lam()[0]
-        if feature_names is None:
-            feature_names = getattr(self, "feature_names_in_", np.arange(lam.shape[1]))
         check_scalar(n_words, "n_words", Integral, min_val=1)
-        names = np.asarray(feature_names)
-        if names.shape != (lam.shape[1],):
-            raise ValueError(
-                f"feature_names must be {lam.shape[1]} names, one for each column of X. Got an "
-                f"array of shape {names.shape} instead."
-            )
+        names = column_names(self, feature_names, lam.shape[1])
         probability = Dirichlet.mean(lam)
         order = np.argsort(-probability, axis=1, kind="stable")[:, :n_words]
         return [names[topic].tolist() for topic in order]
@@ -331,6 +344,19 @@ def require_counts(X, whom):
             f"Negative values in data passed to {whom}: the lowest is {lowest:g}, and counts of "
             "words are in the range [0, inf). Pass counts, such as CountVectorizer's."
         )
+
+
+def column_names(estimator, feature_names, n_features):
+    """Names of the columns, shape (n_features,): given, of the data at ``fit``, or numbers."""
+    if feature_names is None:
+        feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
+    names = np.asarray(feature_names)
+    if names.shape != (n_features,):
+        raise ValueError(
+            f"feature_names must be {n_features} names, one for each column of X. Got an array of "
+            f"shape {names.shape} instead."
+        )
+    return names
 
 
 def canonical(X):

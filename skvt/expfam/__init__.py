@@ -8,11 +8,13 @@ The families over parameters of Gaussians (:class:`Wishart`, :class:`NormalWisha
 """
 
 from skvt.expfam._beta import Beta
+from skvt.expfam._categorical import Categorical
 from skvt.expfam._dirichlet import Dirichlet
 from skvt.expfam._family import Family, kl_divergence
 from skvt.expfam._gamma import Gamma
 from skvt.expfam._gaussian import MeanPrecision
 from skvt.expfam._gaussian_columns import GaussianColumns
+from skvt.expfam._normal import Normal
 from skvt.expfam._normal_gamma import NormalGamma
 from skvt.expfam._normal_wishart import NormalWishart
 from skvt.expfam._posterior import JointPosterior, Posterior
@@ -21,12 +23,14 @@ from skvt.expfam._wishart import Wishart
 
 __all__ = [
     "Beta",
+    "Categorical",
     "Dirichlet",
     "Family",
     "Gamma",
     "GaussianColumns",
     "JointPosterior",
     "MeanPrecision",
+    "Normal",
     "NormalGamma",
     "NormalWishart",
     "Posterior",

@@ -10,7 +10,7 @@ class Posterior:
     Parameters
     ----------
     family : Family
-        Such as :class:`~skvt.expfam.Dirichlet`.
+        Such as the Dirichlet.
     eta : ndarray, shape (..., D)
         Natural parameters, the event in the last axis.
     """
@@ -20,7 +20,20 @@ class Posterior:
         self.eta = eta
 
     def sample(self, n_samples=1, random_state=None):
-        """Draws from q, shape (n_samples, ..., D); for values with fields, each field so."""
+        """Draws from q.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of draws of all members.
+        random_state : int, RandomState instance or None, default=None
+            An int gives the same draws again.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, ..., D) or NamedTuple
+            For values with fields, such as mean and precision, each field so.
+        """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
         draws = [self.family.sample(self.eta, rng) for _ in range(n_samples)]
@@ -39,25 +52,49 @@ class Posterior:
         Returns
         -------
         float or ndarray of shape (n,)
+            Nats.
         """
         density = np.asarray(self.family.log_density(self.eta, value))
         members = np.ndim(self.eta) - 1
         return density.sum(axis=tuple(range(density.ndim - members, density.ndim)))[()]
 
     def mean(self):
-        """E_q[beta], shape (..., D), or each field of it."""
+        """Mean of q.
+
+        Returns
+        -------
+        ndarray of shape (..., D) or NamedTuple
+            E_q[beta], or each field of it.
+        """
         return self.family.mean(self.eta)
 
     def var(self):
-        """Var_q[beta] of each entry, shape (..., D), or each field of it."""
+        """Variance of each entry under q.
+
+        Returns
+        -------
+        ndarray of shape (..., D) or NamedTuple
+            Var_q[beta], or that of each field.
+        """
         return self.family.variance(self.eta)
 
     def entropy(self):
-        """Differential entropy in nats, summed over the independent members."""
+        """Differential entropy, summed over the independent members.
+
+        Returns
+        -------
+        float
+            Nats.
+        """
         return float(np.sum(self.family.entropy(self.eta)))
 
     def __repr__(self):
-        return f"Posterior({self.family.__name__}, shape={np.shape(self.eta)})"
+        members = np.shape(self.eta)[:-1]
+        mean = self.mean()
+        fields = mean._asdict() if isinstance(mean, tuple) else {"value": mean}
+        shapes = {name: np.shape(field)[len(members) :] for name, field in fields.items()}
+        inside = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
+        return f"Posterior({self.family.__name__}, members={members}, {inside})"
 
 
 class JointPosterior:
@@ -66,7 +103,7 @@ class JointPosterior:
     Parameters
     ----------
     **blocks : Posterior
-        Also attributes: ``posterior.weights``.
+        Blocks by name. Also attributes: ``posterior.weights``.
     """
 
     def __init__(self, **blocks):
@@ -74,24 +111,66 @@ class JointPosterior:
         vars(self).update(blocks)
 
     def sample(self, n_samples=1, random_state=None):
-        """Draws from q: a dict of each block's, see :meth:`Posterior.sample`."""
+        """Draws from q.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Number of draws of all blocks.
+        random_state : int, RandomState instance or None, default=None
+            An int gives the same draws again.
+
+        Returns
+        -------
+        dict
+            The draws of each block, see :meth:`Posterior.sample`.
+        """
         random_state = check_random_state(random_state)
         return {name: block.sample(n_samples, random_state) for name, block in self.blocks.items()}
 
     def log_prob(self, value):
-        """Log density of q in nats of a dict of values, shaped as :meth:`sample` or `mean`."""
+        """Log density of q, summed over the blocks.
+
+        Parameters
+        ----------
+        value : dict
+            A value for each block, shaped as :meth:`sample` or :meth:`mean`.
+
+        Returns
+        -------
+        float or ndarray of shape (n,)
+            Nats.
+        """
         return sum(block.log_prob(value[name]) for name, block in self.blocks.items())
 
     def mean(self):
-        """A dict of each block's mean."""
+        """Mean of each block.
+
+        Returns
+        -------
+        dict
+            See :meth:`Posterior.mean`.
+        """
         return {name: block.mean() for name, block in self.blocks.items()}
 
     def var(self):
-        """A dict of each block's variances."""
+        """Variances of each block.
+
+        Returns
+        -------
+        dict
+            See :meth:`Posterior.var`.
+        """
         return {name: block.var() for name, block in self.blocks.items()}
 
     def entropy(self):
-        """Differential entropy in nats."""
+        """Differential entropy, summed over the blocks.
+
+        Returns
+        -------
+        float
+            Nats.
+        """
         return sum(block.entropy() for block in self.blocks.values())
 
     def __repr__(self):

@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.expfam import Dirichlet, Gamma, NormalGamma, NormalWishart, Wishart
+from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart
 from skvt.expfam._special import gammaln_array as _gammaln
 from skvt.models._mixture_kernels import outer_features
 
@@ -417,6 +417,68 @@ class ZeroMeanSphericalGaussian(_WithMissing):
         """Mean (K, D) and inverse of the expected precision (K,)."""
         q = Gamma.standard(lam)
         return np.zeros((lam.shape[0], self.n_features)), q["rate"] / q["shape"]
+
+
+@dataclass(frozen=True)
+class KnownVarianceGaussian(_Centred, _WithMissing):
+    """N(mu_k, s I) with known s, normal prior of each mean; features [x / s, seen / s, rest].
+
+    ``rest`` is the part of the log density that no mean changes. Prior plus statistics are the
+    precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
+
+    Parameters
+    ----------
+    prior : ndarray, shape (D, 2)
+        Of the data minus ``center``.
+    center : ndarray, shape (D,)
+    noise_variance : float
+        s.
+    dtype : dtype
+    """
+
+    prior: np.ndarray
+    center: np.ndarray
+    noise_variance: float
+    dtype: np.dtype
+
+    family = Normal
+
+    @property
+    def base(self):
+        """``rest`` as it is."""
+        return np.append(np.zeros(2 * self.n_features), 1.0)
+
+    def features(self, X):
+        """``[x_d / s, seen_d / s]``, D of each, and ``-(|x|^2 / s + D log(2 pi s)) / 2``."""
+        X, seen = self._observed(X)
+        s = self.noise_variance
+        rest = -0.5 * ((X * X).sum(axis=1) / s + seen.sum(axis=1) * np.log(2.0 * np.pi * s))
+        return np.concatenate([X / s, seen / s, rest[:, None]], axis=1)
+
+    def spread(self, sums):
+        """(..., 2D + 1) -> (..., D, 2)."""
+        D = self.n_features
+        return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        nothing = np.zeros((*t.shape[:-2], 1))
+        return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
+
+    def log_predictive(self, X, lam):
+        """Independent normal columns of variance ``s + Var[mu_kd]``."""
+        X, seen = self._observed(X)
+        out = np.empty((X.shape[0], lam.shape[0]))
+        for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
+            v = v + self.noise_variance
+            out[:, k] = -0.5 * (seen * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))).sum(axis=1)
+        return out
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of these normals."""
+        scale = np.sqrt(self.noise_variance + Normal.variance(lam))
+        noise = rng.standard_normal((n_rows, self.n_features))
+        return Normal.mean(lam) + self.center + scale * noise
 
 
 @dataclass(frozen=True)

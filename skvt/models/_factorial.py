@@ -228,19 +228,25 @@ class FactorialMixture:
         """Variances and activation priors at the maximum of the bound, where they are learned."""
         if stats is None or not self.learned:
             return self
-        pairs, products, on, (n_rows, n_values, squares) = stats.value().arrays
-        mean, second = self.expectation(stats, None, None)
+        _, _, on, (n_rows, n_values, squares) = stats.value().arrays
         changes = {}
-        if "noise_variance" in self.learned:
-            error = squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
+        # (values that are all 0 or missing tell nothing of noise)
+        if "noise_variance" in self.learned and squares > 0.0:
             # rounding must not make it negative, nor a perfect fit 0
-            changes["noise_variance"] = max(error, 1e-9 * squares) / n_values
+            error = max(self._squared_error(stats), 1e-9 * squares)
+            changes["noise_variance"] = error / n_values
         if "component_variance" in self.learned:
-            total = np.trace(second.sum(axis=0))
+            total = np.trace(self.expectation(stats, None, None)[1].sum(axis=0))
             changes["component_variance"] = total / (self.n_components * self.n_features)
         if "activation_prior" in self.learned:
             changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
         return replace(self, **changes)
+
+    def _squared_error(self, stats):
+        """``E_q |x - sum_k z_k mu_k|^2`` summed over all values that are there."""
+        mean, second = self.expectation(stats, None, None)
+        pairs, products, _, (_, _, squares) = stats.value().arrays
+        return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps):
@@ -264,7 +270,7 @@ class FactorialMixture:
 
         Its square costs a row that has a component on no more than ``START`` nats: noise as large
         as the rows, in many columns, would leave all components off for good. Pairs are those of
-        independent activations.
+        independent activations, squares such that the noise has the variance that it has.
         """
         K = self.n_components
         mean, variance = _column_moments(data)
@@ -276,19 +282,19 @@ class FactorialMixture:
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.component_variance * np.eye(K)
         products = (pairs + ridge) @ start
-        n_values = data.total * self.n_features
-        squares = data.total * (variance + mean**2).sum()
         pairs = np.repeat(pairs[None], self._n_precisions, axis=0)
-        totals = np.array([data.total, n_values, squares])
-        return RunningStats([pairs, products, data.total * pi, totals])
+        totals = np.array([data.total, data.total * self.n_features, 0.0])
+        stats = RunningStats([pairs, products, data.total * pi, totals])
+        totals[2] = self.noise_variance * totals[1] - self._squared_error(stats)
+        return stats
 
     def strangers(self, stats, data, share, rng):
-        """Noise on the sums of z x', of a share of the rows' spread.
+        """Noise on the sums of z x', of a share of the columns' spread.
 
         Added, it makes components differ that heat has made equal.
         """
         pairs, products, on, totals = stats.value().arrays
-        spread = share * np.sqrt(totals[2] / totals[1])  # of the values
+        spread = share * np.sqrt(_column_moments(data)[1])
         noise = spread * on[:, None] * rng.standard_normal(products.shape)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
 

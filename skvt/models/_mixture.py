@@ -1,11 +1,13 @@
-"""Mixtures of exponential families under a Dirichlet process.
+"""Mixtures of exponential families, under a Dirichlet process or with other weights.
 
     v_k ~ Beta(1, alpha),  w_k = v_k prod_{l<k} (1 - v_l)      sticks, global
     phi_k ~ H(eta)                                             components, global
     z_n ~ Cat(w),  x_n ~ F(phi_{z_n})
 
 [HS13 sec. 2]. Mean field with nested truncation: q(z_n = k) = 0 for k > K, and no mass is forced
-on the last component, so that K components are K + 1 of which one has no rows.
+on the last component, so that K components are K + 1 of which one has no rows. What the weights are
+made of, and whether there may be others than these K, is for :mod:`skvt.models._mixture_weights`
+to say.
 """
 
 from dataclasses import dataclass, replace
@@ -14,10 +16,11 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import logsumexp
 
-from skvt.expfam import Beta, RunningStats, Stats
+from skvt.expfam import RunningStats, Stats
 from skvt.models._base import LocalResult, RowBatch
 from skvt.models._components import Component, per_component
 from skvt.models._mixture_kernels import assignment_entropy, responsibilities
+from skvt.models._mixture_weights import Weights
 
 # Rows whose features are held at a time: small enough for the cache, large enough for the product.
 ROWS_PER_CHUNK = 512
@@ -32,44 +35,12 @@ ROWS_TO_SEED = 2_000
 
 
 @dataclass(frozen=True)
-class StickBreaking:
-    """Weights of a Dirichlet process of this concentration; block of counts (K,)."""
-
-    concentration: float
-
-    family = Beta
-
-    def prior(self):
-        """Beta(1, alpha) for each stick, shape (1, 2)."""
-        return np.array([[1.0, self.concentration]])
-
-    def natural_parameters(self, counts):
-        """q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
-        after = counts[::-1].cumsum()[::-1] - counts
-        # the difference of sums may fall below 0 by rounding
-        after = np.maximum(after, 0.0)
-        return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
-
-    @staticmethod
-    def expected_log(lam):
-        """``E[log w_k] = E[log v_k] + sum_{l<k} E[log(1 - v_l)]``, shape (K,)."""
-        stick, rest = Beta.expectation(lam).T
-        return stick + rest.cumsum() - rest
-
-    @staticmethod
-    def mean(lam):
-        """``E[w_k]``, shape (K,); what lacks to 1 is the mass of components not yet seen."""
-        stick = Beta.mean(lam)
-        return stick * np.concatenate([[1.0], np.cumprod(1.0 - stick)[:-1]])
-
-
-@dataclass(frozen=True)
 class Mixture:
-    """A Dirichlet process mixture for the engines.
+    """A mixture for the engines.
 
     Parameters
     ----------
-    weights : StickBreaking
+    weights : Weights
     component : Component
         Likelihood and prior of the components.
     n_initial : int
@@ -83,7 +54,7 @@ class Mixture:
     E[log w] (K,) and the table (K, P) whose product with the features is E[log p(x | phi_k)].
     """
 
-    weights: StickBreaking
+    weights: Weights
     component: Component
     n_initial: int = 1
     init_params: str = "k-means++"
@@ -92,7 +63,7 @@ class Mixture:
 
     @property
     def families(self):
-        """Sticks and components."""
+        """Of the weights and the components."""
         return self.weights.family, self.component.family
 
     @property
@@ -111,7 +82,7 @@ class Mixture:
         return stats.arrays[0].shape[0]
 
     def prior(self):
-        """Natural parameters of the sticks' and the components' prior."""
+        """Natural parameters of the weights' and the components' prior."""
         return Stats((self.weights.prior(), self.component.prior[None]))
 
     def natural_parameters(self, stats):
@@ -121,8 +92,9 @@ class Mixture:
 
     def expectation(self, stats, batch, run):
         """E[log w_k], and the table of E[log p(x | phi_k)]."""
-        sticks, components = self.natural_parameters(stats)
-        return self.weights.expected_log(sticks), self.component.table(components)
+        weights, components = self.natural_parameters(stats)
+        log_weights = self.weights.expected_log(weights)[: len(components)]
+        return log_weights, self.component.table(components)
 
     def statistics_energy(self, stats, g):
         """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
@@ -141,10 +113,8 @@ class Mixture:
         return after - before + (sums * component.base).sum(axis=1)
 
     def weights_log_evidence(self, counts):
-        """Log probability of the assignments with the sticks summed out, for counts (K,)."""
-        family = self.weights.family
-        after = family.log_normalizer(self.weights.natural_parameters(counts))
-        return float(after.sum() - counts.size * family.log_normalizer(self.weights.prior())[0])
+        """Log probability of the assignments with the weights summed out, for counts (K,)."""
+        return self.weights.log_evidence(counts)
 
     def collapsed_energy(self, stats):
         """``E_q[log p(x, z | v, phi)] - KL(q(v, phi) || p)`` at the best globals, in nats.
@@ -155,9 +125,9 @@ class Mixture:
         return float(self.log_evidence(sums).sum() + self.weights_log_evidence(counts))
 
     def best_order(self, stats):
-        """Largest component first where that raises the bound, since sticks know the order."""
+        """The order that suits the weights where that raises the bound; else None."""
         counts = stats.value().arrays[0]
-        order = np.argsort(-counts, kind="stable")
+        order = self.weights.order(counts)
         rise = self.weights_log_evidence(counts[order]) - self.weights_log_evidence(counts)
         return order if rise > 0.0 else None
 
@@ -235,7 +205,10 @@ class Mixture:
         batch = data.batch(self, rows)
         stats = seeded_statistics(self, batch, self.n_initial, self.init_params, rng)
         factor = data.total / batch.weights.sum()
-        return RunningStats([factor * array for array in stats.arrays])
+        missing = max(0, self.weights.n_kept - stats.arrays[0].size)
+        return RunningStats(
+            [factor * np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in stats.arrays]
+        )
 
     def strangers(self, stats, data, share, rng):
         """Statistics of a random row for each component, counted for a share of its own rows.
@@ -255,8 +228,8 @@ class Mixture:
 
         ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
         """
-        sticks, components = self.natural_parameters(stats)
-        weights = self.weights.mean(sticks)
+        weights, components = self.natural_parameters(stats)
+        weights = self.weights.mean(weights)[: len(components)]
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
         components = np.concatenate([components, self.component.prior[None]])
         out = np.empty(X.shape[0])

@@ -18,7 +18,7 @@ import numpy as np
 from skvt.expfam import RunningStats
 from skvt.moves._base import MoveRecord, bound_of
 
-# Rows of the sample, and of its first part, on which all changes are tried.
+# Rows of the sample, and those of them on which all changes are tried.
 SAMPLE, FIRST_SAMPLE = 1_000, 250
 # Changes that are then tried on the whole sample, with so many local and global updates.
 FINALISTS, STEPS = 8, 2
@@ -44,14 +44,14 @@ class Superposition:
         self._rests = False
         # the change being tried on all rows and the statistics that its trial ended with
         self._change, self._proposal = None, None
-        self._memos, self._sample = {}, _Sample()
+        self._memos, self._sample = {}, []
         self._failed = set()
 
     def begin(self, model, state, tools):
         """Rest if the bound is as it was when there was nothing left to try."""
         self._memos = {}
         if self._change is None:
-            self._sample = _Sample()
+            self._sample = []
         if self.settled:
             total = state.memos.total()
             rise = bound_of(model, total) - self._settled_at
@@ -64,7 +64,8 @@ class Superposition:
         if self._change is not None:
             g = model.expectation(self._proposal, batch, tools.run)
         else:
-            self._sample.add(batch, result.q, tools.rng)
+            rows = _evenly(batch.n_rows, SAMPLE)
+            self._sample.append((batch.X[rows], batch.weights[rows], result.q[rows]))
         better = _begun_anew(model, replace(batch, start=result.q), g, tools)
         self._memos[key] = tools.memo_of(model, better, batch)
 
@@ -96,7 +97,7 @@ class Superposition:
     def _choose(self, model, state, tools):
         """The change that raises the bound of the sample most, if one does."""
         changes = [c for c in _candidates(state.stats.value()) if c not in self._failed]
-        few, many = (self._sample.batch(model, size) for size in (FIRST_SAMPLE, SAMPLE))
+        few, many = (self._sampled(model, size) for size in (FIRST_SAMPLE, SAMPLE))
         bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
         best = np.argsort(bounds)[::-1][:FINALISTS]
         highest = bound_of(model, _trial(model, many, state.stats, None, STEPS, tools))
@@ -110,26 +111,16 @@ class Superposition:
             weight = state.memos.total().weight
             self._proposal.rescale(weight / many.weights.sum())
 
+    def _sampled(self, model, size):
+        """So many rows of the sample as a batch, with the activations that they had."""
+        X, weights, q = (np.concatenate(part) for part in zip(*self._sample, strict=True))
+        rows = _evenly(len(X), size)
+        return replace(model.batch(X, rows, weights[rows]), start=q[rows])
 
-class _Sample:
-    """Rows drawn from all batches, in random order."""
 
-    def __init__(self):
-        # random keys, rows, weights, activations
-        self._parts = None
-
-    def add(self, batch, q, rng):
-        """Draw from these rows, too: the rows with the smallest random keys stay."""
-        parts = rng.random(batch.n_rows), batch.X, batch.weights, q
-        if self._parts is not None:
-            parts = [np.concatenate(pair) for pair in zip(self._parts, parts, strict=True)]
-        kept = np.argsort(parts[0])[:SAMPLE]
-        self._parts = [part[kept] for part in parts]
-
-    def batch(self, model, size):
-        """The first rows, as a batch of the model."""
-        _, X, weights, q = (part[:size] for part in self._parts)
-        return replace(model.batch(X, np.arange(len(X)), weights), start=q)
+def _evenly(n_rows, most):
+    """At most so many row numbers, evenly spread: rows may be in an order."""
+    return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
 
 
 def _begun_anew(model, batch, g, tools):

@@ -46,11 +46,28 @@ class TemperaturePolicy(BaseEstimator):
     """Base of the recipes: parameters, their check, and ``start``."""
 
     def check(self, plan):
-        """Raise ValueError for parameters that are illegal, or not possible under the plan."""
+        """Raise ValueError for parameters that are illegal, or not possible under the plan.
+
+        Parameters
+        ----------
+        plan : FitPlan
+            The model, and how many passes over how many rows.
+        """
         raise NotImplementedError
 
     def start(self, plan):
-        """The :class:`RunningPolicy` of one fit."""
+        """Begin one fit.
+
+        Parameters
+        ----------
+        plan : FitPlan
+            The model, and how many passes over how many rows.
+
+        Returns
+        -------
+        RunningPolicy
+            What the engine asks for temperatures and tells of energies.
+        """
         raise NotImplementedError
 
     def _require(self, name, low, high=np.inf, *, integral=False, low_open=False):

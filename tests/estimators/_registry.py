@@ -4,14 +4,15 @@ An estimator with several engines is entered once for each.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
 
-from skvt import MemoizedDPGMM, TemperedLDA
+from skvt import AnnealedFactorialMixture, CAVIGaussianMixture, MemoizedDPGMM, TemperedLDA
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._topics import TopicEstimator
+from skvt.temperature import LinearAnnealing
 
 
 def counts(seed=0, *, n_rows=40, n_features=25, n_topics=3, length=30):
@@ -32,6 +33,14 @@ def rows(seed=0, *, n_rows=40, n_features=3, n_clusters=3):
     return means[rng.integers(n_clusters, size=n_rows)] + rng.standard_normal((n_rows, n_features))
 
 
+def sums(seed=0, *, n_rows=40, n_features=4, n_components=3):
+    """Rows that are sums of subsets of components, and noise: (n_rows, n_features)."""
+    rng = np.random.default_rng(seed)
+    components = 2.0 * rng.standard_normal((n_components, n_features))
+    subsets = rng.random((n_rows, n_components)) < 0.4
+    return subsets @ components + 0.5 * rng.standard_normal((n_rows, n_features))
+
+
 # What a fitted estimator can be asked about rows.
 QUESTIONS = ("transform", "predict", "predict_proba", "score_samples", "score", "elbo")
 
@@ -43,13 +52,16 @@ class Entry:
     ``engine`` are the parameters that select it, under which scikit-learn's checks run; ``quick``
     are more of them that make a fit of ``data(seed)`` take milliseconds, several passes and
     several minibatches; ``still`` keep the number of components, ``full`` make each pass one update
-    from all rows, ``watched`` record the exact bound after each pass.
+    from all rows, ``watched`` record the exact bound after each pass and ``unwatched`` do not;
+    ``stream(n)`` let a stream stand for n rows.
 
     ``shown`` are the fitted arrays that are in the precision of the data, the first of them one
     that tells fits apart; ``claimed(estimator)`` is the weight of the data that the globals stand
     for, up to a constant. ``learned`` are the names of the learned temperatures it takes. One that
     ``remembers`` keeps what a call of ``partial_fit`` is given as a batch of its own; others divide
-    it into minibatches and make a step with each.
+    it into minibatches and make a step with each. ``annealed`` is what the name stands for. One
+    that ``goes_on`` from each row's last visit has a bound of its own, where rows begun anew may
+    end in other optima. ``rounding`` is what the company of a row may change in its answers.
     """
 
     cls: type
@@ -63,6 +75,11 @@ class Entry:
     claimed: Callable
     learned: tuple = ()
     remembers: bool = False
+    annealed: LinearAnnealing = field(default_factory=LinearAnnealing)
+    goes_on: bool = False
+    rounding: float = 0.0
+    unwatched: dict = field(default_factory=lambda: {"evaluate_every": 0})
+    stream: Callable = field(default=lambda n_rows: {"total_samples": n_rows})
 
     def make(self, **params):
         return self.cls(**(self.engine | self.quick | params))
@@ -94,45 +111,93 @@ class Entry:
         return "-".join([self.cls.__name__, *map(str, self.engine.values())])
 
 
-ENTRIES = [
-    Entry(
-        cls=TemperedLDA,
-        engine={"learning_method": method},
-        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
-        data=counts,
-        still={},
-        full={"learning_method": "batch"},
-        watched={"evaluate_every": 1, "perp_tol": 0.0},
-        shown=("components_", "exp_dirichlet_component_"),
-        claimed=lambda estimator: estimator.components_.sum(),
-        learned=("variational", "local"),
-    )
-    for method in ("online", "batch")
-] + [
-    Entry(
-        cls=MemoizedDPGMM,
-        engine={"algorithm": algorithm, "covariance_type": covariance_type},
-        quick={
-            "n_components": 3,
-            "max_iter": 4,
-            "tol": 0.0,
-            "batch_size": 8,
-            "random_state": 0,
-        },
-        data=rows,
-        still={"moves": ()},
-        full={"algorithm": "full", "moves": ()},
-        watched={"evaluate_every": 1},
-        shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
-        claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
-        remembers=algorithm != "stochastic",
-    )
-    for algorithm, covariance_type in (
-        ("memoized", "full"),
-        ("full", "spherical"),
-        ("stochastic", "diag"),
-    )
-]
+ENTRIES = (
+    [
+        Entry(
+            cls=TemperedLDA,
+            engine={"learning_method": method},
+            quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+            data=counts,
+            still={},
+            full={"learning_method": "batch"},
+            watched={"evaluate_every": 1, "perp_tol": 0.0},
+            shown=("components_", "exp_dirichlet_component_"),
+            claimed=lambda estimator: estimator.components_.sum(),
+            learned=("variational", "local"),
+        )
+        for method in ("online", "batch")
+    ]
+    + [
+        Entry(
+            cls=MemoizedDPGMM,
+            engine={"algorithm": algorithm, "covariance_type": covariance_type},
+            quick={
+                "n_components": 3,
+                "max_iter": 4,
+                "tol": 0.0,
+                "batch_size": 8,
+                "random_state": 0,
+            },
+            data=rows,
+            still={"moves": ()},
+            full={"algorithm": "full", "moves": ()},
+            watched={"evaluate_every": 1},
+            shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
+            claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+            remembers=algorithm != "stochastic",
+        )
+        for algorithm, covariance_type in (
+            ("memoized", "full"),
+            ("full", "spherical"),
+            ("stochastic", "diag"),
+        )
+    ]
+    + [
+        Entry(
+            cls=AnnealedFactorialMixture,
+            engine={"learning_method": method},
+            quick={
+                "n_components": 3,
+                "max_iter": 4,
+                "tol": 0.0,
+                "batch_size": 8,
+                "random_state": 0,
+            },
+            data=sums,
+            still={
+                "moves": (),
+                "noise_variance": 0.3,
+                "component_variance": 4.0,
+                "activation_prior": 0.4,
+            },
+            full={"learning_method": "batch", "moves": ()},
+            watched={"evaluate_every": 1},
+            shown=("components_",),
+            claimed=lambda estimator: estimator._fitted.stats.value().arrays[-1][0],
+            learned=("variational", "local"),
+            annealed=LinearAnnealing(10.0, replication=1.0),
+            goes_on=method == "batch",
+            rounding=1e-9,
+        )
+        for method in ("batch", "online")
+    ]
+    + [
+        Entry(
+            cls=CAVIGaussianMixture,
+            engine={},
+            quick={"n_components": 3, "max_iter": 4, "tol": 0.0, "random_state": 1},
+            data=rows,
+            still={},
+            full={},
+            watched={},
+            shown=("means_", "mean_variances_", "weights_"),
+            claimed=lambda estimator: (1.0 / estimator.mean_variances_).sum(),
+            remembers=True,
+            unwatched={},
+            stream=lambda n_rows: {},
+        )
+    ]
+)
 
 
 def _every(applies):
@@ -145,6 +210,7 @@ every_estimator_of_sparse_data = _every(lambda entry: entry.takes.sparse)
 every_transformer = _every(lambda entry: entry.transforms)
 every_topic_model = _every(lambda entry: issubclass(entry.cls, TopicEstimator))
 every_mixture = _every(lambda entry: issubclass(entry.cls, MixtureEstimator))
+every_growing_mixture = _every(lambda entry: hasattr(entry.cls, "sample_mixtures"))
 every_stream_of_minibatches = _every(lambda entry: not entry.remembers)
 
 

@@ -249,11 +249,11 @@ def test_representations_work_before_and_after_fit(entry):
 @every_estimator
 def test_a_search_over_temperatures_refits_the_best(entry):
     X = entry.data()
-    temperatures = [None, "annealed", LinearAnnealing(), ConstantTemperature(1.2)]
+    temperatures = [None, "annealed", entry.annealed, ConstantTemperature(1.2)]
     search = GridSearchCV(entry.make(), {"temperature": temperatures}, cv=2).fit(X)
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
-    # The name is the class with its defaults, and another temperature is another model.
+    # The name stands for a policy, and another temperature is another model.
     assert scores[1] == scores[2]
     assert len(set(scores)) == 3
     best = search.best_params_["temperature"]
@@ -393,7 +393,7 @@ def test_global_random_state_is_left_alone_by_a_seeded_fit(entry):
 @every_estimator
 @pytest.mark.parametrize("temperature", [None, "annealed"])
 def test_history_is_a_table_with_a_row_for_each_pass(entry, temperature):
-    estimator = entry.make(temperature=temperature, evaluate_every=0).fit(entry.data())
+    estimator = entry.make(temperature=temperature, **entry.unwatched).fit(entry.data())
     table = pd.DataFrame(estimator.history_)
     assert set(table.columns) == {
         "n_iter",
@@ -431,7 +431,7 @@ def test_elbo_of_the_training_data_is_the_published_one(entry, temperature, dtyp
         estimator = entry.make(**settings).fit(X)
         rounding = 1e-10 if dtype is np.float64 else 1e-6
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=rounding)
-    else:
+    elif not entry.goes_on:
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=1e-12)
     # Rows only add to the energy and entropy of each; the globals' divergence is counted once.
     assert estimator.elbo(X) < estimator.elbo(X[:20]) < 0.0
@@ -444,7 +444,7 @@ def test_of_several_starts_the_best_is_kept_and_all_are_told(entry):
     assert estimator.restart_elbos_.shape == (4,)
     assert len(set(estimator.restart_elbos_)) == 4
     assert estimator.elbo_ == estimator.restart_elbos_.max()
-    if not entry.remembers:
+    if not (entry.remembers or entry.goes_on):
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=1e-12)
     assert len(estimator.history_["elbo"]) == estimator.n_iter_ == 4
     single = entry.make(**entry.still).fit(X)
@@ -489,10 +489,9 @@ def test_transform_treats_each_row_on_its_own(entry):
     estimator = entry.make().fit(X)
     together = estimator.transform(X)
     np.testing.assert_array_equal(estimator.transform(X), together)
-    np.testing.assert_array_equal(
-        np.concatenate([estimator.transform(row[None]) for row in X]), together
-    )
-    np.testing.assert_array_equal(estimator.transform(X[::-1]), together[::-1])
+    one_by_one = np.concatenate([estimator.transform(row[None]) for row in X])
+    np.testing.assert_allclose(one_by_one, together, rtol=entry.rounding)
+    np.testing.assert_allclose(estimator.transform(X[::-1]), together[::-1], rtol=entry.rounding)
     np.testing.assert_array_equal(estimator.fit_transform(X), together)
 
 
@@ -554,7 +553,7 @@ def test_a_stream_over_several_passes_approaches_fit(entry):
     X = entry.data(n_rows=400)
     train, test = X[:300], X[300:]
     rng = np.random.default_rng(0)
-    stream = entry.make(total_samples=300, temperature=None)
+    stream = entry.make(**entry.stream(300), temperature=None)
     again = {"batch_id": 0} if entry.remembers else {}
     scores = []
     for _ in range(20):
@@ -604,7 +603,7 @@ def test_a_warm_start_goes_on(entry):
 
 @every_stream_of_minibatches
 def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
-    if entry.engine.items() == entry.full.items():
+    if entry.engine.items() <= entry.full.items():
         pytest.skip("fit makes no minibatches")
     # A pass of one minibatch: `fit` and `partial_fit` make the same step.
     X = entry.data()

@@ -251,7 +251,9 @@ def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
         (var["components"].precision if kind["mean_type"] == "full" else var["components"]) / 400
     )
     assert np.all(np.abs(drawn.mean(axis=0) - precisions) < 5.0 * spread)
-    assert repr(posterior).startswith("JointPosterior(weights=Posterior(Beta")
+    assert repr(posterior).startswith(
+        f"JointPosterior(weights=Posterior(Beta, members=({K},), value=())"
+    )
 
 
 @each_shape

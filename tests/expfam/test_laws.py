@@ -5,8 +5,10 @@ import pytest
 
 from skvt.expfam import (
     Beta,
+    Categorical,
     Dirichlet,
     Gamma,
+    Normal,
     NormalGamma,
     NormalWishart,
     Posterior,
@@ -39,7 +41,9 @@ def normal_gamma(a, b, kappa, seed=0):
 MODERATE = {
     "Dirichlet": (Dirichlet, np.array([1.5, 0.8, 4.0])),
     "Beta": (Beta, np.array([0.9, 3.5])),
+    "Categorical": (Categorical, np.log([0.2, 0.5, 0.3])),
     "Gamma": (Gamma, np.array([3.5, 0.6])),
+    "Normal": (Normal, Normal.from_standard(1.5, 0.4)),
     "Wishart 1": (Wishart, wishart(1, 7.0)),
     "Wishart 3": (Wishart, wishart(3, 8.5)),
     "NormalWishart 1": (NormalWishart, normal_wishart(1, 12.0, 0.7)),
@@ -51,7 +55,9 @@ MODERATE = {
 OTHERS = {
     "Dirichlet": np.array([0.7, 2.0, 1.0]),
     "Beta": np.array([2.0, 1.1]),
+    "Categorical": np.log([0.6, 0.1, 0.3]),
     "Gamma": np.array([1.2, 2.0]),
+    "Normal": Normal.from_standard(-0.7, 2.5),
     "Wishart 1": wishart(1, 5.0, seed=1),
     "Wishart 3": wishart(3, 4.5, seed=1),
     "NormalWishart 1": normal_wishart(1, 9.0, 2.0, seed=1),
@@ -66,6 +72,8 @@ MEMBERS = MODERATE | {
     "Dirichlet, one word among many": (Dirichlet, np.append(np.full(50, 0.1), 40.0)),
     "Dirichlet, two": (Dirichlet, np.array([0.3, 4.0])),
     "Beta, sparse": (Beta, np.array([1.0, 0.02])),
+    "Categorical, nearly certain": (Categorical, np.log([1e-6, 1e-3, 1.0 - 1e-6 - 1e-3])),
+    "Normal, nearly known": (Normal, Normal.from_standard(-40.0, 1e-6)),
     "Gamma, few events": (Gamma, np.array([0.03, 1e-3])),
     "Gamma, many": (Gamma, np.array([3e3, 5e3])),
     "Wishart, few degrees of freedom": (Wishart, wishart(4, 3.05)),
@@ -113,8 +121,12 @@ def statistic(family, x):
         return np.log(x)
     if family is Beta:
         return np.array([np.log(x), np.log(1.0 - x)])
+    if family is Categorical:
+        return x
     if family is Gamma:
         return np.array([np.log(x), -x])
+    if family is Normal:
+        return np.array([x, -0.5 * x**2])
     if family is Wishart:
         return np.array([0.5 * np.linalg.slogdet(x)[1], *triangle_statistic(x)])
     mean, precision = x
@@ -288,7 +300,8 @@ def test_posterior_shows_draws_moments_entropy_and_log_prob(family, q, p):
         assert mean.shape == variance.shape
         assert len(mean) == 3
         np.testing.assert_array_equal(field, repeated)
-        assert len(np.unique(field[:, 0].reshape(5, -1)[:, 0])) == 5
+        distinct = 2 if family is Categorical else 5
+        assert len(np.unique(field[:, 0].reshape(5, -1)[:, 0])) == distinct
     assert type(x) is type(posterior.mean())
     expected = [
         sum(family.log_density(eta[k], take(take(x, i), k)) for k in range(3)) for i in range(5)
@@ -298,4 +311,4 @@ def test_posterior_shows_draws_moments_entropy_and_log_prob(family, q, p):
     np.testing.assert_allclose(
         posterior.entropy(), sum(family.entropy(row) for row in eta), rtol=1e-11
     )
-    assert repr(posterior) == f"Posterior({family.__name__}, shape={eta.shape})"
+    assert repr(posterior).startswith(f"Posterior({family.__name__}, members=(3,), ")

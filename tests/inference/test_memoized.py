@@ -17,7 +17,8 @@ from skvt.inference import (
 from skvt.inference._bound import LocalTotals
 from skvt.inference._memoized import exact_bound, memo_of, sort_by_mass
 from skvt.inference._memos import Memo, Memos
-from skvt.models._mixture import Mixture, StickBreaking
+from skvt.models._mixture import Mixture
+from skvt.models._mixture_weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import bound_of
 from skvt.temperature import ConstantTemperature, LinearAnnealing

@@ -1,6 +1,7 @@
 """The components of mixtures against the textbook (`_textbook.py`), quadrature and draws."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -22,11 +23,14 @@ from scipy.stats import gamma, norm
 from skvt.expfam import Dirichlet, NormalGamma
 from skvt.models import _components as components
 from skvt.models._components import _generic_log_predictive
-from skvt.models._mixture import Mixture, StickBreaking
+from skvt.models._mixture import Mixture
+from skvt.models._mixture_weights import StickBreaking
 
 GAUSSIANS = [name for name in KINDS if name not in ("Bernoulli", "multinomial")]
+OF_PRECISION = [name for name in GAUSSIANS if name != "known variance"]
 MISSING = [name for name, kind in KINDS.items() if kind.make(2, np.float64).missing]
 each_kind = pytest.mark.parametrize("name", KINDS)
+each_of_precision = pytest.mark.parametrize("name", OF_PRECISION)
 each_gaussian = pytest.mark.parametrize("name", GAUSSIANS)
 each_with_missing = pytest.mark.parametrize("name", MISSING)
 
@@ -110,6 +114,9 @@ def log_density_given(component, x, phi):
         return np.log(phi) @ x
     if isinstance(component, components.Bernoulli):
         return np.log(np.where(x == 1.0, phi[..., 0], phi[..., 1])).sum(axis=1)
+    if isinstance(component, components.KnownVarianceGaussian):
+        scale = np.sqrt(component.noise_variance)
+        return norm(phi + component.center, scale).logpdf(x).sum(axis=1)
     mean, precision = phi if isinstance(phi, tuple) else (0.0, phi)
     if component.__class__.__name__.endswith("FullGaussian"):
         deviation = np.broadcast_to(x - component.center - mean, (len(precision), x.size))
@@ -202,7 +209,7 @@ def test_predictives_chain_to_the_marginal_likelihood(name):
     assert log_marginal(kind, component, X) == pytest.approx(at_once, rel=1e-9)
 
 
-@each_gaussian
+@each_of_precision
 def test_predictive_density_in_one_dimension_is_an_integral_and_has_mass_one(name):
     _, component, _, _, lam = setup(name, D=1, n=25, K=1)
 
@@ -226,6 +233,18 @@ def test_predictive_density_in_one_dimension_is_an_integral_and_has_mass_one(nam
             np.inf,
         )[0]
         assert density(x) == pytest.approx(integral, rel=1e-7)
+
+
+def test_predictive_of_known_variance_is_an_integral_over_the_mean():
+    _, component, _, _, lam = setup("known variance", D=1, n=6, K=1)
+    q, noise = standard_of(component, lam, 0), np.sqrt(component.noise_variance)
+    mean, scale = (q["mean"] + component.center)[0], np.sqrt(q["variance"][0])
+    for x in (mean, mean + 1.3, mean - 4.0):
+        integral = quad(
+            lambda mu, x=x: norm.pdf(x, mu, noise) * norm.pdf(mu, mean, scale), -np.inf, np.inf
+        )[0]
+        density = component.log_predictive(np.array([[x]]), lam)[0, 0]
+        assert density == pytest.approx(np.log(integral), rel=1e-7)
 
 
 def test_bernoulli_predictive_sums_to_one_over_all_rows():
@@ -281,6 +300,9 @@ def test_draws_have_the_moments_of_the_predictive(name):
         p = lam[0, :, 0] / lam[0].sum(axis=1)
         assert set(np.unique(X)) == {0.0, 1.0}
         mean, covariance = p, np.diag(p * (1.0 - p))
+    elif name == "known variance":
+        q = standard_of(component, lam, 0)
+        mean, covariance = q["mean"] + component.center, np.diag(0.8 + q["variance"])
     else:
         q = standard_of(component, lam, 0)
         mean = center_of(component) + np.ravel(q.get("mean", np.zeros(3)))
@@ -313,7 +335,7 @@ def test_draws_have_the_density_of_the_predictive(name):
         assert abs(share - mass) < 4.5 * np.sqrt(mass * (1.0 - mass) / 40_000)
 
 
-@each_gaussian
+@each_of_precision
 def test_moments_are_the_mean_and_the_inverse_expected_precision(name):
     _, component, _, _, lam = setup(name)
     means, covariances = component.moments(lam)
@@ -338,7 +360,7 @@ def test_parameters_in_the_coordinates_of_the_data_predict_the_same(name):
     if not np.any(center_of(component)):
         np.testing.assert_array_equal(moved, lam)
         return
-    plain = type(component)(moved[0], np.zeros(3), component.dtype)
+    plain = replace(component, prior=moved[0], center=np.zeros(3))
     np.testing.assert_allclose(
         plain.log_predictive(X, moved), component.log_predictive(X, lam), rtol=1e-10
     )

@@ -12,7 +12,8 @@ from skvt.inference._memoized import memo_of
 from skvt.inference._memos import Memos
 from skvt.models._base import LocalResult
 from skvt.models._gaussian_prior import gaussian_component
-from skvt.models._mixture import Mixture, StickBreaking
+from skvt.models._mixture import Mixture
+from skvt.models._mixture_weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves import _birth as birth_module
 from skvt.moves._base import bound_of

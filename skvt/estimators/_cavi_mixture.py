@@ -1,0 +1,304 @@
+"""The mixture of a textbook: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
+
+from numbers import Integral, Real
+
+import numpy as np
+
+from skvt.estimators._mixins import TemperatureMixin
+from skvt.estimators._mixtures import MixtureEstimator, _assignments
+from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.expfam import Categorical, JointPosterior, Normal, Posterior
+from skvt.models._components import KnownVarianceGaussian
+from skvt.models._gaussian_prior import weighted_moments
+from skvt.models._mixture_weights import KnownWeights
+
+
+class CAVIGaussianMixture(MixtureEstimator):
+    """Gaussian mixture of known variance and weights, by coordinate ascent.
+
+    The model on which variational inference is taught [1]_: only the means and the assignments are
+    unknown,
+
+        mu_k ~ N(0, prior_variance I),    z_n ~ Cat(weights),
+        x_n | z_n = k ~ N(mu_k, noise_variance I).
+
+    q(mu) q(z) is found by coordinate ascent: each pass updates all assignments, then all means,
+    and the evidence lower bound, known exactly, never falls. For mixtures that learn variances,
+    weights and the number of components, see :class:`~skvt.MemoizedDPGMM`.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Number of components K.
+
+    noise_variance : float, default=1.0
+        Variance of a row around the mean of its component, in each column.
+
+    prior_variance : float, default=100.0
+        Variance of the prior of the means, around 0. Against a noise variance of 1 the default
+        says little as long as the means lie within 20 or so of 0.
+
+    weights : array-like of shape (n_components,) or None, default=None
+        Probabilities of the components, positive, with the sum 1. None are equal ones.
+
+    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
+        How the means are found that a fit begins with: rows as seeds, drawn by what the others
+        explain badly; random responsibilities; rows as seeds, drawn evenly.
+
+    temperature : None, str or policy, default=None
+        None is T = 1 throughout. "annealed" lets it fall to 1, by
+        :class:`~skvt.temperature.LinearAnnealing`. Those that learn the temperature are not for
+        this model.
+
+    max_iter : int, default=100
+        Most passes over the data.
+
+    tol : float, default=1e-6
+        Converged when the bound gains less than this, in nats per row, in a pass.
+
+    n_init : int, default=1
+        Starts; that with the highest bound is kept.
+
+    warm_start : bool, default=False
+        Begin ``fit`` with the means of the last one.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+        Of the start.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components K.
+
+    weights_ : ndarray of shape (K,)
+        The weights, as given.
+
+    means_ : ndarray of shape (K, n_features)
+        Means m_k of q(mu_k).
+
+    mean_variances_ : ndarray of shape (K, n_features)
+        Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)`` with N_k the
+        expected number of rows of the component (where NaN are missing, of values).
+
+    posterior_ : JointPosterior
+        q of the "means", a :class:`~skvt.expfam.Normal` for each component and column, and of the
+        "assignments" of the rows last fitted (those of positive weight), a
+        :class:`~skvt.expfam.Categorical` for each row: ``sample``, ``log_prob``, ``mean``,
+        ``var``, ``entropy``.
+
+    elbo_, lower_bound_ : float
+        Evidence lower bound of the data in nats, every constant included.
+
+    history_ : dict of lists
+        One entry a pass: "n_iter", "elbo", "objective", "temperature", "learning_rate",
+        "n_components", "seconds".
+
+    lower_bounds_ : list of float
+        ``history_["elbo"]``.
+
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+
+    n_batch_iter_ : int
+        Updates of the means made.
+
+    converged_ : bool
+
+    n_iter_ : int
+        Passes made.
+
+    n_features_in_ : int
+
+    feature_names_in_ : ndarray of str
+        If the data had column names.
+
+    See Also
+    --------
+    skvt.MemoizedDPGMM : Learns variances, weights and the number of components.
+
+    Notes
+    -----
+    Components have no names of their own where weights are equal. Where they differ, a component
+    may stand at the wrong one; after each pass the largest weight is given to the component with
+    the most rows, and so on, which never lowers the bound.
+
+    NaN in the data are missing values and integrated out.
+
+    References
+    ----------
+    .. [1] D. M. Blei, A. Kucukelbir, J. D. McAuliffe, "Variational Inference: A Review for
+       Statisticians", JASA 112, 2017.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import CAVIGaussianMixture
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.choice([-5.0, 0.0, 5.0], size=(1000, 1), p=[0.1, 0.2, 0.7])
+    >>> X += rng.normal(size=X.shape)
+    >>> mixture = CAVIGaussianMixture(3, weights=[0.1, 0.2, 0.7], random_state=0).fit(X)
+    >>> mixture.means_.round().ravel()
+    array([-5.,  0.,  5.])
+    """
+
+    _parameter_constraints = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "noise_variance": [Interval(Real, 0, None, closed="neither")],
+        "prior_variance": [Interval(Real, 0, None, closed="neither")],
+        "weights": [None, "array-like"],
+        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "n_jobs": [None, Integral],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        **TemperatureMixin._temperature_constraints,
+    }
+
+    _allows_missing = True
+    # the bound is known after each pass without a further evaluation
+    evaluate_every = 0
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        noise_variance=1.0,
+        prior_variance=100.0,
+        weights=None,
+        init_params="k-means++",
+        temperature=None,
+        max_iter=100,
+        tol=1e-6,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.noise_variance = noise_variance
+        self.prior_variance = prior_variance
+        self.weights = weights
+        self.init_params = init_params
+        self.temperature = temperature
+        self.max_iter = max_iter
+        self.tol = tol
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --------------------------------------------------------------------------------- model
+    def _build_component(self, X, weights):
+        center, _ = weighted_moments(X, weights, "diag", False)
+        prior = Normal.from_standard(-center, self.prior_variance)
+        return KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
+
+    def _build_weights(self):
+        K = self.n_components
+        if self.weights is None:
+            return KnownWeights(np.full(K, 1.0 / K))
+        weights = np.array(self.weights, dtype=np.float64)
+        legal = weights.shape == (K,) and np.all(weights > 0.0)
+        if not legal or abs(weights.sum() - 1.0) > 1e-6:
+            raise ValueError(
+                f"The 'weights' parameter must be a vector of n_components = {K} positive numbers "
+                f"with the sum 1. Got {self.weights!r} instead."
+            )
+        return KnownWeights(weights / weights.sum())
+
+    # ------------------------------------------------------------------------------ fitting
+    @fit_context(prefer_skip_nested_validation=True)
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the means and assignments to all data.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; NaN are missing values.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+
+        Returns
+        -------
+        self : CAVIGaussianMixture
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For infinite values, fewer rows than ``n_components``, and illegal ``weights``.
+        """
+        return self._fit(X, y, sample_weight)
+
+    def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
+        fitted, *rest = super()._run(raw, y, X, weights, model, policy, rng, context, workers)
+        fitted.assignments = _assignments(fitted, X, workers)
+        return fitted, *rest
+
+    @fit_context(prefer_skip_nested_validation=True)
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Go on with one more batch, or with a batch seen before.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            The rows of one batch.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+        batch_id : hashable or None, default=None
+            None remembers X as a new batch. With the id of an earlier call (``fit`` has the id 0),
+            X takes that batch's place.
+
+        Returns
+        -------
+        self : CAVIGaussianMixture
+            The estimator after this batch.
+        """
+        return self._partial_fit(X, sample_weight, batch_id=batch_id)
+
+    def _go_on(self, fitted, X, weights, workers, *, batch_id=None):
+        super()._go_on(fitted, X, weights, workers, batch_id=batch_id)
+        fitted.assignments = _assignments(fitted, X, workers)
+
+    # --------------------------------------------------------------------------- attributes
+    @property
+    def means_(self):
+        """Expected means, shape (K, n_features)."""
+        return self._of_means("means_", Normal.mean)
+
+    @property
+    def mean_variances_(self):
+        """Variances of the means under q, shape (K, n_features)."""
+        return self._of_means("mean_variances_", Normal.variance)
+
+    def _of_means(self, name, moment):
+        fitted = self._of_fit(name)
+        lam = fitted.model.component.uncentred(fitted.lam()[1])
+        return moment(lam).astype(fitted.model.dtype)
+
+    @property
+    def posterior_(self):
+        """q of the means, in the coordinates of the data, and of the assignments."""
+        fitted = self._of_fit("posterior_")
+        means = fitted.model.component.uncentred(fitted.lam()[1])
+        blocks = {"means": Posterior(Normal, means)}
+        # (amid a fit the assignments are not yet known)
+        if fitted.assignments is not None:
+            log_resp = Categorical.from_standard(fitted.assignments)
+            blocks["assignments"] = Posterior(Categorical, log_resp)
+        return JointPosterior(**blocks)

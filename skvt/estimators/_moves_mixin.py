@@ -1,0 +1,95 @@
+"""Mixtures whose number of components changes: their batches, algorithms and moves."""
+
+import numpy as np
+
+from skvt.estimators._mixins import MoveLogMixin
+from skvt.inference import MemoizedInference, Rows, StochasticInference
+from skvt.moves import Birth, Delete, Merge
+
+# Rows of a batch where the user does not say: about ten batches within this range.
+SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
+
+
+class MovesMixin(MoveLogMixin):
+    """``algorithm``, ``moves``, ``max_components``, ``n_batches`` and ``batch_size``."""
+
+    def _check_parameters(self):
+        if self.n_batches is not None and self.batch_size is not None:
+            raise ValueError(
+                f"Give n_batches or batch_size, not both. Got n_batches={self.n_batches} and "
+                f"batch_size={self.batch_size}."
+            )
+        if self.max_components < self.n_components:
+            raise ValueError(
+                f"The 'max_components' parameter must be in the range [n_components, inf) = "
+                f"[{self.n_components}, inf). Got {self.max_components} instead."
+            )
+        unknown = [move for move in self.moves if move not in ("birth", "merge", "delete")]
+        if unknown:
+            raise ValueError(
+                "The 'moves' parameter must be a tuple of 'birth', 'merge' and 'delete', or () for "
+                f"none. Got {unknown[0]!r} in it."
+            )
+
+    @property
+    def _remembers(self):
+        return self.algorithm != "stochastic"
+
+    @property
+    def _stream_weight(self):
+        return self.total_samples
+
+    def _rows(self, X, weights):
+        n_rows = X.shape[0]
+        if self.n_batches is not None and self.n_batches > n_rows:
+            raise ValueError(
+                f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
+                f"Got {self.n_batches} instead."
+            )
+        return Rows(X, weights, self._minibatch_size(n_rows))
+
+    def _minibatch_size(self, n_rows):
+        if self.algorithm == "full":
+            return n_rows
+        if self.n_batches is not None:
+            return -(-n_rows // self.n_batches)
+        if self.batch_size is not None:
+            return min(self.batch_size, n_rows)
+        return min(n_rows, int(np.clip(-(-n_rows // 10), SMALLEST_BATCH, LARGEST_BATCH)))
+
+    def _engine(self):
+        if self.algorithm == "stochastic":
+            return StochasticInference(self._learning_rate())
+        # deletes before merges, so that rows of a component that fades go each where they belong
+        makers = {
+            "delete": Delete,
+            "merge": Merge,
+            "birth": lambda: Birth(self.max_components),
+        }
+        return MemoizedInference([make() for name, make in makers.items() if name in self.moves])
+
+    def _publish(self):
+        self._publish_moves(self._fitted.state.move_log)
+        self.weight_concentration_prior_ = self._fitted.model.weights.concentration
+
+    def sample_mixtures(self, n_samples=1, random_state=None):
+        """Draw whole mixtures from the posterior.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Mixtures to draw.
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's own.
+
+        Returns
+        -------
+        dict
+            "weights", shape (n_samples, K), where what lacks to 1 is the mass of components not
+            yet seen; and "components", the parameters of each component as
+            ``posterior_.components`` draws them: means and precisions of Gaussians.
+        """
+        fitted = self._require_fitted()
+        given = self.random_state if random_state is None else random_state
+        draws = self.posterior_.sample(n_samples, given)
+        return draws | {"weights": fitted.model.weights.lengths(draws["weights"])}

@@ -1,0 +1,62 @@
+"""The categorical family: assignments."""
+
+import numpy as np
+from scipy.special import entr, logsumexp, softmax
+
+
+class Categorical:
+    """Categorical distribution of an assignment z, as an indicator vector of K entries.
+
+    ``t(z) = z`` and ``eta`` are log probabilities up to a constant, base measure 1. A value has
+    shape (..., K): a 1 at the category and 0 elsewhere; ``value.argmax(-1)`` are labels.
+    """
+
+    @staticmethod
+    def log_normalizer(eta):
+        """``A(eta) = log sum_k exp(eta_k)``, shape (...)."""
+        return logsumexp(np.asarray(eta, dtype=np.float64), axis=-1)
+
+    @staticmethod
+    def expectation(eta):
+        """Probabilities, shape (..., K)."""
+        return softmax(np.asarray(eta, dtype=np.float64), axis=-1)
+
+    @staticmethod
+    def sample(eta, rng):
+        """One draw for each member, shape (..., K)."""
+        return rng.multinomial(1, Categorical.expectation(eta)).astype(np.float64)
+
+    @staticmethod
+    def standard(eta):
+        """``{"probabilities": p}``."""
+        return {"probabilities": Categorical.expectation(eta)}
+
+    @staticmethod
+    def from_standard(probabilities):
+        """Log probabilities; -inf where they are 0."""
+        with np.errstate(divide="ignore"):
+            return np.log(np.asarray(probabilities, dtype=np.float64))
+
+    @staticmethod
+    def mean(eta):
+        """``E[z] = p``, shape (..., K)."""
+        return Categorical.expectation(eta)
+
+    @staticmethod
+    def variance(eta):
+        """``Var[z_k] = p_k (1 - p_k)``, shape (..., K)."""
+        p = Categorical.expectation(eta)
+        return p * (1.0 - p)
+
+    @staticmethod
+    def log_density(eta, x):
+        """Log probability of the indicators ``x`` in nats, shape (...); -inf of others."""
+        eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
+        legal = np.all((x == 0.0) | (x == 1.0), axis=-1) & (x.sum(axis=-1) == 1.0)
+        value = np.where(x == 1.0, eta, 0.0).sum(axis=-1) - Categorical.log_normalizer(eta)
+        return np.where(legal, value, -np.inf)
+
+    @staticmethod
+    def entropy(eta):
+        """Entropy in nats, shape (...)."""
+        return entr(Categorical.expectation(eta)).sum(axis=-1)

@@ -1,0 +1,20 @@
+"""Displays of fitted estimators, in the manner of scikit-learn's.
+
+Each is made from data, or from an estimator by ``from_estimator``, and can be drawn again by
+``plot``. matplotlib is imported when something is drawn.
+"""
+
+from skvt.plotting._components import ComponentsDisplay
+from skvt.plotting._history import ELBODisplay, TemperatureDisplay
+from skvt.plotting._moves import MovesDisplay
+from skvt.plotting._pyldavis import prepare_arguments
+from skvt.plotting._topics import TopicsDisplay
+
+__all__ = [
+    "ComponentsDisplay",
+    "ELBODisplay",
+    "MovesDisplay",
+    "TemperatureDisplay",
+    "TopicsDisplay",
+    "prepare_arguments",
+]

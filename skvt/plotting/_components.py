@@ -1,0 +1,234 @@
+"""Components as images, or as ellipses over the plane."""
+
+import numpy as np
+
+from skvt.plotting._axes import chosen, fitted_attribute, panels, single
+
+
+class ComponentsDisplay:
+    """Components as a grid of images, or of a mixture in two dimensions as ellipses.
+
+    Make it by :meth:`from_estimator`, or give either ``images``, or ``means`` and ``covariances``.
+
+    Parameters
+    ----------
+    images : array-like of shape (n_components, height, width) or None, default=None
+        An image for each component.
+    means : array-like of shape (n_components, 2) or None, default=None
+        Centres of ellipses.
+    covariances : array-like of shape (n_components, 2, 2) or None, default=None
+        Covariances that the ellipses are contours of.
+    weights : array-like of shape (n_components,) or None, default=None
+        Weights of the components: titles of images.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes, shape (n_shown,)
+        Axes of each image; with ellipses the only one.
+    ax_ : matplotlib Axes
+        Axes of the ellipses; of images the first one.
+    bounding_ax_ : matplotlib Axes or None
+        Axes whose place the images share, where one was given.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    images_ : list of matplotlib AxesImage
+        The images, empty with ellipses.
+    ellipses_ : list of matplotlib Ellipse
+        The ellipses, empty with images.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> from skvt.plotting import ComponentsDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
+    >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
+    >>> len(ComponentsDisplay.from_estimator(mixture).ellipses_)
+    3
+    """
+
+    def __init__(self, images=None, *, means=None, covariances=None, weights=None):
+        self.images = images
+        self.means = means
+        self.covariances = covariances
+        self.weights = weights
+
+    def plot(
+        self,
+        ax=None,
+        *,
+        components=None,
+        titles=None,
+        n_columns=8,
+        n_std=2.0,
+        image_kw=None,
+        ellipse_kw=None,
+    ):
+        """Draw the components.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, array-like of Axes or None, default=None
+            Axes of the ellipses. Axes whose place the images share, or one for each image. None
+            makes a new figure.
+        components : array-like of int or None, default=None
+            Numbers of the components to show, in this order; None shows all.
+        titles : array-like of str or None, default=None
+            Of the images shown; None is the weights, where there are any.
+        n_columns : int, default=8
+            Images in a row.
+        n_std : float, default=2.0
+            Ellipses lie so many standard deviations from the means.
+        image_kw : dict or None, default=None
+            Parameters of ``Axes.imshow``; grey by default, each image with a range of its own.
+        ellipse_kw : dict or None, default=None
+            Parameters of ``matplotlib.patches.Ellipse``.
+
+        Returns
+        -------
+        ComponentsDisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            Unless there are images, or means and covariances in two dimensions.
+        """
+        self.images_, self.ellipses_ = [], []
+        if self.images is not None:
+            self._plot_images(ax, components, titles, n_columns, image_kw or {})
+        elif np.ndim(self.means) == 2 and np.shape(self.means)[1] == 2:
+            self._plot_ellipses(ax, components, n_std, ellipse_kw or {})
+        else:
+            raise ValueError(
+                "ComponentsDisplay shows images of shape (n_components, height, width), or means "
+                f"of shape (n_components, 2) with covariances. Got means of shape "
+                f"{np.shape(self.means)}; pass images, or image_shape to from_estimator."
+            )
+        self.ax_ = self.axes_[0]
+        self.figure_ = self.ax_.figure
+        return self
+
+    def _plot_images(self, ax, components, titles, n_columns, image_kw):
+        images = np.asarray(self.images)
+        numbers = chosen(components, len(images), "components")
+        if titles is None and self.weights is not None:
+            titles = [f"{weight:.3f}" for weight in np.asarray(self.weights)[numbers]]
+        self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, (1.1, 1.35))
+        for i, (panel, k) in enumerate(zip(self.axes_, numbers, strict=True)):
+            self.images_.append(panel.imshow(images[k], **({"cmap": "gray"} | image_kw)))
+            panel.set(xticks=[], yticks=[])
+            if titles is not None:
+                panel.set_title(titles[i], fontsize="small")
+
+    def _plot_ellipses(self, ax, components, n_std, ellipse_kw):
+        ax = single(ax)
+        from matplotlib.patches import Ellipse
+
+        self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
+        means, covariances = np.asarray(self.means), np.asarray(self.covariances)
+        for k in chosen(components, len(means), "components"):
+            values, vectors = np.linalg.eigh(covariances[k])
+            width, height = 2.0 * n_std * np.sqrt(values)
+            angle = np.degrees(np.arctan2(vectors[1, 0], vectors[0, 0]))
+            style = {"facecolor": "none", "edgecolor": f"C{k % 10}", "linewidth": 1.5} | ellipse_kw
+            ellipse = Ellipse(means[k], width, height, angle=angle, **style)
+            self.ellipses_.append(ax.add_patch(ellipse))
+        ax.autoscale_view()
+        ax.set_aspect("equal")
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        *,
+        values=None,
+        image_shape=None,
+        ax=None,
+        components=None,
+        titles=None,
+        n_columns=8,
+        n_std=2.0,
+        image_kw=None,
+        ellipse_kw=None,
+    ):
+        """Draw the components of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with ``components_`` or ``means_``; also scikit-learn's.
+        values : {"components", "means", "covariances"} or None, default=None
+            What to show as images; None is the components, of a mixture the means. The covariances
+            are shown as matrices.
+        image_shape : tuple of int or None, default=None
+            Height and width of the images that rows of the data are. Without it, and without
+            ``values``, a mixture in two dimensions is shown as ellipses.
+        ax, components, titles, n_columns, n_std, image_kw, ellipse_kw : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        ComponentsDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it has no such values, or they do not have the shape of images.
+        """
+        display = cls(weights=getattr(estimator, "weights_", None))
+        if values is None and image_shape is None:
+            display.means = _values(estimator, "means")
+            display.covariances = full_covariances(estimator)
+        elif values == "covariances":
+            display.images = full_covariances(estimator)
+        else:
+            if values is None:
+                values = "components" if hasattr(estimator, "components_") else "means"
+            display.images = _as_images(_values(estimator, values), image_shape)
+        return display.plot(
+            ax,
+            components=components,
+            titles=titles,
+            n_columns=n_columns,
+            n_std=n_std,
+            image_kw=image_kw,
+            ellipse_kw=ellipse_kw,
+        )
+
+
+def _values(estimator, values):
+    """The named values of a fitted estimator."""
+    if values not in ("components", "means", "covariances"):
+        raise ValueError(
+            "The 'values' parameter must be 'components', 'means', 'covariances' or None. Got "
+            f"{values!r} instead."
+        )
+    remedy = "Pass values='components', 'means' or 'covariances', and image_shape for images."
+    return np.asarray(fitted_attribute(estimator, f"{values}_", remedy))
+
+
+def _as_images(values, image_shape):
+    """Rows as images (K, height, width)."""
+    if image_shape is None or np.prod(image_shape) != values.shape[1]:
+        raise ValueError(
+            f"image_shape must be the height and width of images of {values.shape[1]} pixels, as "
+            f"many as the data have columns. Got {image_shape!r}."
+        )
+    return values.reshape(-1, *image_shape)
+
+
+def full_covariances(estimator):
+    """Covariance matrices (K, D, D) of a mixture, whatever its ``covariance_type``."""
+    covariances = _values(estimator, "covariances")
+    n_components, n_features = np.shape(estimator.means_)
+    if getattr(estimator, "covariance_type", None) == "tied":
+        return np.broadcast_to(covariances, (n_components, n_features, n_features))
+    if covariances.ndim == 3:
+        return covariances
+    variances = covariances.reshape(n_components, -1)
+    return variances[:, :, None] * np.eye(n_features)

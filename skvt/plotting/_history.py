@@ -1,0 +1,263 @@
+"""The bound and the temperature after each pass."""
+
+import numpy as np
+
+from skvt.plotting._axes import fitted_attribute, single
+
+BOUNDS = {"elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective")}
+X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
+
+
+def history_of(estimator):
+    """``history_`` of an estimator fitted by ``fit``."""
+    return fitted_attribute(
+        estimator, "history_", "It is recorded by fit, not by partial_fit: call fit."
+    )
+
+
+def _check_choice(name, value, legal):
+    if value not in legal:
+        raise ValueError(
+            f"The {name!r} parameter must be one of {', '.join(map(repr, legal))}. Got {value!r} "
+            "instead."
+        )
+
+
+class HistoryDisplay:
+    """A display of ``history_``; ``name`` is its entry in the legend."""
+
+    def __init__(self, history, *, name=None):
+        self.history = history
+        self.name = name
+
+    def _place(self, ax, x):
+        """Axes to draw on, and the horizontal positions."""
+        _check_choice("x", x, X_LABELS)
+        self.ax_ = single(ax)
+        self.figure_ = self.ax_.figure
+        self.ax_.set_xlabel(X_LABELS[x])
+        return np.asarray(self.history[x], dtype=np.float64)
+
+    def _legend(self):
+        if self.ax_.get_legend_handles_labels()[1]:
+            self.ax_.legend()
+
+
+class ELBODisplay(HistoryDisplay):
+    """The evidence lower bound in the course of a fit.
+
+    Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
+
+    Parameters
+    ----------
+    history : dict of lists
+        ``history_`` of an estimator: "elbo", "objective", "n_iter", "seconds", in nats and one
+        entry a pass.
+    name : str or None, default=None
+        Of the fit, for the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes drawn on.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    lines_ : list of matplotlib Line2D
+        One for each bound drawn, the ELBO first.
+
+    See Also
+    --------
+    TemperatureDisplay : The temperature of the same passes.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import ELBODisplay
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> annealed = TemperedLDA(3, learning_method="batch", random_state=0).fit(X)
+    >>> plain = TemperedLDA(3, learning_method="batch", temperature=None, random_state=0).fit(X)
+    >>> display = ELBODisplay.from_estimator(annealed, name="annealed")
+    >>> _ = ELBODisplay.from_estimator(plain, name="plain", ax=display.ax_)
+    """
+
+    def plot(self, ax=None, *, bounds="elbo", x="n_iter", n_samples=None, line_kw=None):
+        """Draw the bound over passes or seconds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw on; None makes a new figure.
+        bounds : {"elbo", "objective", "both"}, default="elbo"
+            The ELBO; the tempered bound that the fit raises, dashed; or both. They are equal at
+            T = 1. Passes whose bound was not evaluated are left out.
+        x : {"n_iter", "seconds"}, default="n_iter"
+            Passes, or seconds since the fit began.
+        n_samples : float or None, default=None
+            Divide by this: nats per row, or per token.
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot``.
+
+        Returns
+        -------
+        ELBODisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            If no pass has a bound, or for an unknown choice.
+        """
+        _check_choice("bounds", bounds, BOUNDS)
+        drawn = []
+        for bound in BOUNDS[bounds]:
+            values = np.asarray(self.history[bound], dtype=np.float64)
+            known = np.isfinite(values)
+            if not known.any():
+                raise ValueError(
+                    f"No pass has a value of {bound!r}: structured inference knows the bound only "
+                    "where it is evaluated. Fit with evaluate_every=1."
+                )
+            drawn.append((bound, known, values / (1.0 if n_samples is None else n_samples)))
+        position = self._place(ax, x)
+        self.lines_ = []
+        for bound, known, values in drawn:
+            style = {"marker": ".", "linestyle": "--" if bound == "objective" else "-"}
+            if self.lines_:
+                style["color"] = self.lines_[0].get_color()
+            label = self.name if bounds != "both" else " ".join(filter(None, [self.name, bound]))
+            style |= {"label": label} | (line_kw or {})
+            self.lines_ += self.ax_.plot(position[known], values[known], **style)
+        unit = "nats" if n_samples is None else "nats per sample"
+        self.ax_.set_ylabel(f"{'objective' if bounds == 'objective' else 'ELBO'} ({unit})")
+        self._legend()
+        return self
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        *,
+        name=None,
+        ax=None,
+        bounds="elbo",
+        x="n_iter",
+        n_samples=None,
+        line_kw=None,
+    ):
+        """Draw the bound of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted by ``fit``.
+        name : str or None, default=None
+            Of the fit, for the legend; None is the class.
+        ax, bounds, x, n_samples, line_kw : see :meth:`plot`
+            How to draw it.
+
+        Returns
+        -------
+        ELBODisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it was fitted by ``partial_fit`` alone, or no pass has a bound.
+        """
+        name = type(estimator).__name__ if name is None else name
+        return cls(history_of(estimator), name=name).plot(
+            ax, bounds=bounds, x=x, n_samples=n_samples, line_kw=line_kw
+        )
+
+
+class TemperatureDisplay(HistoryDisplay):
+    """The temperature in the course of a fit.
+
+    Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
+
+    Parameters
+    ----------
+    history : dict of lists
+        ``history_`` of an estimator: "temperature", "n_iter", "seconds", one entry a pass.
+    name : str or None, default=None
+        Of the fit, for the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes drawn on.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    lines_ : list of matplotlib Line2D
+        The line of the temperatures at the end of each pass.
+
+    See Also
+    --------
+    ELBODisplay : The bound of the same passes.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import TemperatureDisplay
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> TemperatureDisplay.from_estimator(lda).lines_[0].get_ydata()[-1]
+    np.float64(1.0)
+    """
+
+    def plot(self, ax=None, *, x="n_iter", line_kw=None):
+        """Draw the temperature over passes or seconds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw on; None makes a new figure.
+        x : {"n_iter", "seconds"}, default="n_iter"
+            Passes, or seconds since the fit began.
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot``.
+
+        Returns
+        -------
+        TemperatureDisplay
+            The display itself.
+        """
+        position = self._place(ax, x)
+        style = {"marker": ".", "label": self.name} | (line_kw or {})
+        self.lines_ = self.ax_.plot(position, self.history["temperature"], **style)
+        self.ax_.set_ylabel("temperature")
+        self._legend()
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
+        """Draw the temperature of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted by ``fit``.
+        name : str or None, default=None
+            Of the fit, for the legend; None is the class.
+        ax, x, line_kw : see :meth:`plot`
+            How to draw it.
+
+        Returns
+        -------
+        TemperatureDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it was fitted by ``partial_fit`` alone.
+        """
+        name = type(estimator).__name__ if name is None else name
+        return cls(history_of(estimator), name=name).plot(ax, x=x, line_kw=line_kw)

@@ -1,0 +1,131 @@
+"""The number of components after each pass, and the moves."""
+
+import numpy as np
+
+from skvt.plotting._axes import fitted_attribute
+from skvt.plotting._history import HistoryDisplay, history_of
+
+# Marker and colour of accepted moves.
+STYLES = {"birth": ("^", "tab:green"), "merge": ("s", "tab:red"), "delete": ("v", "k")}
+
+
+class MovesDisplay(HistoryDisplay):
+    """Number of components after each pass, and the moves that changed it.
+
+    Make it by :meth:`from_estimator`. A mark stands at each pass that ended with components born,
+    merged or deleted; its area grows with their number.
+
+    Parameters
+    ----------
+    history : dict of lists
+        ``history_`` of a mixture: "n_components", "n_iter", "seconds", one entry a pass.
+    move_log : dict of lists
+        ``move_log_`` of the same mixture: "n_iter", "move", "accepted".
+    name : str or None, default=None
+        Of the fit, for the legend.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes drawn on.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    lines_ : list of matplotlib Line2D
+        The line of the number of components.
+    markers_ : dict of matplotlib PathCollection
+        Marks of "birth", "merge" and "delete", those that were accepted at all.
+
+    See Also
+    --------
+    ELBODisplay : The bound of the same passes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> from skvt.plotting import MovesDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
+    >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
+    >>> sorted(MovesDisplay.from_estimator(mixture).markers_)
+    ['birth', 'delete', 'merge']
+    """
+
+    def __init__(self, history, move_log, *, name=None):
+        super().__init__(history, name=name)
+        self.move_log = move_log
+
+    def plot(self, ax=None, *, x="n_iter", line_kw=None):
+        """Draw the components over passes or seconds.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes to draw on; None makes a new figure.
+        x : {"n_iter", "seconds"}, default="n_iter"
+            Passes, or seconds since the fit began.
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot``.
+
+        Returns
+        -------
+        MovesDisplay
+            The display itself.
+        """
+        position = self._place(ax, x)
+        n_components = np.asarray(self.history["n_components"])
+        style = {"label": self.name, "color": "0.6"} | (line_kw or {})
+        self.lines_ = self.ax_.plot(position, n_components, **style)
+        moves, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
+        accepted = np.asarray(self.move_log["accepted"])
+        # partial_fit after fit goes on with the log, but not with the history
+        made_in_fit = (accepted > 0) & np.isin(passes, self.history["n_iter"])
+        self.markers_ = {}
+        for move, (marker, color) in STYLES.items():
+            made = (moves == move) & made_in_fit
+            if made.any():
+                at = np.searchsorted(self.history["n_iter"], passes[made])
+                self.markers_[move] = self.ax_.scatter(
+                    position[at],
+                    n_components[at],
+                    s=24.0 * accepted[made],
+                    marker=marker,
+                    facecolors="none",
+                    edgecolors=color,
+                    label=f"{move} ({accepted[made].sum()})",
+                    zorder=3,
+                )
+        self.ax_.set_ylabel("components")
+        self._legend()
+        return self
+
+    @classmethod
+    def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
+        """Draw the components and moves of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : estimator
+            A mixture, fitted by ``fit``.
+        name : str or None, default=None
+            Of the fit, for the legend; None is the class.
+        ax, x, line_kw : see :meth:`plot`
+            How to draw it.
+
+        Returns
+        -------
+        MovesDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it makes no moves, or was fitted by ``partial_fit`` alone.
+        """
+        log = fitted_attribute(
+            estimator, "move_log_", "Only mixtures that change their number of components have it."
+        )
+        name = type(estimator).__name__ if name is None else name
+        return cls(history_of(estimator), log, name=name).plot(ax, x=x, line_kw=line_kw)

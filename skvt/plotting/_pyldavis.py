@@ -1,0 +1,66 @@
+"""What pyLDAvis needs to know of a topic model."""
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.estimators._topics import column_names
+from skvt.plotting._topics import topic_probabilities
+
+
+def prepare_arguments(estimator, X, feature_names=None):
+    """Arguments of ``pyLDAvis.prepare`` for a fitted topic model.
+
+    ``pyLDAvis.prepare(**prepare_arguments(lda, X, names))``. X may be a sparse array, a sparse
+    matrix or dense; pyLDAvis itself is not needed here.
+
+    Parameters
+    ----------
+    estimator : estimator
+        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of documents, such as those of ``fit``.
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        Such as ``CountVectorizer.get_feature_names_out()``; by default the column names that the
+        data had at ``fit``, else column numbers.
+
+    Returns
+    -------
+    dict
+        "topic_term_dists" (n_components, n_words) and "doc_topic_dists" (n_samples, n_components)
+        with rows that sum to 1, "doc_lengths" (n_samples,), "vocab" and "term_frequency"
+        (n_words,): arrays. Words that X does not have are left out, since pyLDAvis divides by
+        their frequency, and so are documents without words.
+
+    Raises
+    ------
+    NotFittedError
+        If the estimator is not fitted.
+    ValueError
+        If it has no topics, the names are not one for each column, or X has no words.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import prepare_arguments
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> prepare_arguments(lda, X)["doc_topic_dists"].shape
+    (200, 3)
+    """
+    topics = topic_probabilities(estimator)
+    names = column_names(estimator, feature_names, topics.shape[1])
+    proportions = np.asarray(estimator.transform(X), dtype=np.float64)
+    counts = sp.csr_array(X)
+    lengths, frequency = counts.sum(axis=1), counts.sum(axis=0)
+    if not frequency.any():
+        raise ValueError("X has no words: pass the counts of at least one document.")
+    words, documents = frequency > 0, lengths > 0
+    topics, proportions = topics[:, words], proportions[documents]
+    return {
+        "topic_term_dists": topics / topics.sum(axis=1, keepdims=True),
+        "doc_topic_dists": proportions / proportions.sum(axis=1, keepdims=True),
+        "doc_lengths": lengths[documents],
+        "vocab": names[words],
+        "term_frequency": frequency[words],
+    }

@@ -1,0 +1,132 @@
+"""Topics as bars of their most probable words."""
+
+import numpy as np
+
+from skvt.estimators._topics import column_names
+from skvt.plotting._axes import chosen, fitted_attribute, panels
+
+
+class TopicsDisplay:
+    """The most probable words of each topic as horizontal bars.
+
+    Make it by :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    topics : array-like of shape (n_components, n_features)
+        Weight of each word in each topic, such as its probability.
+    feature_names : array-like of str of shape (n_features,)
+        The words.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes, shape (n_topics,)
+        Axes of each topic shown.
+    bounding_ax_ : matplotlib Axes or None
+        Axes whose place they share, where one was given.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    bars_ : list of matplotlib BarContainer
+        Bars of each topic shown, the most probable word first, at the top.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import TopicsDisplay
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> display = TopicsDisplay.from_estimator(lda, n_words=5)
+    >>> len(display.bars_), len(display.bars_[0])
+    (3, 5)
+    """
+
+    def __init__(self, topics, feature_names):
+        self.topics = topics
+        self.feature_names = feature_names
+
+    def plot(self, ax=None, *, n_words=10, topics=None, n_columns=5, bar_kw=None):
+        """Draw a panel for each topic.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, array-like of Axes or None, default=None
+            Axes whose place the panels share, or one for each panel; None makes a new figure.
+        n_words : int, default=10
+            Words of each topic.
+        topics : array-like of int or None, default=None
+            Numbers of the topics to show, in this order; None shows all.
+        n_columns : int, default=5
+            Panels in a row.
+        bar_kw : dict or None, default=None
+            Parameters of ``Axes.barh``.
+
+        Returns
+        -------
+        TopicsDisplay
+            The display itself.
+        """
+        weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
+        numbers = chosen(topics, weights.shape[0], "topics")
+        size = (2.4, 0.5 + 0.2 * n_words)
+        self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, size)
+        self.figure_ = self.axes_[0].figure
+        self.bars_ = []
+        for panel, k in zip(self.axes_, numbers, strict=True):
+            words = np.argsort(-weights[k], kind="stable")[:n_words]
+            places = np.arange(words.size)
+            self.bars_.append(panel.barh(places, weights[k, words], **(bar_kw or {})))
+            panel.set_yticks(places, names[words].astype(str))
+            panel.set_title(f"topic {k}")
+            panel.invert_yaxis()
+        return self
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        *,
+        feature_names=None,
+        ax=None,
+        n_words=10,
+        topics=None,
+        n_columns=5,
+        bar_kw=None,
+    ):
+        """Draw the topics of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            A fitted topic model, also scikit-learn's: one with ``components_``, of which each row
+            is divided by its sum, so that bars are the expected probabilities of words.
+        feature_names : array-like of str of shape (n_features,) or None, default=None
+            Such as ``CountVectorizer.get_feature_names_out()``; by default the column names that
+            the data had, else column numbers.
+        ax, n_words, topics, n_columns, bar_kw : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        TopicsDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it has no topics, or the names are not one for each column.
+        """
+        weights = topic_probabilities(estimator)
+        names = column_names(estimator, feature_names, weights.shape[1])
+        return cls(weights, names).plot(
+            ax, n_words=n_words, topics=topics, n_columns=n_columns, bar_kw=bar_kw
+        )
+
+
+def topic_probabilities(estimator):
+    """``components_``, each row divided by its sum: E[beta], shape (n_components, n_features)."""
+    weights = fitted_attribute(estimator, "components_", "Pass a topic model such as TemperedLDA.")
+    weights = np.asarray(weights, dtype=np.float64)
+    return weights / weights.sum(axis=1, keepdims=True)

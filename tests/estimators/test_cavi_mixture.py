@@ -1,0 +1,316 @@
+"""The mixture of the textbook: its updates, its bound by enumeration, its posterior by draws."""
+
+import itertools
+import re
+
+import numpy as np
+import pytest
+from estimators._registry import published
+from scipy.special import logsumexp, softmax, xlogy
+from scipy.stats import multivariate_normal, norm
+
+from skvt import CAVIGaussianMixture
+from skvt.temperature import ConstantTemperature, LinearAnnealing
+
+WEIGHTS = np.array([0.1, 0.2, 0.7])
+
+
+def blog(seed=0, n=1000):
+    """The experiment of the blog post: means -5, 0, 5."""
+    rng = np.random.default_rng(seed)
+    return rng.choice([-5.0, 0.0, 5.0], size=(n, 1), p=WEIGHTS) + rng.standard_normal((n, 1))
+
+
+def few(seed=0, n=6, D=1):
+    rng = np.random.default_rng(seed)
+    return 2.0 * rng.choice([-1.0, 1.0], size=(n, 1)) + rng.standard_normal((n, D))
+
+
+def fitted(X, K=2, **settings):
+    settings = {"noise_variance": 0.7, "prior_variance": 3.0, "random_state": 0} | settings
+    return CAVIGaussianMixture(K, **settings).fit(X)
+
+
+# ----------------------------------------------------------------------- updates by the book
+def textbook(X, m, v, weights, noise, prior, n_passes):
+    """Algorithm 2 of BKM17, with given weights and noise, one number at a time."""
+    (N, D), K = X.shape, len(m)
+    m, v, phi = m.copy(), v.copy(), np.empty((N, K))
+    for _ in range(n_passes):
+        for i in range(N):
+            for k in range(K):
+                exponent = (X[i] @ m[k] - 0.5 * (D * v[k] + m[k] @ m[k])) / noise
+                phi[i, k] = np.log(weights[k]) + exponent
+            phi[i] = softmax(phi[i])
+        for k in range(K):
+            v[k] = 1.0 / (1.0 / prior + phi[:, k].sum() / noise)
+            m[k] = v[k] * (phi[:, k] @ X) / noise
+    return m, v, phi
+
+
+@pytest.mark.parametrize("D", [1, 3])
+@pytest.mark.parametrize("weights", [None, WEIGHTS])
+def test_passes_are_those_of_the_textbook(D, weights):
+    X = np.concatenate([few(seed, n=20, D=D) + 3.0 * seed for seed in range(3)])
+    settings = {"weights": weights, "tol": 0.0, "warm_start": True}
+    # (enough passes that the components have found their weights)
+    mixture = fitted(X, 3, max_iter=3, **settings)
+    m, v = mixture.means_, mixture.mean_variances_[:, 0]
+    mixture.set_params(max_iter=4).fit(X)
+    w = np.full(3, 1.0 / 3.0) if weights is None else weights
+    m, v, phi = textbook(X, m, v, w, 0.7, 3.0, 4)
+    np.testing.assert_allclose(mixture.means_, m, rtol=1e-9)
+    np.testing.assert_allclose(mixture.mean_variances_, np.tile(v[:, None], D), rtol=1e-9)
+    # the assignments that are shown are those under the last means
+    _, _, phi = textbook(X, m, v, w, 0.7, 3.0, 1)
+    np.testing.assert_allclose(mixture.predict_proba(X), phi, atol=1e-9)
+    assert mixture.n_iter_ == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_blog_s_experiment_ends_at_the_right_means_and_variances(seed):
+    X = blog(seed)
+    mixture = CAVIGaussianMixture(
+        3, prior_variance=1.0, weights=WEIGHTS, n_init=5, random_state=seed
+    ).fit(X)
+    assert mixture.converged_
+    # each shrunk by a row at 0
+    np.testing.assert_allclose(mixture.means_.ravel(), [-5.0, 0.0, 5.0], atol=0.35)
+    N = mixture.predict_proba(X).sum(axis=0)
+    np.testing.assert_allclose(mixture.mean_variances_.ravel(), 1.0 / (1.0 + N), rtol=1e-3)
+    np.testing.assert_allclose(N / 1000, WEIGHTS, atol=0.04)
+    np.testing.assert_array_equal(mixture.weights_, WEIGHTS)
+
+
+# ----------------------------------------------------------------------------------- the bound
+def enumerated(mixture, X, weights, noise, prior):
+    """The bound as a sum over all assignments, the integrals over the means done by hand."""
+    q = mixture.posterior_.blocks
+    m, v, phi = q["means"].mean(), q["means"].var(), q["assignments"].mean()
+    (N, D), K, total = X.shape, len(m), 0.0
+    for z in itertools.product(range(K), repeat=N):
+        chance = np.prod([phi[n, k] for n, k in enumerate(z)])
+        if chance == 0.0:
+            continue
+        joint = -np.log(chance)
+        for n, k in enumerate(z):
+            square = ((X[n] - m[k]) ** 2 + v[k]).sum()
+            joint += np.log(weights[k]) - 0.5 * (D * np.log(2 * np.pi * noise) + square / noise)
+        total += chance * joint
+    for k in range(K):
+        log_prior = -0.5 * (D * np.log(2 * np.pi * prior) + (m[k] ** 2 + v[k]).sum() / prior)
+        total += log_prior + 0.5 * (np.log(2 * np.pi * v[k]) + 1.0).sum()
+    return total
+
+
+def exact_evidence(X, weights, noise, prior):
+    """log p(X): a sum over all assignments, in each of which rows are jointly Gaussian."""
+    (N, D), terms = X.shape, []
+    for z in itertools.product(range(len(weights)), repeat=N):
+        same = np.equal.outer(z, z)
+        joint = multivariate_normal(np.zeros(N), noise * np.eye(N) + prior * same)
+        terms.append(np.log(weights[list(z)]).sum() + sum(joint.logpdf(X[:, d]) for d in range(D)))
+    return logsumexp(terms)
+
+
+@pytest.mark.parametrize("D", [1, 2])
+@pytest.mark.parametrize("max_iter", [1, 200])
+@pytest.mark.parametrize("weights", [None, np.array([0.3, 0.7])])
+def test_the_bound_is_the_enumerated_one_and_below_the_evidence(D, max_iter, weights):
+    w = np.full(2, 0.5) if weights is None else weights
+    for seed in range(4):
+        X = few(seed, D=D)
+        mixture = fitted(X, weights=weights, max_iter=max_iter, tol=1e-13)
+        # of the assignments that are shown, the best under the last means
+        expected = enumerated(mixture, X, w, 0.7, 3.0)
+        assert mixture.elbo(X) == pytest.approx(expected, rel=1e-12)
+        assert mixture.elbo_ <= expected + 1e-12
+        assert expected < exact_evidence(X, w, 0.7, 3.0)
+        if max_iter > 1:
+            assert mixture.elbo_ == pytest.approx(expected, rel=1e-9)
+            # the posterior is a mixture over relabellings, of which q has one at most
+            assert expected > exact_evidence(X, w, 0.7, 3.0) - 3.0
+
+
+def test_with_one_component_the_bound_is_the_evidence():
+    X = few(n=5, D=2)
+    assert fitted(X, 1).elbo_ == pytest.approx(exact_evidence(X, np.ones(1), 0.7, 3.0), rel=1e-12)
+
+
+@pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+def test_the_bound_never_falls(init_params, temperature):
+    for seed in range(5):
+        history = fitted(
+            blog(seed, 200),
+            3,
+            weights=WEIGHTS,
+            init_params=init_params,
+            temperature=ConstantTemperature(temperature),
+            random_state=seed,
+            tol=1e-12,
+        ).history_
+        bounds = np.array(history["objective"])
+        assert np.all(np.diff(bounds) > -1e-10 * np.abs(bounds[1:]))
+        assert bounds[-1] > bounds[0]
+        if temperature == 1.0:
+            assert history["elbo"] == history["objective"]
+
+
+def test_the_bound_is_the_mean_over_draws_of_the_posterior():
+    X = blog(n=30)
+    mixture = fitted(X, 3, weights=WEIGHTS, noise_variance=1.2, max_iter=3)
+    q = mixture.posterior_
+    draws = q.sample(4000, random_state=1)
+    mu, z = draws["means"][..., 0], draws["assignments"].argmax(axis=-1)
+    assert draws["assignments"].shape == (4000, 30, 3) and mu.shape == (4000, 3)
+    joint = norm(0.0, np.sqrt(3.0)).logpdf(mu).sum(axis=1) + np.log(WEIGHTS)[z].sum(axis=1)
+    rows = norm(np.take_along_axis(mu, z, axis=1), np.sqrt(1.2)).logpdf(X[:, 0])
+    terms = joint + rows.sum(axis=1) - q.log_prob(draws)
+    assert abs(terms.mean() - mixture.elbo(X)) < 4.5 * terms.std() / np.sqrt(4000)
+
+
+# ---------------------------------------------------------------------------- the posterior
+def test_the_posterior_has_a_block_of_means_and_one_of_assignments():
+    X = blog()
+    mixture = fitted(X, 3, weights=WEIGHTS)
+    q = mixture.posterior_
+    np.testing.assert_array_equal(q.means.mean(), mixture.means_)
+    np.testing.assert_array_equal(q.means.var(), mixture.mean_variances_)
+    p = mixture.predict_proba(X)
+    np.testing.assert_allclose(q.assignments.mean(), p, atol=1e-15)
+    entropy = 0.5 * np.log(2 * np.pi * np.e * mixture.mean_variances_).sum() - xlogy(p, p).sum()
+    assert q.entropy() == pytest.approx(entropy, rel=1e-10)
+    assert re.fullmatch(r"JointPosterior\(means=.*Normal.*assignments=.*Categorical.*\)", repr(q))
+
+
+def test_assignments_are_those_of_the_rows_of_the_last_call():
+    X, weights = blog(n=50), np.arange(50) % 3
+    mixture = fitted(X, 3, weights=WEIGHTS).fit(X, sample_weight=weights)
+    used = X[weights > 0]
+    assert mixture.posterior_.assignments.mean().shape == (len(used), 3)
+    np.testing.assert_allclose(mixture.posterior_.assignments.mean(), mixture.predict_proba(used))
+    mixture.partial_fit(X[:7])
+    assert mixture.posterior_.assignments.mean().shape == (7, 3)
+
+
+# --------------------------------------------------------------------------- labels and starts
+def test_components_go_where_their_weights_are():
+    # from each wrong order of the means, which coordinate ascent alone would not leave
+    X, ends = blog(), []
+    for order in itertools.permutations(range(3)):
+        mixture = fitted(X, 3, weights=WEIGHTS[list(order)], n_init=3, noise_variance=1.0)
+        ends.append(mixture.elbo_)
+        wanted = np.array([-5.0, 0.0, 5.0])[list(order)]
+        np.testing.assert_allclose(mixture.means_.ravel(), wanted, atol=0.35)
+    np.testing.assert_allclose(ends, ends[0], rtol=1e-6)
+
+
+def test_a_component_without_rows_keeps_the_prior():
+    X = np.repeat(few(n=2), 5, axis=0)
+    mixture = fitted(X, 4, max_iter=1)
+    assert mixture.means_.shape == (4, 1) and mixture.predict_proba(X).shape == (10, 4)
+    assert mixture.weights_.sum() == pytest.approx(1.0)
+    # nothing is closer to the prior's mean than 40 standard deviations: it has no rows at all
+    alone = fitted(X * 0.0 + 1000.0, 2, init_params="k-means++", noise_variance=0.01)
+    np.testing.assert_allclose(alone.mean_variances_[1], 3.0)
+    np.testing.assert_allclose(alone.means_[1], 0.0, atol=1e-9)
+
+
+def test_missing_values_are_integrated_out():
+    X = np.concatenate([few(seed, n=20, D=2) for seed in range(3)])
+    gaps = X.copy()
+    gaps[::4, 1] = np.nan
+    gaps[5] = np.nan
+    mixture = fitted(gaps, 2)
+    assert mixture.score_samples(gaps)[5] == pytest.approx(0.0, abs=1e-12)
+    np.testing.assert_allclose(mixture.predict_proba(gaps)[5], 0.5)
+    N = np.array([(mixture.predict_proba(gaps) * ~np.isnan(gaps[:, [d]])).sum(axis=0)
+                  for d in range(2)]).T  # fmt: skip
+    np.testing.assert_allclose(mixture.mean_variances_, 1.0 / (1 / 3.0 + N / 0.7), rtol=1e-3)
+    whole = np.column_stack([X, np.full(60, np.nan)])
+    assert fitted(whole, 2).elbo_ == pytest.approx(fitted(X, 2).elbo_, rel=1e-9)
+
+
+def test_a_far_origin_costs_no_digits():
+    # (the prior is around 0, and so flat that it does not matter)
+    X = few(n=200, D=2)
+    near = fitted(X, prior_variance=1e20, tol=1e-12)
+    far = fitted(X + 2.0**27, prior_variance=1e20, tol=1e-12)
+    np.testing.assert_allclose(far.means_ - 2.0**27, near.means_, atol=1e-6)
+
+
+def test_draws_and_density_are_those_of_the_predictive():
+    mixture = fitted(blog(), 3, weights=WEIGHTS, noise_variance=1.3)
+    scale = np.sqrt(1.3 + mixture.mean_variances_.ravel())
+    x = np.linspace(-9.0, 9.0, 7)
+    parts = norm(mixture.means_.ravel(), scale).logpdf(x[:, None])
+    np.testing.assert_allclose(
+        mixture.score_samples(x[:, None]), logsumexp(parts, b=WEIGHTS, axis=1), rtol=1e-10
+    )
+    drawn, labels = mixture.sample(20_000, random_state=2)
+    np.testing.assert_allclose(np.bincount(labels) / 20_000, WEIGHTS, atol=0.015)
+    for k in range(3):
+        part = drawn[labels == k]
+        assert abs(part.mean() - mixture.means_[k, 0]) < 4.5 * scale[k] / np.sqrt(len(part))
+        assert part.std() == pytest.approx(scale[k], rel=0.07)
+
+
+# ------------------------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(
+    "weights",
+    [
+        [0.5, 0.5],
+        [0.2, 0.3, 0.4],
+        [0.5, 0.6, -0.1],
+        [0.5, 0.5, 0.0],
+        [np.nan, 0.5, 0.5],
+        [[0.2, 0.3, 0.5]],
+    ],
+)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_illegal_weights_are_refused_with_the_legal_ones(weights, method):
+    mixture = CAVIGaussianMixture(3, weights=weights)
+    with pytest.raises(ValueError, match=r"'weights' .* n_components = 3 positive .* sum 1. Got"):
+        getattr(mixture, method)(blog(n=20))
+    assert published(mixture) == {}
+
+
+@pytest.mark.parametrize(
+    "name, value, legal",
+    [
+        ("noise_variance", 0.0, r"\(0\.0, inf\)"),
+        ("noise_variance", -1.0, r"\(0\.0, inf\)"),
+        ("prior_variance", 0.0, r"\(0\.0, inf\)"),
+        ("prior_variance", np.nan, r"\(0\.0, inf\)"),
+        ("weights", 0.5, "array-like"),
+        ("init_params", "kmeans", r"k-means\+\+"),
+        ("tol", -1.0, r"\[0\.0, inf\)"),
+        ("n_components", 0, r"\[1, inf\)"),
+    ],
+)
+def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(name, value, legal):
+    mixture = CAVIGaussianMixture(**({"n_components": 3} | {name: value}))
+    with pytest.raises(ValueError, match=legal) as caught:
+        mixture.fit(blog(n=20))
+    assert str(caught.value).startswith(f"The {name!r} parameter of CAVIGaussianMixture must be ")
+    assert str(caught.value).endswith(f"Got {value!r} instead.")
+
+
+@pytest.mark.parametrize("temperature", ["variational", "local"])
+def test_a_learned_temperature_is_refused_with_a_remedy(temperature):
+    with pytest.raises(ValueError, match="LinearAnnealing"):
+        CAVIGaussianMixture(3, temperature=temperature).fit(blog(n=20))
+
+
+def test_more_components_than_rows_are_refused():
+    with pytest.raises(ValueError, match=r"n_components=3 .* n_samples=2"):
+        CAVIGaussianMixture(3).fit(blog(n=2))
+
+
+def test_annealing_ends_at_temperature_one_with_a_bound_that_is_one():
+    X = blog()
+    mixture = fitted(X, 3, weights=WEIGHTS, temperature=LinearAnnealing(3.0, n_passes=10))
+    assert mixture.history_["temperature"][0] > 2.5 and mixture.history_["temperature"][-1] == 1.0
+    assert mixture.converged_
+    assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-6)

@@ -1,0 +1,136 @@
+"""AnnealedFactorialMixture as users meet it; see _registry.py for what all estimators share."""
+
+import numpy as np
+import pytest
+from scipy.optimize import linear_sum_assignment
+
+from skvt import AnnealedFactorialMixture
+from skvt.datasets import make_shapes
+from skvt.temperature import VariationalTempering
+
+X, ACTIVATIONS, COMPONENTS = make_shapes(4_000, random_state=0)
+
+
+def found(estimator):
+    """Number of true pictures among the components."""
+    n = len(estimator.components_)
+    correlations = np.corrcoef(estimator.components_, COMPONENTS)[:n, n:]
+    return np.sum(correlations[linear_sum_assignment(-correlations)] > 0.95)
+
+
+@pytest.mark.parametrize("temperature", ["annealed", "variational", "local"])
+def test_all_pictures_are_found_and_what_is_learned_is_right(temperature):
+    estimator = AnnealedFactorialMixture(8, temperature=temperature, random_state=0).fit(X)
+    assert found(estimator) == 8
+    assert estimator.noise_variance_ == pytest.approx(0.1, rel=0.05)
+    np.testing.assert_allclose(estimator.activations_prior_, 0.3, atol=0.04)
+    assert estimator.component_variance_ == pytest.approx(np.mean(COMPONENTS**2), rel=0.1)
+    # every fit ends in the model itself
+    assert estimator.history_["temperature"][-1] == 1.0
+    assert max(estimator.history_["temperature"]) > 1.5
+
+
+def test_without_moves_annealing_is_better_than_none():
+    bounds = {}
+    for temperature in (None, "annealed"):
+        bounds[temperature] = [
+            AnnealedFactorialMixture(8, temperature=temperature, moves=(), random_state=seed)
+            .fit(X)
+            .elbo_
+            for seed in range(4)
+        ]
+    assert np.mean(bounds["annealed"]) > np.mean(bounds[None]) + 0.1 * len(X)
+
+
+def test_the_learned_temperature_comes_down():
+    policy = VariationalTempering(max_temperature=10.0, replication=1.0)
+    history = AnnealedFactorialMixture(8, temperature=policy, random_state=0).fit(X).history_
+    temperatures = np.array(history["temperature"])
+    assert temperatures[0] > 5.0 and temperatures[-1] == 1.0
+    assert np.all(np.diff(temperatures) < 0.5)
+
+
+def test_what_is_given_is_kept():
+    estimator = AnnealedFactorialMixture(
+        8, noise_variance=0.2, component_variance=0.5, activation_prior=0.25, random_state=0
+    ).fit(X)
+    assert (estimator.noise_variance_, estimator.component_variance_) == (0.2, 0.5)
+    np.testing.assert_array_equal(estimator.activations_prior_, 0.25)
+
+
+def test_missing_values_are_filled_by_what_the_row_shows():
+    rng = np.random.default_rng(0)
+    holes = rng.random(X.shape) < 0.2
+    estimator = AnnealedFactorialMixture(8, random_state=0).fit(np.where(holes, np.nan, X))
+    assert found(estimator) == 8
+    filled = estimator.inverse_transform(estimator.transform(np.where(holes, np.nan, X)))
+    error = np.mean((filled - X)[holes] ** 2)
+    assert error < 0.5 * np.mean((X - X.mean(axis=0))[holes] ** 2)
+    assert np.isfinite(estimator.score(np.where(holes, np.nan, X)[:200]))
+
+
+@pytest.mark.parametrize("then", ["partial_fit", "fit"])
+def test_missing_values_may_come_later(then):
+    estimator = AnnealedFactorialMixture(8, warm_start=True, random_state=0).fit(X[:2_000])
+    later = X[2_000:].copy()
+    later[::3, 5] = np.nan
+    before = estimator.score(X[2_000:2_500])
+    getattr(estimator, then)(later)
+    assert estimator.score(X[2_000:2_500]) > before - 0.2
+    assert estimator.posterior_.var().shape == (8, 16)
+
+
+def test_activations_are_told_by_transform():
+    estimator = AnnealedFactorialMixture(8, random_state=0).fit(X)
+    correlations = np.corrcoef(estimator.components_, COMPONENTS)[:8, 8:]
+    ours, true = linear_sum_assignment(-correlations)
+    probabilities = estimator.transform(X)
+    assert np.mean((probabilities[:, ours] > 0.5) == ACTIVATIONS[:, true]) > 0.85
+    assert list(estimator.get_feature_names_out()) == [
+        f"annealedfactorialmixture{k}" for k in range(8)
+    ]
+    with pytest.raises(ValueError, match="8 components"):
+        estimator.inverse_transform(probabilities[:, :5])
+
+
+def test_draws_score_as_the_data_do():
+    estimator = AnnealedFactorialMixture(8, random_state=0).fit(X[:2_000])
+    draws, activations = estimator.sample(1_000, random_state=1)
+    assert draws.shape == (1_000, 16) and activations.shape == (1_000, 8)
+    values = estimator.score_samples(X[2_000:3_000]), estimator.score_samples(draws)
+    error = np.hypot(*(value.std() / np.sqrt(1_000) for value in values))
+    assert abs(values[0].mean() - values[1].mean()) < 4.5 * error
+    with pytest.raises(ValueError, match="n_samples"):
+        estimator.sample(0)
+
+
+def test_more_components_than_rows_and_constant_columns_are_no_obstacle():
+    few = np.column_stack([X[:3], np.ones(3), np.zeros(3)])
+    estimator = AnnealedFactorialMixture(6, max_iter=10, random_state=0).fit(few)
+    assert np.isfinite(estimator.elbo_) and np.isfinite(estimator.components_).all()
+    alone = AnnealedFactorialMixture(2, max_iter=10, random_state=0).fit(np.zeros((5, 3)))
+    assert np.isfinite(alone.elbo_)
+    empty = np.full((4, 3), np.nan)
+    assert np.isfinite(AnnealedFactorialMixture(2, max_iter=5, random_state=0).fit(empty).elbo_)
+
+
+@pytest.mark.parametrize(
+    "wrong, message",
+    [
+        ({"activation_prior": 0.0}, r"activation_prior"),
+        ({"activation_prior": [0.3, 0.3]}, r"shape \(n_components,\) = \(8,\)"),
+        ({"activation_prior": [0.3] * 7 + [1.0]}, r"in the range \(0, 1\). Got 1"),
+        ({"noise_variance": 0.0}, "noise_variance"),
+        ({"component_variance": "given"}, "component_variance"),
+        ({"moves": ("birth",)}, "'birth'"),
+    ],
+)
+def test_illegal_parameters_are_refused_with_the_value(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        AnnealedFactorialMixture(8, **wrong).fit(X)
+
+
+def test_a_warm_start_wants_the_same_number_of_components():
+    estimator = AnnealedFactorialMixture(4, max_iter=5, warm_start=True).fit(X)
+    with pytest.raises(ValueError, match="warm_start=False"):
+        estimator.set_params(n_components=5).fit(X)

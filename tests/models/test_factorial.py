@@ -1,0 +1,354 @@
+"""The factorial mixture against enumeration, quadrature and dense formulas."""
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.integrate
+import scipy.stats
+from scipy.special import logsumexp
+
+from skvt.expfam import RunningStats, kl_divergence
+from skvt.inference import MemoizedInference, Rows, State, Workers, evaluate_bound
+from skvt.inference._memoized import exact_bound
+from skvt.models import _factorial
+from skvt.models._factorial import FactorialMixture
+from skvt.moves._base import bound_of
+from skvt.temperature import ConstantTemperature
+from skvt.temperature._base import FitPlan, RunningPolicy
+
+K, D = 3, 2
+CONFIGURATIONS = np.array(list(itertools.product([0.0, 1.0], repeat=K)))
+EVERYTHING = frozenset({"noise_variance", "component_variance", "activation_prior"})
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def model_of(missing=False, dtype=np.float64, **changes):
+    return FactorialMixture(
+        n_components=K,
+        n_features=D,
+        noise_variance=0.3,
+        component_variance=1.7,
+        activation_prior=np.array([0.2, 0.5, 0.7]),
+        dtype=np.dtype(dtype),
+        by_column=missing,
+        **changes,
+    )
+
+
+def data_of(n=40, missing=False, seed=0):
+    rng = np.random.default_rng(seed)
+    Z = rng.random((n, K)) < 0.4
+    X = Z @ (1.5 * rng.standard_normal((K, D))) + 0.5 * rng.standard_normal((n, D))
+    if missing:
+        X[rng.random(X.shape) < 0.3] = np.nan
+        X[0] = np.nan
+    return X, rng.uniform(0.5, 2.0, n)
+
+
+def fitted(model, X, weights, passes=4, batch_size=15, seed=0):
+    """State, and the bound after each pass."""
+    data, rng = Rows(X, weights, batch_size), np.random.default_rng(seed)
+    state, engine, bounds = State(model.initial(data, rng)), MemoizedInference(), []
+    with Workers() as workers:
+        for _ in range(passes):
+            totals, divergence, model = engine.sweep(
+                model, data, state, RunningPolicy(), workers, rng
+            )
+            bounds.append(totals.untempered - divergence)
+    return model, state, bounds
+
+
+def log_joint(model, x, z, mean, covariance):
+    """``E_q(mu)[log p(x, z | mu)]`` for one row and one z, column by column."""
+    total = scipy.stats.bernoulli.logpmf(z, model.activation_prior).sum()
+    for d in np.flatnonzero(~np.isnan(x)):
+        S = covariance[d if len(covariance) > 1 else 0]
+        square = (x[d] - z @ mean[:, d]) ** 2 + z @ S @ z
+        s = model.noise_variance
+        total += -0.5 * np.log(2.0 * np.pi * s) - 0.5 * square / s
+    return total
+
+
+def q_of(model, state):
+    return model.family.standard(model.natural_parameters(state.stats)[0])
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("inv_temp", [1.0, 0.4])
+def test_rows_bounds_are_those_of_enumerated_activations(missing, inv_temp):
+    model, (X, weights) = model_of(missing), data_of(missing=missing)
+    model, state, _ = fitted(model, X, weights)
+    q, batch = q_of(model, state), model.batch(X, np.arange(len(X)), weights)
+    result = model.local_step(batch, model.expectation(state.stats, batch, run), inv_temp, run)
+    for n in (0, 3, 17):
+        v = result.q[n]
+        chance = np.prod(np.where(CONFIGURATIONS == 1.0, v, 1.0 - v), axis=1)
+        joint = np.array([log_joint(model, X[n], z, **q) for z in CONFIGURATIONS])
+        energy, entropy = chance @ joint, -(chance @ np.log(chance))
+        assert result.energy[n] == pytest.approx(energy, rel=1e-9)
+        assert result.bound[n] == pytest.approx(inv_temp * energy + entropy, rel=1e-9)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_each_activation_maximises_the_rows_bound(missing):
+    model, (X, weights) = model_of(missing, sweep_tol=1e-12, max_sweeps=1000), data_of(6, missing)
+    model, state, _ = fitted(model, X, weights, batch_size=6)
+    q, batch = q_of(model, state), model.batch(X, np.arange(6), weights)
+    result = model.local_step(batch, model.expectation(state.stats, batch, run), 0.7, run)
+    for n, k in itertools.product(range(6), range(K)):
+
+        def bound(v_k, n=n, k=k):
+            v = result.q[n].copy()
+            v[k] = v_k
+            chance = np.prod(np.where(CONFIGURATIONS == 1.0, v, 1.0 - v), axis=1)
+            joint = np.array([log_joint(model, X[n], z, **q) for z in CONFIGURATIONS])
+            return 0.7 * (chance @ joint) - chance @ np.log(chance)
+
+        v = result.q[n, k]
+        for other in (v - 0.05 * v, v + 0.05 * (1.0 - v)):
+            assert bound(other) < bound(v)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
+    X, _ = data_of(4, missing, seed=1)
+    weights = np.ones(4)
+    model, state, bounds = fitted(model_of(missing), X, weights, passes=30, batch_size=4)
+    q = q_of(model, state)
+    # the activations of the last visit, in the memo
+    v = state.memos[0].q
+    energy = 0.0
+    for n in range(4):
+        chance = np.prod(np.where(CONFIGURATIONS == 1.0, v[n], 1.0 - v[n]), axis=1)
+        energy += chance @ [log_joint(model, X[n], z, **q) for z in CONFIGURATIONS]
+        energy -= chance @ np.log(chance)
+    divergence = 0.0
+    for d in range(D):
+        m, S = q["mean"][:, d], q["covariance"][d if missing else 0]
+        c = model.component_variance
+        log_det = np.linalg.slogdet(S)[1]
+        divergence += 0.5 * ((np.trace(S) + m @ m) / c - K + K * np.log(c) - log_det)
+    assert bounds[-1] == pytest.approx(energy - divergence, rel=1e-9)
+    assert bound_of(model, state.memos.total()) == pytest.approx(bounds[-1], rel=1e-9)
+    # all assignments of all rows, components integrated out
+    logs = []
+    for rows in itertools.product(CONFIGURATIONS, repeat=4):
+        Z = np.array(rows)
+        log_prior = scipy.stats.bernoulli.logpmf(Z, model.activation_prior).sum()
+        log_density = 0.0
+        for d in range(D):
+            there = ~np.isnan(X[:, d])
+            if there.any():
+                covariance = model.component_variance * Z @ Z.T + 0.3 * np.eye(4)
+                covariance = covariance[np.ix_(there, there)]
+                log_density += scipy.stats.multivariate_normal(cov=covariance).logpdf(X[there, d])
+        logs.append(log_prior + log_density)
+    assert logsumexp(logs) - 30.0 < bounds[-1] < logsumexp(logs)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("learned", [frozenset(), EVERYTHING])
+@pytest.mark.parametrize("batch_size", [7, 40])
+def test_the_bound_never_falls(missing, learned, batch_size):
+    X, weights = data_of(missing=missing, seed=2)
+    _, _, bounds = fitted(model_of(missing, learned=learned), X, weights, 40, batch_size)
+    assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
+    assert bounds[-1] > bounds[0] + 1.0
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_tempered_bound_never_falls_at_constant_temperature(missing):
+    X, weights = data_of(missing=missing, seed=3)
+    model, rng = model_of(missing), np.random.default_rng(0)
+    data = Rows(X, weights, 13)
+    state, engine, bounds = State(model.initial(data, rng)), MemoizedInference(), []
+    policy = ConstantTemperature(2.5).start(FitPlan(model, 30))
+    with Workers() as workers:
+        for _ in range(30):
+            totals, divergence, _ = engine.sweep(model, data, state, policy, workers, rng)
+            bounds.append(totals.tempered - divergence)
+    assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
+
+
+def test_complete_data_told_by_column_are_the_same_fit():
+    X, weights = data_of(seed=4)
+    one, state, bounds = fitted(model_of(), X, weights)
+    other, state_by_column, bounds_by_column = fitted(model_of(missing=True), X, weights)
+    np.testing.assert_allclose(bounds_by_column, bounds, rtol=1e-10)
+    np.testing.assert_allclose(
+        q_of(other, state_by_column)["mean"], q_of(one, state)["mean"], rtol=1e-8, atol=1e-10
+    )
+
+
+def test_learned_parameters_are_where_the_bound_is_highest():
+    X, weights = data_of(missing=True, seed=5)
+    start = model_of(missing=True)
+    _, state, _ = fitted(start, X, weights)
+    lam = start.natural_parameters(state.stats)[0]
+    g = start.expectation(state.stats, None, None)
+    learned = replace(start, learned=EVERYTHING).with_learned_priors(None, state.stats)
+
+    def bound(model):
+        """Of what does not change: q of the components and of the activations."""
+        energy = model.statistics_energy(state.stats, g)
+        return energy - kl_divergence(model.family, lam, model.prior().arrays[0])
+
+    best = bound(learned)
+    assert best > bound(start)
+    for name in EVERYTHING:
+        for factor in (0.97, 1.03):
+            assert bound(replace(learned, **{name: getattr(learned, name) * factor})) < best
+
+
+# -------------------------------------------------------------------------------- temperature
+@pytest.mark.parametrize("b", [1.0, 0.6, 0.15])
+def test_log_partition_is_the_integral_over_rows_and_activations(b):
+    model = replace(model_of(), n_features=1)
+    components = np.array([[0.7], [-1.2], [2.0]])
+
+    def density(x):
+        log_prior = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
+        centre = (CONFIGURATIONS @ components)[:, 0]
+        log_density = scipy.stats.norm(centre, np.sqrt(model.noise_variance)).logpdf(x)
+        return np.exp(b * (log_prior + log_density)).sum()
+
+    integral = scipy.integrate.quad(density, -40.0, 40.0, limit=500, epsabs=1e-12)[0]
+    value, slope = model.tempered_log_partition(np.array([b - 1e-5, b, b + 1e-5]))
+    assert value[1] == pytest.approx(np.log(integral), abs=1e-8)
+    assert slope[1] == pytest.approx((value[2] - value[0]) / 2e-5, rel=1e-6)
+
+
+def test_noise_of_heated_fits_tells_equal_components_apart():
+    X, weights = data_of(seed=13)
+    model, on = model_of(), np.full(K, 20.0)
+    totals = np.array([40.0, 80.0, 320.0])
+    pairs = np.full((1, K, K), 10.0) + 10.0 * np.eye(K)
+    stats = RunningStats([pairs, np.ones((K, D)), on, totals])
+    rng = np.random.default_rng(0)
+    drawn = [model.strangers(stats, Rows(X, weights, 40), 0.05, rng).arrays for _ in range(2_000)]
+    assert all(not np.any(part) for arrays in drawn for part in (arrays[0], *arrays[2:]))
+    noise = np.array([arrays[1] for arrays in drawn])
+    # of z x': as if a share of each component's rows had moved by the columns' spread
+    spread = np.sqrt(np.cov(X.T, aweights=weights, ddof=0).diagonal())
+    np.testing.assert_allclose(noise.std(axis=0) / spread, 0.05 * 20.0, rtol=0.1)
+    np.testing.assert_allclose(noise.mean(axis=0), 0.0, atol=4.5 * 2.0 / np.sqrt(2_000))
+
+
+# -------------------------------------------------------------------------------- predictions
+@pytest.mark.parametrize("missing", [False, True])
+def test_predictive_density_is_the_mean_over_draws_of_the_posterior(missing):
+    model, (X, weights) = model_of(missing), data_of(12, missing, seed=6)
+    model, state, _ = fitted(model, X, weights)
+    batch = model.batch(X, np.arange(12), weights)
+    exact = model.log_predictive(batch, state.stats, run)
+    lam, rng = model.natural_parameters(state.stats)[0], np.random.default_rng(0)
+    draws = np.array([model.family.sample(lam, rng) for _ in range(20_000)])
+    log_prior = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
+    for n in range(12):
+        there = ~np.isnan(X[n])
+        centre = np.einsum("ck,skd->scd", CONFIGURATIONS, draws[:, :, there])
+        density = scipy.stats.norm(centre, np.sqrt(0.3)).logpdf(X[n, there]).sum(axis=2)
+        values = np.exp(density + log_prior).sum(axis=1)
+        error = values.std() / np.sqrt(len(values))
+        assert abs(np.exp(exact[n]) - values.mean()) < 4.5 * error + 1e-12
+
+
+def test_sampled_predictive_density_agrees_with_the_sum(monkeypatch):
+    rng, n, many = np.random.default_rng(0), 300, 8
+    Z = (rng.random((n, many)) < 0.3).astype(float)
+    X = Z @ rng.standard_normal((many, 12)) + 0.5 * rng.standard_normal((n, 12))
+    model = FactorialMixture(many, 12, 0.25, 1.0, np.full(many, 0.3), np.dtype(float))
+    # as if the activations were known
+    totals = np.array([n, X.size, np.sum(X**2)])
+    stats = RunningStats([(Z.T @ Z)[None], Z.T @ X, Z.sum(axis=0), totals])
+    X[5, 2] = np.nan
+    batch = model.batch(X, np.arange(n), np.ones(n))
+    exact = model.log_predictive(batch, stats, run)
+    monkeypatch.setattr(_factorial, "MOST_SUMMED", 1)
+    estimate = model.log_predictive(batch, stats, run)
+    assert not np.array_equal(exact, estimate)
+    # estimates of densities, relative to them, have mean 1
+    ratio = np.exp(estimate - exact)
+    assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / np.sqrt(n)
+    assert abs(np.mean(estimate - exact)) < 0.05
+
+
+def test_the_bound_of_rows_is_below_their_predictive_density():
+    X, weights = data_of(seed=7)
+    model, state, _ = fitted(model_of(), X, np.ones(len(X)), passes=20)
+    batch = model.batch(X, np.arange(len(X)), weights)
+    g = model.expectation(state.stats, batch, run)
+    bound = model.local_step(batch, g, 1.0, run, with_stats=False).bound
+    assert np.all(bound <= model.log_predictive(batch, state.stats, run) + 1e-9)
+
+
+def test_draws_have_the_moments_of_the_model():
+    X, weights = data_of(seed=8)
+    model, state, _ = fitted(model_of(), X, weights)
+    q = q_of(model, state)
+    draws, z = model.sample(state.stats, 200_000, np.random.default_rng(0))
+    pi = model.activation_prior
+    np.testing.assert_allclose(z.mean(axis=0), pi, atol=0.006)
+    np.testing.assert_allclose(draws.mean(axis=0), pi @ q["mean"], atol=0.02)
+    spread = pi @ np.diag(q["covariance"][0]) + np.einsum(
+        "k,kl,l->", pi, q["covariance"][0] - np.diag(np.diag(q["covariance"][0])), pi
+    )
+    variance = (pi * (1.0 - pi)) @ q["mean"] ** 2 + model.noise_variance + spread
+    np.testing.assert_allclose(draws.var(axis=0), variance, rtol=0.03)
+
+
+# ------------------------------------------------------------------------------------- rows
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("missing", [False, True])
+def test_a_row_is_solved_the_same_in_any_company(dtype, missing):
+    X, weights = data_of(53, missing, seed=9)
+    X = X.astype(dtype)
+    model, state, _ = fitted(model_of(True, dtype), X, weights)
+    every = np.arange(53)
+    batch = model.batch(X, every, weights)
+    g = model.expectation(state.stats, batch, run)
+    whole = model.local_step(batch, g, 1.0, run)
+    for rows in (every[5:6], every[[40, 2, 17]], every[::2]):
+        part = replace(model.batch(X, rows, weights[rows]), missing=batch.missing)
+        result = model.local_step(part, g, 1.0, run)
+        np.testing.assert_allclose(result.q, whole.q[rows], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(result.bound, whole.bound[rows], rtol=1e-5, atol=1e-5)
+
+
+def test_weights_count_rows():
+    X, _ = data_of(30, seed=10)
+    weights = np.random.default_rng(0).integers(1, 4, 30).astype(float)
+    model = model_of()
+    state = State(model.initial(Rows(X, weights, 30), np.random.default_rng(0)))
+    repeated = np.repeat(np.arange(30), weights.astype(int))
+    results = []
+    for rows, w in ((np.arange(30), weights), (repeated, np.ones(repeated.size))):
+        batch = model.batch(X, rows, w)
+        results.append(
+            model.local_step(batch, model.expectation(state.stats, batch, run), 1.0, run)
+        )
+    for one, other in zip(results[0].stats.arrays, results[1].stats.arrays, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-10)
+
+
+def test_single_precision_finds_the_same():
+    X, weights = data_of(seed=11)
+    _, _, double = fitted(model_of(), X, weights)
+    _, _, single = fitted(model_of(dtype=np.float32), X.astype(np.float32), weights)
+    np.testing.assert_allclose(single, double, rtol=1e-4)
+
+
+def test_the_bound_of_other_rows_begins_them_anew():
+    X, weights = data_of(seed=12)
+    model, state, bounds = fitted(model_of(), X, weights, passes=20)
+    with Workers() as workers:
+        anew = evaluate_bound(model, state.stats, Rows(X, weights, 9), workers)
+    totals, divergence = exact_bound(model, state)
+    assert bounds[-1] == pytest.approx(totals.untempered - divergence, rel=1e-12)
+    # at least as good as going on from a poor start, up to which optimum a row falls into
+    assert anew > bounds[-1] - 2.0

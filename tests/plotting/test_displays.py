@@ -1,0 +1,336 @@
+"""What displays draw is what the estimators say."""
+
+import sys
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from matplotlib.colors import to_rgba
+from numpy.testing import assert_allclose, assert_array_equal
+from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.exceptions import NotFittedError
+from sklearn.mixture import BayesianGaussianMixture
+
+from skvt import MemoizedDPGMM, StructuredLDA, TemperedLDA
+from skvt.datasets import make_topic_corpus
+from skvt.plotting import (
+    ComponentsDisplay,
+    ELBODisplay,
+    MovesDisplay,
+    TemperatureDisplay,
+    TopicsDisplay,
+    prepare_arguments,
+)
+
+
+@pytest.fixture(autouse=True)
+def _closed_figures():
+    yield
+    plt.close("all")
+
+
+@pytest.fixture(scope="module")
+def X():
+    return make_topic_corpus(80, n_components=3, n_features=30, random_state=0).X
+
+
+@pytest.fixture(scope="module")
+def lda(X):
+    return TemperedLDA(n_components=3, batch_size=20, max_iter=5, random_state=0).fit(X)
+
+
+def overlapping(n=300, seed=0):
+    """Rows of five clusters in the plane, some of which touch."""
+    rng = np.random.default_rng(seed)
+    means = np.array([[0.0, 0.0], [6.0, 0.0], [0.0, 6.0], [2.5, 0.0], [6.0, 8.0]])
+    noise = rng.standard_normal((n, 2)) @ np.array([[1.0, 0.6], [0.0, 0.5]])
+    return means[rng.integers(5, size=n)] + noise
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    return MemoizedDPGMM(covariance_prior=np.eye(2), random_state=1).fit(overlapping())
+
+
+# ------------------------------------------------------------------------------------ histories
+@pytest.mark.parametrize("x", ["n_iter", "seconds"])
+def test_elbo_and_objective_are_those_of_the_history(lda, x):
+    display = ELBODisplay.from_estimator(lda, bounds="both", x=x)
+    elbo, objective = display.lines_
+    for line, name in ((elbo, "elbo"), (objective, "objective")):
+        assert_array_equal(line.get_xdata(), lda.history_[x])
+        assert_array_equal(line.get_ydata(), lda.history_[name])
+    assert elbo.get_color() == objective.get_color()
+    assert elbo.get_linestyle() != objective.get_linestyle()
+    assert display.figure_ is display.ax_.figure
+    names = [text.get_text() for text in display.ax_.get_legend().get_texts()]
+    assert names == ["TemperedLDA elbo", "TemperedLDA objective"]
+
+
+def test_bounds_are_divided_by_the_number_of_samples(lda, X):
+    display = ELBODisplay.from_estimator(lda, bounds="objective", n_samples=X.sum())
+    (line,) = display.lines_
+    assert_allclose(line.get_ydata(), np.array(lda.history_["objective"]) / X.sum())
+    assert display.ax_.get_ylabel() == "objective (nats per sample)"
+
+
+def test_several_estimators_share_axes_and_differ_in_colour(lda, mixture):
+    first = ELBODisplay.from_estimator(lda, name="first")
+    second = ELBODisplay.from_estimator(mixture, name="second", ax=first.ax_)
+    assert second.ax_ is first.ax_ and len(first.ax_.lines) == 2
+    assert first.lines_[0].get_color() != second.lines_[0].get_color()
+    assert [text.get_text() for text in first.ax_.get_legend().get_texts()] == ["first", "second"]
+    assert len(plt.get_fignums()) == 1
+
+
+def test_passes_without_a_bound_are_left_out_and_none_at_all_is_an_error(X):
+    model = StructuredLDA(n_components=3, batch_size=40, max_iter=4, random_state=0)
+    model.set_params(evaluate_every=2).fit(X)
+    (line,) = ELBODisplay.from_estimator(model).lines_
+    assert_array_equal(line.get_xdata(), [2, 4])
+    assert_array_equal(line.get_ydata(), np.array(model.history_["elbo"])[[1, 3]])
+    model.set_params(evaluate_every=-1).fit(X)
+    with pytest.raises(ValueError, match="evaluate_every=1"):
+        ELBODisplay.from_estimator(model)
+    assert len(plt.get_fignums()) == 1, "no empty figure"
+
+
+def test_temperatures_are_those_of_the_history_in_the_style_asked_for(lda):
+    display = TemperatureDisplay.from_estimator(lda, line_kw={"color": "red", "marker": "x"})
+    (line,) = display.lines_
+    assert_array_equal(line.get_xdata(), lda.history_["n_iter"])
+    assert_array_equal(line.get_ydata(), lda.history_["temperature"])
+    assert (line.get_color(), line.get_marker()) == ("red", "x")
+
+
+@pytest.mark.parametrize("x", ["n_iter", "seconds"])
+def test_moves_stand_at_the_passes_that_accepted_them(mixture, x):
+    display = MovesDisplay.from_estimator(mixture, x=x)
+    (line,) = display.lines_
+    history = mixture.history_
+    assert_array_equal(line.get_ydata(), history["n_components"])
+    assert_array_equal(line.get_xdata(), history[x])
+    log = mixture.move_log_
+    accepted = {"birth": {}, "merge": {}, "delete": {}}
+    for n_iter, move, number in zip(log["n_iter"], log["move"], log["accepted"], strict=True):
+        if number:
+            accepted[move][n_iter] = number
+    assert all(accepted.values()), "the data shall show all three"
+    assert set(display.markers_) == set(accepted)
+    for move, marks in display.markers_.items():
+        passes = accepted[move]
+        expected = [(history[x][n - 1], history["n_components"][n - 1]) for n in passes]
+        assert_array_equal(marks.get_offsets(), expected)
+        areas = marks.get_sizes()
+        assert_allclose(areas / areas[0], np.array(list(passes.values())) / passes[min(passes)])
+        assert marks.get_label() == f"{move} ({sum(passes.values())})"
+
+
+def test_moves_of_a_stream_that_followed_the_fit_are_not_drawn():
+    X = overlapping()
+    model = MemoizedDPGMM(n_components=2, max_iter=2, random_state=0).fit(X)
+    for seed in range(1, 6):
+        model.partial_fit(overlapping(seed=seed))
+    assert max(model.move_log_["n_iter"]) > 2
+    display = MovesDisplay.from_estimator(model)
+    for marks in display.markers_.values():
+        assert marks.get_offsets()[:, 0].max() <= 2
+
+
+def test_a_display_can_be_drawn_again(lda):
+    display = ELBODisplay.from_estimator(lda)
+    first = display.lines_[0]
+    _, ax = plt.subplots()
+    assert display.plot(ax, bounds="objective") is display
+    assert display.ax_ is ax and display.lines_[0] is not first
+
+
+# --------------------------------------------------------------------------------------- topics
+def test_bars_are_the_most_probable_words_at_their_probabilities(lda):
+    names = np.array([f"word{v}" for v in range(30)])
+    display = TopicsDisplay.from_estimator(lda, feature_names=names, n_words=6, topics=[2, 0])
+    probability = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    assert len(display.axes_) == len(display.bars_) == 2
+    top = lda.top_words(6, names)
+    for panel, bars, k in zip(display.axes_, display.bars_, [2, 0], strict=True):
+        assert [text.get_text() for text in panel.get_yticklabels()] == top[k]
+        assert_allclose([bar.get_width() for bar in bars], np.sort(probability[k])[::-1][:6])
+        assert panel.get_title() == f"topic {k}"
+        low, high = panel.get_ylim()
+        assert low > high, "the most probable word is at the top"
+
+
+def test_names_of_columns_are_the_default_words(X, lda):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X.toarray(), columns=[f"w{v}" for v in range(30)])
+    named = TemperedLDA(n_components=3, max_iter=1, random_state=0).fit(frame)
+    for model, names in ((named, named.feature_names_in_), (lda, np.arange(30).astype(str))):
+        display = TopicsDisplay.from_estimator(model, n_words=2)
+        shown = [text.get_text() for text in display.axes_[1].get_yticklabels()]
+        assert shown == list(names[np.argsort(-model.components_[1])[:2]])
+
+
+def test_panels_are_made_or_divide_axes_or_are_those_given(lda):
+    made = TopicsDisplay.from_estimator(lda, n_columns=2)
+    assert len(made.figure_.axes) == 3 and made.bounding_ax_ is None
+    rows = {axes.get_subplotspec().rowspan.start for axes in made.axes_}
+    assert rows == {0, 1}
+    fig, (_, right) = plt.subplots(1, 2)
+    divided = TopicsDisplay.from_estimator(lda, ax=right)
+    assert divided.bounding_ax_ is right and divided.figure_ is fig
+    assert all(axes.get_position().x0 >= right.get_position().x0 - 1e-9 for axes in divided.axes_)
+    fig, axes = plt.subplots(2, 2)
+    given = TopicsDisplay.from_estimator(lda, ax=axes)
+    assert list(given.axes_) == list(axes.ravel()[:3])
+    with pytest.raises(ValueError, match="3 panels need as many axes"):
+        TopicsDisplay.from_estimator(lda, ax=axes[0])
+
+
+# ----------------------------------------------------------------------------------- components
+def test_components_are_shown_as_images(lda, mixture):
+    display = ComponentsDisplay.from_estimator(lda, image_shape=(5, 6), components=[1, 2])
+    assert len(display.images_) == 2 and not display.ellipses_
+    for image, k in zip(display.images_, [1, 2], strict=True):
+        assert_allclose(image.get_array(), lda.components_[k].reshape(5, 6))
+    display = ComponentsDisplay.from_estimator(mixture, image_shape=(1, 2))
+    for k, image in enumerate(display.images_):
+        assert_allclose(image.get_array(), mixture.means_[k : k + 1])
+        assert display.axes_[k].get_title() == f"{mixture.weights_[k]:.3f}"
+    titles = list("abcdefghijkl"[: mixture.n_components_])
+    display = ComponentsDisplay.from_estimator(mixture, values="covariances", titles=titles)
+    for k, image in enumerate(display.images_):
+        assert_allclose(image.get_array(), mixture.covariances_[k])
+        assert display.axes_[k].get_title() == titles[k]
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+@pytest.mark.parametrize("cls", [MemoizedDPGMM, BayesianGaussianMixture])
+def test_ellipses_are_contours_of_the_components(cls, covariance_type):
+    model = cls(n_components=3, covariance_type=covariance_type, random_state=0)
+    model.fit(overlapping())
+    display = ComponentsDisplay.from_estimator(model, n_std=1.5, ellipse_kw={"linewidth": 3})
+    assert len(display.ellipses_) == len(model.means_)
+    for k, ellipse in enumerate(display.ellipses_):
+        assert_allclose(ellipse.get_center(), model.means_[k])
+        assert ellipse.get_linewidth() == 3
+        covariance = model.covariances_[k]
+        covariance = covariance if covariance.ndim == 2 else np.diag(covariance * np.ones(2))
+        circle = np.linspace(0.0, 2.0 * np.pi, 40)
+        unit = np.stack([np.cos(circle), np.sin(circle)], axis=1)
+        contour = ellipse.get_patch_transform().transform(unit)
+        off = contour - model.means_[k]
+        distance = np.einsum("nd,de,ne->n", off, np.linalg.inv(covariance), off)
+        assert_allclose(distance, 1.5**2)
+        # all of it is in sight
+        for limits, values in zip(
+            (display.ax_.get_xlim(), display.ax_.get_ylim()), contour.T, strict=True
+        ):
+            assert limits[0] <= values.min() and values.max() <= limits[1]
+
+
+def test_tied_covariances_are_those_of_all_components():
+    model = BayesianGaussianMixture(n_components=2, covariance_type="tied", random_state=0)
+    model.fit(overlapping())
+    display = ComponentsDisplay.from_estimator(model, values="covariances")
+    for image in display.images_:
+        assert_allclose(image.get_array(), model.covariances_)
+
+
+def test_images_and_ellipses_of_plain_arrays():
+    images = np.arange(24.0).reshape(2, 3, 4)
+    display = ComponentsDisplay(images).plot(image_kw={"cmap": "viridis", "vmax": 50.0})
+    assert_array_equal([image.get_array() for image in display.images_], images)
+    assert display.images_[0].get_cmap().name == "viridis"
+    assert display.images_[0].get_clim()[1] == 50.0
+    assert display.axes_[0].get_title() == ""
+    display = ComponentsDisplay(means=[[1.0, 2.0]], covariances=[np.eye(2)])
+    (ellipse,) = display.plot(ellipse_kw={"edgecolor": "red"}).ellipses_
+    assert (ellipse.width, ellipse.height) == (4.0, 4.0)
+    assert ellipse.get_edgecolor() == to_rgba("red")
+
+
+# ------------------------------------------------------------------------------------- pyLDAvis
+@pytest.mark.parametrize("container", [sp.csr_array, sp.csr_matrix, np.asarray])
+@pytest.mark.parametrize("library", ["skvt", "scikit-learn"])
+def test_arguments_of_pyldavis_are_distributions_and_counts(library, container):
+    counts = make_topic_corpus(60, n_components=3, n_features=30, random_state=0).X.toarray()
+    counts[:, 7] = 0  # a word that no document has
+    counts[11] = 0  # a document without words
+    X = container(counts)
+    cls = TemperedLDA if library == "skvt" else LatentDirichletAllocation
+    model = cls(n_components=3, max_iter=3, random_state=0).fit(X)
+    names = np.array([f"word{v}" for v in range(30)])
+    arguments = prepare_arguments(model, X, names)
+    assert list(arguments) == [
+        "topic_term_dists",
+        "doc_topic_dists",
+        "doc_lengths",
+        "vocab",
+        "term_frequency",
+    ]
+    there, filled = counts.sum(axis=0) > 0, counts.sum(axis=1) > 0
+    assert not there.all() and not filled.all()
+    expected = model.components_[:, there]
+    expected = expected / expected.sum(axis=1, keepdims=True)
+    assert_allclose(arguments["topic_term_dists"], expected, rtol=1e-12)
+    assert_allclose(arguments["doc_topic_dists"], model.transform(X)[filled], rtol=1e-12)
+    assert_array_equal(arguments["doc_lengths"], counts.sum(axis=1)[filled])
+    assert_array_equal(arguments["term_frequency"], counts.sum(axis=0)[there])
+    assert_array_equal(arguments["vocab"], names[there])
+    assert all(isinstance(value, np.ndarray) for value in arguments.values())
+    for name in ("topic_term_dists", "doc_topic_dists"):
+        assert_allclose(arguments[name].sum(axis=1), 1.0)
+
+
+# --------------------------------------------------------------------------------------- errors
+@pytest.mark.parametrize(
+    "draw",
+    [
+        ELBODisplay.from_estimator,
+        TemperatureDisplay.from_estimator,
+        MovesDisplay.from_estimator,
+        TopicsDisplay.from_estimator,
+        ComponentsDisplay.from_estimator,
+        lambda model: ComponentsDisplay.from_estimator(model, image_shape=(2, 2)),
+        lambda model: prepare_arguments(model, np.ones((2, 4))),
+    ],
+)
+def test_an_estimator_that_is_not_fitted_is_refused(draw):
+    for model in (TemperedLDA(), MemoizedDPGMM()):
+        with pytest.raises(NotFittedError):
+            draw(model)
+    assert not plt.get_fignums()
+
+
+def test_errors_say_what_to_do(X, lda, mixture):
+    stream = TemperedLDA(n_components=3, random_state=0).partial_fit(X)
+    for display in (ELBODisplay, TemperatureDisplay):
+        with pytest.raises(ValueError, match="not by partial_fit: call fit"):
+            display.from_estimator(stream)
+    wide = MemoizedDPGMM(random_state=0).fit(np.random.default_rng(0).normal(size=(30, 3)))
+    for draw, message in [
+        (lambda: ELBODisplay.from_estimator(lda, x="time"), "'n_iter', 'seconds'. Got 'time'"),
+        (lambda: ELBODisplay.from_estimator(lda, bounds="kl"), "'objective', 'both'. Got 'kl'"),
+        (lambda: MovesDisplay.from_estimator(lda), "Only mixtures that change"),
+        (lambda: TopicsDisplay.from_estimator(mixture), "Pass a topic model"),
+        (lambda: TopicsDisplay.from_estimator(lda, topics=[3]), r"range \[0, 3\). Got \[3\]"),
+        (lambda: TopicsDisplay.from_estimator(lda, topics=[]), r"range \[0, 3\). Got \[\]"),
+        (lambda: TopicsDisplay.from_estimator(lda, feature_names=["a"]), "30 names"),
+        (lambda: ComponentsDisplay.from_estimator(lda), "image_shape for images"),
+        (lambda: ComponentsDisplay.from_estimator(wide), "image_shape to from_estimator"),
+        (lambda: ComponentsDisplay.from_estimator(lda, image_shape=(2, 3)), "images of 30 pixels"),
+        (lambda: ComponentsDisplay.from_estimator(lda, values="components"), "Got None"),
+        (lambda: ComponentsDisplay.from_estimator(lda, values="topics"), "Got 'topics'"),
+        (lambda: ComponentsDisplay().plot(), "pass images"),
+        (lambda: prepare_arguments(lda, 0 * X), "no words"),
+    ]:
+        with pytest.raises(ValueError, match=message):
+            draw()
+    assert not plt.get_fignums()
+
+
+def test_without_matplotlib_the_error_names_it(monkeypatch, lda):
+    monkeypatch.setitem(sys.modules, "matplotlib.pyplot", None)
+    with pytest.raises(ImportError, match="pip install matplotlib"):
+        ELBODisplay.from_estimator(lda)

@@ -1,0 +1,79 @@
+"""The Python code of the README, the guide and the tutorials runs as it stands."""
+
+import re
+from pathlib import Path
+from textwrap import dedent
+
+import numpy as np
+import pytest
+
+from skvt.datasets import load_docstrings, make_topic_corpus
+
+ROOT = Path(__file__).parents[1]
+BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", flags=re.DOTALL | re.MULTILINE)
+
+
+def blocks(page):
+    """(number of its first line, code) of each Python block of a page."""
+    text = page.read_text(encoding="utf-8")
+    return [
+        (text.count("\n", 0, match.start(2)), dedent(match[2])) for match in BLOCK.finditer(text)
+    ]
+
+
+def run(page, given):
+    """Execute the blocks of a page in one namespace; errors bear the page's own line numbers."""
+    namespace = {"__name__": "__main__", **given}
+    for line, code in blocks(page):
+        exec(compile("\n" * line + code, str(page), "exec"), namespace)
+    return namespace
+
+
+def texts():
+    """What the README takes for the reader's own documents."""
+    documents = load_docstrings().data
+    return {"documents": documents[::15], "new_documents": documents[7::60]}
+
+
+def counts():
+    """What the front page takes for the reader's own counts."""
+    X = make_topic_corpus(120, n_components=5, n_features=60, random_state=0).X
+    return {"X": X[:100], "X_test": X[100:]}
+
+
+GIVEN = {"README.md": texts, "doc/index.md": counts}
+PAGES = [
+    path.relative_to(ROOT).as_posix()
+    for path in [ROOT / "README.md", *sorted(ROOT.glob("doc/**/*.md"))]
+    if "_build" not in path.parts and blocks(path)
+]
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
+    import matplotlib.pyplot as plt
+
+    monkeypatch.chdir(tmp_path)
+    try:
+        run(ROOT / page, GIVEN.get(page, dict)())
+    finally:
+        plt.close("all")
+
+
+def test_every_python_block_is_found():
+    for page in PAGES:
+        text = (ROOT / page).read_text(encoding="utf-8")
+        assert len(blocks(ROOT / page)) == len(re.findall(r"`{3} *\{?(?:code-block\} )?py", text))
+
+
+def test_blocks_share_a_namespace_and_errors_name_the_line(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Text.\n\n```python\nx = 1\n```\n\n1. Item\n\n   ```python\n   y = x + 1\n   ```\n\n"
+        "```bash\nexit 1\n```\n\n```python\nz = y + 1\nassert z == given\n```\n"
+    )
+    assert run(page, {"given": 3})["z"] == 3
+    with pytest.raises(AssertionError) as failure:
+        run(page, {"given": np.inf})
+    assert str(failure.traceback[-1].path) == str(page)
+    assert failure.traceback[-1].lineno + 1 == 19
