@@ -47,8 +47,11 @@ class GaussianColumns:
         factor = np.linalg.cholesky(precision)
         root = np.linalg.inv(factor)
         covariance = np.swapaxes(root, -1, -2) @ root
-        columns = np.swapaxes(linear, -1, -2)[..., None]
-        mean = np.swapaxes((covariance @ columns)[..., 0], -1, -2)
+        if precision.shape[-3] == 1:
+            mean = covariance[..., 0, :, :] @ linear
+        else:
+            columns = np.swapaxes(linear, -1, -2)[..., None]
+            mean = np.swapaxes((covariance @ columns)[..., 0], -1, -2)
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=(-2, -1))
         return mean, covariance, log_det * (self.n_columns // precision.shape[-3])
 

@@ -85,7 +85,7 @@ class MemoizedInference:
         if any(isinstance(move, Delete) for move in self._active):
             dissolve(model, state)
             sort_by_mass(model, state)
-        state.memos.change_all(lambda memo: replace(memo, q=None))
+        state.memos.change_all(lambda memo: replace(memo, start=None))
         totals, divergence = exact_bound(model, state)
         return totals.untempered - divergence
 
@@ -126,8 +126,8 @@ class MemoizedInference:
         weight = float(batch.weights.sum())
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
-        if model.remembers_rows and key in state.memos:
-            batch = replace(batch, start=state.memos[key].q)
+        if key in state.memos and state.memos[key].start is not None:
+            batch = replace(batch, start=state.memos[key].start)
         g = model.expectation(state.stats, batch, workers.run)
         result = model.local_step(batch, g, policy.inv_temp(batch), workers.run, **policy.wishes)
         memo = memo_of(model, result, batch, workers.run, pairs=bool(self._moves))
@@ -166,8 +166,7 @@ def exact_bound(model, state):
 def memo_of(model, result, batch, run, *, pairs):
     """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
     entropy, excess = model.memo_entropy(batch, result, run, pairs=pairs)
-    q = result.q if model.remembers_rows else None
-    return Memo(result.stats, entropy, excess, float(batch.weights.sum()), q)
+    return Memo(result.stats, entropy, excess, float(batch.weights.sum()), result.start)
 
 
 def sort_by_mass(model, state):

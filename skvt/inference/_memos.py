@@ -22,15 +22,15 @@ class Memo:
         most that it can lose. See :func:`skvt.models._mixture_kernels.assignment_entropy`.
     weight : float
         Sum of the rows' weights.
-    q : ndarray, shape (n, ...), or None
-        The rows' local variational parameters, of models that go on from them at the next visit.
+    start : ndarray, shape (n, ...), or None
+        Where the next local step on these rows begins; None for models that begin anew.
     """
 
     stats: Stats
     entropy: np.ndarray
     excess: np.ndarray | None
     weight: float
-    q: np.ndarray | None = None
+    start: np.ndarray | None = None
 
     def rearranged(self, index):
         """Components in another order: those of ``index``, empty ones where it is -1."""

@@ -16,7 +16,7 @@ from scipy.stats import qmc
 
 from skvt.expfam import GaussianColumns, RunningStats, Stats
 from skvt.models._base import LocalResult, RowBatch
-from skvt.models._factorial_kernels import sweep_factors
+from skvt.models._factorial_kernels import row_squares, sweep_factors
 
 # Rows whose products are held at a time, and most numbers where rows have matrices of their own.
 ROWS_PER_CHUNK = 1024
@@ -25,8 +25,9 @@ NUMBERS_PER_CHUNK = 1 << 21
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 # Sweeps of a row that goes on from its last visit.
 SWEEPS = 1
-# Rows that initial values are taken from.
+# Rows that initial values are taken from, and the strength of their noise in nats.
 ROWS_TO_START = 10_000
+START = 5.0
 # Predictive densities sum over all activations of a row where they are no more than this.
 MOST_SUMMED = 1 << 10
 # Otherwise so many are drawn at each of these temperatures, with chances no less than the last.
@@ -41,6 +42,13 @@ class FactorialBatch(RowBatch):
 
     missing: bool = False
     start: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class FactorialResult(LocalResult):
+    """With the entropy of each row's activations in nats, shape (n,)."""
+
+    entropies: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -81,9 +89,6 @@ class FactorialMixture:
     by_column: bool = False
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
-
-    # engines hand the activations of the last visit back
-    remembers_rows = True
 
     @property
     def family(self):
@@ -163,13 +168,11 @@ class FactorialMixture:
     def batch(self, X, rows, weights):
         """Rows of X as a :class:`FactorialBatch`."""
         batch = FactorialBatch.of(X, rows, weights)
-        return replace(batch, missing=bool(np.isnan(batch.X.sum())))
+        return replace(batch, missing=bool(np.isnan(batch.X.min())))
 
     def memo_entropy(self, batch, result, run, *, pairs):
-        """Entropy of the activations of each component (K,), and None for pairs."""
-        v = result.q.astype(np.float64)
-        entropy = -(_xlogx(v) + _xlogx(1.0 - v))
-        return batch.weights @ entropy, None
+        """Entropy of all activations (1,), and None for pairs."""
+        return np.array([batch.weights @ result.entropies]), None
 
     # --------------------------------------------------------------------------- local step
     def local_step(
@@ -190,19 +193,21 @@ class FactorialMixture:
             plan = LADDER.astype(self.dtype), self.max_sweeps, self.sweep_tol
         else:
             v, plan = batch.start.astype(self.dtype), (np.empty(0, self.dtype), SWEEPS, 0.0)
-        bound, energy = np.empty((2, batch.n_rows))
+        energy, entropy = np.empty((2, batch.n_rows))
         means, second = (np.ascontiguousarray(part, self.dtype) for part in g)
         tasks = [
             (self, batch, rows, means, second, inv_temps.astype(self.dtype), row_weights, plan,
-             with_stats, v, bound, energy)
+             with_stats, v, energy, entropy)
             for rows in self._chunks(batch)
         ]  # fmt: skip
         parts = run(_local_task, tasks)
         stats = None
         if with_stats:
             stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
-        marginal = bound / inv_temps if with_marginal else None
-        return LocalResult(stats, bound, energy, v, marginal)
+        bound = inv_temps * energy + entropy
+        # a lower bound on what it is with the activations summed out
+        marginal = energy + entropy if with_marginal else None
+        return FactorialResult(stats, bound, energy, v, marginal, start=v, entropies=entropy)
 
     def _chunks(self, batch):
         """Slices of rows, fixed by the number and kind of rows alone."""
@@ -260,13 +265,16 @@ class FactorialMixture:
     def initial(self, data, rng):
         """Statistics under which the components are an even share of the mean row, plus noise.
 
-        Their pairs are those of independent activations, their squares such that the noise has the
-        variance that it has.
+        Its square costs a row that has a component on no more than ``START`` nats: noise as large
+        as the rows, in many columns, would leave all components off for good. Pairs are those of
+        independent activations, squares such that the noise has the variance that it has.
         """
         K = self.n_components
         mean, variance = _column_moments(data)
-        start = mean / self.activation_prior.sum()
-        start = start + np.sqrt(variance) * rng.standard_normal((K, self.n_features))
+        noise = np.sqrt(variance) * rng.standard_normal((K, self.n_features))
+        square = max(variance.sum(), 1e-300)
+        noise *= np.sqrt(min(1.0, 2.0 * START * self.noise_variance / square))
+        start = mean / self.activation_prior.sum() + noise
         pi = self.activation_prior
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.component_variance * np.eye(K)
@@ -293,7 +301,7 @@ class FactorialMixture:
 
         ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly. Up to 10
         components the sum is over all z. With more it is estimated by importance sampling from an
-        even mixture of q(z) at three temperatures, which reaches other ways to explain the row; the
+        even mixture of q(z) at four temperatures, which reaches other ways to explain the row; the
         sum's estimate is unbiased, its logarithm a little too low. The same quasi-random numbers
         serve every row, so that a row's value depends on nothing but the row.
         """
@@ -322,11 +330,18 @@ class FactorialMixture:
 
     def log_joint(self, X, z, q):
         """``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), shape (n, S)."""
+        X, mean = X.astype(np.float64), q["mean"]
         variance = self.noise_variance + _spread(z, q["covariance"])
-        error = (X[:, None].astype(np.float64) - z @ q["mean"]) ** 2 / variance
         # given z, a value is normal; a missing one counts for nothing
-        log_density = np.log(2.0 * np.pi * variance) + error
-        log_density = -0.5 * np.nansum(log_density, axis=2)
+        if variance.shape[2] == 1 and not np.isnan(X).any():
+            variance = variance[:, :, 0]
+            explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
+            explained -= _spread(z, (mean @ mean.T)[None])[:, :, 0]
+            error = ((X**2).sum(axis=1)[:, None] - explained) / variance
+            log_density = -0.5 * (self.n_features * np.log(2.0 * np.pi * variance) + error)
+        else:
+            error = (X[:, None] - z @ mean) ** 2 / variance
+            log_density = -0.5 * np.nansum(np.log(2.0 * np.pi * variance) + error, axis=2)
         return log_density + z @ self._logit + np.log1p(-self.activation_prior).sum()
 
     def sample(self, stats, n_rows, rng):
@@ -339,7 +354,7 @@ class FactorialMixture:
 
 
 def _local_task(
-    model, batch, rows, means, second, inv_temps, weights, plan, with_stats, v, bound, energy
+    model, batch, rows, means, second, inv_temps, weights, plan, with_stats, v, energy, entropy
 ):
     """Activations of these rows, and their statistics."""
     X, v = np.asarray(batch.X[rows], model.dtype), v[rows]
@@ -352,10 +367,7 @@ def _local_task(
         n_values = there.sum(axis=1, dtype=np.float64)
     else:
         gram, n_values = second, float(X.shape[1])
-    squares = np.einsum("nd,nd->n", X, X, dtype=np.float64)
-    noise = model.noise_variance
-    constant = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
-    constant += np.log1p(-model.activation_prior).sum()
+    squares, noise = row_squares(X), model.noise_variance
     ladder, most, tol = plan
     sweep_factors(
         X @ means.T,
@@ -367,10 +379,12 @@ def _local_task(
         most,
         model.dtype.type(tol),
         v,
-        constant,
-        bound[rows],
         energy[rows],
+        entropy[rows],
     )
+    # what does not depend on the activations
+    energy[rows] -= 0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
+    energy[rows] += np.log1p(-model.activation_prior).sum()
     if not with_stats:
         return None
     weights = weights[rows]
@@ -410,15 +424,11 @@ def _spread(z, covariance):
 
 
 def _column_moments(data):
-    """Mean and variance of each column's values in the first rows; 0 where none is there."""
-    rows = slice(0, ROWS_TO_START)
+    """Mean and variance of each column's values, 0 where none is there, in some of the rows."""
+    rows = slice(0, None, -(-data.n_rows // ROWS_TO_START))
     X = np.asarray(data.X[rows], np.float64)
     weights = np.where(np.isnan(X), 0.0, data.weights[rows, None])
     X = np.nan_to_num(X)
     total = np.maximum(weights.sum(axis=0), 1e-300)
     mean = (weights * X).sum(axis=0) / total
     return mean, (weights * (X - mean) ** 2).sum(axis=0) / total
-
-
-def _xlogx(x):
-    return x * np.log(np.where(x > 0.0, x, 1.0))

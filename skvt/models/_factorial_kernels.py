@@ -1,21 +1,20 @@
-"""Compiled loop of the factorial mixture: sweeps over the factors of each row."""
+"""Compiled loops of the factorial mixture: sweeps over the factors of each row."""
 
 import numpy as np
 
-from skvt.expfam._special import exp, jit, lit, log
+from skvt.expfam._special import _inlined, exp, jit, lit, log
 
 # Rows worked on side by side: each operation is one for all of them.
-LANES = 16
+LANES = 64
 # Factors subtracted at a time; their number is filled up with zeros.
 _UNROLLED = 4
 # Activations keep so far from 0 that products of two are no denormal numbers.
 _FARTHEST = 30.0
+_TINY = 1e-30
 
 
 @jit
-def sweep_factors(
-    linear, gram, logit, precision, inv_temps, ladder, most, tol, q, constant, bound, energy
-):
+def sweep_factors(linear, gram, logit, precision, inv_temps, ladder, most, tol, q, energy, entropy):
     """Coordinate ascent over the activations of each row, in place.
 
     With b the inverse temperature of the row, times ``ladder[i]`` in sweep i,
@@ -41,14 +40,18 @@ def sweep_factors(
     tol : float
     q : ndarray, shape (n, K)
         Where to start; overwritten.
-    constant : ndarray of float64, shape (n,)
-        What of the energy does not depend on the activations.
-    bound, energy : ndarray of float64, shape (n,)
-        Overwritten: ``b energy + entropy``, and the energy, in nats.
+    energy, entropy : ndarray of float64, shape (n,)
+        Overwritten: what of the energy depends on the activations, and their entropy, in nats.
+
+    Returns
+    -------
+    int
+        Sweeps made, summed over the rows.
     """
     n_rows, K = q.shape
     padded = -(-K // _UNROLLED) * _UNROLLED
-    one, half = lit(precision, 1.0), lit(precision, 0.5)
+    zero, one, half = lit(precision, 0.0), lit(precision, 1.0), lit(precision, 0.5)
+    farthest, tiny = lit(precision, _FARTHEST), lit(precision, _TINY)
     shared = gram.shape[0] == 1
     G = np.zeros((K, padded), q.dtype)
     v = np.zeros((padded, LANES), q.dtype)
@@ -56,7 +59,9 @@ def sweep_factors(
     total = np.empty(LANES, q.dtype)
     inv_temp = np.empty(LANES, q.dtype)
     change = np.empty(LANES, q.dtype)
-    moving = np.empty(LANES, np.bool_)
+    last = np.empty(LANES, q.dtype)
+    sums = np.empty((2, LANES))
+    n_sweeps = 0
     if shared:
         G[:, :K] = gram[0]
     for start in range(0, n_rows, LANES):
@@ -64,56 +69,69 @@ def sweep_factors(
         for r in range(LANES):
             row = start + min(r, n - 1)  # lanes without a row repeat the last one
             inv_temp[r] = inv_temps[row] if inv_temps.size > 1 else inv_temps[0]
-            moving[r] = True
+            last[r] = np.inf
             for k in range(K):
                 v[k, r] = q[row, k]
                 field[k, r] = linear[row, k] - half * gram[0 if shared else row, k, k]
+        own = gram[0 if shared else start :]
         for sweep in range(ladder.size + most):
             factor = ladder[sweep] if sweep < ladder.size else one
-            change[:] = lit(precision, 0.0)
+            n_sweeps += n
+            change[:] = zero
             for k in range(K):
-                if shared:
-                    own = G[k, k]
-                    for r in range(LANES):
-                        total[r] = field[k, r] + own * v[k, r]
-                    for j in range(0, padded, _UNROLLED):
-                        g0, g1, g2, g3 = G[k, j], G[k, j + 1], G[k, j + 2], G[k, j + 3]
-                        v0, v1, v2, v3 = v[j], v[j + 1], v[j + 2], v[j + 3]
-                        for r in range(LANES):
-                            total[r] -= g0 * v0[r] + g1 * v1[r] + g2 * v2[r] + g3 * v3[r]
-                else:
-                    for r in range(LANES):
-                        g = gram[start + min(r, n - 1), k]
-                        t = field[k, r] + g[k] * v[k, r]
-                        for j in range(K):
-                            t -= g[j] * v[j, r]
-                        total[r] = t
+                _without(k, field, G, own, n, shared, v, total)
                 for r in range(LANES):
                     a = factor * inv_temp[r] * (logit[k] + precision * total[r])
-                    a = min(max(a, -lit(precision, _FARTHEST)), lit(precision, _FARTHEST))
-                    new = one / (one + exp(-a))
-                    new = new if moving[r] else v[k, r]
+                    new = one / (one + exp(-min(max(a, -farthest), farthest)))
+                    new = new if last[r] >= tol else v[k, r]  # a row at rest stays
                     change[r] = max(change[r], abs(new - v[k, r]))
                     v[k, r] = new
             if sweep >= ladder.size:
-                going = False
-                for r in range(LANES):
-                    moving[r] = moving[r] and change[r] >= tol
-                    going = going or moving[r]
-                if not going:
+                last[:] = change
+                if last.max() < tol:
                     break
+        sums[:] = 0.0
+        for k in range(K):
+            _without(k, field, G, own, n, shared, v, total)
+            for r in range(LANES):
+                on, off = v[k, r], one - v[k, r]
+                # each pair of factors is counted twice
+                sums[0, r] += on * (logit[k] + precision * half * (field[k, r] + total[r]))
+                sums[1, r] -= on * log(max(on, tiny)) + off * log(max(off, tiny))
         for r in range(n):
-            row = start + r
-            energy[row], entropy = constant[row], 0.0
+            energy[start + r], entropy[start + r] = sums[0, r], sums[1, r]
             for k in range(K):
-                g = gram[0 if shared else row, k]
-                on = np.float64(v[k, r])
-                q[row, k] = v[k, r]
-                cross = 0.0
-                for j in range(k):
-                    cross += np.float64(g[j]) * np.float64(v[j, r])
-                inside = np.float64(field[k, r]) - cross
-                energy[row] += on * (np.float64(logit[k]) + np.float64(precision) * inside)
-                if 0.0 < on < 1.0:
-                    entropy -= on * log(on) + (1.0 - on) * log(1.0 - on)
-            bound[row] = np.float64(inv_temp[r]) * energy[row] + entropy
+                q[start + r, k] = v[k, r]
+    return n_sweeps
+
+
+@_inlined
+def _without(k, field, G, own, n, shared, v, total):
+    """``field_k - sum_{j != k} G_kj v_j`` of each lane; G is ``own[r]`` where it is not shared."""
+    K = field.shape[0]
+    if shared:
+        for r in range(LANES):
+            total[r] = field[k, r] + G[k, k] * v[k, r]
+        for j in range(0, v.shape[0], _UNROLLED):
+            g0, g1, g2, g3 = G[k, j], G[k, j + 1], G[k, j + 2], G[k, j + 3]
+            v0, v1, v2, v3 = v[j], v[j + 1], v[j + 2], v[j + 3]
+            for r in range(LANES):
+                total[r] -= g0 * v0[r] + g1 * v1[r] + g2 * v2[r] + g3 * v3[r]
+    else:
+        for r in range(LANES):
+            g = own[min(r, n - 1), k]
+            t = field[k, r] + g[k] * v[k, r]
+            for j in range(K):
+                t -= g[j] * v[j, r]
+            total[r] = t
+
+
+@jit
+def row_squares(X):
+    """``sum_d x_nd^2`` of each row, shape (n,), float64."""
+    out = np.zeros(X.shape[0])
+    for n in range(X.shape[0]):
+        for d in range(X.shape[1]):
+            x = np.float64(X[n, d])
+            out[n] += x * x
+    return out

@@ -62,8 +62,6 @@ class Mixture:
     init_params: str = "k-means++"
     n_fewest: int = 1
 
-    remembers_rows = False
-
     @property
     def families(self):
         """Of the weights and the components."""

@@ -4,10 +4,11 @@ Coordinate ascent of a factorial mixture has two kinds of optima that heat alone
 pair of components {a, b} became {a, which is on where a or b is; b - a}; or a component became its
 negative, on where it should be off. Adding one component to another, subtracting it, or changing
 its sign undoes that, if all activations are then found anew. A move has two phases. In one pass the
-activations of all rows are found anew under the components as they are (*refresh*), and a sample of
-rows is kept, on which sums and differences of the pairs whose activations are most correlated are
-tried, and negatives. In the next pass the best of them is tried on all rows (*superposition*).
-Either is kept if the exact bound rises.
+activations of all rows are found anew under the components as they are (*refresh*), until that
+gains no more. Then sums and differences of the pairs whose activations are most correlated, and
+negatives, are tried on a sample of the rows, and in the next pass the best of them is tried on all
+rows (*superposition*). Either is kept if the exact bound rises. Where there is nothing to try, all
+rests until the bound has risen.
 """
 
 from dataclasses import replace
@@ -17,15 +18,16 @@ import numpy as np
 from skvt.expfam import RunningStats
 from skvt.moves._base import MoveRecord, bound_of
 
-# Rows of the sample.
-SAMPLE = 1_000
-# Pairs tried on it, the most correlated ones, and components changed in sign, the largest ones.
+# Rows of the sample, and those of them on which all changes are tried.
+SAMPLE, FIRST_SAMPLE = 1_000, 250
+# Changes that are then tried on the whole sample, with so many local and global updates.
+FINALISTS, STEPS = 8, 2
+# Pairs tried, the most correlated ones, and components changed in sign, the largest ones.
 MOST_PAIRS = 8
 MOST_SIGNS = 16
-# Local and global updates of each trial.
-STEPS = 2
-# The bound must rise by more nats than this.
+# The bound must rise by more nats than this; less than so many per row is next to nothing.
 SMALLEST_GAIN = 0.1
+NEXT_TO_NOTHING = 1e-3
 
 
 class Superposition:
@@ -38,44 +40,54 @@ class Superposition:
     """
 
     def __init__(self):
-        self.settled = False
+        self.settled, self._settled_at = False, -np.inf
+        self._rests = False
         # the change being tried on all rows and the statistics that its trial ended with
         self._change, self._proposal = None, None
         self._memos, self._sample = {}, []
         self._failed = set()
 
     def begin(self, model, state, tools):
-        """Forget what the last pass has seen."""
-        self._memos, self._sample = {}, []
+        """Rest if the bound is as it was when there was nothing left to try."""
+        self._memos = {}
+        if self._change is None:
+            self._sample = []
+        if self.settled:
+            total = state.memos.total()
+            rise = bound_of(model, total) - self._settled_at
+            self._rests = rise < NEXT_TO_NOTHING * total.weight
 
     def observe(self, model, batch, key, g, result, tools):
         """Find the activations of the batch anew, under the proposal."""
-        batch = replace(batch, start=None)
+        if self._rests:
+            return
         if self._change is not None:
             g = model.expectation(self._proposal, batch, tools.run)
         else:
-            rows = _evenly(batch.n_rows)
-            self._sample.append((batch.X[rows], batch.weights[rows]))
-        fresh = model.local_step(batch, g, 1.0, tools.run)
-        self._memos[key] = tools.memo_of(model, fresh, batch)
+            rows = _evenly(batch.n_rows, SAMPLE)
+            self._sample.append((batch.X[rows], batch.weights[rows], result.q[rows]))
+        better = _begun_anew(model, replace(batch, start=result.q), g, tools)
+        self._memos[key] = tools.memo_of(model, better, batch)
 
     def finish(self, model, state, tools):
         """Keep what raises the bound, and choose what to try next."""
-        refreshes = self._change is None
-        after = type(state.memos)(self._memos)
-        gain = bound_of(model, after.total()) - bound_of(model, state.memos.total())
+        kind = "refresh" if self._change is None else "superposition"
+        if self._rests:
+            return MoveRecord(tools.n_iter, kind, 0, 0, 0.0)
+        after, before = type(state.memos)(self._memos), state.memos.total()
+        bound = bound_of(model, before)
+        gain = bound_of(model, after.total()) - bound
         accepted = gain > SMALLEST_GAIN
         if accepted:
             state.memos, self._failed = after, set()
             state.resum()
-        elif not refreshes:
+        elif self._change is not None:
             self._failed.add(self._change)
         # components that have changed are refreshed before others are tried
-        self._change = None
-        if refreshes:
+        self._change, self.settled = None, False
+        if gain < NEXT_TO_NOTHING * before.weight:
             self._choose(model, state, tools)
-        self.settled = refreshes and not accepted and self._change is None
-        kind = "refresh" if refreshes else "superposition"
+            self.settled, self._settled_at = self._change is None, max(bound, bound + gain)
         return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
 
     def within(self, model, batch, key, state, tools):
@@ -84,27 +96,42 @@ class Superposition:
 
     def _choose(self, model, state, tools):
         """The change that raises the bound of the sample most, if one does."""
-        X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
-        rows = _evenly(len(X))
-        batch = model.batch(X, rows, weights[rows])
-        highest = bound_of(model, _trial(model, batch, state.stats, None, tools))
-        for change in _candidates(state.stats.value()):
-            if change not in self._failed:
-                memo = _trial(model, batch, state.stats, change, tools)
-                bound = bound_of(model, memo)
-                if bound > highest + SMALLEST_GAIN:
-                    highest, self._change = bound, change
-                    self._proposal = RunningStats(memo.stats.arrays)
+        changes = [c for c in _candidates(state.stats.value()) if c not in self._failed]
+        few, many = (self._sampled(model, size) for size in (FIRST_SAMPLE, SAMPLE))
+        bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
+        best = np.argsort(bounds)[::-1][:FINALISTS]
+        highest = bound_of(model, _trial(model, many, state.stats, None, STEPS, tools))
+        for change in (changes[i] for i in best):
+            memo = _trial(model, many, state.stats, change, STEPS, tools)
+            bound = bound_of(model, memo)
+            if bound > highest + SMALLEST_GAIN:
+                highest, self._change = bound, change
+                self._proposal = RunningStats(memo.stats.arrays)
         if self._change is not None:
-            self._proposal.rescale(state.memos.total().weight / batch.weights.sum())
+            weight = state.memos.total().weight
+            self._proposal.rescale(weight / many.weights.sum())
+
+    def _sampled(self, model, size):
+        """So many rows of the sample as a batch, with the activations that they had."""
+        X, weights, q = (np.concatenate(part) for part in zip(*self._sample, strict=True))
+        rows = _evenly(len(X), size)
+        return replace(model.batch(X, rows, weights[rows]), start=q[rows])
 
 
-def _evenly(n_rows):
-    """At most ``SAMPLE`` row numbers, evenly spread: rows may be in an order."""
-    return np.unique(np.linspace(0, n_rows - 1, min(SAMPLE, n_rows)).astype(int))
+def _evenly(n_rows, most):
+    """At most so many row numbers, evenly spread: rows may be in an order."""
+    return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
 
 
-def _trial(model, batch, stats, change, tools):
+def _begun_anew(model, batch, g, tools):
+    """A local step that begins each row anew or goes on, whichever gives it the higher bound."""
+    on = model.local_step(batch, g, 1.0, tools.run, with_stats=False)
+    anew = model.local_step(replace(batch, start=None), g, 1.0, tools.run, with_stats=False)
+    start = np.where((anew.bound > on.bound)[:, None], anew.q, on.q)
+    return model.local_step(replace(batch, start=start), g, 1.0, tools.run)
+
+
+def _trial(model, batch, stats, change, n_steps, tools):
     """The memo of the sample after a change and a few updates from there."""
     g = model.expectation(stats, batch, tools.run)
     if change is not None:
@@ -112,11 +139,11 @@ def _trial(model, batch, stats, change, tools):
         mix = np.eye(model.size(stats))
         mix[a, b] = factor
         g = mix @ g[0], mix @ g[1] @ mix.T
-    memo = tools.memo_of(model, model.local_step(batch, g, 1.0, tools.run), batch)
-    for _ in range(STEPS - 1):
-        g = model.expectation(RunningStats(memo.stats.arrays), batch, tools.run)
-        memo = tools.memo_of(model, model.local_step(batch, g, 1.0, tools.run), batch)
-    return memo
+    result = _begun_anew(model, batch, g, tools)
+    for _ in range(n_steps - 1):
+        g = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
+        result = _begun_anew(model, replace(batch, start=result.q), g, tools)
+    return tools.memo_of(model, result, batch)
 
 
 def _candidates(stats):

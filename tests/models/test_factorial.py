@@ -121,7 +121,7 @@ def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
     model, state, bounds = fitted(model_of(missing), X, weights, passes=30, batch_size=4)
     q = q_of(model, state)
     # the activations of the last visit, in the memo
-    v = state.memos[0].q
+    v = state.memos[0].start
     energy = 0.0
     for n in range(4):
         chance = np.prod(np.where(CONFIGURATIONS == 1.0, v[n], 1.0 - v[n]), axis=1)
