@@ -12,7 +12,10 @@ from skvt.moves._base import MoveTools
 from skvt.moves._merge import dissolve
 from skvt.temperature._base import RunningPolicy
 
-# Passes of a fresh mixture at most, and the gain in nats per row below which it stops.
+# Rows for each component of a fresh mixture among which its seeds are found.
+_ROWS_PER_SEED = 50
+# Passes of a fresh mixture without merges and in all, and the gain in nats per row that ends it.
+_PASSES_UNMERGED = 5
 _FRESH_PASSES = 40
 _FRESH_TOL = 1e-4
 
@@ -179,14 +182,19 @@ def sort_by_mass(model, state):
 
 def fresh_mixture(model, batch, n_components, workers, rng):
     """The total memo of a mixture of its own, fitted to these rows from k-means++ seeds."""
+    few = rng.permutation(batch.n_rows)[: _ROWS_PER_SEED * n_components]
+    sample = Rows(batch.X[few], batch.weights[few], few.size, float(batch.weights.sum()))
     data = Rows(batch.X, batch.weights, batch.n_rows)
-    model = model.with_start(n_components)
-    state, engine = State(model.initial(data, rng)), MemoizedInference([Merge()])
+    state = State(model.with_start(n_components).initial(sample, rng))
+    # merged at once, seeds that differ little from each other would all become one
+    first, rest = MemoizedInference(), MemoizedInference([Merge()])
     policy, previous = RunningPolicy(), -np.inf
-    for _ in range(_FRESH_PASSES):
+    for n_passes in range(_FRESH_PASSES):
+        engine = first if n_passes < _PASSES_UNMERGED else rest
         totals, divergence, _ = engine.sweep(model, data, state, policy, workers, rng)
         bound = totals.untempered - divergence
-        if engine.settled and bound - previous < _FRESH_TOL * data.total:
+        if engine is rest and rest.settled and bound - previous < _FRESH_TOL * data.total:
             break
         previous = bound
+    dissolve(model, state)
     return state.memos.total()

@@ -1,29 +1,44 @@
 """Births: components learned on a targeted sample join the model [HS13 sec. 3.1].
 
-Three phases over two passes: *collect* rows that a target component explains, *create* fresh
-components by fitting a mixture of its own to them, *adopt* them in the next pass, in which they
-compete for all rows. Merges and deletes then take away what nobody needed. If the exact bound has
-not risen after that, all is put back as it was before; the paper keeps every birth, which on data
-that the likelihood fits badly adds components faster than merges remove them. In a stream all three
-phases happen within one batch.
+Three phases over two passes: *collect* rows that a target explains, *create* fresh components by
+fitting a mixture of its own to them, *adopt* them in the next pass, in which they compete for all
+rows. In the paper a target is one component, which stays, and every birth is kept; on data that the
+likelihood fits badly, that adds components faster than merges remove them. Here
+
+- a target is one component, and where births from it have failed, the same with its neighbours:
+  what two describe badly, three may describe well, none of which is a part of one of the two;
+- rows count by the target's responsibility for them, so that the exact bounds of the fresh
+  components and of the target's own on these rows compare. Only fresh ones that are better are
+  adopted, and they take the target's place;
+- if the exact bound of all data has not risen by the end of that pass, all is put back.
+
+In a stream all three phases happen within one batch. There a target is one component, and stays
+for the sake of other batches.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
+from skvt.models._base import LocalResult
 from skvt.moves._base import MoveRecord, bound_of
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 
 # Rows of a component below which there is nothing to split.
 FEWEST_ROWS = 20.0
-# A component whose mass changed by a larger share since its birth failed may be tried again.
+# A component whose mass changed by a larger share since its births failed is tried like a new one.
 SAME_MASS = 0.1
-# The bound must rise by more nats than this.
+# Births from a component that may fail: alone, with one neighbour, with two.
+MOST_TRIES = 3
+# The bound must rise by more nats than this; on the rows collected, by so many for each.
 SMALLEST_GAIN = 0.1
+SMALLEST_GAIN_PER_ROW = 1e-3
+# Rows for which one that was collected stands at most. The evidence of all rows counts, but a fresh
+# mixture that took each row for five or more would find components in what is mere chance.
+MOST_COUNTED = 2.0
 # Most targets of a pass relative to the number of components, at least one.
 MOST_TARGETS = 0.5
 # Local and global updates by which a birth within a batch is judged.
@@ -32,18 +47,24 @@ _TRIAL_STEPS = 3
 
 @dataclass
 class _Target:
-    """A component whose rows are collected: its number, name, mass, and the rows so far."""
+    """Components whose rows are collected: numbers and names, the chosen one first, then its mass.
 
-    component: int
-    name: int
-    mass: float
+    ``total`` is the mass of all, ``weights`` that of the rows collected of it, ``resp`` how the
+    components share these.
+    """
+
+    components: list
+    names: list
+    masses: list
     rows: list = field(default_factory=list)
     weights: list = field(default_factory=list)
+    resp: list = field(default_factory=list)
     size: int = 0
+    total: float = 0.0
 
 
 class Birth:
-    """Propose fresh components where one component may stand for several.
+    """Propose fresh components where others should stand for the rows of one, or of neighbours.
 
     Parameters
     ----------
@@ -62,11 +83,11 @@ class Birth:
         Nothing waits for adoption or has just been adopted, and no component is left to try.
     """
 
-    def __init__(self, max_components, n_fresh=10, max_rows=10_000, threshold=0.1):
+    def __init__(self, max_components, n_fresh=10, max_rows=10_000, threshold=0.01):
         self._max_components = max_components
         self._n_fresh, self._max_rows, self._threshold = n_fresh, max_rows, threshold
         self._targets, self._fresh = [], []
-        # mass by name of components whose births found nothing
+        # (mass, number of births that failed) by name of components
         self._failed = {}
         # what was before the adoption: state, bound, and the targets of what is being adopted
         self._before, self._adopted = None, []
@@ -79,26 +100,33 @@ class Birth:
         self._before, self._adopted = None, self._targets
         if self._fresh:
             self._before = state.components(), bound_of(model, state.memos.total())
-            n_old = model.size(state.stats)
+            gone = [name for target in self._adopted for name in target.names]
+            kept = np.flatnonzero(~np.isin(state.names, gone))
             arrays = zip(*(fresh.arrays for fresh in self._fresh), strict=True)
             arrays = [np.concatenate(parts) for parts in arrays]
-            state.rearrange(_with_more(n_old, len(arrays[0])))
+            state.rearrange(_with_more(kept, len(arrays[0])))
             # S' helps the new components through the pass; resum takes it off again
-            none = [np.zeros((n_old, *array.shape[1:])) for array in arrays]
+            none = [np.zeros((kept.size, *array.shape[1:])) for array in arrays]
             pairs = zip(none, arrays, strict=True)
             state.stats.add(Stats(tuple(np.concatenate(pair) for pair in pairs)))
-            self._newborn = set(state.names[n_old:].tolist())
+            self._newborn = set(state.names[kept.size :].tolist())
         self._fresh = []
-        self._targets = self._choose(state.plain_stats.value().arrays[0], state.names, tools.rng)
+        counts = state.plain_stats.value().arrays[0]
+        overlaps = _overlaps(state.memos, counts.size)
+        self._targets = self._choose(counts, state.names, overlaps, tools.rng)
 
     def observe(self, model, batch, key, g, result, tools):
         """Collect rows of the targets."""
         for target in self._targets:
-            rows = np.flatnonzero(result.q[:, target.component] > self._threshold)
+            resp = result.q[:, target.components]
+            mass = resp.sum(axis=1)
+            target.total += float(batch.weights @ mass)
+            rows = np.flatnonzero(mass > self._threshold)
             rows = rows[: self._max_rows - target.size]
             if rows.size:
                 target.rows.append(batch.X[rows])
-                target.weights.append(batch.weights[rows])
+                target.weights.append(batch.weights[rows] * mass[rows])
+                target.resp.append(resp[rows] / mass[rows, None])
                 target.size += rows.size
 
     def finish(self, model, state, tools):
@@ -108,20 +136,20 @@ class Birth:
         """
         gain = self._judge(model, state) if self._before else 0.0
         # what has been merged or put back since is another component now, or none
-        self._targets = [target for target in self._targets if target.name in state.names]
-        n_components = model.size(state.stats)
-        room = min(self._max_components - n_components, max(n_components, self._n_fresh))
-        proposed, born, kept = 0, 0, []
-        for target in self._targets:
-            if born >= room:
+        targets = [target for target in self._targets if np.isin(target.names, state.names).all()]
+        room = self._max_components - model.size(state.stats)
+        proposed, born, self._targets = 0, 0, []
+        for target in targets:
+            if room <= 0:
                 break
             proposed += 1
-            fresh = self._create(model, target, tools, room - born)
+            n_old = len(target.components)
+            fresh = self._create(model, target, tools, room + n_old)
             if fresh is not None:
                 self._fresh.append(fresh)
-                kept.append(target)
+                self._targets.append(target)
                 born += len(fresh.arrays[0])
-        self._targets = kept
+                room -= len(fresh.arrays[0]) - n_old
         self.settled = self._before is None and proposed == 0
         return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
 
@@ -137,72 +165,119 @@ class Birth:
         # of several births one may have been good: fewer at a time
         self._share *= 0.5
         if len(self._adopted) == 1:
-            self._failed[self._adopted[0].name] = self._adopted[0].mass
+            self._fail(self._adopted[0])
         return 0.0
 
     # ----------------------------------------------------------------------------- a stream
     def within(self, model, batch, key, state, tools):
         """Births in one batch, each kept if the exact bound of all that is remembered rises."""
-        self._targets = self._choose(state.memos[key].stats.arrays[0], state.names, tools.rng)
+        counts = state.memos[key].stats.arrays[0]
+        apart = _overlaps({}, counts.size)
+        self._targets = self._choose(counts, state.names, apart, tools.rng)
         g = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, g, 1.0, tools.run, with_stats=False)
         self.observe(model, batch, key, g, result, tools)
         proposed, born, gain = len(self._targets), 0, 0.0
         for target in self._targets:
             n_before = model.size(state.stats)
-            if n_before >= self._max_components:
+            room = self._max_components - n_before
+            if room <= 0:
                 break
-            fresh = self._create(model, target, tools, self._max_components - n_before)
+            fresh = self._create(model, target, tools, room + 1)
             if fresh is None:
                 continue
-            rise = _try(model, batch, key, state, fresh, tools)
+            rise = _try(model, batch, key, state, _at_most(fresh, room), tools)
             if rise > 0.0:
                 born += model.size(state.stats) - n_before
                 gain += rise
         return [MoveRecord(tools.n_iter, "birth", proposed, born, gain)]
 
     # --------------------------------------------------------------------------------- both
-    def _choose(self, counts, names, rng):
-        """Targets by mass among components not tried in vain."""
-        pairs = zip(counts, names, strict=True)
-        eligible = np.array([n > FEWEST_ROWS and not self._has_failed(n, i) for n, i in pairs])
-        if counts.size >= self._max_components or not eligible.any():
-            return []
-        most = max(1, int(self._share * counts.size))
-        chances = eligible * np.maximum(counts, 0.0)
-        number = min(int(eligible.sum()), most)
-        chosen = rng.choice(counts.size, size=number, replace=False, p=chances / chances.sum())
-        return [_Target(int(k), int(names[k]), float(counts[k])) for k in chosen]
+    def _choose(self, counts, names, overlaps, rng):
+        """Targets by mass among components not tried in vain, and apart from each other.
 
-    def _has_failed(self, mass, name):
-        """Whether a birth from the component as it is was tried and found nothing."""
-        before = self._failed.get(int(name))
-        return before is not None and abs(mass - before) <= SAME_MASS * before
+        A component whose births have failed takes neighbours with it, the nearest first.
+        """
+        tries = np.array([self._tries(n, name) for n, name in zip(counts, names, strict=True)])
+        free = np.ones(counts.size, bool)
+        eligible = (counts > FEWEST_ROWS) & (tries < MOST_TRIES)
+        targets = []
+        if counts.size >= self._max_components:
+            return targets
+        while len(targets) < max(1, int(self._share * counts.size)) and (eligible & free).any():
+            chances = counts * (eligible & free)
+            chosen = int(rng.choice(counts.size, p=chances / chances.sum()))
+            components = [chosen]
+            free[chosen] = False
+            for _ in range(tries[chosen]):
+                nearness = overlaps[components].sum(axis=0) * free
+                nearest = int(np.argmax(nearness))
+                if nearness[nearest] > 0.0:
+                    components.append(nearest)
+                    free[nearest] = False
+            targets.append(
+                _Target(components, names[components].tolist(), counts[components].tolist())
+            )
+        return targets
 
-    def _create(self, model, target, tools, room):
-        """Statistics of a mixture fitted to the collected rows; None if one component is best.
+    def _tries(self, mass, name):
+        """Births that failed from a component as it is."""
+        before, tries = self._failed.get(int(name), (0.0, 0))
+        return tries if abs(mass - before) <= SAME_MASS * before else 0
 
-        At most ``room`` components: where there are more, the target stands for the largest.
+    def _fail(self, target):
+        """Remember that a birth from this target failed."""
+        for name, mass in zip(target.names, target.masses, strict=True):
+            self._failed[name] = mass, self._tries(mass, name) + 1
+
+    def _create(self, model, target, tools, most):
+        """Statistics of at most so many components fitted to the collected rows.
+
+        They stand for all of the target's mass. None if its own components describe these rows as
+        well.
         """
         weights = np.concatenate([np.empty(0), *target.weights])
         if weights.sum() > FEWEST_ROWS:
+            weights *= np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
             stack = sp.vstack if sp.issparse(target.rows[0]) else np.concatenate
-            X = stack(target.rows)
-            batch = model.batch(X, np.arange(weights.size), weights)
-            memo = tools.fresh(model, batch, min(self._n_fresh, room + 1))
-            one = Stats(tuple(a.sum(axis=0, keepdims=True) for a in memo.stats.arrays))
-            together = replace(memo, stats=one, entropy=np.zeros(1), excess=None)
-            if memo.entropy.size > 1 and bound_of(model, memo) > bound_of(model, together):
-                order = np.argsort(-memo.stats.arrays[0], kind="stable")
-                kept = np.arange(order.size) if order.size <= room else np.sort(order[1:])
-                return memo.rearranged(kept).stats
-        self._failed[target.name] = target.mass
+            batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
+            resp = np.ascontiguousarray(np.concatenate(target.resp))
+            before = _remembered(model, batch, resp, tools)
+            memo = tools.fresh(model, batch, min(self._n_fresh, most))
+            gain = bound_of(model, memo) - bound_of(model, before)
+            if gain > SMALLEST_GAIN_PER_ROW * weights.sum():
+                return memo.stats
+        self._fail(target)
         return None
 
 
-def _with_more(n_old, n_new):
-    """Index of the components with empty ones appended."""
-    return np.concatenate([np.arange(n_old), np.full(n_new, -1)])
+def _overlaps(memos, n_components):
+    """Nats of entropy that pairs of components would lose as one (K, K), 0 where not known."""
+    excess = memos.total().excess if memos else None
+    if excess is None:
+        return np.zeros((n_components, n_components))
+    return np.nan_to_num(excess + excess.T)
+
+
+def _remembered(model, batch, resp, tools):
+    """The memo of a batch whose rows the components share as given."""
+    weighted = resp * batch.weights[:, None]
+    sums = model.component.features(batch.X).T.dot(weighted).T
+    stats = Stats((weighted.sum(axis=0), np.ascontiguousarray(sums)))
+    none = np.zeros(batch.n_rows)
+    return tools.memo_of(model, LocalResult(stats, none, none, resp), batch)
+
+
+def _at_most(fresh, number):
+    """Statistics of all components, or if they are too many of all but the largest."""
+    counts = fresh.arrays[0]
+    kept = np.sort(np.argsort(-counts, kind="stable")[max(0, counts.size - number) :])
+    return Stats(tuple(array[kept] for array in fresh.arrays))
+
+
+def _with_more(kept, n_new):
+    """Index of the components kept, with empty ones appended."""
+    return np.concatenate([kept, np.full(n_new, -1)])
 
 
 def _try(model, batch, key, state, fresh, tools):
@@ -210,7 +285,7 @@ def _try(model, batch, key, state, fresh, tools):
     before = state.memos.total()
     n_old, arrays = before.entropy.size, fresh.arrays
     while len(arrays[0]):
-        index = _with_more(n_old, len(arrays[0]))
+        index = _with_more(np.arange(n_old), len(arrays[0]))
         others = before.plus(state.memos[key], sign=-1.0).rearranged(index)
         pairs = zip(before.stats.arrays, arrays, strict=True)
         stats = RunningStats(np.concatenate(pair) for pair in pairs)

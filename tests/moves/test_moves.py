@@ -419,31 +419,157 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
     class Eager(Birth):
         """Takes fresh components that no rows ask for."""
 
-        def _create(self, model, target, tools, room):
+        def _create(self, model, target, tools, most):
             part = state.stats.value().arrays
-            return Stats(tuple(0.5 * array[[target.component] * 2] for array in part))
+            return Stats(tuple(0.5 * array[[target.components[0]] * 2] for array in part))
 
         def begin(self, model, state, tools):
             super().begin(model, state, tools)
             adopted.append(size(model, state))
 
     birth = Eager(50)
-    sweeps(model, data, state, [birth], n=6)
+    sweeps(model, data, state, [birth], n=12)
     assert max(adopted) > 2
     births = [record for record in state.move_log if record.move == "birth"]
     assert all(record.gain == 0.0 for record in births)
     assert size(model, state) == 2
     for array, before in zip(state.stats.value().arrays, settled, strict=True):
         np.testing.assert_allclose(array, before, rtol=1e-6)
-    # a component whose birth failed is not tried again while it stays as it is
+    # a component whose births failed is not tried forever while it stays as it is
     assert birth.settled
 
 
-def test_a_component_that_has_changed_may_be_tried_again():
+def test_a_component_that_has_changed_is_tried_like_a_new_one():
     birth = Birth(50)
-    birth._failed = {7: 100.0}
-    assert birth._has_failed(105.0, 7) and birth._has_failed(95.0, 7)
-    assert not birth._has_failed(115.0, 7) and not birth._has_failed(100.0, 8)
+    for n in range(3):
+        assert birth._tries(100.0, 7) == n
+        birth._fail(birth_module._Target([0, 1], [7, 8], [100.0, 40.0]))
+    assert birth._tries(105.0, 7) == birth._tries(95.0, 7) == birth._tries(40.0, 8) == 3
+    assert birth._tries(115.0, 7) == birth._tries(100.0, 9) == 0
+    birth._fail(birth_module._Target([0], [7], [115.0]))
+    assert birth._tries(115.0, 7) == 1 and birth._tries(100.0, 7) == 0
+
+
+def test_after_failures_the_nearest_neighbours_come_along():
+    counts, names = np.array([100.0, 90.0, 80.0, 70.0, 15.0]), np.arange(10, 15)
+    overlaps = np.zeros((5, 5))
+    for a, b, nats in ((0, 1, 1.0), (0, 2, 5.0), (2, 4, 8.0), (1, 3, 2.0)):
+        overlaps[a, b] = overlaps[b, a] = nats
+    # the chosen one, then whom it takes after each number of failures; of few rows, none is chosen
+    expected = {0: [0, 2, 4], 1: [1, 3, 0], 2: [2, 4, 0], 3: [3, 1, 0]}
+    for tries, seed in [(0, 0), *((tries, seed) for tries in (1, 2) for seed in range(8))]:
+        birth = Birth(50)
+        birth._failed = {
+            name: (mass, tries) for name, mass in zip(names.tolist(), counts, strict=True)
+        }
+        targets = birth._choose(counts, names, overlaps, np.random.default_rng(seed))
+        assert targets[0].components == expected[targets[0].components[0]][: 1 + tries]
+        members = [k for target in targets for k in target.components]
+        assert len(targets) <= 2 and len(set(members)) == len(members)
+        for target in targets:
+            assert target.names == [names[k] for k in target.components]
+            assert target.masses == [counts[k] for k in target.components]
+    birth._failed = {name: (mass, 3) for name, (mass, _) in birth._failed.items()}
+    assert birth._choose(counts, names, overlaps, np.random.default_rng(0)) == []
+
+
+def test_targets_are_weighed_as_their_components_explain_the_rows():
+    model, (X, weights, resp) = mixture("full"), drawn("full", sharpness=2.0)
+    birth, tools = Birth(50, threshold=0.2, max_rows=50), Tools()
+    birth._targets = targets = [
+        birth_module._Target([1], [1], [1.0]), birth_module._Target([3, 0], [3, 0], [1.0, 1.0]),
+    ]  # fmt: skip
+    for rows in np.array_split(np.arange(90), 3):
+        batch = model.batch(X, rows, weights[rows])
+        birth.observe(model, batch, 0, None, LocalResult(None, None, None, resp[rows]), tools)
+    for target in targets:
+        own = resp[:, target.components]
+        mass = own.sum(axis=1)
+        rows = np.flatnonzero(mass > 0.2)[:50]
+        assert target.total == pytest.approx(weights @ mass)
+        np.testing.assert_array_equal(np.concatenate(target.rows), X[rows])
+        np.testing.assert_allclose(np.concatenate(target.weights), (weights * mass)[rows])
+        share = own[rows] / mass[rows, None]
+        np.testing.assert_allclose(np.concatenate(target.resp), share)
+    # a fresh mixture gets rows that stand for more of their kind, and must explain them better
+    # than the target does
+    share_of_all = (weights * mass)[rows].sum() / (weights @ mass)
+    assert 0.5 < share_of_all < 0.75
+    whole, asked = (weights * mass)[rows] / share_of_all, []
+    memo = memo_from(model, X[rows], whole, share)
+    for gain, accepted in ((-0.1, False), (0.0, False), (0.1, True)):
+
+        def fresh(model, batch, n_components, gain=gain):
+            asked.append(n_components)
+            np.testing.assert_allclose(batch.weights, whole)
+            np.testing.assert_array_equal(batch.X, X[rows])
+            entropy = memo.entropy + gain * whole.sum()
+            return memo.__class__(memo.stats, entropy, memo.excess, memo.weight)
+
+        tools.fresh = fresh
+        found = birth._create(model, targets[1], tools, 4)
+        assert (found is not None) == accepted
+        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == len(asked) - accepted
+    assert asked == [4] * 3 and found is memo.stats
+    # but each for no more than two
+    targets[1].total = 1000.0
+    tools.fresh = lambda model, batch, n: asked.append(batch.weights) or memo
+    birth._create(model, targets[1], tools, 4)
+    np.testing.assert_allclose(asked[-1], 2.0 * (weights * mass)[rows])
+
+
+def test_fresh_components_take_the_place_of_their_target():
+    model, (X, weights, resp) = mixture("full"), drawn("full")
+    state = state_from(model, X, weights, resp)
+    names, before = state.names.copy(), state.memos.total().stats
+    birth = Birth(50)
+    birth._fresh = [Stats(tuple(0.3 * array[[0, 2]] for array in before.arrays))]
+    birth._targets = [birth_module._Target([2, 0], names[[2, 0]].tolist(), [1.0, 1.0])]
+    birth.begin(model, state, Tools())
+    np.testing.assert_array_equal(state.names[:2], names[[1, 3]])
+    assert not set(state.names[2:]) & set(names)
+    for now, then in zip(state.stats.value().arrays, before.arrays, strict=True):
+        np.testing.assert_allclose(now, np.concatenate([then[[1, 3]], 0.3 * then[[0, 2]]]))
+    # memos know nothing of the newborn
+    np.testing.assert_array_equal(state.memos.total().stats.arrays[0][2:], 0.0)
+
+
+def test_neighbours_are_found_anew_together():
+    """Either component has half of both clusters; births of each alone are not tried."""
+    X = clusters(n=300, K=2)
+    model, data = mixture_for(X, K=2), Rows(X, np.ones(300), 100)
+    resp = np.random.default_rng(0).dirichlet([5.0, 5.0], size=300)
+    state, birth = state_from(model, X, np.ones(300), resp), Birth(50)
+    birth._failed = {int(name): (150.0, 1) for name in state.names}
+    masses = state.memos.total().stats.arrays[0]
+    assert np.all(np.abs(masses - 150.0) < 15.0)
+    old = set(state.names)
+    bounds = sweeps(model, data, state, [birth], n=2)
+    assert not old & set(state.names) and size(model, state) == 2
+    births = [record for record in state.move_log if record.move == "birth"]
+    assert (births[0].proposed, births[0].accepted) == (1, 2)
+    assert bounds[1] - bounds[0] >= births[1].gain > 100.0
+    truth = memo_from(model, X, np.ones(300), np.eye(2)[(X[:, 0] > X[:, 0].mean()).astype(int)])
+    assert bounds[1] == pytest.approx(bound_of(model, truth), abs=1.0)
+
+
+@pytest.mark.parametrize("max_rows", [4_000, 10_000])
+@pytest.mark.parametrize("seed", range(4))
+def test_births_see_small_differences_of_many_rows(seed, max_rows):
+    """A sample may be too small to support two components where all rows are many enough."""
+    rng = np.random.default_rng(seed)
+    scales = np.ones((2, 8))
+    scales[0, :4] = scales[1, 4:] = 1.35
+    X = rng.standard_normal((20_000, 8)) * scales[rng.integers(2, size=20_000)]
+    component, _ = gaussian_component(
+        X, np.ones(len(X)), covariance_type="full", zero_mean=True, mean=None,
+        mean_precision=None, degrees_of_freedom=None, covariance=None,
+    )  # fmt: skip
+    model = Mixture(StickBreaking(1.0), component)
+    data = Rows(X, np.ones(len(X)), 5_000)
+    state = State(model.initial(data, rng))
+    sweeps(model, data, state, [Delete(), Merge(), Birth(50, max_rows=max_rows)], n=8, seed=seed)
+    assert size(model, state) == 2
 
 
 def test_few_rows_have_no_offspring():
@@ -462,9 +588,9 @@ def test_targets_are_not_collected_without_end():
     seen = []
     monitor = birth._create
 
-    def create(model, target, tools, room):
+    def create(model, target, tools, most):
         seen.append(sum(len(rows) for rows in target.rows))
-        return monitor(model, target, tools, room)
+        return monitor(model, target, tools, most)
 
     birth._create = create
     sweeps(model, data, state, [birth], n=4)
@@ -484,20 +610,12 @@ def test_counts_have_births_too(contain):
 
 
 def test_the_largest_of_too_many_is_left_to_the_target():
-    model, X = mixture("spherical"), clusters(n=400)
-    batch = model.batch(X, np.arange(400), np.ones(400))
-    found = memo_from(model, X, np.ones(400), np.eye(4)[np.arange(400) % 4 // np.array([1])])
-    counts = np.array([50.0, 200.0, 100.0, 50.0])
-    memo = found.__class__(
-        Stats((counts, found.stats.arrays[1])), np.full(4, 1e6), np.zeros((4, 4)), 400.0
-    )
-    tools = Tools()
-    tools.fresh = lambda model, batch, n_components: asked.append(n_components) or memo
-    asked, target = [], birth_module._Target(0, 0, 400.0, [batch.X], [batch.weights], 400)
-    birth = Birth(50)
-    assert len(birth._create(model, target, tools, 10).arrays[0]) == 4
-    np.testing.assert_array_equal(birth._create(model, target, tools, 3).arrays[0], [50, 100, 50])
-    assert asked == [10, 4]
+    fresh = Stats((np.array([50.0, 200.0, 100.0, 50.0]), np.arange(8.0).reshape(4, 2)))
+    for number, kept in ((9, [0, 1, 2, 3]), (4, [0, 1, 2, 3]), (3, [0, 2, 3]), (1, [3])):
+        for found, array in zip(
+            birth_module._at_most(fresh, number).arrays, fresh.arrays, strict=True
+        ):
+            np.testing.assert_array_equal(found, array[kept])
 
 
 # ------------------------------------------------------------------------------------- streams
