@@ -129,13 +129,13 @@ default="dirichlet_process"
     n_components_ : int
         Number of components, with rows or without.
 
-    weights_ : ndarray of shape (n_components_,)
+    weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of a component not yet seen is left out.
 
-    means_ : ndarray of shape (n_components_, n_features)
+    means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
 
-    weight_concentration_ : tuple of two ndarrays of shape (n_components_,), or ndarray
+    weight_concentration_ : tuple of two ndarrays of shape (K,), or ndarray
         Parameters of q(v_k) = Beta; of q(w) = Dirichlet with "dirichlet_distribution".
 
     elbo_, lower_bound_ : float
@@ -419,7 +419,7 @@ default="dirichlet_process"
 
     @property
     def means_(self):
-        """Expected probabilities of a one, shape (n_components_, n_features)."""
+        """Expected probabilities of a one, shape (K, n_features)."""
         fitted = self._of_fit("means_")
         return Beta.mean(fitted.lam()[1]).astype(fitted.model.dtype)
 
