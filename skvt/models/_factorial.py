@@ -25,9 +25,9 @@ NUMBERS_PER_CHUNK = 1 << 21
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 # Sweeps of a row that goes on from its last visit.
 SWEEPS = 1
-# Rows that initial values are taken from, and the strength of their noise in nats.
+# Rows that initial values are taken from, and what random components cost in nats.
 ROWS_TO_START = 10_000
-START = 5.0
+WEAK = 15.0
 # Predictive densities sum over all activations of a row where they are no more than this.
 MOST_SUMMED = 1 << 10
 # Otherwise so many are drawn at each of these temperatures, with chances no less than the last.
@@ -265,16 +265,12 @@ class FactorialMixture:
     def initial(self, data, rng):
         """Statistics under which the components are an even share of the mean row, plus noise.
 
-        Its square costs a row that has a component on no more than ``START`` nats: noise as large
-        as the rows, in many columns, would leave all components off for good. Pairs are those of
-        independent activations, squares such that the noise has the variance that it has.
+        Pairs are those of independent activations, squares such that the noise has the variance
+        that it has.
         """
         K = self.n_components
         mean, variance = _column_moments(data)
-        noise = np.sqrt(variance) * rng.standard_normal((K, self.n_features))
-        square = max(variance.sum(), 1e-300)
-        noise *= np.sqrt(min(1.0, 2.0 * START * self.noise_variance / square))
-        start = mean / self.activation_prior.sum() + noise
+        start = mean / self.activation_prior.sum() + self._random_components(variance, rng)
         pi = self.activation_prior
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.component_variance * np.eye(K)
@@ -286,14 +282,22 @@ class FactorialMixture:
         return stats
 
     def strangers(self, stats, data, share, rng):
-        """Noise on the sums of z x', of a share of the columns' spread.
+        """Random components added to those that are there, of this share of the columns' spread.
 
-        Added, it makes components differ that heat has made equal.
+        They make components differ that heat has made equal.
         """
-        pairs, products, on, totals = stats.value().arrays
-        spread = share * np.sqrt(_column_moments(data)[1])
-        noise = spread * on[:, None] * rng.standard_normal(products.shape)
+        pairs, _, on, totals = stats.value().arrays
+        noise = share * on[:, None] * self._random_components(_column_moments(data)[1], rng)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
+
+    def _random_components(self, variance, rng):
+        """Noise as the columns have it, but weak: its square costs a row ``WEAK`` nats at most.
+
+        Many columns of noise as large as the rows would leave all components off for good.
+        """
+        square = max(variance.sum(), 1e-300)
+        scale = np.sqrt(variance * min(1.0, 2.0 * WEAK * self.noise_variance / square))
+        return scale * rng.standard_normal((self.n_components, self.n_features))
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, batch, stats, run):

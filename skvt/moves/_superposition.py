@@ -27,7 +27,7 @@ MOST_PAIRS = 8
 MOST_SIGNS = 16
 # The bound must rise by more nats than this; less than so many per row is next to nothing.
 SMALLEST_GAIN = 0.1
-NEXT_TO_NOTHING = 1e-3
+NEXT_TO_NOTHING = 1e-2
 
 
 class Superposition:
