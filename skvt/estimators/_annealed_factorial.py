@@ -43,7 +43,8 @@ class AnnealedFactorialMixture(
         Number of components K.
 
     noise_variance : float or "auto", default="auto"
-        Variance s of the noise of a value; "auto" learns it once the temperature is 1.
+        Variance s of the noise of a value; "auto" learns it once the temperature is 1, and leaves
+        it at a ten-thousandth of the mean square at least.
 
     component_variance : float or "auto", default="auto"
         Prior variance c of the entries of the components.

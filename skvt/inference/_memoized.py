@@ -182,9 +182,10 @@ def sort_by_mass(model, state):
 
 def fresh_mixture(model, batch, n_components, workers, rng):
     """The total memo of a mixture of its own, fitted to these rows from k-means++ seeds."""
-    few = rng.permutation(batch.n_rows)[: _ROWS_PER_SEED * n_components]
-    sample = Rows(batch.X[few], batch.weights[few], few.size, float(batch.weights.sum()))
-    data = Rows(batch.X, batch.weights, batch.n_rows)
+    data = sample = Rows(batch.X, batch.weights, batch.n_rows)
+    if batch.n_rows > _ROWS_PER_SEED * n_components:
+        few = rng.permutation(batch.n_rows)[: _ROWS_PER_SEED * n_components]
+        sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
     state = State(model.with_start(n_components).initial(sample, rng))
     # merged at once, seeds that differ little from each other would all become one
     first, rest = MemoizedInference(), MemoizedInference([Merge()])

@@ -229,8 +229,8 @@ class FactorialMixture:
         changes = {}
         # (values that are all 0 or missing tell nothing of noise)
         if "noise_variance" in self.learned and squares > 0.0:
-            # rounding must not make it negative, nor a perfect fit 0
-            error = max(self._squared_error(stats), 1e-9 * squares)
+            # a perfect fit must not make it 0, nor so small that rounding counts
+            error = max(self._squared_error(stats), 1e-4 * squares)
             changes["noise_variance"] = error / n_values
         if "component_variance" in self.learned:
             total = np.trace(self.expectation(stats, None, None)[1].sum(axis=0))
