@@ -46,7 +46,7 @@ class MovesDisplay(HistoryDisplay):
     >>> from skvt.plotting import MovesDisplay
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
-    >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
+    >>> mixture = MemoizedDPGMM(6, random_state=0).fit(X)
     >>> sorted(MovesDisplay.from_estimator(mixture).markers_)
     ['birth', 'delete', 'merge']
     """

@@ -177,8 +177,7 @@ ENTRIES = (
     + [
         Entry(
             cls=AnnealedFactorialMixture,
-            # (learned noise of a few rows is next to none, and its fits differ by rounding)
-            engine={"learning_method": method, "noise_variance": 0.05},
+            engine={"learning_method": method},
             quick={
                 "n_components": 3,
                 "max_iter": 4,

@@ -105,7 +105,10 @@ def test_temperatures_are_those_of_the_history_in_the_style_asked_for(lda):
 
 
 @pytest.mark.parametrize("x", ["n_iter", "seconds"])
-def test_moves_stand_at_the_passes_that_accepted_them(mixture, x):
+def test_moves_stand_at_the_passes_that_accepted_them(x):
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
+    mixture = MemoizedDPGMM(6, random_state=0).fit(X)
     display = MovesDisplay.from_estimator(mixture, x=x)
     (line,) = display.lines_
     history = mixture.history_
