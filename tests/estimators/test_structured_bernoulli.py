@@ -354,18 +354,23 @@ def test_the_bound_of_structured_inference_is_known_where_it_is_evaluated():
 @pytest.mark.parametrize("global_step", ["ssvi-a", "ssvi", "mean_field", "map"])
 def test_every_global_step_learns_from_minibatches_and_streams(law, global_step):
     X, labels = clusters(600)
-    settings = {
-        "weight_concentration_prior_type": law,
-        "global_step": global_step,
-        "init_params": "k-means++",
-        "random_state": 0,
-    }
-    mixture = StructuredBernoulliMixture(8, batch_size=100, max_iter=30, **settings).fit(X)
-    assert adjusted_rand_score(labels, mixture.predict(X)) > 0.6
-    assert mixture.n_batch_iter_ == 180
-    stream = StructuredBernoulliMixture(8, batch_size=100, total_samples=600, **settings)
-    for _ in range(30):
-        stream.partial_fit(X)
     single = fitted(X, 1, algorithm="full").score(X)
-    # (the noise of "ssvi" costs a stream a cluster or two with some seeds)
-    assert min(stream.score(X), mixture.score(X)) > single + 1.5
+    found, gains = [], []
+    # the noise of "ssvi" loses clusters with one seed of twenty, and which one depends on the
+    # processor's rounding
+    for seed in range(3):
+        settings = {
+            "weight_concentration_prior_type": law,
+            "global_step": global_step,
+            "init_params": "k-means++",
+            "random_state": seed,
+        }
+        mixture = StructuredBernoulliMixture(8, batch_size=100, max_iter=30, **settings).fit(X)
+        assert mixture.n_batch_iter_ == 180
+        stream = StructuredBernoulliMixture(8, batch_size=100, total_samples=600, **settings)
+        for _ in range(30):
+            stream.partial_fit(X)
+        found.append(adjusted_rand_score(labels, mixture.predict(X)))
+        gains.append(min(stream.score(X), mixture.score(X)) - single)
+    assert np.median(found) > 0.6
+    assert np.median(gains) > 1.5
