@@ -47,11 +47,12 @@ class GaussianColumns:
         factor = np.linalg.cholesky(precision)
         root = np.linalg.inv(factor)
         covariance = np.swapaxes(root, -1, -2) @ root
+        # solved for, not multiplied by the inverse: rows far from 0 leave Lambda ill-conditioned
         if precision.shape[-3] == 1:
-            mean = covariance[..., 0, :, :] @ linear
+            mean = np.linalg.solve(precision[..., 0, :, :], linear)
         else:
             columns = np.swapaxes(linear, -1, -2)[..., None]
-            mean = np.swapaxes((covariance @ columns)[..., 0], -1, -2)
+            mean = np.swapaxes(np.linalg.solve(precision, columns)[..., 0], -1, -2)
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=(-2, -1))
         return mean, covariance, log_det * (self.n_columns // precision.shape[-3])
 

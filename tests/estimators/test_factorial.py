@@ -114,6 +114,12 @@ def test_more_components_than_rows_and_constant_columns_are_no_obstacle():
     assert np.isfinite(AnnealedFactorialMixture(2, max_iter=5, random_state=0).fit(empty).elbo_)
 
 
+def test_the_bound_does_not_fall_where_rows_are_far_from_zero():
+    far = np.random.default_rng(0).normal(loc=100.0, size=(10, 4))  # a fall warns, an error here
+    for seed in range(5):
+        AnnealedFactorialMixture(noise_variance=0.05, moves=(), random_state=seed).fit(far)
+
+
 @pytest.mark.parametrize(
     "wrong, message",
     [
