@@ -3,12 +3,12 @@
 Coordinate ascent of a factorial mixture has two kinds of optima that heat alone does not avoid: a
 pair of components {a, b} became {a, which is on where a or b is; b - a}; or a component became its
 negative, on where it should be off. Adding one component to another, subtracting it, or changing
-its sign undoes that, if all activations are then found anew. A move has two phases. In one pass the
-activations of all rows are found anew under the components as they are (*refresh*), until that
-gains no more. Then sums and differences of the pairs whose activations are most correlated, and
-negatives, are tried on a sample of the rows, and in the next pass the best of them is tried on all
-rows (*superposition*). Either is kept if the exact bound rises. Where there is nothing to try, all
-rests until the bound has risen.
+its sign undoes that, if all activations are then found anew. After a pass, sums and differences
+of the pairs whose activations are most correlated, and negatives, are tried on a sample of the
+rows. In the next pass the best of them is tried on all rows, whose activations are begun anew under
+it where that is better (*superposition*), or under the components as they are if none was good
+(*refresh*). Either is kept if the exact bound rises. Where there is nothing left to try, all rests
+until the bound has risen.
 """
 
 from dataclasses import replace
@@ -21,7 +21,7 @@ from skvt.moves._base import MoveRecord, bound_of
 # Rows of the sample, and those of them on which all changes are tried.
 SAMPLE, FIRST_SAMPLE = 1_000, 250
 # Changes that are then tried on the whole sample, with so many local and global updates.
-FINALISTS, STEPS = 8, 2
+FINALISTS, STEPS = 4, 2
 # Pairs tried, the most correlated ones, and components changed in sign, the largest ones.
 MOST_PAIRS = 8
 MOST_SIGNS = 16
@@ -46,12 +46,12 @@ class Superposition:
         self._change, self._proposal = None, None
         self._memos, self._sample = {}, []
         self._failed = set()
+        # passes from one search that finds nothing to the next, and those still to go
+        self._pause, self._waiting = 0, 0
 
     def begin(self, model, state, tools):
         """Rest if the bound is as it was when there was nothing left to try."""
-        self._memos = {}
-        if self._change is None:
-            self._sample = []
+        self._memos, self._sample = {}, []
         if self.settled:
             total = state.memos.total()
             rise = bound_of(model, total) - self._settled_at
@@ -63,9 +63,8 @@ class Superposition:
             return
         if self._change is not None:
             g = model.expectation(self._proposal, batch, tools.run)
-        else:
-            rows = _evenly(batch.n_rows, SAMPLE)
-            self._sample.append((batch.X[rows], batch.weights[rows], result.q[rows]))
+        rows = _evenly(batch.n_rows, SAMPLE)
+        self._sample.append((key, rows, batch.X[rows], batch.weights[rows]))
         better = _begun_anew(model, replace(batch, start=result.q), g, tools)
         self._memos[key] = tools.memo_of(model, better, batch)
 
@@ -83,11 +82,15 @@ class Superposition:
             state.resum()
         elif self._change is not None:
             self._failed.add(self._change)
-        # components that have changed are refreshed before others are tried
-        self._change, self.settled = None, False
-        if gain < NEXT_TO_NOTHING * before.weight:
+        self._change = None
+        at_rest = gain < NEXT_TO_NOTHING * before.weight
+        self._waiting -= 1
+        if at_rest or self._waiting <= 0:
             self._choose(model, state, tools)
-            self.settled, self._settled_at = self._change is None, max(bound, bound + gain)
+            # the longer nothing is found, the longer the pause until the next search
+            self._pause = 2 * self._pause + 1 if self._change is None else 0
+            self._waiting = self._pause
+        self.settled, self._settled_at = self._change is None and at_rest, max(bound, bound + gain)
         return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
 
     def within(self, model, batch, key, state, tools):
@@ -97,7 +100,7 @@ class Superposition:
     def _choose(self, model, state, tools):
         """The change that raises the bound of the sample most, if one does."""
         changes = [c for c in _candidates(state.stats.value()) if c not in self._failed]
-        few, many = (self._sampled(model, size) for size in (FIRST_SAMPLE, SAMPLE))
+        few, many = (self._sampled(model, state, size) for size in (FIRST_SAMPLE, SAMPLE))
         bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
         best = np.argsort(bounds)[::-1][:FINALISTS]
         highest = bound_of(model, _trial(model, many, state.stats, None, STEPS, tools))
@@ -111,9 +114,11 @@ class Superposition:
             weight = state.memos.total().weight
             self._proposal.rescale(weight / many.weights.sum())
 
-    def _sampled(self, model, size):
-        """So many rows of the sample as a batch, with the activations that they had."""
-        X, weights, q = (np.concatenate(part) for part in zip(*self._sample, strict=True))
+    def _sampled(self, model, state, size):
+        """So many rows of the sample as a batch, with the activations that they have."""
+        keys, places, *parts = zip(*self._sample, strict=True)
+        parts.append([state.memos[key].start[rows] for key, rows in zip(keys, places, strict=True)])
+        X, weights, q = (np.concatenate(part) for part in parts)
         rows = _evenly(len(X), size)
         return replace(model.batch(X, rows, weights[rows]), start=q[rows])
 
