@@ -47,8 +47,8 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     temperature : None, str or policy, default=None
         None is T = 1 throughout. "annealed" lets it fall to 1, by
-        :class:`~skvt.temperature.LinearAnnealing`. Those that learn the temperature are not for
-        this model.
+        :class:`~skvt.temperature.LinearAnnealing`; "variational" and "local" learn it, for all rows
+        or for each. An object of :mod:`skvt.temperature` does as it says.
 
     max_iter : int, default=100
         Most passes over the data.
@@ -166,6 +166,8 @@ class CAVIGaussianMixture(MixtureEstimator):
     _allows_missing = True
     # the bound is known after each pass without a further evaluation
     evaluate_every = 0
+    # the pilot of a learned temperature is a pass of coordinate ascent: steps of size 1
+    learning_offset, learning_decay = 1.0, 0.0
 
     def __init__(
         self,

@@ -214,6 +214,7 @@ ENTRIES = (
             watched={},
             shown=("means_", "mean_variances_", "weights_"),
             claimed=lambda estimator: (1.0 / estimator.mean_variances_).sum(),
+            learned=("variational", "local"),
             remembers=True,
             unwatched={},
             stream=lambda n_rows: {},
