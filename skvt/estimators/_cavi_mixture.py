@@ -86,6 +86,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)`` with N_k the
         expected number of rows of the component (where NaN are missing, of values).
 
+    covariances_ : ndarray of shape (K,)
+        Variance of each component, all of them ``noise_variance``; in the form of scikit-learn's
+        "spherical" ones, so that :class:`~skvt.plotting.ComponentsDisplay` draws circles.
+
     posterior_ : JointPosterior
         q of the "means", a :class:`~skvt.expfam.Normal` for each component and column, and of the
         "assignments" of the rows last fitted (those of positive weight), a
@@ -291,6 +295,13 @@ class CAVIGaussianMixture(MixtureEstimator):
     def mean_variances_(self):
         """Variances of the means under q, shape (K, n_features)."""
         return self._of_means("mean_variances_", Normal.variance)
+
+    @property
+    def covariances_(self):
+        """Variance of each component, shape (K,): the known one."""
+        model = self._of_fit("covariances_").model
+        variance = model.component.noise_variance
+        return np.full(self.n_components_, variance, model.dtype)
 
     def _of_means(self, name, moment):
         fitted = self._of_fit(name)
