@@ -27,6 +27,11 @@ from skvt.moves._base import bound_of
 from skvt.temperature._base import RunningPolicy
 
 each_kind = pytest.mark.parametrize("name", KINDS)
+each_kind_with_and_without_gaps = pytest.mark.parametrize(
+    "name, gaps",
+    [(name, False) for name in KINDS]
+    + [(name, True) for name in KINDS if KINDS[name].make(1, np.dtype(np.float64)).missing],
+)
 
 
 def run(function, tasks):
@@ -292,10 +297,11 @@ def test_there_are_52_partitions_of_five_rows():
     assert len(partitions) == 52
 
 
-@each_kind
+@each_kind_with_and_without_gaps
 @pytest.mark.parametrize("D", [1, 2])
-def test_the_evaluated_bound_is_the_enumerated_one(name, D):
+def test_the_evaluated_bound_is_the_enumerated_one(name, gaps, D):
     model, X = mixture(name, D=D), rows_of(name, 5, D=D)
+    X = with_gaps(X, np.random.default_rng(0)) if gaps else X
     # globals that are not the best ones for these rows
     stats = state_of(model, rows_of(name, 8, D=D, seed=9), random_responsibilities(8, 2)).stats
     g = model.expectation(stats, None, None)
@@ -330,10 +336,11 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
     assert bound_of(model, state.memos.total()) == pytest.approx(expected, rel=1e-10)
 
 
-@each_kind
+@each_kind_with_and_without_gaps
 @pytest.mark.parametrize("alpha", [0.3, 2.0])
-def test_the_bound_lies_below_the_log_evidence(name, alpha):
+def test_the_bound_lies_below_the_log_evidence(name, gaps, alpha):
     model, X = mixture(name, alpha=alpha), rows_of(name, 5)
+    X = with_gaps(X, np.random.default_rng(0)) if gaps else X
     evidence = log_evidence(name, model, X)
     bounds = []
     with Workers() as workers:
