@@ -46,6 +46,11 @@ class Component(Protocol):
         Whether NaN in the data is a missing value.
     sparse : bool
         Whether features of sparse rows are sparse.
+
+    Notes
+    -----
+    Where ``int p(x | phi_k)^b dx`` does not depend on phi_k, ``log_partition(b)`` may give its
+    logarithm in nats and the slope in b, for learned temperatures.
     """
 
     def features(self, X):

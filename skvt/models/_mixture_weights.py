@@ -20,6 +20,10 @@ class Weights(Protocol):
     ----------
     family : Family
         Of what the weights are made of.
+
+    Notes
+    -----
+    Known weights have ``log_partition(b)`` too: ``log sum_k w_k^b`` and its slope in b.
     """
 
     def prior(self):
