@@ -6,6 +6,7 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_wine
 
 from skvt.datasets import load_docstrings, make_topic_corpus
 
@@ -29,10 +30,17 @@ def run(page, given):
     return namespace
 
 
-def texts():
-    """What the README takes for the reader's own documents."""
+def texts_and_table():
+    """What the README takes for the reader's own documents and numbers."""
     documents = load_docstrings().data
-    return {"documents": documents[::15], "new_documents": documents[7::60]}
+    table = load_wine().data
+    table[::7, 3] = np.nan
+    return {
+        "documents": documents[::15],
+        "new_documents": documents[7::60],
+        "table": table[::2],
+        "new_rows": table[1::2],
+    }
 
 
 def counts():
@@ -41,7 +49,7 @@ def counts():
     return {"X": X[:100], "X_test": X[100:]}
 
 
-GIVEN = {"README.md": texts, "doc/index.md": counts}
+GIVEN = {"README.md": texts_and_table, "doc/index.md": counts}
 PAGES = [
     path.relative_to(ROOT).as_posix()
     for path in [ROOT / "README.md", *sorted(ROOT.glob("doc/**/*.md"))]

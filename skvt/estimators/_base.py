@@ -5,6 +5,7 @@ from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
 from sklearn.utils import check_random_state
@@ -343,6 +344,15 @@ class VariationalEstimator(
     def n_batch_iter_(self):
         """Global updates made so far."""
         return _attribute_of_fit(self, "n_batch_iter_").state.n_steps
+
+
+def each_entry_once(X):
+    """A sparse matrix as CSR array with sorted, distinct columns in each row."""
+    X = sp.csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
 
 
 def _seed(rng):

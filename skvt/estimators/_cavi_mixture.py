@@ -47,8 +47,8 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     temperature : None, str or policy, default=None
         None is T = 1 throughout. "annealed" lets it fall to 1, by
-        :class:`~skvt.temperature.LinearAnnealing`. Those that learn the temperature are not for
-        this model.
+        :class:`~skvt.temperature.LinearAnnealing`; "variational" and "local" learn it, for all rows
+        or for each. An object of :mod:`skvt.temperature` does as it says.
 
     max_iter : int, default=100
         Most passes over the data.
@@ -85,6 +85,10 @@ class CAVIGaussianMixture(MixtureEstimator):
     mean_variances_ : ndarray of shape (K, n_features)
         Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)`` with N_k the
         expected number of rows of the component (where NaN are missing, of values).
+
+    covariances_ : ndarray of shape (K,)
+        Variance of each component, all of them ``noise_variance``; in the form of scikit-learn's
+        "spherical" ones, so that :class:`~skvt.plotting.ComponentsDisplay` draws circles.
 
     posterior_ : JointPosterior
         q of the "means", a :class:`~skvt.expfam.Normal` for each component and column, and of the
@@ -166,6 +170,8 @@ class CAVIGaussianMixture(MixtureEstimator):
     _allows_missing = True
     # the bound is known after each pass without a further evaluation
     evaluate_every = 0
+    # the pilot of a learned temperature is a pass of coordinate ascent: steps of size 1
+    learning_offset, learning_decay = 1.0, 0.0
 
     def __init__(
         self,
@@ -289,6 +295,13 @@ class CAVIGaussianMixture(MixtureEstimator):
     def mean_variances_(self):
         """Variances of the means under q, shape (K, n_features)."""
         return self._of_means("mean_variances_", Normal.variance)
+
+    @property
+    def covariances_(self):
+        """Variance of each component, shape (K,): the known one."""
+        model = self._of_fit("covariances_").model
+        variance = model.component.noise_variance
+        return np.full(self.n_components_, variance, model.dtype)
 
     def _of_means(self, name, moment):
         fitted = self._of_fit(name)

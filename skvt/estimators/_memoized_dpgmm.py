@@ -288,11 +288,23 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    # --------------------------------------------------------------------------------- model
+    # --------------------------------------------------------------------------- validation
     @property
     def _allows_missing(self):
         return self.covariance_type != "full"
 
+    def _validate_rows(self, X, *, reset):
+        try:
+            return super()._validate_rows(X, reset=reset)
+        except ValueError as error:
+            if "contains NaN" not in str(error):
+                raise
+            raise ValueError(
+                "Input X contains NaN, and full covariances need complete rows. With "
+                "covariance_type='diag' or 'spherical' missing values are integrated out."
+            ) from None
+
+    # --------------------------------------------------------------------------------- model
     @property
     def _most_components(self):
         return self.max_components

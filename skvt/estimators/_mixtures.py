@@ -63,7 +63,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         if reset and X.shape[0] < self._fewest_rows:
             raise ValueError(
                 f"n_components={self.n_components} is more than n_samples={X.shape[0]}: each "
-                "component starts with a row. Lower n_components; births add more where needed."
+                "component starts with a row. Lower n_components or give more rows."
             )
         return X
 

@@ -5,6 +5,7 @@ from numbers import Integral, Real
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.estimators._base import each_entry_once
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
@@ -455,10 +456,7 @@ def binary(X, threshold=None):
             raise ValueError(
                 f"The 'binarize' parameter must not be negative for sparse data. Got {threshold}."
             )
-        X = sp.csr_array(X)
-        if not X.has_canonical_format:
-            X = X.copy()
-            X.sum_duplicates()
+        X = each_entry_once(X)
     values = X.data if sp.issparse(X) else X
     if threshold is not None:
         values = np.where(np.isnan(values), values, values > threshold).astype(X.dtype, copy=False)

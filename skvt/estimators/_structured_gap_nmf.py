@@ -11,7 +11,12 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
 from sklearn.utils.validation import validate_data
 
-from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._base import (
+    ROWS_PER_BATCH,
+    VariationalEstimator,
+    _attribute_of_fit,
+    each_entry_once,
+)
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.expfam import Gamma, JointPosterior, Posterior
@@ -25,7 +30,7 @@ from skvt.inference import (
     evaluate_bound,
     local_results,
 )
-from skvt.models._gap_nmf import GaPNMF
+from skvt.models._gap_nmf import GaPNMF, column_sums
 from skvt.schedules import RobbinsMonro
 
 
@@ -298,9 +303,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             ensure_all_finite="allow-nan",
         )
         if sp.issparse(X):
-            X = sp.csr_array(X)
-            if np.isnan(X.data).any():
-                raise ValueError("Input X contains NaN: in a sparse matrix nothing can be missing.")
+            X = each_entry_once(X)
         lowest = np.nanmin(X.data if sp.issparse(X) else X, initial=0.0)
         if lowest < 0.0:
             raise ValueError(
@@ -311,14 +314,18 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
-        mean = _mean(X, weights) if self.mean_prior is None else float(self.mean_prior)
+        mean = self.mean_prior
+        if mean is None:
+            counts, seen = column_sums(X, weights)
+            # (without a count any mean will do)
+            mean = counts.sum() / seen.sum() if counts.any() else 1.0
         return GaPNMF(
             n_components=self.n_components,
             n_features=X.shape[1],
             component_prior=float(self.component_prior),
             activation_prior=float(self.activation_prior),
             weight_concentration=float(self.weight_concentration_prior),
-            mean_prior=mean,
+            mean_prior=float(mean),
             local=self.local_step,
             n_sweeps=self.n_sweeps,
             n_local_iter=self.n_local_iter,
@@ -374,7 +381,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts or other non-negative numbers; in a dense table, NaN are missing.
+            Counts or other non-negative numbers; NaN are missing, zeros that a sparse matrix does
+            not store are not.
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
@@ -389,7 +397,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Raises
         ------
         ValueError
-            For negative or infinite values, NaN in a sparse matrix, illegal temperatures.
+            For negative or infinite values and illegal temperatures.
         """
         return self._fit(X, y, sample_weight)
 
@@ -542,17 +550,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _mean(X, weights):
-    """Mean of the entries that are not missing; 1 where they are all 0."""
-    if sp.issparse(X):
-        mean = float(weights @ X.sum(axis=1)) / (weights.sum() * X.shape[1])
-    else:
-        there = ~np.isnan(X)
-        sums = X.sum(axis=1, where=there, dtype=np.float64)
-        mean = float(weights @ sums) / max(float(weights @ there.sum(axis=1)), 1.0)
-    return mean if mean > 0.0 else 1.0
 
 
 def _activations(fitted, X, workers):

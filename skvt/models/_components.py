@@ -20,6 +20,7 @@ import scipy.sparse as sp
 
 from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart
 from skvt.expfam._special import gammaln_array as _gammaln
+from skvt.models._known_partition import noise_log_partition
 from skvt.models._mixture_kernels import outer_features
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -45,6 +46,11 @@ class Component(Protocol):
         Whether NaN in the data is a missing value.
     sparse : bool
         Whether features of sparse rows are sparse.
+
+    Notes
+    -----
+    Where ``int p(x | phi_k)^b dx`` does not depend on phi_k, ``log_partition(b)`` may give its
+    logarithm in nats and the slope in b, for learned temperatures.
     """
 
     def features(self, X):
@@ -486,6 +492,10 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
         scale = np.sqrt(self.noise_variance + Normal.variance(lam))
         noise = rng.standard_normal((n_rows, self.n_features))
         return Normal.mean(lam) + self.center + scale * noise
+
+    def log_partition(self, b):
+        """``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each, in nats."""
+        return noise_log_partition(b, self.n_features, self.noise_variance)
 
 
 @dataclass(frozen=True)

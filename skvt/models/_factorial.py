@@ -17,6 +17,7 @@ from scipy.stats import qmc
 from skvt.expfam import GaussianColumns, RunningStats, Stats
 from skvt.models._base import LocalResult, RowBatch
 from skvt.models._factorial_kernels import row_squares, sweep_factors
+from skvt.models._known_partition import choice_log_partition, noise_log_partition
 
 # Rows whose products are held at a time, and most numbers where rows have matrices of their own.
 ROWS_PER_CHUNK = 1024
@@ -249,17 +250,14 @@ class FactorialMixture:
     def tempered_log_partition(self, inv_temps):
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
-        ``int p(x | z, mu)^b dx = (2 pi s)^(D (1 - b) / 2) b^(-D / 2)`` whatever z and mu are, and
-        ``sum_z p(z)^b = prod_k (pi_k^b + (1 - pi_k)^b)``.
+        ``int p(x | z, mu)^b dx`` is the same whatever z and mu are, and ``sum_z p(z)^b =
+        prod_k (pi_k^b + (1 - pi_k)^b)``.
         """
         b = np.asarray(inv_temps, np.float64)
-        half, log_scale = 0.5 * self.n_features, np.log(2.0 * np.pi * self.noise_variance)
-        logs = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
-        powers = b[:, None, None] * logs
-        total = logsumexp(powers, axis=1)
-        value = half * ((1.0 - b) * log_scale - np.log(b)) + total.sum(axis=1)
-        weights = np.exp(powers - total[:, None])
-        return value, half * (-log_scale - 1.0 / b) + (weights * logs).sum(axis=(1, 2))
+        log_p = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
+        value, slope = noise_log_partition(b, self.n_features, self.noise_variance)
+        of_each, slope_of_each = choice_log_partition(b, log_p)
+        return value + of_each.sum(axis=1), slope + slope_of_each.sum(axis=1)
 
     # ------------------------------------------------------------------------ initial values
     def initial(self, data, rng):

@@ -169,7 +169,7 @@ class GaPNMF:
         X, weights = data.X, data.weights
         rows = _random_rows(X, weights, self.n_components, rng)
         frames = _dense(X[rows])
-        counts, seen = _column_sums(X, weights)
+        counts, seen = column_sums(X, weights)
         mean = counts / np.maximum(seen, SMALLEST_RATE)
         if not mean.any():
             mean = np.ones_like(mean)
@@ -459,14 +459,26 @@ def _dense(X):
     return X.toarray() if sp.issparse(X) else X
 
 
-def _column_sums(X, weights):
-    """Weighted sum and weight of what is there in each column of X, (F,) each."""
-    if sp.issparse(X):
-        return np.asarray(weights @ X), np.full(X.shape[1], weights.sum())
-    missing = np.isnan(X)
+def _filled(X):
+    """X with 0 where a value is missing, and True there in an array of X's kind, or None."""
+    values = X.data if sp.issparse(X) else X
+    missing = np.isnan(values)
     if not missing.any():
-        return weights @ X, np.full(X.shape[1], weights.sum())
-    return weights @ np.where(missing, 0.0, X), weights @ ~missing
+        return X, None
+    filled = np.where(missing, values.dtype.type(0.0), values)
+    if sp.issparse(X):
+        return tuple(sp.csr_array((a, X.indices, X.indptr), X.shape) for a in (filled, missing))
+    return filled, missing
+
+
+def column_sums(X, weights):
+    """Weighted sum and weight of what is there in each column of X, (F,) each."""
+    filled, missing = _filled(X)
+    seen = np.full(X.shape[1], weights.sum())
+    if missing is not None:
+        # the difference of sums may fall below 0 by rounding
+        seen = np.maximum(seen - weights @ missing, 0.0)
+    return np.asarray(weights @ filled), seen
 
 
 def _random_rows(X, weights, n, rng):
@@ -475,7 +487,7 @@ def _random_rows(X, weights, n, rng):
     They are spread evenly over the rows as a random projection orders them.
     """
     direction = rng.random(X.shape[1])
-    place = X @ direction if sp.issparse(X) else np.nan_to_num(X) @ direction
+    place = _filled(X)[0] @ direction
     order = np.argsort(place, kind="stable")
     cumulative = np.cumsum(weights[order])
     targets = (np.arange(n) + rng.random()) / n * cumulative[-1]

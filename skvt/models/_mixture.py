@@ -202,6 +202,23 @@ class Mixture:
         """No priors are learned."""
         return self
 
+    # --------------------------------------------------------------------------- temperature
+    @property
+    def tempered_log_partition(self):
+        """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
+
+        ``sum_k w_k^b int p(x | phi_k)^b dx``. Only of known weights and of components whose
+        integral is the same whatever phi_k is; without, there is no T to learn.
+        """
+        of_weights, of_rows = self.weights.log_partition, self.component.log_partition
+
+        def log_partition(inv_temps):
+            b = np.asarray(inv_temps, np.float64)
+            parts = zip(of_weights(b), of_rows(b), strict=True)
+            return tuple(of_weight + of_row for of_weight, of_row in parts)
+
+        return log_partition
+
     # ------------------------------------------------------------------------- initial values
     def with_start(self, n_components):
         """The same model, begun with other components: so many, by k-means++."""

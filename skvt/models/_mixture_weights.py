@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from skvt.expfam import Beta, Dirichlet
+from skvt.models._known_partition import choice_log_partition
 
 
 class Weights(Protocol):
@@ -19,6 +20,10 @@ class Weights(Protocol):
     ----------
     family : Family
         Of what the weights are made of.
+
+    Notes
+    -----
+    Known weights have ``log_partition(b)`` too: ``log sum_k w_k^b`` and its slope in b.
     """
 
     def prior(self):
@@ -231,3 +236,7 @@ class KnownWeights:
         order = np.empty_like(ranked)
         order[np.argsort(alike, kind="stable")] = ranked[np.lexsort((ranked, np.sort(alike)))]
         return order
+
+    def log_partition(self, b):
+        """``log sum_k w_k^b`` and its slope in b, (M,) each, in nats."""
+        return choice_log_partition(b, np.log(self.weights))

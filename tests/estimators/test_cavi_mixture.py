@@ -10,7 +10,12 @@ from scipy.special import logsumexp, softmax, xlogy
 from scipy.stats import multivariate_normal, norm
 
 from skvt import CAVIGaussianMixture
-from skvt.temperature import ConstantTemperature, LinearAnnealing
+from skvt.temperature import (
+    ConstantTemperature,
+    LinearAnnealing,
+    LocalTempering,
+    VariationalTempering,
+)
 
 WEIGHTS = np.array([0.1, 0.2, 0.7])
 
@@ -297,12 +302,6 @@ def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(name, v
     assert str(caught.value).endswith(f"Got {value!r} instead.")
 
 
-@pytest.mark.parametrize("temperature", ["variational", "local"])
-def test_a_learned_temperature_is_refused_with_a_remedy(temperature):
-    with pytest.raises(ValueError, match="LinearAnnealing"):
-        CAVIGaussianMixture(3, temperature=temperature).fit(blog(n=20))
-
-
 def test_more_components_than_rows_are_refused():
     with pytest.raises(ValueError, match=r"n_components=3 .* n_samples=2"):
         CAVIGaussianMixture(3).fit(blog(n=2))
@@ -314,3 +313,36 @@ def test_annealing_ends_at_temperature_one_with_a_bound_that_is_one():
     assert mixture.history_["temperature"][0] > 2.5 and mixture.history_["temperature"][-1] == 1.0
     assert mixture.converged_
     assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-6)
+
+
+@pytest.mark.parametrize("temperature", [1.5, 4.0])
+def test_normalised_by_c_of_t_the_tempered_bound_is_that_of_a_broader_mixture(temperature):
+    # p(x, z | mu)^(1/T) / C(T): weights w^(1/T), normalised, and noise of T times the variance
+    X, b = blog(n=200), 1.0 / temperature
+    settings = {"init_params": "random", "max_iter": 20, "tol": 0.0}
+    hot = fitted(X, 3, weights=WEIGHTS, temperature=ConstantTemperature(temperature), **settings)
+    flat = WEIGHTS**b / (WEIGHTS**b).sum()
+    broad = fitted(X, 3, weights=flat, noise_variance=0.7 * temperature, **settings)
+    log_partition = hot._fitted.model.tempered_log_partition([b])[0]
+    np.testing.assert_allclose(hot.means_, broad.means_, rtol=1e-9)
+    normalised = np.array(hot.history_["objective"]) - len(X) * log_partition
+    np.testing.assert_allclose(normalised, broad.history_["elbo"], rtol=1e-10)
+
+
+@pytest.mark.parametrize("policy", [VariationalTempering, LocalTempering])
+def test_learned_temperatures_end_at_one_below_the_evidence_of_the_tempered_models(policy):
+    b = np.linspace(1.0 / 3.0, 1.0, 50)
+    w = np.array([0.3, 0.7])
+    for seed in range(4):
+        X = few(seed)
+        settings = {"weights": w, "n_init": 3, "tol": 1e-10, "max_iter": 60}
+        mixture = fitted(X, temperature=policy(max_temperature=3.0, replication=1.0), **settings)
+        temperatures = np.array(mixture.history_["temperature"])
+        assert temperatures[0] > 2.0 and temperatures[-1] == 1.0 and mixture.converged_
+        assert np.all(temperatures >= 1.0)
+        # with one temperature for all rows the evidence is a mean over temperatures
+        if policy is VariationalTempering:
+            evidences = [exact_evidence(X, w**p / (w**p).sum(), 0.7 / p, 3.0) for p in b]
+            assert np.all(np.array(mixture.history_["objective"]) < max(evidences))
+        assert mixture.elbo_ < exact_evidence(X, w, 0.7, 3.0)
+        assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-8)

@@ -122,7 +122,8 @@ def _spherical_update(q, X, r):
     if "mean" not in q:
         return {"shape": shape, "rate": q["rate"] + 0.5 * (weights * X**2).sum()}
     kappa, m = q["mean_precision"], q["mean"]
-    average = (weights * X).sum(axis=0) / n
+    # (a column without values has no average, and its terms are 0 whatever it is)
+    average = (weights * X).sum(axis=0) / np.where(n > 0.0, n, 1.0)
     squares = (weights * (X - average) ** 2).sum() + (
         kappa * n / (kappa + n) * (average - m) ** 2
     ).sum()

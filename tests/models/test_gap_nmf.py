@@ -10,6 +10,7 @@ from scipy import stats as laws
 from scipy.special import digamma, gammaln, polygamma
 
 from skvt.expfam import Gamma, RunningStats
+from skvt.expfam._gamma import log_standard_gamma
 from skvt.inference import (
     CoordinateAscent,
     PolishedInference,
@@ -22,6 +23,7 @@ from skvt.inference import (
     global_divergence,
 )
 from skvt.models import _gap_nmf_kernels as kernels
+from skvt.models._dirichlet_correction import log_gamma_slope
 from skvt.models._gap_nmf import SMALLEST, GaPNMF
 from skvt.temperature import ConstantTemperature
 
@@ -290,6 +292,22 @@ def test_drawn_globals_have_the_law_of_q():
     )
     error = products.std(axis=0) / n**0.5
     assert np.all(np.abs(products.mean(axis=0) - polygamma(1, theta[:, 0])) < 5.0 * error)
+
+
+@pytest.mark.parametrize("rate", [0.3, 20.0])
+@pytest.mark.parametrize("shape", [0.05, 0.25, 1.0, 7.0, 400.0])
+def test_the_correction_of_a_gamma_is_the_identity_on_average(shape, rate):
+    # SSVI-A takes statistics of (log x, x) as they are: V of [HB15 eq. 7] has this mean
+    rng, n, hat = np.random.default_rng(5), 200_000, np.array([3.0, -0.5])
+    log_x = log_standard_gamma(np.full(n, shape), rng)
+    slope = np.array([log_gamma_slope(shape, value) for value in log_x])
+    x = np.exp(log_x) / rate
+    # derivatives of log x and x in the natural parameters, shape and -rate, at fixed quantiles
+    moved = np.array([[slope, x * slope], [np.full(n, 1.0 / rate), x / rate]])
+    fisher = np.array([[polygamma(1, shape), 1.0 / rate], [1.0 / rate, shape / rate**2]])
+    corrected = np.linalg.solve(fisher, np.einsum("ijn,j->in", moved, hat))
+    error = corrected.std(axis=1) / n**0.5
+    assert np.all(np.abs(corrected.mean(axis=1) - hat) < 4.5 * error)
 
 
 # --------------------------------------------------------------------------------------- draws

@@ -14,6 +14,7 @@ from models._textbook import (
     with_gaps,
 )
 from scipy.special import betaln, digamma, gammaln, logsumexp, softmax, xlogy
+from scipy.stats import norm
 
 from skvt.expfam import Beta
 from skvt.inference import Rows, State, Workers, evaluate_bound, global_divergence
@@ -21,11 +22,16 @@ from skvt.inference._memoized import MemoizedInference, exact_bound
 from skvt.models import _mixture
 from skvt.models._mixture import Mixture, seeded_statistics
 from skvt.models._mixture_kernels import assignment_entropy, outer_features, responsibilities
-from skvt.models._mixture_weights import StickBreaking
+from skvt.models._mixture_weights import KnownWeights, StickBreaking
 from skvt.moves._base import bound_of
 from skvt.temperature._base import RunningPolicy
 
 each_kind = pytest.mark.parametrize("name", KINDS)
+each_kind_with_and_without_gaps = pytest.mark.parametrize(
+    "name, gaps",
+    [(name, False) for name in KINDS]
+    + [(name, True) for name in KINDS if KINDS[name].make(1, np.dtype(np.float64)).missing],
+)
 
 
 def run(function, tasks):
@@ -291,10 +297,11 @@ def test_there_are_52_partitions_of_five_rows():
     assert len(partitions) == 52
 
 
-@each_kind
+@each_kind_with_and_without_gaps
 @pytest.mark.parametrize("D", [1, 2])
-def test_the_evaluated_bound_is_the_enumerated_one(name, D):
+def test_the_evaluated_bound_is_the_enumerated_one(name, gaps, D):
     model, X = mixture(name, D=D), rows_of(name, 5, D=D)
+    X = with_gaps(X, np.random.default_rng(0)) if gaps else X
     # globals that are not the best ones for these rows
     stats = state_of(model, rows_of(name, 8, D=D, seed=9), random_responsibilities(8, 2)).stats
     g = model.expectation(stats, None, None)
@@ -329,10 +336,11 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
     assert bound_of(model, state.memos.total()) == pytest.approx(expected, rel=1e-10)
 
 
-@each_kind
+@each_kind_with_and_without_gaps
 @pytest.mark.parametrize("alpha", [0.3, 2.0])
-def test_the_bound_lies_below_the_log_evidence(name, alpha):
+def test_the_bound_lies_below_the_log_evidence(name, gaps, alpha):
     model, X = mixture(name, alpha=alpha), rows_of(name, 5)
+    X = with_gaps(X, np.random.default_rng(0)) if gaps else X
     evidence = log_evidence(name, model, X)
     bounds = []
     with Workers() as workers:
@@ -394,6 +402,35 @@ def test_the_predictive_weighs_components_and_one_not_yet_seen(name, monkeypatch
     np.testing.assert_allclose(model.log_predictive(X, stats, run), expected, rtol=1e-9)
     monkeypatch.setattr(_mixture, "ROWS_PER_CHUNK", 4)
     np.testing.assert_allclose(model.log_predictive(X, stats, run), expected, rtol=1e-9)
+
+
+# -------------------------------------------------------------------------------- temperature
+KNOWN = KnownWeights(np.array([0.1, 0.6, 0.3]))
+
+
+@pytest.mark.parametrize("b", [1.0, 0.6, 0.15])
+@pytest.mark.parametrize("D", [1, 2])
+def test_log_partition_is_the_integral_over_rows_and_assignments(D, b):
+    component = KINDS["known variance"].make(D, np.dtype(np.float64))
+    log_partition = Mixture(KNOWN, component).tempered_log_partition
+    # the rectangle rule, whose error for densities this smooth and wide is below rounding
+    x, step = np.linspace(-40.0, 40.0, 401, retstep=True)
+    rows = np.stack(np.meshgrid(*[x] * D), axis=-1).reshape(-1, 1, D)
+    for seed in range(2):
+        means = np.random.default_rng(seed).normal(0.0, 3.0, size=(3, D))
+        log_density = norm(means, np.sqrt(component.noise_variance)).logpdf(rows).sum(axis=2)
+        integral = logsumexp(b * (log_density + np.log(KNOWN.weights))) + D * np.log(step)
+        value, slope = log_partition([b - 1e-5, b, b + 1e-5])
+        assert value[1] == pytest.approx(integral, abs=1e-8)
+        assert slope[1] == pytest.approx((value[2] - value[0]) / 2e-5, rel=1e-6)
+
+
+def test_without_known_weights_and_variances_there_is_no_log_partition():
+    for name in KINDS:
+        assert not hasattr(mixture(name), "tempered_log_partition")
+        learned = KINDS[name].make(2, np.dtype(np.float64))
+        known = name == "known variance"
+        assert hasattr(Mixture(KNOWN, learned), "tempered_log_partition") == known
 
 
 # -------------------------------------------------------------------------------------- starts

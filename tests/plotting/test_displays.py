@@ -12,7 +12,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
 from sklearn.mixture import BayesianGaussianMixture
 
-from skvt import MemoizedDPGMM, StructuredLDA, TemperedLDA
+from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 from skvt.plotting import (
     ComponentsDisplay,
@@ -230,6 +230,14 @@ def test_ellipses_are_contours_of_the_components(cls, covariance_type):
             (display.ax_.get_xlim(), display.ax_.get_ylim()), contour.T, strict=True
         ):
             assert limits[0] <= values.min() and values.max() <= limits[1]
+
+
+def test_components_of_known_variance_are_circles():
+    X = np.random.default_rng(0).normal(size=(60, 2))
+    mixture = CAVIGaussianMixture(2, noise_variance=0.25, random_state=0).fit(X)
+    circles = ComponentsDisplay.from_estimator(mixture, n_std=2.0).ellipses_
+    assert_allclose([(circle.width, circle.height) for circle in circles], 2.0)
+    assert_allclose([circle.get_center() for circle in circles], mixture.means_)
 
 
 def test_tied_covariances_are_those_of_all_components():

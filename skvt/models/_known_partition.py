@@ -1,0 +1,20 @@
+"""log C(T) of what is known whatever the globals are, for learned temperatures [VT16 app. C]."""
+
+import numpy as np
+from scipy.special import logsumexp
+
+
+def noise_log_partition(b, n_features, variance):
+    """``log int N(x; m, s I)^b dx``, the same for every m, and its slope in b, (M,) each, in nats.
+
+    The integral is ``(2 pi s)^(D (1 - b) / 2) b^(-D / 2)``.
+    """
+    half, log_scale = 0.5 * n_features, np.log(2.0 * np.pi * variance)
+    return half * ((1.0 - b) * log_scale - np.log(b)), half * (-log_scale - 1.0 / b)
+
+
+def choice_log_partition(b, log_p):
+    """``log sum_j p_j^b`` for log probabilities (J, ...), and its slope in b, (M, ...) each."""
+    powers = np.multiply.outer(b, log_p)
+    value = logsumexp(powers, axis=1)
+    return value, (np.exp(powers - value[:, None]) * log_p).sum(axis=1)
