@@ -18,9 +18,16 @@ from skvt.models._factorial import FactorialMixture
 from skvt.moves import Superposition
 from skvt.temperature import LinearAnnealing
 
-# Where the activation prior is learned, and the share of the squares that is taken for noise.
+# Where the activation prior is learned.
 FIRST_ACTIVATION = 0.3
-FIRST_NOISE = 0.1
+# Rows whose spectrum tells the first noise and the first temperature.
+ROWS_OF_SPECTRUM = 1_000
+# Learned noise begins as what K directions leave of the squares; where that is less than the first
+# share of them, as the second.
+LEAST_NOISE, FIRST_NOISE = 0.01, 0.1
+# Annealing begins at this share of the temperature above which all components are the same, and at
+# no more than a limit: hotter, a few directions of the data take up all components.
+SHARE_OF_CRITICAL, HOTTEST = 0.25, 10.0
 
 
 class AnnealedFactorialMixture(
@@ -54,8 +61,9 @@ class AnnealedFactorialMixture(
 
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout. "annealed" is
-        ``LinearAnnealing(initial_temperature=10, replication=1)`` of :mod:`skvt.temperature`.
-        "variational" and "local" learn the temperature, from at most 10.
+        ``LinearAnnealing(initial_temperature=T0, replication=1)`` of :mod:`skvt.temperature`, where
+        T0 is a quarter of the temperature above which all components would be the same, from 1 to
+        10. "variational" and "local" learn the temperature, from at most 10.
 
     moves : tuple of {"superposition"}, default=("superposition",)
         Moves of the batch method, at T = 1; ``()`` is none.
@@ -285,12 +293,13 @@ class AnnealedFactorialMixture(
             )
 
     # ---------------------------------------------------------------------------------- model
-    def _temperature_policy(self):
+    def _temperature_policy(self, model):
         if self.temperature == "annealed":
-            return LinearAnnealing(initial_temperature=10.0, replication=1.0)
-        policy = super()._temperature_policy()
+            first = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
+            return LinearAnnealing(initial_temperature=first, replication=1.0)
+        policy = super()._temperature_policy(model)
         if isinstance(self.temperature, str):
-            policy.set_params(max_temperature=10.0, replication=1.0)
+            policy.set_params(max_temperature=HOTTEST, replication=1.0)
         return policy
 
     def _build_model(self, X, weights):
@@ -300,12 +309,11 @@ class AnnealedFactorialMixture(
         squares = weights @ np.where(there, X, 0.0).astype(np.float64) ** 2
         # rows of zeros have no scale
         square = max(squares.sum() / max((weights @ there).sum(), 1.0), 1e-12)
-        first = {
-            "noise_variance": FIRST_NOISE * square,
-            "component_variance": square / prior.sum(),
-        }
+        noise, largest = _spectrum(X, weights, self.n_components)
+        first = {"noise_variance": square * noise, "component_variance": square / prior.sum()}
         given = {name: getattr(self, name) for name in (*first, "activation_prior")}
         learned = {name for name, value in given.items() if isinstance(value, str)}
+        first = {name: first[name] if name in learned else float(given[name]) for name in first}
         return FactorialMixture(
             n_components=self.n_components,
             n_features=X.shape[1],
@@ -313,7 +321,8 @@ class AnnealedFactorialMixture(
             dtype=X.dtype,
             learned=frozenset(learned),
             by_column=bool(np.isnan(X).any()),
-            **{name: first[name] if name in learned else float(given[name]) for name in first},
+            critical_temperature=largest / first["noise_variance"],
+            **first,
         )
 
     def _continued_model(self, X, weights):
@@ -589,3 +598,32 @@ class AnnealedFactorialMixture(
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _spectrum(X, weights, n_directions):
+    """Noise variance over mean square, and the largest variance of any direction.
+
+    If the rows lie in so many directions but for noise, it is what these leave, over its degrees of
+    freedom. Too small a value is a low temperature: the components would be quenched before the
+    noise is learned.
+    """
+    rows = slice(0, None, -(-len(X) // ROWS_OF_SPECTRUM))
+    X, weights = X[rows].astype(np.float64), weights[rows]
+    there = weights[:, None] * ~np.isnan(X)
+    means = (there * np.nan_to_num(X)).sum(axis=0) / np.maximum(there.sum(axis=0), 1e-300)
+    X = np.where(np.isnan(X), means, X)
+    total, n_columns = weights.sum(), X.shape[1]
+    largest = _squares(X - means, weights)[-1] / total
+    squares = _squares(X, weights)
+    freedom = (total - n_directions) * (n_columns - n_directions)
+    if n_columns <= n_directions or freedom <= 0.0:
+        return FIRST_NOISE, largest
+    mean = max(squares.sum(), 1e-300) / (total * n_columns)
+    share = squares[:-n_directions].sum() / freedom / mean
+    return share if share >= LEAST_NOISE else FIRST_NOISE, largest
+
+
+def _squares(X, weights):
+    """Sums of squares of the rows in their principal directions, rising."""
+    X = np.sqrt(weights)[:, None] * X
+    return np.linalg.eigvalsh(X @ X.T if len(X) < X.shape[1] else X.T @ X)

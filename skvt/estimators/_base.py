@@ -150,7 +150,7 @@ class VariationalEstimator(
             build = self._continued_model if self._continues() else self._build_model
             with one_blas_thread():
                 model = build(X, weights)
-            policy = self._temperature_policy()
+            policy = self._temperature_policy(model)
             policy.check(self._plan(model, X, weights, self.max_iter))
             random_state = check_random_state(self.random_state)
             n_init = 1 if self._continues() else self.n_init
@@ -258,7 +258,7 @@ class VariationalEstimator(
             model = self._build_model(X, weights)
         random_state = check_random_state(self.random_state)
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-        policy = self._temperature_policy()
+        policy = self._temperature_policy(model)
         policy.check(self._plan(model, X, weights, np.inf))
         with Workers(self.n_jobs) as workers:
             running = policy.start(self._plan(model, X, weights, np.inf, rng, workers))

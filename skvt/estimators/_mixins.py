@@ -15,7 +15,7 @@ class TemperatureMixin:
         "temperature": [None, StrOptions(set(POLICIES)), TemperaturePolicy],
     }
 
-    def _temperature_policy(self):
+    def _temperature_policy(self, model):
         if self.temperature is None:
             return ConstantTemperature()
         if isinstance(self.temperature, str):

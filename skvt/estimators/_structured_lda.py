@@ -219,10 +219,10 @@ class StructuredLDA(TopicEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    def _temperature_policy(self):
+    def _temperature_policy(self, model):
         if isinstance(self.temperature, str) and self.temperature == "annealed":
             return LinearAnnealing(initial_temperature=1.3, replication=3.0)
-        return super()._temperature_policy()
+        return super()._temperature_policy(model)
 
     def _build_model(self, X, weights):
         lda = super()._build_model(X, weights)

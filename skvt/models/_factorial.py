@@ -70,6 +70,9 @@ class FactorialMixture:
         Those set to the maximum of the bound.
     by_column : bool
         Whether the statistics tell which values of a column were there.
+    critical_temperature : float
+        Above it, components that differ little become the same: the largest variance of any
+        direction of the rows, over the noise.
     max_sweeps, sweep_tol : int, float
         A row without a start is swept at most so often; until its activations change by less.
 
@@ -88,6 +91,7 @@ class FactorialMixture:
     dtype: np.dtype
     learned: frozenset = frozenset()
     by_column: bool = False
+    critical_temperature: float = np.inf
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
 

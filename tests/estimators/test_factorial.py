@@ -6,7 +6,7 @@ from scipy.optimize import linear_sum_assignment
 
 from skvt import AnnealedFactorialMixture
 from skvt.datasets import make_shapes
-from skvt.temperature import VariationalTempering
+from skvt.temperature import ConstantTemperature, VariationalTempering
 
 X, ACTIVATIONS, COMPONENTS = make_shapes(4_000, random_state=0)
 
@@ -112,6 +112,34 @@ def test_more_components_than_rows_and_constant_columns_are_no_obstacle():
     assert np.isfinite(alone.elbo_)
     empty = np.full((4, 3), np.nan)
     assert np.isfinite(AnnealedFactorialMixture(2, max_iter=5, random_state=0).fit(empty).elbo_)
+
+
+@pytest.mark.parametrize("share, alike", [(0.7, False), (1.4, True)])
+def test_components_differ_below_the_critical_temperature_alone(share, alike):
+    rng = np.random.default_rng(0)
+    rows = (rng.random((2000, 4)) < 0.3) @ rng.standard_normal((4, 10)) + rng.normal(
+        size=(2000, 10)
+    )
+    critical = np.linalg.eigvalsh(np.cov(rows.T))[-1] / 0.5
+    estimator = AnnealedFactorialMixture(
+        4, noise_variance=0.5, component_variance=100.0, activation_prior=0.3, max_iter=300,
+        tol=0.0, temperature=ConstantTemperature(share * critical), moves=(), random_state=0,
+    ).fit(rows)  # fmt: skip
+    assert (np.ptp(estimator.components_, axis=0).max() < 1e-3) == alike
+    found = estimator._fitted.model.critical_temperature
+    assert found == pytest.approx(critical, rel=0.15)  # of half of the rows
+
+
+def test_noise_begins_as_what_the_components_leave():
+    rng = np.random.default_rng(0)
+    rows = (rng.random((900, 6)) < 0.2) @ rng.standard_normal((6, 40)) + rng.normal(size=(900, 40))
+    rows[rng.random(rows.shape) < 0.01] = np.nan
+    built = AnnealedFactorialMixture(6)._build_model(rows, np.ones(900))
+    assert built.noise_variance == pytest.approx(1.0, rel=0.1)
+    twice = AnnealedFactorialMixture(6)._build_model(rows[:300], np.full(300, 2.0))
+    repeated = AnnealedFactorialMixture(6)._build_model(np.repeat(rows[:300], 2, 0), np.ones(600))
+    assert twice.noise_variance == pytest.approx(repeated.noise_variance, rel=1e-9)
+    assert twice.critical_temperature == pytest.approx(repeated.critical_temperature, rel=1e-9)
 
 
 def test_the_bound_does_not_fall_where_rows_are_far_from_zero():
