@@ -131,6 +131,7 @@ def corrected_statistics(lam, log_gammas, hat, run=None, log_totals=None):
     """
     if lam.shape[0] == 1:
         return hat.copy()  # a topic of one word has no parameter to correct for
+    lam, log_gammas, hat = (np.ascontiguousarray(a) for a in (lam, log_gammas, hat))
     if log_totals is None:
         log_totals = np.logaddexp.reduce(log_gammas)
     totals = hat.sum(axis=0)

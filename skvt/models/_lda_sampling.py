@@ -126,12 +126,9 @@ def _power(x, b):
 
 
 @jit
-def _gain(alpha, size, inv_temp, gains, k):
-    """(alpha_k + b n)^b - alpha_k^b, from the table where n is one of its numbers."""
-    n = np.int64(size)
-    if n < gains.shape[1] and size == lit(size, 1.0 * n):
-        return gains[k, n]
-    return _power(alpha[k] + inv_temp * size, inv_temp) - _power(alpha[k], inv_temp)
+def _gain(alpha, size, inv_temp):
+    """(alpha + b n)^b - alpha^b."""
+    return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
 
 
 @jit
@@ -153,14 +150,14 @@ def gibbs_steps(
     table : (A, K) beta_kw^b of the active words, each word scaled as it likes
     cumulative : (A, K) see :func:`prior_table`
     alpha : (K,)
-    gains : (K, M) of n = 0, 1, ..., see :func:`_gain`
+    gains : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1
     n_burn_in, n_samples : sweeps dropped and kept
     samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
     """
-    # Two-dimensional indices throughout: the references that a view of a row counts cost as much
-    # as the arithmetic of a token.
-    n_topics = alpha.size
+    # Scalars and two-dimensional indices throughout: the references that a view of a row or an
+    # array handed on counts cost as much as the arithmetic of a token.
+    n_topics, n_tabled = gains.shape
     zero, one = lit(alpha[0], 0.0), lit(alpha[0], 1.0)
     hot = inv_temp != one
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
@@ -198,7 +195,9 @@ def gibbs_steps(
                     size[m] = size[m] - weight if tokens_of[m] > 0 else zero
                     extra[m] = size[m]
                     if hot:
-                        extra[m] = _gain(alpha, size[m], inv_temp, gains, members[m])
+                        k, n = members[m], np.int64(size[m])
+                        whole = n < n_tabled and size[m] == lit(zero, 1.0 * n)
+                        extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
                 total = zero
                 for m in range(n_members):
                     total += extra[m] * table[word, members[m]]
@@ -221,7 +220,9 @@ def gibbs_steps(
                 size[m] += weight
                 extra[m] = size[m]
                 if hot:
-                    extra[m] = _gain(alpha, size[m], inv_temp, gains, k)
+                    n = np.int64(size[m])
+                    whole = n < n_tabled and size[m] == lit(zero, 1.0 * n)
+                    extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
                 topic[i] = k
                 if kept >= 0:
                     samples[i, kept] = k

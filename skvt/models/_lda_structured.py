@@ -24,7 +24,7 @@ from skvt.models._lda_kernels import mixture_log_likelihood
 _ENTRIES_PER_TASK = 1000
 _WORDS_PER_TASK = 100
 # Powers of a topic's tokens are tabulated for fewer than so many.
-_SIZES = 64
+_SIZES = 256
 
 
 class Topics(NamedTuple):

@@ -343,7 +343,7 @@ def test_priors_are_learned(local, kind):
     ).X  # fmt: skip
     fitted = estimator(
         n_components=4, local_step=local, global_step=kind, doc_topic_prior="auto",
-        topic_word_prior="auto", max_iter=12, batch_size=50, temperature="annealed",
+        topic_word_prior="auto", max_iter=24, batch_size=50, temperature="annealed",
     ).fit(X)  # fmt: skip
     # from 1 / K = 0.25 towards the truth, 0.1 and 0.05
     assert np.all((fitted.doc_topic_prior_ > 0.03) & (fitted.doc_topic_prior_ < 0.2))
