@@ -36,6 +36,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
+from skvt.temperature import LinearAnnealing
 
 TRUTH, AT_TRUTH = "the truth itself", "VI started at the truth, batch"
 
@@ -102,6 +103,7 @@ def methods(args, X, topics):
         ),
         "StructuredLDA, default": structured,
         "StructuredLDA, temperature=None": partial(structured, **plain),
+        "StructuredLDA, replication 10": partial(structured, temperature=LinearAnnealing()),
         "scikit-learn online": partial(sklearn_online_curve, X, k, online, **both),
         "scikit-learn batch": partial(sklearn_batch_curve, X, k, batch, **both),
         "gensim LdaModel": partial(gensim_curve, X, k, online, alpha=[args.alpha] * k,

@@ -25,9 +25,12 @@ ROWS_OF_SPECTRUM = 1_000
 # Learned noise begins as what K directions leave of the squares; where that is less than the first
 # share of them, as the second.
 LEAST_NOISE, FIRST_NOISE = 0.01, 0.1
-# Annealing begins at this share of the temperature above which all components are the same, and at
-# no more than a limit: hotter, a few directions of the data take up all components.
-SHARE_OF_CRITICAL, HOTTEST = 0.25, 10.0
+# Annealing begins at this share of the temperature above which all components are the same: hotter,
+# a few directions of the data take up all components. And at no more than a limit: rows of
+# thousands of columns tell their activations at any temperature.
+SHARE_OF_CRITICAL, HOTTEST = 0.25, 6.0
+# Learned temperatures begin here, and fall at once where that is too hot.
+HOTTEST_LEARNED = 10.0
 
 
 class AnnealedFactorialMixture(
@@ -63,7 +66,7 @@ class AnnealedFactorialMixture(
         None is T = 1 throughout. "annealed" is
         ``LinearAnnealing(initial_temperature=T0, replication=1)`` of :mod:`skvt.temperature`, where
         T0 is a quarter of the temperature above which all components would be the same, from 1 to
-        10. "variational" and "local" learn the temperature, from at most 10.
+        6. "variational" and "local" learn the temperature, from at most 10.
 
     moves : tuple of {"superposition"}, default=("superposition",)
         Moves of the batch method, at T = 1; ``()`` is none.
@@ -299,7 +302,7 @@ class AnnealedFactorialMixture(
             return LinearAnnealing(initial_temperature=first, replication=1.0)
         policy = super()._temperature_policy(model)
         if isinstance(self.temperature, str):
-            policy.set_params(max_temperature=HOTTEST, replication=1.0)
+            policy.set_params(max_temperature=HOTTEST_LEARNED, replication=1.0)
         return policy
 
     def _build_model(self, X, weights):

@@ -121,6 +121,10 @@ class VariationalEstimator(
             return self._stochastic_engine()
         return CoordinateAscent()
 
+    def _engine_for(self, data):
+        """The engine of ``fit``, where it depends on the data."""
+        return self._engine()
+
     def _stochastic_engine(self):
         """The engine of minibatches, of ``partial_fit`` among others."""
         return StochasticInference(self._learning_rate())
@@ -183,7 +187,8 @@ class VariationalEstimator(
 
     def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
         """One start: returns (Fitted, elbo, history, converged, stopped by a callback)."""
-        data, engine = self._rows(X, weights), self._engine()
+        data = self._rows(X, weights)
+        engine = self._engine_for(data)
         if self._continues():
             before = self._fitted.snapshot()
             state, running = before.state, before.policy

@@ -185,7 +185,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         tokens = max(1.0, float(data.weights @ data.X.sum(axis=1)))
 
         def gain(previous, current):
-            return float(np.exp(-previous / tokens) - np.exp(-current / tokens))
+            with np.errstate(over="ignore", invalid="ignore"):
+                return float(np.exp(-previous / tokens) - np.exp(-current / tokens))
 
         return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, gain)
 

@@ -12,14 +12,16 @@ and in natural coordinates ``V hat = F^-1 grad`` with the Fisher information of 
 
 import numpy as np
 
-from skvt.expfam._special import digamma, exp, jit, log
+from skvt.expfam._special import digamma, exp, jit
 
 # Gauss-Legendre nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(20))
 _NODES = _NODES + 0.5
 # The tail of an integrand below exp(-_TAIL) is left out.
 _TAIL = 24.0
-# Entries of a parallel task; one topic at least.
+# Terms of the power series: the next is e^21 / 21! of the first, at most.
+_TERMS = 20
+# Entries of a parallel task.
 _ENTRIES_PER_TASK = 2_000
 # lam stays above so much of the prior: V is the identity on average only, and a step may overshoot.
 SMALLEST_SHARE_OF_PRIOR = 0.1
@@ -27,47 +29,48 @@ SMALLEST_SHARE_OF_PRIOR = 0.1
 
 @jit
 def trigamma(x):
-    """psi'(x) for x > 0: recurrence up to 8, then the asymptotic series."""
+    """psi'(x) for x > 0: eight recurrence steps, then the asymptotic series."""
     value = 0.0
-    while x < 8.0:
-        value += 1.0 / (x * x)
-        x += 1.0
-    inverse = 1.0 / x
+    for step in range(8):
+        value += 1.0 / ((x + step) * (x + step))
+    inverse = 1.0 / (x + 8.0)
     square = inverse * inverse
     series = 1.0 / 6.0 + square * (-1.0 / 30.0 + square * (1.0 / 42.0 - square / 30.0))
     return value + inverse * (1.0 + inverse * (0.5 + inverse * series))
 
 
 @jit
-def log_gamma_slope(a, log_x):
-    """``d log x / d a`` of a Gamma(a, 1) variate x at a fixed quantile.
+def log_gamma_slopes(a, log_x, out):
+    """``d log x / d a`` of Gamma(a, 1) variates x at fixed quantiles, all (n,).
 
     With the distribution function P(a, x), it is ``-(dP/da) / (x dP/dx)``. For x <= e by the power
-    series of P; otherwise by quadrature of
+    series of P; otherwise by quadrature. Relative error below 1e-8 for a in [1e-3, 1e5].
+    """
+    for i in range(a.size):
+        # the sum over n of x^n / (a (a+1) .. (a+n)), from within, and its derivative in a
+        x = exp(min(log_x[i], 1.0))
+        total, slope = 1.0, 0.0
+        for step in range(_TERMS):
+            inverse = 1.0 / (a[i] + (_TERMS - step))
+            slope = x * inverse * (slope - inverse * total)
+            total = 1.0 + x * inverse * total
+        slope = (slope - total / a[i]) / a[i]
+        # P = x^a exp(-x) / Gamma(a) * total: the exponential is part of the series' own factor
+        out[i] = -(total / a[i] * (log_x[i] - digamma(a[i])) + slope)
+    for i in range(a.size):
+        if log_x[i] > 1.0:
+            out[i] = _slope_of_large(a[i], log_x[i])
+
+
+@jit
+def _slope_of_large(a, log_x):
+    """The same for x > e, by quadrature over the smaller tail.
 
         dP/da = int_0^x (log t - psi(a)) p(t) dt = -int_x^inf (log t - psi(a)) p(t) dt
 
-    over the smaller tail, substituting t = x exp(-s) or x exp(s). Relative error below 1e-8 for a
-    in [1e-3, 1e5].
+    with t = x exp(-s) or x exp(s).
     """
-    distance = log_x - digamma(a)
-    if log_x <= 1.0:
-        x = exp(max(log_x, -600.0))
-        term = 1.0 / a  # x^n / (a (a+1) .. (a+n))
-        harmonic = 1.0 / a
-        total, slope = term, -term * harmonic
-        n = 1.0
-        while n < 60.0:
-            term *= x / (a + n)
-            harmonic += 1.0 / (a + n)
-            total += term
-            slope -= term * harmonic
-            if term * harmonic < 1e-12 * abs(slope):
-                break
-            n += 1.0
-        # P = x^a exp(-x) / Gamma(a) * sum_n: the exponential is part of the series' own factor
-        return -(total * distance + slope)
-    x = exp(log_x)
+    distance, x = log_x - digamma(a), exp(log_x)
     value = 0.0
     if x <= a:
         c = _TAIL / x
@@ -76,51 +79,37 @@ def log_gamma_slope(a, log_x):
             longest = min(longest, _TAIL / (a - x))
         for i in range(_NODES.size):
             s = longest * _NODES[i]
-            value += _WEIGHTS[i] * (s - distance) * exp(-a * s - x * np.expm1(-s))
+            value += _WEIGHTS[i] * (s - distance) * exp(x - a * s - x * exp(-s))
     else:
         longest = min(_TAIL / (x - a), np.sqrt(2.0 * _TAIL / x))
         for i in range(_NODES.size):
             s = longest * _NODES[i]
-            value += _WEIGHTS[i] * (s + distance) * exp(a * s - x * np.expm1(s))
+            value += _WEIGHTS[i] * (s + distance) * exp(x + a * s - x * exp(s))
     return longest * value
 
 
 @jit
-def _correct(lam, log_gammas, hat, out):
-    """``V hat`` of one topic, all (V,); Sherman-Morrison for F^-1."""
-    n_words = lam.size
-    top = log_gammas[0]
-    for v in range(n_words):
-        top = max(top, log_gammas[v])
-    total_gamma, total_hat, total_lam = 0.0, 0.0, 0.0
-    for v in range(n_words):
-        total_gamma += exp(max(log_gammas[v] - top, -600.0))
-        total_hat += hat[v]
-        total_lam += lam[v]
-    log_total = top + log(total_gamma)
-    sum_inverse, sum_gradient = 0.0, 0.0
-    inverses = np.empty(n_words)
-    for v in range(n_words):
-        beta = exp(max(log_gammas[v] - log_total, -600.0))
-        gradient = log_gamma_slope(lam[v], log_gammas[v]) * (hat[v] - beta * total_hat)
-        inverses[v] = 1.0 / trigamma(lam[v])
-        out[v] = inverses[v] * gradient
-        sum_inverse += inverses[v]
-        sum_gradient += out[v]
-    c = trigamma(total_lam)
-    shift = c * sum_gradient / (1.0 - c * sum_inverse)
-    for v in range(n_words):
-        out[v] += shift * inverses[v]
+def _gradients(lam, log_gammas, log_totals, hat, totals, inverses, out):
+    """Of some words, all (n, K): ``out = grad / psi'(lam)``, ``inverses = 1 / psi'(lam)``.
+
+    ``log_totals`` and ``totals`` (K,) are the sums of gammas and statistics over all words. Returns
+    the sums of both over these words, (2, K).
+    """
+    n_topics = lam.shape[1]
+    sums = np.zeros((2, n_topics))
+    for v in range(lam.shape[0]):
+        log_gamma_slopes(lam[v], log_gammas[v], out[v])
+        for k in range(n_topics):
+            beta = exp(log_gammas[v, k] - log_totals[k])
+            inverses[v, k] = 1.0 / trigamma(lam[v, k])
+            out[v, k] *= inverses[v, k] * (hat[v, k] - beta * totals[k])
+        for k in range(n_topics):
+            sums[0, k] += out[v, k]
+            sums[1, k] += inverses[v, k]
+    return sums
 
 
-@jit
-def _correct_all(lam, log_gammas, hat, out):
-    """``V hat`` of several topics, all (K, V)."""
-    for k in range(lam.shape[0]):
-        _correct(lam[k], log_gammas[k], hat[k], out[k])
-
-
-def corrected_statistics(lam, log_gammas, hat, run=None):
+def corrected_statistics(lam, log_gammas, hat, run=None, log_totals=None):
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
 
     Parameters
@@ -132,7 +121,9 @@ def corrected_statistics(lam, log_gammas, hat, run=None):
     hat : ndarray, shape (V, K)
         Statistics.
     run : callable, optional
-        ``run(function, tasks)``; groups of topics are tasks.
+        ``run(function, tasks)``; groups of words are tasks.
+    log_totals : ndarray, shape (K,), optional
+        Logarithms of the variates' sums over words, where they are known.
 
     Returns
     -------
@@ -140,14 +131,22 @@ def corrected_statistics(lam, log_gammas, hat, run=None):
     """
     if lam.shape[0] == 1:
         return hat.copy()  # a topic of one word has no parameter to correct for
-    lam, log_gammas, hat = (np.ascontiguousarray(a.T) for a in (lam, log_gammas, hat))
-    out = np.empty_like(lam)
+    lam, log_gammas, hat = (np.ascontiguousarray(a) for a in (lam, log_gammas, hat))
+    if log_totals is None:
+        log_totals = np.logaddexp.reduce(log_gammas)
+    totals = hat.sum(axis=0)
+    inverses, out = np.empty((2, *lam.shape))
     step = max(1, _ENTRIES_PER_TASK // lam.shape[1])
-    pieces = [slice(start, start + step) for start in range(0, lam.shape[0], step)]
-    tasks = [(lam[piece], log_gammas[piece], hat[piece], out[piece]) for piece in pieces]
-    if run is None:
-        for task in tasks:
-            _correct_all(*task)
-    else:
-        run(_correct_all, tasks)
-    return out.T
+    tasks = []
+    for start in range(0, lam.shape[0], step):
+        piece = slice(start, start + step)
+        tasks.append(
+            (lam[piece], log_gammas[piece], log_totals, hat[piece], totals, inverses[piece],
+             out[piece])
+        )  # fmt: skip
+    parts = [_gradients(*task) for task in tasks] if run is None else run(_gradients, tasks)
+    gradients, diagonals = np.sum(parts, axis=0)
+    # F^-1 grad by the formula of Sherman and Morrison
+    c = np.array([trigamma(total) for total in lam.sum(axis=0)])
+    out += c * gradients / (1.0 - c * diagonals) * inverses
+    return out

@@ -14,7 +14,7 @@ document prior is not; to the precision of Stirling's formula that is
 import numpy as np
 
 from skvt.expfam._special import exp, jit, lit, log
-from skvt.models._random_bits import GOLDEN, mix, normal_pair, uniform
+from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gamma, uniform, unit_pair
 
 # An entry of a larger count is sampled as so many equal parts.
 MOST_TOKENS = 1000
@@ -35,48 +35,47 @@ def draw_log_gammas(array, rows, scale, prior, seed, out):
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
-    rejection (Marsaglia and Tsang 2000). Each row has random numbers of its own, so that the draw
-    does not depend on how rows are divided among threads.
+    rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
+    the cheap test; the few that fail it are done again one by one. Each row has random numbers of
+    its own, so that the draw does not depend on how rows are divided among threads.
+
+    Returns
+    -------
+    ndarray, shape (K,)
+        Logarithms of the sums of the variates over these rows.
     """
     n_topics = array.shape[1]
-    lam, u = np.empty((2, n_topics))
+    normal = np.empty(n_topics + 1, np.float32)
+    log_boost = np.empty(n_topics)
+    doubtful = np.empty(n_topics, np.uint8)
+    top, total = np.full(n_topics, -np.inf), np.zeros(n_topics)
     for i in range(rows.size):
-        source, target = array[rows[i]], out[i]
-        eta = np.float64(prior[rows[i]])
-        state = mix(np.uint64(seed) + GOLDEN * np.uint64(rows[i] + 1))
+        row, eta = rows[i], np.float64(prior[rows[i]])
+        state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
+        fill_normals(state, normal)
         for k in range(n_topics):
-            lam[k] = eta + np.float64(scale) * np.float64(source[k])
-        first, spare, state = normal_pair(state)
-        has_spare = True
+            a = eta + np.float64(scale) * np.float64(array[row, k])
+            u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+            z = np.float64(normal[k])
+            d = a + 2.0 / 3.0
+            v = 1.0 + z / np.sqrt(9.0 * d)
+            doubtful[k] = np.uint8(v <= 0.0) | np.uint8(test > 1.0 - 0.0331 * z * z * z * z)
+            log_boost[k] = np.float64(log(u)) / a
+            out[i, k] = d * v * v * v
         for k in range(n_topics):
-            d = lam[k] + 2.0 / 3.0
-            c = 1.0 / np.sqrt(9.0 * d)
-            normal = first
-            while True:
-                v = 1.0 + c * normal
-                state += GOLDEN
-                draw = 1.0 - uniform(mix(state))
-                square = normal * normal
-                # in the negative, so that a NaN ends the loop
-                accepted = not v <= 0.0
-                if accepted:
-                    v = v * v * v
-                    # the first test is cheap and decides most cases
-                    if not draw <= 1.0 - 0.0331 * square * square:
-                        accepted = not log(draw) >= 0.5 * square + d - d * v + d * log(v)
-                if has_spare:
-                    normal, has_spare = spare, False
-                else:
-                    normal, spare, state = normal_pair(state)
-                    has_spare = True
-                if accepted:
-                    first = normal
-                    break
-            target[k] = d * v
-            state += GOLDEN
-            u[k] = 1.0 - uniform(mix(state))
+            if doubtful[k]:
+                a = eta + np.float64(scale) * np.float64(array[row, k])
+                bits = mix(state - GOLDEN * np.uint64(k + 1))
+                out[i, k] = settled_gamma(a, normal[k], unit_pair(bits)[1], mix(bits))
         for k in range(n_topics):
-            target[k] = log(target[k]) + log(u[k]) / lam[k]
+            out[i, k] = log(out[i, k]) + log_boost[k]
+            top[k] = max(top[k], out[i, k])
+    for i in range(rows.size):
+        for k in range(n_topics):
+            total[k] += exp(out[i, k] - top[k])
+    for k in range(n_topics):
+        total[k] = top[k] + log(total[k])
+    return total
 
 
 # ------------------------------------------------------------------------------------- tokens
@@ -127,9 +126,15 @@ def _power(x, b):
 
 
 @jit
+def _gain(alpha, size, inv_temp):
+    """(alpha + b n)^b - alpha^b."""
+    return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
+
+
+@jit
 def gibbs_steps(
-    indptr, words, counts, token_indptr, seeds, table, cumulative, alpha, inv_temp, n_burn_in,
-    n_samples, samples, proportions,
+    indptr, words, counts, token_indptr, seeds, table, cumulative, alpha, inv_temp, gains,
+    n_burn_in, n_samples, samples, proportions,
 ):  # fmt: skip
     """Sample the assignments of each document, each by random numbers of its own.
 
@@ -145,88 +150,98 @@ def gibbs_steps(
     table : (A, K) beta_kw^b of the active words, each word scaled as it likes
     cumulative : (A, K) see :func:`prior_table`
     alpha : (K,)
+    gains : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1
     n_burn_in, n_samples : sweeps dropped and kept
-    samples : (n_samples, tokens) int32, the topic of each token in each kept sweep, written
+    samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
     """
-    n_topics = alpha.size
-    zero = lit(alpha[0], 0.0)
+    # Scalars and two-dimensional indices throughout: the references that a view of a row or an
+    # array handed on counts cost as much as the arithmetic of a token.
+    n_topics, n_tabled = gains.shape
+    zero, one = lit(alpha[0], 0.0), lit(alpha[0], 1.0)
+    hot = inv_temp != one
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
-    # (alpha + b n)^b - alpha^b in extra[m]. place[k] is the member of topic k.
+    # its gain in extra[m]; place[k] is the member of topic k. One that has lost its last token
+    # stays until the end of the sweep.
     members = np.empty(n_topics, np.int32)
     place = np.full(n_topics, -1, np.int32)
     size = np.zeros(n_topics, alpha.dtype)
     extra = np.zeros(n_topics, alpha.dtype)
     tokens_of = np.zeros(n_topics, np.int64)
     partial = np.empty(n_topics, alpha.dtype)
-    base = np.empty(n_topics, alpha.dtype)
-    for k in range(n_topics):
-        base[k] = _power(alpha[k], inv_temp)
-    first_token = token_indptr[0]
-    topic = np.empty(token_indptr[-1] - first_token, np.int32)
+    origin = token_indptr[0]
+    word_of, topic = np.empty((2, token_indptr[-1] - origin), np.int32)
+    weights = np.empty(word_of.size, alpha.dtype)
+    for j in range(counts.size):
+        n_tokens = token_indptr[j + 1] - token_indptr[j]
+        for i in range(n_tokens):
+            word_of[token_indptr[j] - origin + i] = words[j]
+            weights[token_indptr[j] - origin + i] = _token_weight(counts[j], i, n_tokens)
     for d in range(indptr.size - 1):
+        first, last = token_indptr[indptr[d]] - origin, token_indptr[indptr[d + 1]] - origin
         n_members = 0
         state = seeds[d]
-        proportions[d] = zero
+        for k in range(n_topics):
+            proportions[d, k] = zero
         for sweep in range(n_burn_in + n_samples + 1):
             # sweep 0 places the tokens one after the other
             kept = sweep - n_burn_in - 1
-            for j in range(indptr[d], indptr[d + 1]):
-                row, cumulated = table[words[j]], cumulative[words[j]]
-                share_of_prior = cumulated[n_topics - 1]
-                n_tokens = token_indptr[j + 1] - token_indptr[j]
-                for i in range(n_tokens):
-                    position = token_indptr[j] - first_token + i
-                    weight = _token_weight(counts[j], i, n_tokens)
-                    if sweep > 0:
-                        m = place[topic[position]]
-                        tokens_of[m] -= 1
-                        if tokens_of[m] == 0:
-                            n_members -= 1
-                            last = n_members
-                            place[members[m]] = -1
-                            if m != last:
-                                members[m], size[m], extra[m] = (
-                                    members[last],
-                                    size[last],
-                                    extra[last],
-                                )
-                                tokens_of[m] = tokens_of[last]
-                                place[members[m]] = m
-                        else:
-                            k = members[m]
-                            size[m] -= weight
-                            extra[m] = _power(alpha[k] + inv_temp * size[m], inv_temp) - base[k]
-                    total = zero
-                    for m in range(n_members):
-                        total += extra[m] * row[members[m]]
-                        partial[m] = total
-                    state += GOLDEN
-                    draw = lit(zero, 1.0) * uniform(mix(state)) * (total + share_of_prior)
-                    if draw < total:
-                        m = 0
-                        while partial[m] <= draw:
-                            m += 1
-                        k = members[m]
-                    else:
-                        k = np.int32(_search(cumulated, draw - total))
-                        m = place[k]
+            for i in range(first, last):
+                word, weight = word_of[i], weights[i]
+                if sweep > 0:
+                    m = place[topic[i]]
+                    tokens_of[m] -= 1
+                    # of fractional weights rounding leaves a rest
+                    size[m] = size[m] - weight if tokens_of[m] > 0 else zero
+                    extra[m] = size[m]
+                    if hot:
+                        k, n = members[m], np.int64(size[m])
+                        whole = n < n_tabled and size[m] == lit(zero, 1.0 * n)
+                        extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
+                total = zero
+                for m in range(n_members):
+                    total += extra[m] * table[word, members[m]]
+                    partial[m] = total
+                state += GOLDEN
+                draw = one * uniform(mix(state)) * (total + cumulative[word, n_topics - 1])
+                if draw < total:
+                    m = 0
+                    while partial[m] <= draw:
+                        m += 1
+                else:
+                    k = np.int32(_search(cumulative[word], draw - total))
+                    m = place[k]
                     if m < 0:
                         m = n_members
                         n_members += 1
                         members[m], size[m], tokens_of[m], place[k] = k, zero, 0, m
-                    tokens_of[m] += 1
-                    size[m] += weight
-                    extra[m] = _power(alpha[k] + inv_temp * size[m], inv_temp) - base[k]
-                    topic[position] = k
+                k = members[m]
+                tokens_of[m] += 1
+                size[m] += weight
+                extra[m] = size[m]
+                if hot:
+                    n = np.int64(size[m])
+                    whole = n < n_tabled and size[m] == lit(zero, 1.0 * n)
+                    extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
+                topic[i] = k
+                if kept >= 0:
+                    samples[i, kept] = k
+            m = 0
+            while m < n_members:
+                if tokens_of[m] > 0:
                     if kept >= 0:
-                        samples[kept, position] = k
-            if kept >= 0:
-                for m in range(n_members):
-                    proportions[d, members[m]] += size[m]
-        inverse = lit(zero, 1.0) / lit(zero, 1.0 * n_samples)
+                        proportions[d, members[m]] += size[m]
+                    m += 1
+                    continue
+                n_members -= 1
+                place[members[m]] = -1
+                if m < n_members:
+                    members[m], size[m] = members[n_members], size[n_members]
+                    extra[m], tokens_of[m] = extra[n_members], tokens_of[n_members]
+                    place[members[m]] = m
+        share = one / lit(zero, 1.0 * n_samples)
         for k in range(n_topics):
-            proportions[d, k] = alpha[k] + inverse * proportions[d, k]
+            proportions[d, k] = alpha[k] + share * proportions[d, k]
         for m in range(n_members):
             place[members[m]] = -1
 
@@ -236,11 +251,10 @@ def sampled_statistics(
     word_indptr, documents, entries, counts, token_indptr, row_weights, samples, out
 ):
     """``out[a, k]``: weighted tokens of word a in topic k, in the mean over the kept sweeps."""
-    n_samples = samples.shape[0]
+    n_samples = samples.shape[1]
     share = lit(out[0, 0], 1.0) / lit(out[0, 0], 1.0 * n_samples)
     for a in range(word_indptr.size - 1):
-        target = out[a]
-        target[:] = lit(share, 0.0)
+        out[a, :] = lit(share, 0.0)
         for e in range(word_indptr[a], word_indptr[a + 1]):
             j = entries[e]
             n_tokens = token_indptr[j + 1] - token_indptr[j]
@@ -248,7 +262,7 @@ def sampled_statistics(
             for i in range(n_tokens):
                 w = factor * _token_weight(counts[j], i, n_tokens)
                 for s in range(n_samples):
-                    target[samples[s, token_indptr[j] + i]] += w
+                    out[a, samples[token_indptr[j] + i, s]] += w
 
 
 # --------------------------------------------------------------------------------------- CVB0

@@ -23,6 +23,8 @@ from skvt.models._lda_kernels import mixture_log_likelihood
 # Documents of one parallel task by their entries, words by their tokens.
 _ENTRIES_PER_TASK = 1000
 _WORDS_PER_TASK = 100
+# Powers of a topic's tokens are tabulated for fewer than so many.
+_SIZES = 256
 
 
 class Topics(NamedTuple):
@@ -34,14 +36,15 @@ class Topics(NamedTuple):
         Logarithms of the probabilities of the batch's words, or their expectation.
     seed : int
         Of the sampler's random numbers.
-    log_gammas : ndarray of float64, shape (V, K), or None
-        The gamma variates of all words from which the topics were made, where the correction of
-        SSVI needs them.
+    log_gammas, log_totals : ndarray of float64, shapes (V, K) and (K,), or None
+        The gamma variates of all words from which the topics were made, and their sums, where the
+        correction of SSVI needs them.
     """
 
     log_beta: np.ndarray
     seed: int
     log_gammas: np.ndarray | None = None
+    log_totals: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -110,7 +113,7 @@ class LDAGivenTopics(LDA):
         words = np.arange(self.n_features) if kind == "ssvi" else batch.active
         log_gammas = np.empty((words.size, self.n_components))
         scale = self.dtype.type(stats.scale)
-        run(
+        log_sums = run(
             sampling.draw_log_gammas,
             [
                 (stats.arrays[0], words[piece], scale, self.topic_word_prior,
@@ -118,19 +121,19 @@ class LDAGivenTopics(LDA):
                 for piece in _pieces(np.arange(words.size + 1), _WORDS_PER_TASK)
             ],
         )  # fmt: skip
-        if words.size == self.n_features:
-            log_beta = log_gammas - _log_sum(log_gammas)
-            if kind == "ssvi":
-                return Topics(log_beta[batch.active].astype(self.dtype), seed, log_gammas)
-            return Topics(log_beta.astype(self.dtype), seed)
-        # of the words that do not occur, all that matters is the sum of their gammas: a gamma
-        seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
-        rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
-        rest -= self.topic_word_prior[words].sum(dtype=np.float64)
-        rest = np.maximum(rest, SMALLEST_SHARE_OF_PRIOR * self.topic_word_prior.min())
-        log_rest = log_standard_gamma(rest, rng)
-        log_beta = log_gammas - _log_sum(np.concatenate([log_gammas, log_rest[None]]))
-        return Topics(log_beta.astype(self.dtype), seed)
+        if words.size < self.n_features:
+            # of the words that do not occur, all that matters is the sum of their gammas: a gamma
+            seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
+            rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
+            rest -= self.topic_word_prior[words].sum(dtype=np.float64)
+            rest = np.maximum(rest, SMALLEST_SHARE_OF_PRIOR * self.topic_word_prior.min())
+            log_sums.append(log_standard_gamma(rest, rng))
+        log_totals = np.logaddexp.reduce(log_sums)
+        if kind == "ssvi-a":
+            log_gammas -= log_totals
+            return Topics(log_gammas.astype(self.dtype, copy=False), seed)
+        log_beta = log_gammas[batch.active] - log_totals
+        return Topics(log_beta.astype(self.dtype, copy=False), seed, log_gammas, log_totals)
 
     def row_globals(self, stats, batch, run):
         """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
@@ -150,7 +153,7 @@ class LDAGivenTopics(LDA):
         lam = stats.scale * stats.arrays[0].astype(np.float64) + self.topic_word_prior[:, None]
         hat = np.zeros_like(lam)
         hat[result_stats.rows] = result_stats.arrays[0]
-        corrected = corrected_statistics(lam, topics.log_gammas, hat, run)
+        corrected = corrected_statistics(lam, topics.log_gammas, hat, run, topics.log_totals)
         return Stats((corrected.astype(self.dtype),))
 
     def project(self, stats):
@@ -227,6 +230,8 @@ class LDAGivenTopics(LDA):
     def _gibbs(self, batch, table, inv_temp, seed, with_stats, run):
         """Counts in the mean over the kept sweeps of a sampler."""
         base = self.doc_topic_prior**inv_temp
+        sizes = np.arange(_SIZES, dtype=self.dtype)
+        gains = (self.doc_topic_prior[:, None] + inv_temp * sizes) ** inv_temp - base[:, None]
         cumulative = np.empty_like(table)
         run(
             sampling.prior_table,
@@ -239,7 +244,7 @@ class LDAGivenTopics(LDA):
         sampling.count_tokens(batch.counts, token_indptr)
         # the row's place in the batch, not its number: a stream has no numbers
         seeds = sampling.row_seeds(np.uint64(seed), batch.n_rows)
-        samples = np.empty((self.n_samples, token_indptr[-1]), np.int32)
+        samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         tasks = []
         for piece, indptr, first in _chunks_of_documents(batch):
@@ -247,8 +252,8 @@ class LDAGivenTopics(LDA):
             tokens = token_indptr[first : indptr[-1] + 1]
             tasks.append(
                 (indptr - first, batch.words[part], batch.counts[part], tokens, seeds[piece],
-                 table, cumulative, self.doc_topic_prior, inv_temp, self.n_burn_in,
-                 self.n_samples, samples[:, tokens[0] : tokens[-1]], proportions[piece])
+                 table, cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in,
+                 self.n_samples, samples[tokens[0] : tokens[-1]], proportions[piece])
             )  # fmt: skip
         run(sampling.gibbs_steps, tasks)
         if not with_stats:
@@ -278,9 +283,3 @@ class LDAGivenTopics(LDA):
         entries = (batch.counts, batch.words, batch.indptr)
         counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
         return out + counts @ shift.astype(np.float64)
-
-
-def _log_sum(log_values):
-    """log sum exp over the first axis."""
-    top = log_values.max(axis=0)
-    return top + np.log(np.exp(log_values - top).sum(axis=0))

@@ -15,6 +15,7 @@ from skvt import (
     MemoizedDPGMM,
     StructuredBernoulliMixture,
     StructuredGaPNMF,
+    StructuredLDA,
     TemperedLDA,
 )
 from skvt.estimators._mixtures import MixtureEstimator
@@ -77,7 +78,8 @@ class Entry:
     ``remembers`` keeps what a call of ``partial_fit`` is given as a batch of its own; others divide
     it into minibatches and make a step with each. ``annealed`` is what the name stands for. One
     that ``goes_on`` from each row's last visit has a bound of its own, where rows begun anew may
-    end in other optima. ``rounding`` is what the company of a row may change in its answers.
+    end in other optima. ``rounding`` is what the company of a row may change in its answers. One
+    that is ``sampled`` draws for a repeated row twice and for one of weight 2 once.
     """
 
     cls: type
@@ -95,6 +97,7 @@ class Entry:
     goes_on: bool = False
     rounding: float = 0.0
     bounded: bool = True
+    sampled: bool = False
     unwatched: dict = field(default_factory=lambda: {"evaluate_every": 0})
     stream: Callable = field(default=lambda n_rows: {"total_samples": n_rows})
 
@@ -279,6 +282,31 @@ ENTRIES += [
     for method in ("online", "batch")
 ]
 
+ENTRIES += [
+    Entry(
+        cls=StructuredLDA,
+        engine={
+            "local_step": local_step,
+            "global_step": "ssvi-a",
+            "learning_method": "online",
+            "learning_offset": 64.0,
+        },
+        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+        data=counts,
+        still={},
+        full={"learning_method": "batch"},
+        watched={"evaluate_every": 1, "perp_tol": 0.0},
+        shown=("components_", "exp_dirichlet_component_"),
+        claimed=lambda estimator: estimator.components_.sum(),
+        learned=("variational", "local") if local_step == "mean_field" else (),
+        annealed=LinearAnnealing(replication=1.0),
+        bounded=False,
+        sampled=local_step == "gibbs",
+        unwatched={"evaluate_every": 1, "perp_tol": 0.0},
+    )
+    for local_step in ("gibbs", "mean_field")
+]
+
 
 def _every(applies):
     entries = [entry for entry in ENTRIES if applies(entry)]
@@ -291,6 +319,7 @@ every_transformer = _every(lambda entry: entry.transforms)
 every_topic_model = _every(lambda entry: issubclass(entry.cls, TopicEstimator))
 every_mixture = _every(lambda entry: issubclass(entry.cls, MixtureEstimator))
 every_growing_mixture = _every(lambda entry: hasattr(entry.cls, "sample_mixtures"))
+every_estimator_without_sampling = _every(lambda entry: not entry.sampled)
 every_stream_of_minibatches = _every(lambda entry: not entry.remembers)
 
 

@@ -15,6 +15,7 @@ from estimators._registry import (
     assert_same_fit,
     every_estimator,
     every_estimator_of_sparse_data,
+    every_estimator_without_sampling,
     every_method,
     every_stream_of_minibatches,
     every_topic_model,
@@ -29,7 +30,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skvt import AnnealedFactorialMixture
+from skvt import AnnealedFactorialMixture, StructuredLDA
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 
 # scikit-learn runs these on its own estimators; `parametrize_with_checks` leaves them out.
@@ -71,6 +72,10 @@ def _expected_failures(estimator):
             failures["check_sample_weight_equivalence_on_dense_data"] = (
                 "learned noise of 15 rows is next to none, and rounding decides between optima"
             )
+    if type(estimator) is StructuredLDA and estimator.local_step == "gibbs":
+        for kind in ("dense", "sparse"):
+            why = "the sampler draws for a repeated row twice and for one of weight 2 once"
+            failures[f"check_sample_weight_equivalence_on_{kind}_data"] = why
     if hasattr(estimator, "predict_proba") and estimator.__sklearn_tags__().input_tags.sparse:
         for container in ("array", "matrix"):
             why = "it takes whoever has predict_proba and sparse data for a classifier"
@@ -106,12 +111,16 @@ def test_further_scikit_learn_check_of_transformers(entry, check):
 @pytest.mark.parametrize("check", WEIGHT_CHECKS, ids=_name_of_check)
 @pytest.mark.parametrize("temperature", [None, "annealed"])
 def test_scikit_learn_weight_check(entry, check, temperature):
+    if entry.sampled and "equivalence" in check.__name__:
+        pytest.skip("a repeated row is drawn twice, one of weight 2 once")
     check(entry.cls.__name__, entry.cls(**entry.engine, temperature=temperature))
 
 
 @every_estimator_of_sparse_data
 @pytest.mark.parametrize("temperature", [None, "annealed"])
 def test_scikit_learn_weight_check_of_sparse_data(entry, temperature):
+    if entry.sampled:
+        pytest.skip("a repeated row is drawn twice, one of weight 2 once")
     check = estimator_checks.check_sample_weight_equivalence_on_sparse_data
     check(entry.cls.__name__, entry.cls(**entry.engine, temperature=temperature))
 
@@ -141,7 +150,7 @@ def test_unit_weights_are_no_weights(entry):
     )
 
 
-@every_estimator
+@every_estimator_without_sampling
 @pytest.mark.parametrize("temperature", [None, "annealed", ConstantTemperature(1.5)])
 def test_weights_are_repetitions_across_chunks_of_a_full_pass(entry, temperature):
     # More rows than any internal chunk, so that the chunks differ between the two.

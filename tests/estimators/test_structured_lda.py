@@ -1,34 +1,14 @@
 """StructuredLDA as scikit-learn and its users see it."""
 
-import pickle
-
 import numpy as np
 import pytest
 from estimators._registry import assert_same_fit, counts
-from sklearn.base import clone
 from sklearn.model_selection import GridSearchCV
-from sklearn.utils import estimator_checks
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skvt import StructuredLDA
 
-STEPS = [
-    ("gibbs", "ssvi-a"),
-    ("gibbs", "ssvi"),
-    ("cvb0", "ssvi"),
-    ("cvb0", "map"),
-    ("mean_field", "mean_field"),
-]
-ESTIMATORS = [StructuredLDA(local_step=local, global_step=step) for local, step in STEPS]
-MORE_CHECKS = [
-    estimator_checks.check_set_output_transform,
-    estimator_checks.check_set_output_transform_pandas,
-    estimator_checks.check_set_output_transform_polars,
-    estimator_checks.check_param_validation,
-    estimator_checks.check_dataframe_column_names_consistency,
-    estimator_checks.check_transformer_get_feature_names_out,
-    estimator_checks.check_transformer_get_feature_names_out_pandas,
-]
+# The registry runs the shared tests over two more pairs.
+STEPS = [("gibbs", "ssvi"), ("cvb0", "ssvi"), ("cvb0", "map")]
 every_pair = pytest.mark.parametrize("local, step", STEPS)
 
 
@@ -37,40 +17,10 @@ def quick(local, step, **params):
     return StructuredLDA(local_step=local, global_step=step, **params)
 
 
-def expected_failures(estimator):
-    if estimator.local_step != "gibbs":
-        return {}
-    why = "the sampler draws for a repeated row twice and for one of weight 2 once"
-    return {
-        "check_sample_weight_equivalence_on_dense_data": why,
-        "check_sample_weight_equivalence_on_sparse_data": why,
-    }
-
-
-@parametrize_with_checks(ESTIMATORS, expected_failed_checks=expected_failures, xfail_strict=True)
-def test_scikit_learn_check(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
-@pytest.mark.parametrize("check", MORE_CHECKS, ids=lambda check: check.__name__)
-@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda e: f"{e.local_step}-{e.global_step}")
-def test_further_scikit_learn_check(estimator, check):
-    check("StructuredLDA", clone(estimator).set_params(random_state=0))
-
-
 @every_pair
 def test_the_fit_is_the_same_for_every_number_of_jobs(local, step):
     X = counts(n_rows=60)
     assert_same_fit(quick(local, step, n_jobs=1).fit(X), quick(local, step, n_jobs=3).fit(X))
-
-
-@every_pair
-def test_a_pickled_stream_goes_on_as_if_nothing_had_happened(local, step):
-    X = counts(n_rows=60)
-    stream = quick(local, step).partial_fit(X[:30])
-    copied = pickle.loads(pickle.dumps(stream))
-    assert_same_fit(stream.partial_fit(X[30:]), copied.partial_fit(X[30:]))
 
 
 @every_pair
@@ -113,6 +63,27 @@ def test_illegal_parameters_are_named(params):
     (name,) = params
     with pytest.raises(ValueError, match=name):
         quick("gibbs", "ssvi-a").set_params(**params).fit(counts())
+
+
+@pytest.mark.parametrize("batch_size, n_batches", [(8, 5), (100, 1)])
+@pytest.mark.parametrize("decay", [0.6, 0.9])
+def test_step_sizes_of_a_fit_are_tied_to_its_passes(batch_size, n_batches, decay):
+    settings = {"batch_size": batch_size, "learning_decay": decay, "max_iter": 20}
+    fitted = quick("gibbs", "ssvi-a", **settings).fit(counts())
+    steps = n_batches * np.arange(1, 21) - 1
+    expected = 5.0 / n_batches * (0.4 + steps / n_batches) ** -decay
+    found = np.array(fitted.history_["learning_rate"])
+    np.testing.assert_allclose(found, np.minimum(expected, 1.0), rtol=1e-12)
+    given = quick("gibbs", "ssvi-a", learning_offset=3.0, **settings).fit(counts())
+    np.testing.assert_allclose(given.history_["learning_rate"], (3.0 + steps) ** -decay)
+
+
+def test_a_stream_begins_as_with_an_offset_of_64():
+    streams = [
+        quick("gibbs", "ssvi-a", learning_offset=offset).partial_fit(counts())
+        for offset in (None, 64.0)
+    ]
+    np.testing.assert_array_equal(streams[0].components_, streams[1].components_)
 
 
 def test_exact_bounds_are_recorded_where_they_were_asked_for():

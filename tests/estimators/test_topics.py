@@ -116,9 +116,10 @@ def test_the_score_is_what_its_definition_says(entry, corpus):
     expected = (held_out * np.log(probability)).sum() / held_out.sum()
     assert estimator.score(corpus) == pytest.approx(expected, rel=1e-10)
     assert estimator.perplexity(corpus) == pytest.approx(np.exp(-expected), rel=1e-10)
-    assert document_completion_score(
-        estimator.components_, corpus, doc_topic_prior=estimator.doc_topic_prior_
-    ) == pytest.approx(expected, rel=1e-6)
+    if not entry.sampled:  # whose documents are not solved by mean field
+        assert document_completion_score(
+            estimator.components_, corpus, doc_topic_prior=estimator.doc_topic_prior_
+        ) == pytest.approx(expected, rel=1e-6)
 
 
 @every_topic_model
@@ -234,7 +235,7 @@ def test_top_words_are_the_most_probable_ones(entry):
         for topic, lam in zip(topics, estimator.components_, strict=True):
             inside = np.isin(names, topic)
             assert lam[inside].min() >= lam[~inside].max(initial=0.0)
-            assert list(topic) == list(names[np.argsort(-lam)[:n_words]])
+            assert list(topic) == list(names[np.argsort(-lam, kind="stable")[:n_words]])
     assert len(estimator.top_words()[0]) == 10
 
 
@@ -305,6 +306,7 @@ def test_exponentiated_expectations_are_those_of_the_components(entry):
 def test_components_of_an_unheated_full_pass_hold_every_token(entry):
     X = counts()
     settings = {"temperature": None, "learning_method": "batch", "topic_word_prior": 0.3}
+    settings["learning_decay"] = 0.0  # where a full pass is a step of stochastic inference, too
     estimator = clone(entry.make()).set_params(**settings).fit(X)
     assert estimator.components_.sum() == pytest.approx(X.sum() + 3 * 25 * 0.3, rel=1e-9)
     assert (estimator.components_ >= 0.3 - 1e-12).all()

@@ -19,7 +19,7 @@ from skvt.inference import (
 )
 from skvt.inference._bound import LocalTotals
 from skvt.inference._structured import GLOBAL_STEPS
-from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._dirichlet_correction import SMALLEST_SHARE_OF_PRIOR, corrected_statistics
 from skvt.models._lda import LDA
 from skvt.models._lda_structured import LDAGivenTopics
 from skvt.temperature import (
@@ -255,7 +255,9 @@ def test_streams_are_reproducible_and_survive_pickling(kind):
     assert whole.n_batch_iter_ == 2 * 4
     other = estimator(global_step=kind, random_state=1).partial_fit(X).partial_fit(X)
     # many stand at the same share of the prior
-    assert np.mean(other.components_ != whole.components_) > 0.3
+    largest = np.maximum(other.components_, whole.components_)
+    free = largest > 1.01 * SMALLEST_SHARE_OF_PRIOR * whole.topic_word_prior_
+    assert np.all((other.components_ != whole.components_)[free]) and free.sum() > 20
 
 
 @each_global
@@ -341,7 +343,7 @@ def test_priors_are_learned(local, kind):
     ).X  # fmt: skip
     fitted = estimator(
         n_components=4, local_step=local, global_step=kind, doc_topic_prior="auto",
-        topic_word_prior="auto", max_iter=12, batch_size=50, temperature="annealed",
+        topic_word_prior="auto", max_iter=24, batch_size=50, temperature="annealed",
     ).fit(X)  # fmt: skip
     # from 1 / K = 0.25 towards the truth, 0.1 and 0.05
     assert np.all((fitted.doc_topic_prior_ > 0.03) & (fitted.doc_topic_prior_ < 0.2))

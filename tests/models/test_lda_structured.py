@@ -259,10 +259,11 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         sampling.prior_table(table, model.doc_topic_prior**b, cumulative)
         tokens = np.empty(batch.counts.size + 1, np.int64)
         sampling.count_tokens(batch.counts, tokens)
-        alone, samples = np.empty((1, 3), dtype), np.empty((5, tokens[-1]), np.int32)
+        alone, samples = np.empty((1, 3), dtype), np.empty((tokens[-1], 5), np.int32)
+        gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
         sampling.gibbs_steps(
             batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1], table, cumulative,
-            model.doc_topic_prior, b, 5, 5, samples, alone,
+            model.doc_topic_prior, b, gains.astype(dtype), 5, 5, samples, alone,
         )  # fmt: skip
         np.testing.assert_array_equal(alone[0], together.q[d])
 
