@@ -76,10 +76,11 @@ class Entry:
     that tells fits apart; ``claimed(estimator)`` is the weight of the data that the globals stand
     for, up to a constant. ``learned`` are the names of the learned temperatures it takes. One that
     ``remembers`` keeps what a call of ``partial_fit`` is given as a batch of its own; others divide
-    it into minibatches and make a step with each. ``annealed`` is what the name stands for. One
-    that ``goes_on`` from each row's last visit has a bound of its own, where rows begun anew may
-    end in other optima. ``rounding`` is what the company of a row may change in its answers. One
-    that is ``sampled`` draws for a repeated row twice and for one of weight 2 once.
+    it into minibatches and make a step with each. ``annealed`` is what the name stands for, None
+    where the data decide. One that ``goes_on`` from each row's last visit has a bound of its own,
+    where rows begun anew may end in other optima. ``rounding`` is what the company of a row may
+    change in its answers. One that is ``sampled`` draws for a repeated row twice and for one of
+    weight 2 once.
     """
 
     cls: type
@@ -93,7 +94,7 @@ class Entry:
     claimed: Callable
     learned: tuple = ()
     remembers: bool = False
-    annealed: LinearAnnealing = field(default_factory=LinearAnnealing)
+    annealed: LinearAnnealing | None = field(default_factory=LinearAnnealing)
     goes_on: bool = False
     rounding: float = 0.0
     bounded: bool = True
@@ -200,7 +201,7 @@ ENTRIES = (
             shown=("components_",),
             claimed=lambda estimator: estimator._fitted.stats.value().arrays[-1][0],
             learned=("variational", "local"),
-            annealed=LinearAnnealing(10.0, replication=1.0),
+            annealed=None,
             goes_on=method == "batch",
             rounding=1e-9,
         )

@@ -23,7 +23,7 @@ from skvt.inference import (
     global_divergence,
 )
 from skvt.models import _gap_nmf_kernels as kernels
-from skvt.models._dirichlet_correction import log_gamma_slope
+from skvt.models._dirichlet_correction import log_gamma_slopes
 from skvt.models._gap_nmf import SMALLEST, GaPNMF
 from skvt.temperature import ConstantTemperature
 
@@ -300,7 +300,8 @@ def test_the_correction_of_a_gamma_is_the_identity_on_average(shape, rate):
     # SSVI-A takes statistics of (log x, x) as they are: V of [HB15 eq. 7] has this mean
     rng, n, hat = np.random.default_rng(5), 200_000, np.array([3.0, -0.5])
     log_x = log_standard_gamma(np.full(n, shape), rng)
-    slope = np.array([log_gamma_slope(shape, value) for value in log_x])
+    slope = np.empty_like(log_x)
+    log_gamma_slopes(np.full_like(log_x, shape), log_x, slope)
     x = np.exp(log_x) / rate
     # derivatives of log x and x in the natural parameters, shape and -rate, at fixed quantiles
     moved = np.array([[slope, x * slope], [np.full(n, 1.0 / rate), x / rate]])
