@@ -12,30 +12,30 @@ SMALLEST_SHARE = 1e-14
 
 
 @jit
-def _outer(X, linear, out):
-    n_features = X.shape[1]
-    first = 1 + n_features if linear else 1
-    for n in range(X.shape[0]):
-        x, target = X[n], out[n]
-        target[0] = 1.0
-        if linear:
-            for i in range(n_features):
-                target[1 + i] = x[i]
-        position = first
-        for i in range(n_features):
-            xi = x[i]
-            for j in range(i, n_features):
-                target[position + j - i] = xi * x[j]
-            position += n_features - i
+def _outer(columns, linear, out):
+    n_features, n_rows = columns.shape
+    out[0] = 1.0
+    position = 1
+    if linear:
+        out[1 : 1 + n_features] = columns
+        position += n_features
+    for i in range(n_features):
+        for j in range(i, n_features):
+            for n in range(n_rows):
+                out[position, n] = columns[i, n] * columns[j, n]
+            position += 1
 
 
 def outer_features(X, *, linear):
-    """``[1, x, upper triangle of x x']`` of each row, without x unless ``linear``."""
+    """``[1, x, upper triangle of x x']`` of each row, without x unless ``linear``.
+
+    In memory column by column: loops over rows are long ones.
+    """
     n_rows, n_features = X.shape
     width = 1 + n_features * linear + n_features * (n_features + 1) // 2
-    out = np.empty((n_rows, width), X.dtype)
-    _outer(np.ascontiguousarray(X), linear, out)
-    return out
+    out = np.empty((width, n_rows), X.dtype)
+    _outer(np.ascontiguousarray(X.T), linear, out)
+    return out.T
 
 
 @jit
