@@ -14,7 +14,7 @@ from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.expfam import Posterior, RunningStats
 from skvt.inference import MemoizedInference, Rows, Workers, evaluate_bound, local_results
 from skvt.inference._loop import Stopping
-from skvt.models._factorial import FactorialMixture
+from skvt.models._factorial import FactorialMixture, column_moments
 from skvt.moves import Superposition
 from skvt.temperature import LinearAnnealing
 
@@ -612,8 +612,7 @@ def _spectrum(X, weights, n_directions):
     """
     rows = slice(0, None, -(-len(X) // ROWS_OF_SPECTRUM))
     X, weights = X[rows].astype(np.float64), weights[rows]
-    there = weights[:, None] * ~np.isnan(X)
-    means = (there * np.nan_to_num(X)).sum(axis=0) / np.maximum(there.sum(axis=0), 1e-300)
+    means, _ = column_moments(Rows(X, weights, len(X)))
     X = np.where(np.isnan(X), means, X)
     total, n_columns = weights.sum(), X.shape[1]
     largest = _squares(X - means, weights)[-1] / total

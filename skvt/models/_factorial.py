@@ -271,7 +271,7 @@ class FactorialMixture:
         that it has.
         """
         K = self.n_components
-        mean, variance = _column_moments(data)
+        mean, variance = column_moments(data)
         start = mean / self.activation_prior.sum() + self._random_components(variance, rng)
         pi = self.activation_prior
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
@@ -289,7 +289,7 @@ class FactorialMixture:
         They make components differ that heat has made equal.
         """
         pairs, _, on, totals = stats.value().arrays
-        noise = share * on[:, None] * self._random_components(_column_moments(data)[1], rng)
+        noise = share * on[:, None] * self._random_components(column_moments(data)[1], rng)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
 
     def _random_components(self, variance, rng):
@@ -429,7 +429,7 @@ def _spread(z, covariance):
     return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
 
 
-def _column_moments(data):
+def column_moments(data):
     """Mean and variance of each column's values, 0 where none is there, in some of the rows."""
     rows = slice(0, None, -(-data.n_rows // ROWS_TO_START))
     X = np.asarray(data.X[rows], np.float64)
