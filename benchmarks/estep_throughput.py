@@ -250,11 +250,11 @@ def seconds_of_minibatches(model, data, n_jobs):
     engine, policy = StochasticInference(RATE), ConstantTemperature().start(None)
     seconds = []
     with pinned_workers(n_jobs) as workers:
-        for rows in data.order():
-            started = time.perf_counter()
-            batch = data.batch(model, rows)
+        started = time.perf_counter()
+        for batch in data.batches(model, workers):
             engine.step(model, batch, data.total, state, policy, workers, LocalTotals())
             seconds.append(time.perf_counter() - started)
+            started = time.perf_counter()
     return seconds
 
 

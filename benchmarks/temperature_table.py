@@ -189,7 +189,7 @@ def main():
     model = TemperedLDA(**params)
     print(
         f"passes {model.max_iter}, batch_size {model.batch_size}, learning_offset "
-        f"{model.learning_offset:g}, learning_decay {model.learning_decay:g}, {args.method}, "
+        f"{model.learning_offset}, learning_decay {model.learning_decay:g}, {args.method}, "
         f"{args.dtype}, priors 1/K, evaluator's alpha 1/K"
     )
     rows = policies(args, model.max_iter)

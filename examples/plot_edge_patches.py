@@ -60,7 +60,7 @@ class GreedyMerge(Merge):
 class GreedyMergeDPGMM(MemoizedDPGMM):
     """Memoized inference with greedy merges, the others' opponent."""
 
-    def _engine(self):
+    def _engine(self, n_batches=None):
         return MemoizedInference([GreedyMerge()])
 
 

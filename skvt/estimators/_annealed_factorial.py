@@ -355,9 +355,9 @@ class AnnealedFactorialMixture(
     def _minibatch_size(self, n_rows):
         return min(self.batch_size, n_rows)
 
-    def _engine(self):
+    def _engine(self, n_batches):
         if self.learning_method == "online":
-            return self._stochastic_engine()
+            return self._stochastic_engine(n_batches)
         return MemoizedInference([Superposition()] if self.moves else [])
 
     def _stopping(self, data):

@@ -115,19 +115,15 @@ class VariationalEstimator(
         """Rows of a step of stochastic inference."""
         return self.batch_size
 
-    def _engine(self):
-        """The engine of ``fit``."""
+    def _engine(self, n_batches):
+        """The engine of a ``fit`` whose passes have so many minibatches."""
         if self.learning_method == "online":
-            return self._stochastic_engine()
+            return self._stochastic_engine(n_batches)
         return CoordinateAscent()
 
-    def _engine_for(self, data):
-        """The engine of ``fit``, where it depends on the data."""
-        return self._engine()
-
-    def _stochastic_engine(self):
-        """The engine of minibatches, of ``partial_fit`` among others."""
-        return StochasticInference(self._learning_rate())
+    def _stochastic_engine(self, n_batches=None):
+        """The engine of minibatches, of ``partial_fit`` among others; None is a stream."""
+        return StochasticInference(self._learning_rate(n_batches))
 
     def _n_units(self, X, weights):
         """Weight of all local likelihoods."""
@@ -188,7 +184,7 @@ class VariationalEstimator(
     def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
         """One start: returns (Fitted, elbo, history, converged, stopped by a callback)."""
         data = self._rows(X, weights)
-        engine = self._engine_for(data)
+        engine = self._engine(data.n_batches)
         if self._continues():
             before = self._fitted.snapshot()
             state, running = before.state, before.policy
@@ -276,11 +272,10 @@ class VariationalEstimator(
     def _plan(self, model, X, weights, n_passes, rng=None, workers=None):
         """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
         data = Rows(X, weights, self._minibatch_size(X.shape[0]))
+        rate = self._learning_rate(data.n_batches if np.isfinite(n_passes) else None)
 
         def pilot(replication, rows=None):
-            return pilot_energies(
-                model, data, self._learning_rate(), replication, workers, rng.spawn(1)[0], rows
-            )
+            return pilot_energies(model, data, rate, replication, workers, rng.spawn(1)[0], rows)
 
         return FitPlan(
             model=model,

@@ -31,7 +31,8 @@ class LearningRateMixin:
         "learning_offset": [Interval(Real, 1.0, None, closed="left")],
     }
 
-    def _learning_rate(self):
+    def _learning_rate(self, n_batches=None):
+        """Step sizes of a fit whose passes have so many minibatches; None is a stream."""
         return RobbinsMonro(self.learning_offset, self.learning_decay)
 
 

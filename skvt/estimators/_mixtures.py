@@ -96,7 +96,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
     def _rows(self, X, weights):
         return Rows(X, weights, self._minibatch_size(X.shape[0]))
 
-    def _engine(self):
+    def _engine(self, n_batches=None):
         return MemoizedInference()
 
     def _stopping(self, data):

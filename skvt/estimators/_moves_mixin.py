@@ -57,9 +57,9 @@ class MovesMixin(MoveLogMixin):
             return min(self.batch_size, n_rows)
         return min(n_rows, int(np.clip(-(-n_rows // 10), SMALLEST_BATCH, LARGEST_BATCH)))
 
-    def _engine(self):
+    def _engine(self, n_batches=None):
         if self.algorithm == "stochastic":
-            return StochasticInference(self._learning_rate())
+            return StochasticInference(self._learning_rate(n_batches))
         # deletes before merges, so that rows of a component that fades go each where they belong
         makers = {
             "delete": Delete,

@@ -346,7 +346,7 @@ default="dirichlet_process"
         whole = self._structured and self.n_batches is None and self.batch_size is None
         return n_rows if whole else super()._minibatch_size(n_rows)
 
-    def _learning_rate(self):
+    def _learning_rate(self, n_batches=None):
         scale = self.learning_scale
         if scale is None:
             whole = self.n_batches is None and self.batch_size is None
@@ -354,13 +354,15 @@ default="dirichlet_process"
             scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
         return RobbinsMonro(self.learning_offset, self.learning_decay, scale)
 
-    def _engine(self):
-        return self._stochastic_engine() if self._structured else super()._engine()
-
-    def _stochastic_engine(self):
+    def _engine(self, n_batches=None):
         if self._structured:
-            return StructuredInference(self._learning_rate(), self.global_step)
-        return super()._stochastic_engine()
+            return self._stochastic_engine(n_batches)
+        return super()._engine(n_batches)
+
+    def _stochastic_engine(self, n_batches=None):
+        if self._structured:
+            return StructuredInference(self._learning_rate(n_batches), self.global_step)
+        return super()._stochastic_engine(n_batches)
 
     # ------------------------------------------------------------------------------ fitting
     @fit_context(prefer_skip_nested_validation=True)

@@ -353,18 +353,19 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         batch = self.learning_method == "batch"
         return Rows(X, weights, X.shape[0] if batch else self.batch_size)
 
-    def _engine(self):
+    def _engine(self, n_batches):
         online = self.learning_method == "online"
         if self._is_mean_field():
-            return self._stochastic_engine() if online else CoordinateAscent()
-        rate = self._learning_rate() if online else RobbinsMonro(1.0, 0.0)
+            return self._stochastic_engine(n_batches) if online else CoordinateAscent()
+        rate = self._learning_rate(n_batches) if online else RobbinsMonro(1.0, 0.0)
         engine = StructuredInference(rate, self.global_step)
         return PolishedInference(engine, ceil((1.0 - self.polish) * self.max_iter))
 
-    def _stochastic_engine(self):
+    def _stochastic_engine(self, n_batches=None):
+        rate = self._learning_rate(n_batches)
         if self._is_mean_field():
-            return StochasticInference(self._learning_rate())
-        return StructuredInference(self._learning_rate(), self.global_step)
+            return StochasticInference(rate)
+        return StructuredInference(rate, self.global_step)
 
     def _is_mean_field(self):
         return self.local_step == self.global_step == "mean_field"

@@ -1,18 +1,13 @@
 """Latent Dirichlet allocation with structured stochastic variational inference."""
 
-from numbers import Integral, Real
+from numbers import Integral
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
 from skvt.inference import Rows, StructuredInference
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._lda_structured import LDAGivenTopics
-from skvt.schedules import RobbinsMonro
 from skvt.temperature import LinearAnnealing
-
-# Step sizes where the offset is not given: of a stream; of a fit by passes over the data.
-STREAM_OFFSET = 64.0
-FIT_OFFSET, FIT_SCALE = 0.4, 5.0
 
 
 class StructuredLDA(TopicEstimator):
@@ -64,8 +59,8 @@ class StructuredLDA(TopicEstimator):
         Step number t has size ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float or None, default=None
-        Down-weights early steps; at least 1. None ties the steps of ``fit`` to the B minibatches of
-        a pass, ``5 / B * (0.4 + t / B) ** -learning_decay`` and 1 at most. In ``partial_fit`` None
+        Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
+        a pass, ``5 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most. In ``partial_fit`` None
         is 64, and also with "ssvi", under which topics may collapse in large first steps.
 
     max_iter : int, default=30
@@ -173,8 +168,8 @@ class StructuredLDA(TopicEstimator):
         "global_step": [StrOptions(set(GLOBAL_STEPS))],
         "n_burn_in": [Interval(Integral, 0, None, closed="left")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
-        "learning_offset": [None, Interval(Real, 1.0, None, closed="left")],
     }
+    _fit_scale, _fit_delay = 5.0, 0.4
 
     def __init__(
         self,
@@ -244,17 +239,11 @@ class StructuredLDA(TopicEstimator):
     def _minibatch_size(self, n_rows):
         return n_rows if self.learning_method == "batch" else self.batch_size
 
-    def _engine_for(self, data):
-        return StructuredInference(self._learning_rate(data.n_batches), self.global_step)
+    def _engine(self, n_batches):
+        return self._stochastic_engine(n_batches)
 
-    def _stochastic_engine(self):
-        return StructuredInference(self._learning_rate(), self.global_step)
+    def _stochastic_engine(self, n_batches=None):
+        return StructuredInference(self._learning_rate(n_batches), self.global_step)
 
     def _learning_rate(self, n_batches=None):
-        """Step sizes; of a fit whose passes have so many minibatches, or of a stream."""
-        if self.learning_offset is not None:
-            return super()._learning_rate()
-        if n_batches is None or self.global_step == "ssvi":
-            return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
-        scale = FIT_SCALE * n_batches ** (self.learning_decay - 1.0)
-        return RobbinsMonro(FIT_OFFSET * n_batches, self.learning_decay, scale)
+        return super()._learning_rate(None if self.global_step == "ssvi" else n_batches)

@@ -39,8 +39,10 @@ class TemperedLDA(TopicEstimator):
     learning_decay : float, default=0.7
         Step number t has size ``(learning_offset + t) ** -learning_decay``.
 
-    learning_offset : float, default=64.0
-        Down-weights early steps; at least 1.
+    learning_offset : float or None, default=None
+        Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
+        a pass, ``2 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most, so that topics forget
+        about as much in a pass of a large corpus as of a small one; in ``partial_fit`` it is 64.
 
     max_iter : int, default=10
         Passes over the data of ``fit``.
@@ -151,7 +153,7 @@ class TemperedLDA(TopicEstimator):
         temperature="annealed",
         learning_method="online",
         learning_decay=0.7,
-        learning_offset=64.0,
+        learning_offset=None,
         max_iter=10,
         batch_size=128,
         evaluate_every=-1,

@@ -17,6 +17,10 @@ from skvt.inference import Rows, Workers, evaluate_bound, local_results
 from skvt.inference._loop import Stopping
 from skvt.models._completion import split_tokens
 from skvt.models._lda import LDA
+from skvt.schedules import RobbinsMonro
+
+# learning_offset of a stream where it is not given
+STREAM_OFFSET = 64.0
 
 
 class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
@@ -53,7 +57,11 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         }
         | TemperatureMixin._temperature_constraints
         | LearningRateMixin._learning_rate_constraints
+        | {"learning_offset": [None, Interval(Real, 1.0, None, closed="left")]}
     )
+    # Steps of a fit without learning_offset, M minibatches a pass:
+    # scale / M (delay + t / M)^-decay.
+    _fit_scale, _fit_delay = 2.0, 0.4
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):
@@ -176,6 +184,14 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
                 "instead; drop words or topics that shall have no mass."
             )
         return np.broadcast_to(value, (size,)).copy()
+
+    def _learning_rate(self, n_batches=None):
+        if self.learning_offset is not None:
+            return super()._learning_rate()
+        if n_batches is None:
+            return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
+        scale = self._fit_scale * n_batches ** (self.learning_decay - 1.0)
+        return RobbinsMonro(self._fit_delay * n_batches, self.learning_decay, scale)
 
     def _n_units(self, X, weights):
         return float(weights @ X.sum(axis=1))

@@ -63,8 +63,7 @@ def local_results(model, globals_of, data, workers):
 
     ``globals_of(batch)`` is what the local step takes for the globals.
     """
-    for rows in data.order():
-        batch = data.batch(model, rows)
+    for batch in data.batches(model, workers):
         g = globals_of(batch)
         yield batch, model.local_step(batch, g, 1.0, workers.run, with_stats=False)
 

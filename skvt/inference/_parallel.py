@@ -110,6 +110,27 @@ class Workers:
             waiting.clear()  # nobody begins another after an interrupt
         return results
 
+    def ahead(self, function, *args):
+        """Let a thread begin ``function(*args)`` as soon as one is free.
+
+        Returns
+        -------
+        callable
+            Gives the result; the calling thread does the work if no other has begun it.
+        """
+        waiting, done = deque([(0, args)]), SimpleQueue()
+        if self._threads:
+            self._jobs.put((function, waiting, done))
+
+        def result():
+            _work(function, waiting, done)
+            _, value, error = done.get()
+            if error is not None:
+                raise error
+            return value
+
+        return result
+
     @property
     def remote(self):
         """Whether the user has chosen a joblib backend that does not share memory."""

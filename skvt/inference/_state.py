@@ -1,5 +1,6 @@
 """What an engine carries from step to step, and the rows it works on."""
 
+from collections import deque
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -225,3 +226,18 @@ class Rows:
     def batch(self, model, rows):
         """The model's preparation of these rows."""
         return model.batch(self.X, rows, self.weights[rows])
+
+    def batches(self, model, workers, rng=None):
+        """The batches of one pass in ``order``, each prepared while work goes on on the last.
+
+        Yields
+        ------
+        the model's preparation of the rows
+        """
+        waiting = deque()
+        for rows in self.order(rng):
+            waiting.append(workers.ahead(self.batch, model, rows))
+            if len(waiting) > 1:
+                yield waiting.popleft()()
+        while waiting:
+            yield waiting.popleft()()

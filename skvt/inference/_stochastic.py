@@ -32,8 +32,7 @@ class StochasticInference:
             With the priors learned so far.
         """
         totals = LocalTotals()
-        for rows in data.order(rng):
-            batch = data.batch(model, rows)
+        for batch in data.batches(model, workers, rng):
             model = self.step(model, batch, data.total, state, policy, workers, totals)
         state.stats.resum()
         if policy.settled:

@@ -12,6 +12,7 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 import threading
 from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,6 +29,8 @@ ENTRIES_PER_TASK = 1000
 ENTRIES_OF_A_DOCUMENT = 10
 WORDS_PER_TASK = 600
 STATISTICS_PER_TASK = 4500
+# The last tasks are this many times smaller, down from where this many are left.
+SHORTEST = 3
 CACHE_LINE = 64  # bytes
 # A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
 # aside in the document's later sweeps.
@@ -41,7 +44,9 @@ class DocumentBatch:
     ``words`` and ``counts`` are CSR entries under ``indptr``; ``active`` (A,) translates local
     words to columns of X, ``rows`` (n,) documents to rows of X. The same entries sorted by word
     are ``documents`` and ``entries`` under ``word_indptr``. ``lengths`` (n,) are tokens,
-    ``weights`` (n,) the rows' sample weights.
+    ``weights`` (n,) the rows' sample weights. ``chunks`` are tasks of documents, ``word_pieces``
+    slices of words of equal number and ``entry_pieces`` of about as many entries: divided here,
+    since batches are prepared ahead.
     """
 
     indptr: np.ndarray
@@ -54,6 +59,9 @@ class DocumentBatch:
     lengths: np.ndarray
     weights: np.ndarray
     rows: np.ndarray
+    chunks: list
+    word_pieces: list
+    entry_pieces: list
 
     @property
     def n_rows(self):
@@ -95,23 +103,42 @@ def _document_task(longest, n_topics, dtype, before, after):
 
 
 def _pieces(cost, most):
-    """Consecutive slices that cover n items, each of about the same cost, ``most`` or less.
+    """Consecutive slices that cover n items, of a cost of ``most`` and, towards the end, less.
 
-    ``cost`` is cumulative, (n + 1,) from 0.
+    ``cost`` is cumulative, (n + 1,) from 0. The last pieces are small, so that threads that take
+    them in turn end at about the same time.
     """
-    n_pieces = max(1, -(-int(cost[-1]) // most))
-    ends = np.searchsorted(cost, np.arange(1, n_pieces) * cost[-1] // n_pieces).tolist()
-    bounds = pairwise([0, *ends, cost.size - 1])
+    total, least = int(cost[-1]), max(1, most // SHORTEST)
+    n_full = max(0, total // most - SHORTEST)
+    ends = [most * i for i in range(1, n_full + 1)]
+    done = n_full * most
+    while done < total - least:
+        done += min(most, max(least, (total - done) // SHORTEST))
+        ends.append(done)
+    places = np.searchsorted(cost, ends).tolist() if ends else []
+    bounds = pairwise([0, *places, cost.size - 1])
     return [slice(start, stop) for start, stop in bounds if start < stop]
 
 
-def _chunks_of_documents(batch):
-    """(slice of documents, their pointers, place of their first entry) of each task."""
-    cost = batch.indptr + ENTRIES_OF_A_DOCUMENT * np.arange(batch.indptr.size)
-    return [
-        (piece, batch.indptr[piece.start : piece.stop + 1], batch.indptr[piece.start])
-        for piece in _pieces(cost, ENTRIES_PER_TASK)
-    ]
+class DocumentChunk(NamedTuple):
+    """Documents of one task: their slices of rows and of entries, and CSR pointers of their own."""
+
+    rows: slice
+    entries: slice
+    indptr: np.ndarray
+    longest: int
+
+
+def _chunks_of_documents(indptr):
+    """The tasks of documents, a list of :class:`DocumentChunk`."""
+    cost = indptr + ENTRIES_OF_A_DOCUMENT * np.arange(indptr.size)
+    sizes, chunks = np.diff(indptr), []
+    for rows in _pieces(cost, ENTRIES_PER_TASK):
+        first = indptr[rows.start]
+        own = indptr[rows.start : rows.stop + 1] - first
+        entries = slice(int(first), int(first + own[-1]))
+        chunks.append(DocumentChunk(rows, entries, own, int(sizes[rows].max())))
+    return chunks
 
 
 @dataclass(frozen=True)
@@ -213,6 +240,9 @@ class LDA:
             lengths=lengths,
             weights=np.ascontiguousarray(weights, self.dtype),
             rows=rows,
+            chunks=_chunks_of_documents(indptr),
+            word_pieces=_pieces(np.arange(n_active + 1), WORDS_PER_TASK),
+            entry_pieces=_pieces(word_indptr + np.arange(n_active + 1), STATISTICS_PER_TASK),
         )
 
     def touched(self, X):
@@ -232,7 +262,7 @@ class LDA:
             [
                 (stats.arrays[0], batch.active[piece], scale, self.topic_word_prior, digamma_sums,
                  out[piece])
-                for piece in _pieces(np.arange(batch.active.size + 1), WORDS_PER_TASK)
+                for piece in batch.word_pieces
             ],
         )  # fmt: skip
         return out
@@ -253,17 +283,15 @@ class LDA:
         own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
         floor = kernels.FLOOR[self.dtype]
-        table, shift = self._table(g, inv_temps[0], floor, own, run)
+        table, shift = self._table(batch, g, inv_temps[0], floor, own, run)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights = np.empty_like(gamma)
         ratio = np.empty_like(batch.counts)
         bound, energy, marginal = np.empty((3, batch.n_rows))
         tasks = []
-        for piece, indptr, first in _chunks_of_documents(batch):
-            part = slice(first, indptr[-1])
-            longest = max(1, int(np.diff(indptr).max()))
+        for piece, part, indptr, longest in batch.chunks:
             before = (
-                indptr - first, batch.words[part], batch.counts[part], batch.lengths[piece],
+                indptr, batch.words[part], batch.counts[part], batch.lengths[piece],
                 g, table, shift, self.doc_topic_prior,
                 inv_temps[piece] if own else inv_temps, own, floor,
                 self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
@@ -277,7 +305,7 @@ class LDA:
                 energy[piece],
                 marginal[piece],
             )
-            tasks.append((longest, self.n_components, self.dtype, before, after))
+            tasks.append((max(1, longest), self.n_components, self.dtype, before, after))
         run(_document_task, tasks)
         stats = None
         if with_stats:
@@ -290,7 +318,7 @@ class LDA:
             marginal if with_marginal else None,
         )
 
-    def _table(self, g, inv_temp, floor, own, run):
+    def _table(self, batch, g, inv_temp, floor, own, run):
         """Tempered exponential of E[log beta] and its row shifts; empty if rows have their own."""
         if own:
             return np.empty((0, self.n_components), self.dtype), np.empty(0, self.dtype)
@@ -299,7 +327,7 @@ class LDA:
             kernels.tempered_table,
             [
                 (g[piece], inv_temp, floor, table[piece], shift[piece])
-                for piece in _pieces(np.arange(g.shape[0] + 1), WORDS_PER_TASK)
+                for piece in batch.word_pieces
             ],
         )
         return table, shift
@@ -311,14 +339,13 @@ class LDA:
             mean = np.average(inv_temps, weights=row_weights)
             row_weights = row_weights * (inv_temps / mean)  # [VT16 eq. 11]
         out = np.empty_like(g)
-        cost = batch.word_indptr + np.arange(batch.word_indptr.size)
         tasks = [
             (
                 batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
                 row_weights, weights, ratio, table[piece], g[piece], inv_temps, own,
                 kernels.FLOOR[self.dtype], out[piece],
             )
-            for piece in _pieces(cost, STATISTICS_PER_TASK)
+            for piece in batch.entry_pieces
         ]  # fmt: skip
         run(kernels.word_statistics, tasks)
         return Stats((out,), rows=batch.active)
@@ -345,9 +372,8 @@ class LDA:
         rows = np.ascontiguousarray(topics[batch.active], self.dtype)
         out = np.empty(batch.n_rows)
         tasks = []
-        for piece, indptr, first in _chunks_of_documents(batch):
-            part = slice(first, indptr[-1])
-            tasks.append((indptr - first, batch.words[part], batch.counts[part],
+        for piece, part, indptr, _ in batch.chunks:
+            tasks.append((indptr, batch.words[part], batch.counts[part],
                           proportions[piece], rows, out[piece]))  # fmt: skip
         run(kernels.mixture_log_likelihood, tasks)
         return out

@@ -17,11 +17,10 @@ from skvt.expfam._gamma import log_standard_gamma
 from skvt.models import _lda_sampling as sampling
 from skvt.models._base import LocalResult
 from skvt.models._dirichlet_correction import SMALLEST_SHARE_OF_PRIOR, corrected_statistics
-from skvt.models._lda import LDA, _chunks_of_documents, _pieces
+from skvt.models._lda import LDA, _pieces
 from skvt.models._lda_kernels import mixture_log_likelihood
 
-# Documents of one parallel task by their entries, words by their tokens.
-_ENTRIES_PER_TASK = 1000
+# Words of one parallel task that draws topics.
 _WORDS_PER_TASK = 100
 # Powers of a topic's tokens are tabulated for fewer than so many.
 _SIZES = 256
@@ -189,11 +188,11 @@ class LDAGivenTopics(LDA):
         inv_temp = self.dtype.type(inv_temp)
         # a product of two table entries is a normal number
         floor = np.finfo(self.dtype).tiny ** self.dtype.type(0.5)
-        table, shift = self._table(log_beta, inv_temp, floor, False, run)
+        table, shift = self._table(batch, log_beta, inv_temp, floor, False, run)
         step = self._cvb0 if self.local == "cvb0" or seed is None else self._gibbs
         proportions, stats = step(batch, table, inv_temp, seed, with_stats, run)
         if inv_temp != 1.0:
-            table, shift = self._table(log_beta, self.dtype.type(1.0), floor, False, run)
+            table, shift = self._table(batch, log_beta, self.dtype.type(1.0), floor, False, run)
         value = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
             stats,
@@ -208,10 +207,9 @@ class LDAGivenTopics(LDA):
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
         tasks = []
-        for piece, indptr, first in _chunks_of_documents(batch):
-            part = slice(first, indptr[-1])
+        for piece, part, indptr, _ in batch.chunks:
             tasks.append(
-                (indptr - first, batch.words[part], batch.counts[part], table,
+                (indptr, batch.words[part], batch.counts[part], table,
                  self.doc_topic_prior, inv_temp, self.max_doc_update_iter,
                  self.dtype.type(self.mean_change_tol), shares[part], proportions[piece])
             )  # fmt: skip
@@ -222,7 +220,7 @@ class LDAGivenTopics(LDA):
         tasks = [
             (batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
              batch.counts, batch.weights, shares, out[piece])
-            for piece in _pieces(batch.word_indptr, _ENTRIES_PER_TASK)
+            for piece in batch.entry_pieces
         ]  # fmt: skip
         run(sampling.shared_statistics, tasks)
         return proportions, Stats((out,), rows=batch.active)
@@ -235,10 +233,7 @@ class LDAGivenTopics(LDA):
         cumulative = np.empty_like(table)
         run(
             sampling.prior_table,
-            [
-                (table[piece], base, cumulative[piece])
-                for piece in _pieces(np.arange(table.shape[0] + 1), _ENTRIES_PER_TASK)
-            ],
+            [(table[piece], base, cumulative[piece]) for piece in batch.word_pieces],
         )
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
         sampling.count_tokens(batch.counts, token_indptr)
@@ -247,11 +242,10 @@ class LDAGivenTopics(LDA):
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         tasks = []
-        for piece, indptr, first in _chunks_of_documents(batch):
-            part = slice(first, indptr[-1])
-            tokens = token_indptr[first : indptr[-1] + 1]
+        for piece, part, indptr, _ in batch.chunks:
+            tokens = token_indptr[part.start : part.stop + 1]
             tasks.append(
-                (indptr - first, batch.words[part], batch.counts[part], tokens, seeds[piece],
+                (indptr, batch.words[part], batch.counts[part], tokens, seeds[piece],
                  table, cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in,
                  self.n_samples, samples[tokens[0] : tokens[-1]], proportions[piece])
             )  # fmt: skip
@@ -262,7 +256,7 @@ class LDAGivenTopics(LDA):
         tasks = [
             (batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
              batch.counts, token_indptr, batch.weights, samples, out[piece])
-            for piece in _pieces(batch.word_indptr, _ENTRIES_PER_TASK)
+            for piece in batch.entry_pieces
         ]  # fmt: skip
         run(sampling.sampled_statistics, tasks)
         return proportions, Stats((out,), rows=batch.active)
@@ -275,9 +269,8 @@ class LDAGivenTopics(LDA):
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         out = np.empty(batch.n_rows)
         tasks = []
-        for piece, indptr, first in _chunks_of_documents(batch):
-            part = slice(first, indptr[-1])
-            tasks.append((indptr - first, batch.words[part], batch.counts[part],
+        for piece, part, indptr, _ in batch.chunks:
+            tasks.append((indptr, batch.words[part], batch.counts[part],
                           theta[piece], table, out[piece]))  # fmt: skip
         run(mixture_log_likelihood, tasks)
         entries = (batch.counts, batch.words, batch.indptr)

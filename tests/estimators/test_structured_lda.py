@@ -65,27 +65,6 @@ def test_illegal_parameters_are_named(params):
         quick("gibbs", "ssvi-a").set_params(**params).fit(counts())
 
 
-@pytest.mark.parametrize("batch_size, n_batches", [(8, 5), (100, 1)])
-@pytest.mark.parametrize("decay", [0.6, 0.9])
-def test_step_sizes_of_a_fit_are_tied_to_its_passes(batch_size, n_batches, decay):
-    settings = {"batch_size": batch_size, "learning_decay": decay, "max_iter": 20}
-    fitted = quick("gibbs", "ssvi-a", **settings).fit(counts())
-    steps = n_batches * np.arange(1, 21) - 1
-    expected = 5.0 / n_batches * (0.4 + steps / n_batches) ** -decay
-    found = np.array(fitted.history_["learning_rate"])
-    np.testing.assert_allclose(found, np.minimum(expected, 1.0), rtol=1e-12)
-    given = quick("gibbs", "ssvi-a", learning_offset=3.0, **settings).fit(counts())
-    np.testing.assert_allclose(given.history_["learning_rate"], (3.0 + steps) ** -decay)
-
-
-def test_a_stream_begins_as_with_an_offset_of_64():
-    streams = [
-        quick("gibbs", "ssvi-a", learning_offset=offset).partial_fit(counts())
-        for offset in (None, 64.0)
-    ]
-    np.testing.assert_array_equal(streams[0].components_, streams[1].components_)
-
-
 def test_exact_bounds_are_recorded_where_they_were_asked_for():
     fitted = quick("gibbs", "ssvi-a", evaluate_every=2, perp_tol=0.0).fit(counts())
     assert np.array_equal(np.isnan(fitted.history_["elbo"]), [True, False, True, False])

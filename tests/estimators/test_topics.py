@@ -8,7 +8,7 @@ from estimators._registry import counts, every_topic_model
 from scipy.special import digamma
 from sklearn.base import clone
 
-from skvt import TemperedLDA
+from skvt import StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 from skvt.metrics import document_completion_score, document_completion_split
 
@@ -212,13 +212,13 @@ def test_the_score_selects_the_number_of_topics_of_a_small_corpus():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("seed", [0, 1, 2])
 def test_the_score_selects_twenty_topics(seed):
-    # The corpus on which scikit-learn's perplexity selects the smallest K. A hundred steps leave
-    # topics of K = 20 unfound, which K = 40 finds among its spare ones: small batches, restarts.
+    # The corpus on which scikit-learn's perplexity selects the smallest K. Few steps leave topics
+    # of K = 20 unfound, which K = 40 finds among its spare ones.
     X = drawn(seed, n_topics=20, n_features=1000, n_rows=2200)
     best, scores = best_number_of_topics(
-        (5, 10, 20, 40), X[:2000], X[2000:], batch_size=32, max_iter=20, n_init=3
+        (5, 10, 20, 40), X[:2000], X[2000:], learning_method="batch", max_iter=50
     )
     assert best == 20, scores
 
@@ -372,3 +372,29 @@ def test_a_stream_learns_the_prior_of_words(entry):
     for _ in range(5):
         estimator.partial_fit(X)
     assert estimator.topic_word_prior_ != pytest.approx(1.0 / 3.0, rel=0.05)
+
+
+# ------------------------------------------------------------------------------ step sizes
+@pytest.mark.parametrize("batch_size, n_batches", [(8, 5), (100, 1)])
+@pytest.mark.parametrize("decay", [0.6, 0.9])
+@pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.0, 0.4), (StructuredLDA, 5.0, 0.4)])
+def test_step_sizes_of_a_fit_are_tied_to_its_passes(
+    make, scale, delay, batch_size, n_batches, decay
+):
+    settings = {"batch_size": batch_size, "learning_decay": decay, "max_iter": 20}
+    fitted = make(3, random_state=0, **settings).fit(counts())
+    steps = n_batches * np.arange(1, 21) - 1
+    expected = scale / n_batches * (delay + steps / n_batches) ** -decay
+    found = np.array(fitted.history_["learning_rate"])
+    np.testing.assert_allclose(found, np.minimum(expected, 1.0), rtol=1e-12)
+    given = make(3, random_state=0, learning_offset=3.0, **settings).fit(counts())
+    np.testing.assert_allclose(given.history_["learning_rate"], (3.0 + steps) ** -decay)
+
+
+@pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
+def test_a_stream_begins_as_with_an_offset_of_64(make):
+    streams = [
+        make(3, random_state=0, learning_offset=offset).partial_fit(counts())
+        for offset in (None, 64.0)
+    ]
+    np.testing.assert_array_equal(streams[0].components_, streams[1].components_)

@@ -77,6 +77,35 @@ def test_an_interrupt_of_the_calling_thread_waits_for_the_tasks_that_have_begun(
     assert alive() == []
 
 
+@pytest.mark.parametrize("n_jobs", N_JOBS)
+def test_work_ahead_gives_its_result_whoever_has_done_it(n_jobs):
+    with Workers(n_jobs) as workers:
+        for i in range(50):
+            square, cube = workers.ahead(pow, i, 2), workers.ahead(pow, i, 3)
+            assert workers.run(pow, [(i, 4), (i, 5)]) == [i**4, i**5]
+            assert (square(), cube()) == (i**2, i**3)
+        failing = workers.ahead(pow, 0, -1)
+        with pytest.raises(ZeroDivisionError):
+            failing()
+        workers.ahead(pow, 2, 2)  # nobody asks for it
+    assert alive() == []
+
+
+def test_work_ahead_goes_on_beside_the_calling_thread():
+    begun, release = threading.Event(), threading.Event()
+
+    def task():
+        begun.set()
+        assert release.wait(10.0)
+        return threading.current_thread()
+
+    with Workers(2) as workers:
+        result = workers.ahead(task)
+        assert begun.wait(10.0)
+        release.set()
+        assert result() is not threading.current_thread()
+
+
 def test_a_task_may_itself_run_tasks():
     with Workers(2) as workers:
 
