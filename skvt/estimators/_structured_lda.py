@@ -41,10 +41,10 @@ class StructuredLDA(TopicEstimator):
         they are ("ssvi-a") or corrected for the dependence of the draw on its parameters ("ssvi",
         which works on the whole vocabulary in each step); ``exp(E[log beta])``; or ``E[beta]``.
 
-    n_burn_in : int, default=5
+    n_burn_in : int, default=3
         Sweeps of the Gibbs sampler over a document before any is kept.
 
-    n_samples : int, default=5
+    n_samples : int, default=3
         Sweeps that are kept.
 
     temperature : None, str or policy, default="annealed"
@@ -63,7 +63,7 @@ class StructuredLDA(TopicEstimator):
         a pass, ``5 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most. In ``partial_fit`` None
         is 64, and also with "ssvi", under which topics may collapse in large first steps.
 
-    max_iter : int, default=30
+    max_iter : int, default=40
         Passes over the data of ``fit``.
 
     batch_size : int, default=128
@@ -179,13 +179,13 @@ class StructuredLDA(TopicEstimator):
         topic_word_prior=None,
         local_step="gibbs",
         global_step="ssvi-a",
-        n_burn_in=5,
-        n_samples=5,
+        n_burn_in=3,
+        n_samples=3,
         temperature="annealed",
         learning_method="online",
         learning_decay=0.7,
         learning_offset=None,
-        max_iter=30,
+        max_iter=40,
         batch_size=128,
         evaluate_every=-1,
         perp_tol=1e-1,

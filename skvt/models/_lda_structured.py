@@ -66,8 +66,8 @@ class LDAGivenTopics(LDA):
     """
 
     local: str = "gibbs"
-    n_burn_in: int = 5
-    n_samples: int = 5
+    n_burn_in: int = 3
+    n_samples: int = 3
     dense_steps: bool = False
 
     @classmethod

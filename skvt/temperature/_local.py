@@ -93,21 +93,12 @@ class LocalTempering(VariationalTempering):
         Hottest of them, falling to 1 as in :class:`VariationalTempering`.
     memory : float, optional
         Passes over which the energy of a row is averaged, and that of all data, which decides on
-        rows not met before and on when all rows are at T = 1. None is a quarter of the fit's
-        passes.
+        rows not met before and on when all rows are at T = 1. None is half of the fit's passes.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
-
-    Notes
-    -----
-    The temperature of a short row is uncertain, so that its mean lies between those of the ladder
-    for long. Hence a cooler ladder than that of :class:`VariationalTempering`.
     """
 
-    _share_remembered = 0.25
-
-    def __init__(self, n_temperatures=100, max_temperature=1.5, memory=None, replication=10.0):
-        super().__init__(n_temperatures, max_temperature, memory, replication)
+    _share_remembered = 0.5
 
     def check(self, plan):
         """Raise ValueError for illegal parameters, models without log C(T), and streams."""

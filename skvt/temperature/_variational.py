@@ -138,20 +138,20 @@ class VariationalTempering(TemperaturePolicy):
     ----------
     n_temperatures : int, default=100
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
-    max_temperature : float, default=3.0
+    max_temperature : float, default=1.5
         Hottest of them, at which the fit starts. It falls linearly to 1 over three quarters of the
         fit's passes; energies can only make T fall sooner.
     memory : float, optional
         Passes over which energies are averaged (time constant of the running mean): the speed at
-        which y moves. None is 0.15 of the fit's passes, and in ``partial_fit`` 32 minibatches.
+        which y moves. None is a quarter of the fit's passes, and in ``partial_fit`` 32 minibatches.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
     """
 
     # Default of memory, of the fit's passes.
-    _share_remembered = 0.15
+    _share_remembered = 0.25
 
-    def __init__(self, n_temperatures=100, max_temperature=3.0, memory=None, replication=10.0):
+    def __init__(self, n_temperatures=100, max_temperature=1.5, memory=None, replication=10.0):
         self.n_temperatures = n_temperatures
         self.max_temperature = max_temperature
         self.memory = memory

@@ -254,7 +254,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
     for d in (0, 7, 150, 288, 299):
         batch = model.batch(sp.csr_array(X[d : d + 1]), np.array([0]), np.ones(1))
         log_beta = np.ascontiguousarray(np.log(beta).T[batch.active], dtype)
-        table, _ = model._table(log_beta, b, dtype(1e-19), False, run)
+        table, _ = model._table(batch, log_beta, b, dtype(1e-19), False, run)
         cumulative = np.empty_like(table)
         sampling.prior_table(table, model.doc_topic_prior**b, cumulative)
         tokens = np.empty(batch.counts.size + 1, np.int64)
