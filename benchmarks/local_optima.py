@@ -71,7 +71,8 @@ def arguments():
 def from_truth(X, topics, *, eta, n_passes, params, random_state):
     """Batch VI at T = 1 whose topics start at the truth, with the weight of the whole corpus."""
     lam = eta + topics * (X.sum() / len(topics))
-    model = TemperedLDA(len(topics), temperature=None, random_state=random_state, **params)
+    plain = {"temperature": None, "moves": ()}
+    model = TemperedLDA(len(topics), random_state=random_state, **plain, **params)
     start_at(model, X, lam).set_params(learning_method="batch", max_iter=n_passes)
     with Stopwatch() as watch:
         model.fit(X)
@@ -83,26 +84,30 @@ def methods(args, X, topics):
     k, both = args.k, {"doc_topic_prior": args.alpha, "topic_word_prior": args.eta}
     ours = both | {"n_jobs": args.cores}
     online, batch = [args.passes], [args.batch_passes]
-    plain, annealed = {"temperature": None}, {}
+    still = {"moves": ()}
+    plain = {"temperature": None} | still
     structured = partial(skvt_curve, X, k, args.structured_passes, estimator=StructuredLDA, **ours)
     return {
         AT_TRUTH: partial(
             from_truth, X.astype(float), topics, eta=args.eta, n_passes=args.batch_passes,
             params=ours,
         ),
-        "TemperedLDA, default": partial(skvt_curve, X, k, online, **ours, **annealed),
+        "TemperedLDA, default": partial(skvt_curve, X, k, online, **ours),
+        "TemperedLDA, moves=()": partial(skvt_curve, X, k, online, **ours, **still),
         "TemperedLDA, default, 4 times the passes": partial(
-            skvt_curve, X, k, [4 * args.passes], **ours, **annealed
+            skvt_curve, X, k, [4 * args.passes], **ours
         ),
-        "SVI (temperature=None)": partial(skvt_curve, X, k, online, **ours, **plain),
-        "VI (temperature=None, batch)": partial(
+        "SVI (temperature=None, moves=())": partial(skvt_curve, X, k, online, **ours, **plain),
+        "VI (temperature=None, moves=(), batch)": partial(
             skvt_curve, X, k, batch, learning_method="batch", **ours, **plain
         ),
-        "annealed, batch": partial(
-            skvt_curve, X, k, batch, learning_method="batch", **ours, **annealed
+        "TemperedLDA, batch": partial(skvt_curve, X, k, batch, learning_method="batch", **ours),
+        "TemperedLDA, batch, moves=()": partial(
+            skvt_curve, X, k, batch, learning_method="batch", **ours, **still
         ),
         "StructuredLDA, default": structured,
-        "StructuredLDA, temperature=None": partial(structured, **plain),
+        "StructuredLDA, moves=()": partial(structured, **still),
+        "StructuredLDA, temperature=None, moves=()": partial(structured, **plain),
         "StructuredLDA, replication 10": partial(structured, temperature=LinearAnnealing()),
         "scikit-learn online": partial(sklearn_online_curve, X, k, online, **both),
         "scikit-learn batch": partial(sklearn_batch_curve, X, k, batch, **both),

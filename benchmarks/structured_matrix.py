@@ -1,6 +1,6 @@
 """Every local step with every global step, over the prior of the topics [HB15 app. D].
 
-All rows differ in ``local_step=`` and ``global_step=`` alone: same passes, minibatches, step sizes
+All rows differ in ``local_step=`` and ``global_step=`` alone: no moves, same passes and steps
 (those of the paper by default), starts (by seed) and data. "mean_field" with "mean_field" is plain
 SVI, and TemperedLDA at the same temperature stands beside it as a check and as the unit of cost.
 """
@@ -73,6 +73,7 @@ def methods(args):
         "learning_offset": args.offset,
         "learning_decay": args.decay,
         "n_jobs": args.cores,
+        "moves": (),
     }
     rows = {PEER: TemperedLDA(**params)}
     for global_step in args.globals:

@@ -1,7 +1,8 @@
 """Which temperature: plain SVI, a grid of annealing schedules, learned temperatures.
 
 All rows differ in ``temperature=`` alone: same passes, minibatches, step sizes, starts (by seed)
-and data. Only plain SVI is shown with another step size, too, so that it is no straw man. The best
+and data, no moves. Only plain SVI is shown with another step size, too, so that it is no straw man,
+and the last row is the estimator as it is by default, with moves. The best
 schedule of the grid is chosen by the very scores that the table shows, which favours it.
 
 A few passes of stochastic inference do not reach a fixed point, and a hot start leaves fewer of
@@ -63,22 +64,25 @@ def arguments():
 def policies(args, max_iter):
     """Label -> (temperature, other parameters), in order; what does not exist is named and left."""
     default = TemperedLDA().temperature
-    rows = {"plain (temperature=None)": (None, {})}
+    rows = {"plain (temperature=None)": (None, {"moves": ()})}
     for offset in args.plain_offsets if args.method == "online" else []:
-        rows[f"plain, learning_offset={offset:g}"] = None, {"learning_offset": offset}
+        steps = {"learning_offset": offset, "moves": ()}
+        rows[f"plain, learning_offset={offset:g}"] = None, steps
     for length in args.lengths:
         if length > max_iter - 1:
             print(f"left out: annealing over {length:g} passes, since {max_iter} are made")
             continue
         for top in args.temperatures:
             label = f"linear from {top:g} over {length:g}"
-            rows[label] = LinearAnnealing(initial_temperature=top, n_passes=length), {}
-    rows[f"default ({default!r})"] = default, {}
+            policy = LinearAnnealing(initial_temperature=top, n_passes=length)
+            rows[label] = policy, {"moves": ()}
+    rows[f"default ({default!r})"] = default, {"moves": ()}
     for name in LEARNED:
         if name in POLICIES:
-            rows[name] = name, {}
+            rows[name] = name, {"moves": ()}
         else:
             print(f'left out: temperature="{name}" does not exist in this version')
+    rows["default, with moves"] = default, {}
     print()
     return rows
 
@@ -104,7 +108,7 @@ def polish(args, model, X, evaluate):
     if args.polish == 0:
         return None
     model.set_params(
-        warm_start=True, learning_method="batch", temperature=None, max_iter=args.polish
+        warm_start=True, learning_method="batch", temperature=None, max_iter=args.polish, moves=()
     )
     model.fit(X)
     return evaluate(model.posterior_.mean()), model.elbo_ / X.sum()

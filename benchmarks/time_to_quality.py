@@ -35,7 +35,7 @@ from _peers import (
 
 LIBRARIES = ("skvt", "sklearn-online", "sklearn-batch", "gensim", "gensim-multicore", "tomotopy")
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
-PLAIN = "TemperedLDA, float32, temperature=None"
+PLAIN = "TemperedLDA, float32, temperature=None, moves=()"
 
 
 def arguments():
@@ -74,7 +74,7 @@ def runners(args, X):
         for name, dtype in (("float64", np.float64), ("float32", np.float32)):
             rows[f"TemperedLDA, {name}"] = partial(ours, dtype=dtype), args.seeds
         rows[PLAIN] = (
-            partial(ours, dtype=np.float32, temperature=None),
+            partial(ours, dtype=np.float32, temperature=None, moves=()),
             args.seeds,
         )
     if any(name.startswith("sklearn") for name in args.libraries):

@@ -287,14 +287,6 @@ class AnnealedFactorialMixture(
             )
         return np.broadcast_to(prior, (self.n_components,)).copy()
 
-    def _check_moves(self):
-        unknown = [move for move in self.moves if move != "superposition"]
-        if unknown:
-            raise ValueError(
-                "The 'moves' parameter must be ('superposition',), or () for none. Got "
-                f"{unknown[0]!r} in it."
-            )
-
     # ---------------------------------------------------------------------------------- model
     def _temperature_policy(self, model):
         if self.temperature == "annealed":
@@ -306,7 +298,7 @@ class AnnealedFactorialMixture(
         return policy
 
     def _build_model(self, X, weights):
-        self._check_moves()
+        self._check_moves(("superposition",))
         prior = self._given_activation_prior()
         there = ~np.isnan(X)
         squares = weights @ np.where(there, X, 0.0).astype(np.float64) ** 2

@@ -37,7 +37,15 @@ class LearningRateMixin:
 
 
 class MoveLogMixin:
-    """``move_log_``."""
+    """``moves`` and ``move_log_``."""
+
+    def _check_moves(self, known):
+        """Raise ValueError unless ``moves`` are among these."""
+        unknown = [move for move in self.moves if move not in known]
+        if unknown:
+            raise ValueError(
+                f"The 'moves' parameter must be {known}, or () for none. Got {unknown[0]!r} in it."
+            )
 
     def _publish_moves(self, log):
         records = [asdict(record) for record in log]

@@ -52,6 +52,11 @@ class StructuredLDA(TopicEstimator):
         "annealed" is ``LinearAnnealing(1.5, replication=1)`` here: drawn topics are sharp by
         themselves, and replication did not help on any corpus tried (``benchmarks/``).
 
+    moves : tuple of {"split-merge"}, default=("split-merge",)
+        In the second half of the passes of ``fit``, at T = 1, topics that stand for two are split
+        in the place of topics that are two halves of one, where a sample of the documents says
+        that the bound rises. ``()`` is none.
+
     learning_method : {"online", "batch"}, default="online"
         Steps on minibatches, or on all documents at once.
 
@@ -118,6 +123,9 @@ class StructuredLDA(TopicEstimator):
         "n_iter", "elbo", "objective" (log probability of the words of the pass at the drawn topics
         and fitted proportions, less the divergence of q(beta); not a bound), "temperature",
         "learning_rate", "n_components", "seconds", one entry a pass of ``fit``.
+    move_log_ : dict of lists
+        One entry for each pass of ``fit`` after which moves were due: "n_iter", "move",
+        "proposed", "accepted", "gain" (nats, estimated on a sample).
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
@@ -182,6 +190,7 @@ class StructuredLDA(TopicEstimator):
         n_burn_in=3,
         n_samples=3,
         temperature="annealed",
+        moves=("split-merge",),
         learning_method="online",
         learning_decay=0.7,
         learning_offset=None,
@@ -206,6 +215,7 @@ class StructuredLDA(TopicEstimator):
         self.n_burn_in = n_burn_in
         self.n_samples = n_samples
         self.temperature = temperature
+        self.moves = moves
         self.learning_method = learning_method
         self.learning_decay = learning_decay
         self.learning_offset = learning_offset
@@ -240,7 +250,7 @@ class StructuredLDA(TopicEstimator):
         return n_rows if self.learning_method == "batch" else self.batch_size
 
     def _engine(self, n_batches):
-        return self._stochastic_engine(n_batches)
+        return self._with_moves(self._stochastic_engine(n_batches))
 
     def _stochastic_engine(self, n_batches=None):
         return StructuredInference(self._learning_rate(n_batches), self.global_step)

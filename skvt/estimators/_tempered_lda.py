@@ -33,6 +33,11 @@ class TemperedLDA(TopicEstimator):
         (:class:`~skvt.temperature.VariationalTempering`) or "local"
         (:class:`~skvt.temperature.LocalTempering`).
 
+    moves : tuple of {"split-merge"}, default=("split-merge",)
+        In the second half of the passes of ``fit``, at T = 1, topics that stand for two are split
+        in the place of topics that are two halves of one, where a sample of the documents says
+        that the bound rises. ``()`` is none.
+
     learning_method : {"online", "batch"}, default="online"
         Stochastic inference on minibatches, or coordinate ascent on all data.
 
@@ -100,6 +105,9 @@ class TemperedLDA(TopicEstimator):
         "n_iter", "elbo", "objective" (the tempered bound), "temperature", "learning_rate",
         "n_components", "seconds", one entry a pass of ``fit``. Online, the bounds are estimates
         from the pass's minibatches unless ``evaluate_every`` asks for exact ones.
+    move_log_ : dict of lists
+        One entry for each pass of ``fit`` after which moves were due: "n_iter", "move",
+        "proposed", "accepted", "gain" (nats, estimated on a sample).
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
@@ -151,6 +159,7 @@ class TemperedLDA(TopicEstimator):
         doc_topic_prior=None,
         topic_word_prior=None,
         temperature="annealed",
+        moves=("split-merge",),
         learning_method="online",
         learning_decay=0.7,
         learning_offset=None,
@@ -171,6 +180,7 @@ class TemperedLDA(TopicEstimator):
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
         self.temperature = temperature
+        self.moves = moves
         self.learning_method = learning_method
         self.learning_decay = learning_decay
         self.learning_offset = learning_offset

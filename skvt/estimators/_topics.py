@@ -10,20 +10,23 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import validate_data
 
 from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
-from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
 from skvt.expfam import Dirichlet, Posterior
-from skvt.inference import Rows, Workers, evaluate_bound, local_results
+from skvt.inference import MovingInference, Rows, Workers, evaluate_bound, local_results
 from skvt.inference._loop import Stopping
 from skvt.models._completion import split_tokens
 from skvt.models._lda import LDA
+from skvt.moves import SplitMerge
 from skvt.schedules import RobbinsMonro
 
 # learning_offset of a stream where it is not given
 STREAM_OFFSET = 64.0
 
 
-class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
+class TopicEstimator(
+    MoveLogMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator
+):
     """Base of the topic models: non-negative counts in, topic proportions out."""
 
     _parameter_constraints = (
@@ -41,6 +44,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
                 Interval(Real, 0, None, closed="neither"),
                 "array-like",
             ],
+            "moves": [tuple, list],
             "learning_method": [StrOptions({"batch", "online"})],
             "max_iter": [Interval(Integral, 1, None, closed="left")],
             "batch_size": [Interval(Integral, 1, None, closed="left")],
@@ -127,6 +131,7 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
                 f"The 'n_components' parameter of {type(self).__name__} must be an int in the "
                 f"range [1, inf). Got {self.n_components!r} instead."
             )
+        self._check_moves(("split-merge",))
         alpha = self._prior("doc_topic_prior", self.n_components, "n_components")
         eta = self._prior("topic_word_prior", X.shape[1], "n_features")
         with np.errstate(over="ignore", under="ignore"):
@@ -185,6 +190,14 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
             )
         return np.broadcast_to(value, (size,)).copy()
 
+    def _engine(self, n_batches):
+        return self._with_moves(super()._engine(n_batches))
+
+    def _with_moves(self, engine):
+        if not self.moves:
+            return engine
+        return MovingInference(engine, [SplitMerge()], self.max_iter)
+
     def _learning_rate(self, n_batches=None):
         if self.learning_offset is not None:
             return super()._learning_rate()
@@ -207,7 +220,8 @@ class TopicEstimator(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variatio
         return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, gain)
 
     def _publish(self):
-        """The priors as used, a float where all entries are one."""
+        """The priors as used, a float where all entries are one; the moves."""
+        self._publish_moves(self._fitted.state.move_log)
         model = self._fitted.model
         self.doc_topic_prior_ = _simplest(self.doc_topic_prior, model.doc_topic_prior)
         self.topic_word_prior_ = _simplest(self.topic_word_prior, model.topic_word_prior)

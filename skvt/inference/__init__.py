@@ -4,6 +4,7 @@ from skvt.inference._bound import evaluate_bound, global_divergence, local_resul
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import History, fit_loop
 from skvt.inference._memoized import MemoizedInference
+from skvt.inference._moving import MovingInference
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._polished import PolishedInference
@@ -15,6 +16,7 @@ __all__ = [
     "CoordinateAscent",
     "History",
     "MemoizedInference",
+    "MovingInference",
     "PolishedInference",
     "Rows",
     "State",

@@ -64,7 +64,7 @@ class MemoizedInference:
         if state.names is None:
             state.begin(model.size(state.stats))
         self._n_passes += 1
-        self._active = moves = self._moves if _is_cold(policy) else ()
+        self._active = moves = self._moves if policy.is_cold else ()
         tools = self._tools(self._n_passes, workers, rng)
         # Births come first, so that the others see the newborn, and judge last.
         for move in reversed(moves):
@@ -105,7 +105,7 @@ class MemoizedInference:
         # the first batch replaces all of the initial statistics
         self.visit(model, batch, key, total, state, policy, workers, share=1.0)
         state.resum()
-        if _is_cold(policy):
+        if policy.is_cold:
             tools = self._tools(len(state.memos), workers, rng)
             for move in self._moves:
                 state.move_log.extend(move.within(model, batch, key, state, tools))
@@ -149,11 +149,6 @@ class MemoizedInference:
             return memo_of(model, result, batch, workers.run, pairs=True)
 
         return MoveTools(n_iter, rng, workers.run, fresh, memo)
-
-
-def _is_cold(policy):
-    """Whether the exact bound at T = 1, by which moves are judged, is what is maximised."""
-    return policy.settled and policy.mean_inv_temp == 1.0
 
 
 def exact_bound(model, state):

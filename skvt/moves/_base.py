@@ -16,12 +16,12 @@ class MoveRecord:
     n_iter : int
         The pass, from 1.
     move : str
-        "birth", "merge" or "delete".
+        "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
     proposed, accepted : int
-        Components proposed and accepted (born, merged away, deleted).
+        Components proposed and accepted (born, merged away, deleted), or changes.
     gain : float
         Rise of the exact bound in nats; of births since the last pass began, thanks to the
-        components adopted in this one.
+        components adopted in this one. Of "split-merge", estimated on the sample.
     """
 
     n_iter: int
@@ -44,16 +44,17 @@ class MoveTools:
         ``run(function, tasks)``.
     fresh : callable
         ``fresh(model, batch, n_components)`` fits a new mixture to a batch of its own and returns
-        its statistics.
+        its statistics; only where there are memos.
     memo_of : callable
         ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
+        Likewise.
     """
 
     n_iter: int
     rng: np.random.Generator
     run: Callable
-    fresh: Callable
-    memo_of: Callable
+    fresh: Callable | None = None
+    memo_of: Callable | None = None
 
 
 class Move(Protocol):
@@ -78,6 +79,21 @@ class Move(Protocol):
 
     def within(self, model, batch, key, state, tools):
         """After one batch of a stream, its memo exact; a list of records, none if not tried."""
+
+
+class SampledMove(Protocol):
+    """A move between two passes of an engine without memos, judged on a sample of the rows.
+
+    Attributes
+    ----------
+    settled : bool
+        Whether the last search found nothing, so that convergence may be judged.
+    """
+
+    settled: bool
+
+    def between(self, model, data, state, tools):
+        """After a pass at T = 1; changes the state and returns a :class:`MoveRecord`."""
 
 
 def bound_of(model, memo):

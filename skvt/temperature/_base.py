@@ -122,6 +122,11 @@ class RunningPolicy:
         return self.mean_inv_temp != 1.0
 
     @property
+    def is_cold(self):
+        """Whether T = 1 for good: what is maximised is the bound by which moves are judged."""
+        return self.settled and self.mean_inv_temp == 1.0
+
+    @property
     def jitter(self):
         """Noise of full-data inference, see above: none at the final temperature."""
         return 0.0 if self.settled else JITTER * (self.temperature - 1.0) ** 0.5

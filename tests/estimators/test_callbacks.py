@@ -158,11 +158,13 @@ def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
 @pytest.mark.parametrize("stop_after", [1, 2, 4])
 def test_a_callback_stops_the_fit_after_the_pass_it_chooses(entry, stop_after):
     X = entry.data()
-    estimator = entry.make(temperature=None).set_callbacks(Spy(stop_after=stop_after)).fit(X)
+    # when moves begin depends on max_iter
+    plain = {"temperature": None, **entry.still}
+    estimator = entry.make(**plain).set_callbacks(Spy(stop_after=stop_after)).fit(X)
     assert estimator.n_iter_ == stop_after
     assert {len(column) for column in estimator.history_.values()} == {stop_after}
     assert not estimator.converged_
-    short = entry.make(temperature=None, max_iter=stop_after).fit(X)
+    short = entry.make(**plain, max_iter=stop_after).fit(X)
     assert_same_fit(estimator, short)
 
 

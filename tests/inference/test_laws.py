@@ -37,6 +37,7 @@ def estimator(**changes):
         "n_components": 5,
         "learning_method": "batch",
         "temperature": None,
+        "moves": (),
         "max_iter": 6,
         "batch_size": 16,
         "random_state": 0,

@@ -45,6 +45,7 @@ def estimator(**changes):
     settings = {
         "n_components": 5,
         "temperature": None,
+        "moves": (),
         "max_iter": 3,
         "batch_size": 16,
         "random_state": 0,

@@ -36,7 +36,7 @@ def counts(seed=0, n_rows=48, n_features=30):
 
 
 def fitted(temperature, **changes):
-    settings = {"n_components": 3, "batch_size": 8, "max_iter": 6, "random_state": 0}
+    settings = {"n_components": 3, "batch_size": 8, "max_iter": 6, "random_state": 0, "moves": ()}
     return TemperedLDA(temperature=temperature, **(settings | changes)).fit(counts())
 
 

@@ -1,0 +1,62 @@
+"""An engine of passes, and moves between them."""
+
+import numpy as np
+
+from skvt.moves._base import MoveTools
+
+# Share of the passes after which moves begin: before, there is little to judge them by.
+FIRST_MOVES = 0.5
+
+
+class MovingInference:
+    """An engine, and moves after its passes at T = 1 but the last: a change needs one to settle.
+
+    Parameters
+    ----------
+    engine : Engine
+    moves : sequence of SampledMove
+    n_passes : int
+        Passes of the fit.
+    """
+
+    exact = False
+
+    def __init__(self, engine, moves, n_passes):
+        self._engine, self._moves, self._n_passes = engine, moves, n_passes
+        self._pass, self._moved, self._tried = 0, False, False
+
+    @property
+    def monotone(self):
+        """Whether the bound never fell in the last pass: what moves see is a sample."""
+        return self._engine.monotone and not self._moved
+
+    @property
+    def bounds(self):
+        """Whether passes give a bound."""
+        return self._engine.bounds
+
+    @property
+    def settled(self):
+        """Whether convergence may be judged: not before moves have found nothing more."""
+        moves = self._tried and all(move.settled for move in self._moves)
+        return self._engine.settled and (moves or self._pass >= self._n_passes)
+
+    def rate(self, step):
+        """Step size of the engine."""
+        return self._engine.rate(step)
+
+    def sweep(self, model, data, state, policy, workers, rng):
+        """One pass, then moves; ``state`` moves on."""
+        totals, divergence, model = self._engine.sweep(model, data, state, policy, workers, rng)
+        self._pass += 1
+        self._moved = False
+        if FIRST_MOVES * self._n_passes <= self._pass < self._n_passes and policy.is_cold:
+            self._tried = True
+            # of its own, so that rows are shuffled alike with and without moves
+            rng = np.random.default_rng([state.seed, state.n_steps, 1])
+            tools = MoveTools(self._pass, rng, workers.run)
+            for move in self._moves:
+                record = move.between(model, data, state, tools)
+                state.move_log.append(record)
+                self._moved |= record.accepted > 0
+        return totals, divergence, model

@@ -1,0 +1,202 @@
+"""Split-merge moves: found where topics are known, judged by the bound, harmless elsewhere."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import gammaln
+
+from skvt import StructuredLDA, TemperedLDA
+from skvt.datasets import make_topic_corpus
+from skvt.expfam import RunningStats
+from skvt.inference import Rows, State, Workers, evaluate_bound
+from skvt.models._lda import LDA
+from skvt.moves import SplitMerge, _split_merge
+from skvt.moves._base import MoveTools
+
+N_TOPICS, N_WORDS = 5, 100
+PRIOR = 0.1
+
+
+def corpus(seed=0, n=400):
+    return make_topic_corpus(
+        n, n_components=N_TOPICS, n_features=N_WORDS, doc_topic_prior=PRIOR,
+        topic_word_prior=PRIOR, random_state=seed,
+    )  # fmt: skip
+
+
+def model():
+    return LDA(np.full(N_TOPICS, PRIOR), np.full(N_WORDS, PRIOR))
+
+
+def data_of(X, weights=None):
+    X = sp.csr_array(X, dtype=float)
+    return Rows(X, np.ones(X.shape[0]) if weights is None else weights, 128)
+
+
+def stuck(truth, n_tokens):
+    """Statistics (V, K): topics 0 and 1 are halves of one, topic 2 is two of the truth."""
+    beta = truth[[0, 0, 1, 3, 4]]
+    beta[2] = 0.5 * (truth[1] + truth[2])
+    return np.ascontiguousarray((beta * n_tokens / N_TOPICS).T)
+
+
+def moved(data, S, move=None, rng=0):
+    """(state after one search, record)."""
+    state = State(RunningStats([S.copy()]))
+    with Workers() as workers:
+        tools = MoveTools(1, np.random.default_rng(rng), workers.run)
+        record = (move or SplitMerge()).between(model(), data, state, tools)
+    return state, record
+
+
+def bound(data, S):
+    with Workers() as workers:
+        return evaluate_bound(model(), RunningStats([S]), data, workers)
+
+
+def distance(S, truth):
+    """Total variation from each true topic to the nearest one found."""
+    beta = (S + PRIOR) / (S + PRIOR).sum(axis=0)
+    return 0.5 * np.abs(truth[:, :, None] - beta[None]).sum(axis=1).min(axis=1)
+
+
+# ---------------------------------------------------------------------------------- the move
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topic_that_is_two_is_split_where_two_are_one(seed):
+    drawn = corpus(seed)
+    S = stuck(drawn.topics, drawn.X.sum())
+    assert distance(S, drawn.topics)[1:3].min() > 0.35
+    state, record = moved(data_of(drawn.X), S)
+    assert (record.move, record.accepted) == ("split-merge", 1)
+    assert distance(state.stats.value().arrays[0], drawn.topics).max() < 0.15
+
+
+@pytest.mark.parametrize("most", [50, 400])
+def test_the_bound_rises_and_the_tokens_stay(most, monkeypatch):
+    monkeypatch.setattr(_split_merge, "SAMPLE", most)
+    drawn = corpus()
+    data, S = data_of(drawn.X), stuck(drawn.topics, drawn.X.sum())
+    state, record = moved(data, S)
+    after = state.stats.value().arrays[0]
+    rise = bound(data, after) - bound(data, S)
+    assert record.accepted == 1
+    assert rise > 0.0
+    if most == 50:
+        # nothing but the three topics has changed
+        np.testing.assert_array_equal(after[:, 3:], S[:, 3:])
+        np.testing.assert_allclose(after.sum(axis=1), S.sum(axis=1), rtol=1e-12)
+    else:
+        assert after.sum() == pytest.approx(S.sum(), rel=0.02)
+
+
+def test_good_topics_are_left_alone():
+    drawn = corpus()
+    S = np.ascontiguousarray((drawn.topics * drawn.X.sum() / N_TOPICS).T)
+    move = SplitMerge()
+    state, record = moved(data_of(drawn.X), S, move)
+    assert record.accepted == 0 and record.gain == 0.0
+    np.testing.assert_array_equal(state.stats.value().arrays[0], S)
+    assert move.settled
+    # and are not looked at in the next pass, but in the one after it
+    searched = [moved(data_of(drawn.X), stuck(drawn.topics, drawn.X.sum()), move)[1].proposed
+                for _ in range(2)]  # fmt: skip
+    assert searched == [0, 1]
+
+
+def test_a_row_of_weight_two_counts_as_two():
+    drawn = corpus(n=60)
+    S = stuck(drawn.topics, 2 * drawn.X.sum())
+    X = sp.csr_array(drawn.X, dtype=float)
+    twice = moved(data_of(sp.vstack([X, X])), S)[0].stats.value().arrays[0]
+    weighted = moved(data_of(X, np.full(60, 2.0)), S)[0].stats.value().arrays[0]
+    np.testing.assert_allclose(weighted, twice, rtol=1e-6, atol=1e-8)
+
+
+# ------------------------------------------------------------------------------ its evidence
+def test_the_evidence_is_that_of_the_words_of_one_topic():
+    # one word after the other, each given those before it
+    rng = np.random.default_rng(0)
+    eta = rng.uniform(0.05, 2.0, 4)
+    words = rng.integers(0, 3, size=12)  # the last does not occur
+    expected, seen = 0.0, np.zeros(4)
+    for word in words:
+        expected += np.log((eta[word] + seen[word]) / (eta.sum() + seen.sum()))
+        seen[word] += 1.0
+    found = _split_merge._evidence(seen[:3], eta[:3], eta.sum())
+    assert found == pytest.approx(expected, rel=1e-10)
+    np.testing.assert_allclose(
+        _split_merge._evidence(np.stack([seen, 0.0 * seen]), eta, eta.sum()),
+        [gammaln(eta + seen).sum() - gammaln(eta.sum() + 12) - gammaln(eta).sum()
+         + gammaln(eta.sum()), 0.0], rtol=1e-10, atol=1e-12,
+    )  # fmt: skip
+
+
+def test_shares_are_the_expected_counts_of_the_local_step():
+    drawn = corpus(n=50)
+    S = stuck(drawn.topics, drawn.X.sum())
+    with Workers() as workers:
+        sample = _split_merge._Sample(model(), data_of(drawn.X), workers.run)
+        result = sample.solve(S, sample.batch)
+        counts = np.zeros((sample.batch.active.size, N_TOPICS))
+        for topic, (entries, values) in enumerate(sample.shares(S, result.q)):
+            np.add.at(counts[:, topic], sample.batch.words[entries], values)
+    # what is left out is below SMALLEST_SHARE for each entry
+    np.testing.assert_allclose(counts, result.stats.arrays[0], atol=50 * 1e-2, rtol=1e-9)
+    assert np.all(counts <= result.stats.arrays[0] + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_documents_of_two_topics_are_told_apart(seed):
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(60, 0.1), size=2)
+    kind = rng.integers(0, 2, size=80)
+    counts = sp.csr_array(np.array([rng.multinomial(20, topics[k]) for k in kind], float))
+    eta, weights = np.full(60, 0.1), np.ones(80)
+    gain, shares = _split_merge._groups(counts, weights, eta, eta.sum(), rng)
+    assert gain > 100.0
+    # words that one topic has far more often go with it
+    odds = topics[0] / topics[1]
+    often = counts.sum(axis=0) >= 5
+    ours, theirs = shares[often & (odds > 20.0)], shares[often & (odds < 0.05)]
+    assert min(ours.min() - theirs.max(), 1.0) > 0.5 or min(theirs.min() - ours.max(), 1.0) > 0.5
+    one = sp.csr_array(rng.multinomial(20, topics[0], size=80).astype(float))
+    alike = _split_merge._groups(one, weights, eta, eta.sum(), rng)
+    assert alike is None or alike[0] < 0.0
+
+
+# ------------------------------------------------------------------------------- estimators
+@pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
+def test_moves_find_topics_that_fits_without_them_miss(make):
+    drawn = make_topic_corpus(
+        1000, n_components=20, n_features=500, doc_topic_prior=0.1, topic_word_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    missed = {}
+    for moves in (("split-merge",), ()):
+        fits = [
+            make(20, moves=moves, max_iter=20, topic_word_prior=0.05, random_state=seed).fit(
+                drawn.X
+            )
+            for seed in range(3)
+        ]
+        topics = [fitted.posterior_.mean() for fitted in fits]
+        away = [0.5 * np.abs(drawn.topics[:, None] - t).sum(-1).min(axis=1) for t in topics]
+        missed[moves] = np.sum([(d > 0.35).sum() for d in away])
+        accepted = [sum(fitted.move_log_["accepted"]) for fitted in fits]
+        assert any(accepted) == bool(moves)
+    assert missed[("split-merge",)] < missed[()]
+
+
+def test_moves_wait_for_the_second_half_at_unit_temperature():
+    X = corpus(n=100).X
+    for temperature, first in ((None, 4), ("annealed", 7)):
+        fitted = TemperedLDA(
+            N_TOPICS, temperature=temperature, max_iter=8, random_state=0
+        ).fit(X)  # fmt: skip
+        assert fitted.move_log_["n_iter"] == list(range(first, 8))
+    assert TemperedLDA(N_TOPICS, max_iter=1).fit(X).move_log_["n_iter"] == []
+
+
+def test_unknown_moves_are_named():
+    with pytest.raises(ValueError, match=r"'moves' parameter.*'split-merge'.*'birth'"):
+        TemperedLDA(3, moves=("birth",)).fit(corpus(n=20).X)
