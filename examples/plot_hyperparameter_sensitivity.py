@@ -6,7 +6,7 @@ Held-out score of four ways to fit the same topic model, over the prior eta of t
 of *Structured Stochastic Variational Inference*, Hoffman and Blei 2015, in small: docstrings
 instead of Wikipedia). Mean-field inference solves each document under averaged topics, Gibbs
 sampling with mean-field topics likewise; SSVI-A and SSVI solve it under topics drawn from their
-posterior. All take the paper's steps, ``rho = t ** -0.75``, and no temperature.
+posterior. All take the paper's steps, ``rho = t ** -0.75``, no temperature and no moves.
 """
 
 import matplotlib.pyplot as plt
@@ -34,6 +34,7 @@ common = dict(
     n_components=30,
     doc_topic_prior=alpha,
     temperature=None,
+    moves=(),
     learning_offset=1.0,
     learning_decay=0.75,
     max_iter=n_passes,

@@ -30,6 +30,7 @@ first = {
     "stochastic mean field": dict(local_step="mean_field", global_step="mean_field"),
     "Gibbs, mean-field topics": dict(local_step="gibbs", global_step="mean_field"),
     "SSVI-A (Gibbs)": dict(local_step="gibbs", global_step="ssvi-a"),
+    "SSVI-A (Gibbs), with moves": dict(moves=("split-merge",)),
 }
 mean_field = dict(
     local_step="mean_field",
@@ -39,6 +40,7 @@ mean_field = dict(
     max_iter=25,
     evaluate_every=5,
     perp_tol=0.0,
+    moves=(),
 )
 
 bounds = {}
@@ -49,6 +51,7 @@ for name, steps in first.items():
             n_components=50,
             **priors,
             temperature=None,
+            moves=(),
             batch_size=100,
             max_iter=10,
             warm_start=True,

@@ -53,9 +53,9 @@ class StructuredLDA(TopicEstimator):
         themselves, and replication did not help on any corpus tried (``benchmarks/``).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
-        In the second half of the passes of ``fit``, at T = 1, topics that stand for two are split
-        in the place of topics that are two halves of one, where a sample of the documents says
-        that the bound rises. ``()`` is none.
+        After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
+        the last), topics that stand for two are split in the place of topics that are two halves
+        of one, where a sample of the documents says that the bound rises. ``()`` is none.
 
     learning_method : {"online", "batch"}, default="online"
         Steps on minibatches, or on all documents at once.

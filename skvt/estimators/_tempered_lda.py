@@ -34,9 +34,9 @@ class TemperedLDA(TopicEstimator):
         (:class:`~skvt.temperature.LocalTempering`).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
-        In the second half of the passes of ``fit``, at T = 1, topics that stand for two are split
-        in the place of topics that are two halves of one, where a sample of the documents says
-        that the bound rises. ``()`` is none.
+        After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
+        the last), topics that stand for two are split in the place of topics that are two halves
+        of one, where a sample of the documents says that the bound rises. ``()`` is none.
 
     learning_method : {"online", "batch"}, default="online"
         Stochastic inference on minibatches, or coordinate ascent on all data.

@@ -4,8 +4,8 @@ import numpy as np
 
 from skvt.moves._base import MoveTools
 
-# Share of the passes after which moves begin: before, there is little to judge them by.
-FIRST_MOVES = 0.5
+# Moves begin after this share of the passes, or so many: before, there is little to judge by.
+FIRST_SHARE, MOST_BEFORE = 0.5, 10
 
 
 class MovingInference:
@@ -23,6 +23,7 @@ class MovingInference:
 
     def __init__(self, engine, moves, n_passes):
         self._engine, self._moves, self._n_passes = engine, moves, n_passes
+        self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
         self._pass, self._moved, self._tried = 0, False, False
 
     @property
@@ -50,7 +51,7 @@ class MovingInference:
         totals, divergence, model = self._engine.sweep(model, data, state, policy, workers, rng)
         self._pass += 1
         self._moved = False
-        if FIRST_MOVES * self._n_passes <= self._pass < self._n_passes and policy.is_cold:
+        if self._first <= self._pass < self._n_passes and policy.is_cold:
             self._tried = True
             # of its own, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])

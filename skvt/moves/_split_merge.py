@@ -11,6 +11,9 @@ words in topic k and log B(eta) the normaliser of the Dirichlet:
 2. Where a split gains, and more than the merge loses, the change is tried: a few updates of the
    three topics, on the documents that have them, against as many updates of the topics as they are.
    It is kept if the evidence lower bound ends higher.
+
+Mixtures of a given number of components have the same optima, and the same way out (Ueda et al.
+2000).
 """
 
 import numpy as np

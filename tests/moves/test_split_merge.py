@@ -200,3 +200,14 @@ def test_moves_wait_for_the_second_half_at_unit_temperature():
 def test_unknown_moves_are_named():
     with pytest.raises(ValueError, match=r"'moves' parameter.*'split-merge'.*'birth'"):
         TemperedLDA(3, moves=("birth",)).fit(corpus(n=20).X)
+
+
+def test_a_fit_may_stop_early_once_moves_find_nothing():
+    X = corpus(n=100).X
+    fitted = TemperedLDA(
+        N_TOPICS, learning_method="batch", temperature=None, evaluate_every=1, perp_tol=1.0,
+        max_iter=500, random_state=0,
+    ).fit(X)  # fmt: skip
+    assert fitted.converged_
+    assert 10 < fitted.n_iter_ < 30
+    assert fitted.move_log_["accepted"][-1] == 0
