@@ -31,7 +31,7 @@ from skvt import TemperedLDA
 
 LIBRARIES = (
     "skvt float64", "skvt float32", "skvt float64 batch", "skvt float32 partial_fit",
-    "scikit-learn", "gensim", "tomotopy",
+    "skvt float32 moves", "scikit-learn", "gensim", "tomotopy",
 )  # fmt: skip
 
 
@@ -40,7 +40,7 @@ def arguments():
     add_data_arguments(p, corpus="arxiv_daily")
     p.add_argument("--k", type=int, default=500)
     p.add_argument("--cores", type=int, default=2)
-    p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=LIBRARIES[:4])
+    p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=LIBRARIES[:5])
     p.add_argument("--all", action="store_true", help="all libraries")
     p.add_argument("--limit", type=float, default=2.0, help="GB above the data that are aimed at")
     p.add_argument(
@@ -67,7 +67,9 @@ def pass_of(library, args, X):
         # the data in the precision of the fit are the data; X itself stays resident, too
         X = X.astype(dtype)
         method = "batch" if "batch" in library else "online"
-        model = TemperedLDA(args.k, max_iter=1, learning_method=method, **jobs)
+        # two passes, with a search for moves in between, or one
+        passes = {"temperature": None, "max_iter": 2} if "moves" in library else {"max_iter": 1}
+        model = TemperedLDA(args.k, learning_method=method, **passes, **jobs)
         return (model.partial_fit if "partial" in library else model.fit), (X,)
     if library == "scikit-learn":
         X = X[: args.slow_documents].astype(np.float64)
