@@ -6,21 +6,27 @@ from skvt.plotting._axes import fitted_attribute
 from skvt.plotting._history import HistoryDisplay, history_of
 
 # Marker and colour of accepted moves.
-STYLES = {"birth": ("^", "tab:green"), "merge": ("s", "tab:red"), "delete": ("v", "k")}
+STYLES = {
+    "birth": ("^", "tab:green"),
+    "merge": ("s", "tab:red"),
+    "delete": ("v", "k"),
+    "split-merge": ("o", "tab:blue"),
+    "superposition": ("D", "tab:purple"),
+}
 
 
 class MovesDisplay(HistoryDisplay):
-    """Number of components after each pass, and the moves that changed it.
+    """Number of components after each pass, and the moves that changed it or them.
 
     Make it by :meth:`from_estimator`. A mark stands at each pass that ended with components born,
-    merged or deleted; its area grows with their number.
+    merged, deleted or exchanged; its area grows with their number.
 
     Parameters
     ----------
     history : dict of lists
-        ``history_`` of a mixture: "n_components", "n_iter", "seconds", one entry a pass.
+        ``history_`` of an estimator: "n_components", "n_iter", "seconds", one entry a pass.
     move_log : dict of lists
-        ``move_log_`` of the same mixture: "n_iter", "move", "accepted".
+        ``move_log_`` of the same estimator: "n_iter", "move", "accepted".
     name : str or None, default=None
         Of the fit, for the legend.
 
@@ -33,7 +39,8 @@ class MovesDisplay(HistoryDisplay):
     lines_ : list of matplotlib Line2D
         The line of the number of components.
     markers_ : dict of matplotlib PathCollection
-        Marks of "birth", "merge" and "delete", those that were accepted at all.
+        Marks of "birth", "merge", "delete", "split-merge" and "superposition", those that were
+        accepted at all.
 
     See Also
     --------
@@ -101,12 +108,12 @@ class MovesDisplay(HistoryDisplay):
 
     @classmethod
     def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
-        """Draw the components and moves of a fitted mixture.
+        """Draw the components and moves of a fitted estimator.
 
         Parameters
         ----------
         estimator : estimator
-            A mixture, fitted by ``fit``.
+            One that makes moves, fitted by ``fit``.
         name : str or None, default=None
             Of the fit, for the legend; None is the class.
         ax, x, line_kw : see :meth:`plot`
@@ -124,8 +131,6 @@ class MovesDisplay(HistoryDisplay):
         ValueError
             If it makes no moves, or was fitted by ``partial_fit`` alone.
         """
-        log = fitted_attribute(
-            estimator, "move_log_", "Only mixtures that change their number of components have it."
-        )
+        log = fitted_attribute(estimator, "move_log_", "Only estimators that make moves have it.")
         name = type(estimator).__name__ if name is None else name
         return cls(history_of(estimator), log, name=name).plot(ax, x=x, line_kw=line_kw)

@@ -130,6 +130,18 @@ def test_moves_stand_at_the_passes_that_accepted_them(x):
         assert marks.get_label() == f"{move} ({sum(passes.values())})"
 
 
+def test_moves_of_topics_are_shown_too():
+    drawn = make_topic_corpus(
+        400, n_components=10, n_features=200, doc_topic_prior=0.1, topic_word_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    fitted = TemperedLDA(10, temperature=None, max_iter=8, random_state=0).fit(drawn.X)
+    accepted = sum(fitted.move_log_["accepted"])
+    marks = MovesDisplay.from_estimator(fitted).markers_
+    assert accepted > 0
+    assert marks["split-merge"].get_label() == f"split-merge ({accepted})"
+
+
 def test_moves_of_a_stream_that_followed_the_fit_are_not_drawn():
     X = overlapping()
     model = MemoizedDPGMM(n_components=2, max_iter=2, random_state=0).fit(X)
@@ -320,10 +332,11 @@ def test_errors_say_what_to_do(X, lda, mixture):
         with pytest.raises(ValueError, match="not by partial_fit: call fit"):
             display.from_estimator(stream)
     wide = MemoizedDPGMM(random_state=0).fit(np.random.default_rng(0).normal(size=(30, 3)))
+    still = CAVIGaussianMixture(2, random_state=0).fit(np.arange(6.0)[:, None])
     for draw, message in [
         (lambda: ELBODisplay.from_estimator(lda, x="time"), "'n_iter', 'seconds'. Got 'time'"),
         (lambda: ELBODisplay.from_estimator(lda, bounds="kl"), "'objective', 'both'. Got 'kl'"),
-        (lambda: MovesDisplay.from_estimator(lda), "Only mixtures that change"),
+        (lambda: MovesDisplay.from_estimator(still), "Only estimators that make moves"),
         (lambda: TopicsDisplay.from_estimator(mixture), "Pass a topic model"),
         (lambda: TopicsDisplay.from_estimator(lda, topics=[3]), r"range \[0, 3\). Got \[3\]"),
         (lambda: TopicsDisplay.from_estimator(lda, topics=[]), r"range \[0, 3\). Got \[\]"),
