@@ -204,7 +204,12 @@ class TopicEstimator(
         if n_batches is None:
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
         scale = self._fit_scale * n_batches ** (self.learning_decay - 1.0)
-        return RobbinsMonro(self._fit_delay * n_batches, self.learning_decay, scale)
+        offset = self._fit_delay * n_batches
+        if self._continues() and self._fitted.counts_rows:
+            # the passes before may have had another number of steps
+            state = self._fitted.state
+            offset += state.rows_seen / self._fitted.n_rows * n_batches - state.n_steps
+        return RobbinsMonro(offset, self.learning_decay, scale)
 
     def _n_units(self, X, weights):
         return float(weights @ X.sum(axis=1))

@@ -24,11 +24,11 @@ class MovingInference:
     def __init__(self, engine, moves, n_passes):
         self._engine, self._moves, self._n_passes = engine, moves, n_passes
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
-        self._pass, self._moved, self._tried = 0, False, False
+        self._pass, self._moved, self._tried, self._never = 0, False, False, False
 
     @property
     def monotone(self):
-        """Whether the bound never fell in the last pass: what moves see is a sample."""
+        """Whether the bound never falls: what moves see is a sample."""
         return self._engine.monotone and not self._moved
 
     @property
@@ -39,8 +39,9 @@ class MovingInference:
     @property
     def settled(self):
         """Whether convergence may be judged: not before moves have found nothing more."""
-        moves = self._tried and all(move.settled for move in self._moves)
-        return self._engine.settled and (moves or self._pass >= self._n_passes)
+        done = self._never or self._pass >= self._n_passes
+        moves = done or (self._tried and all(move.settled for move in self._moves))
+        return self._engine.settled and moves
 
     def rate(self, step):
         """Step size of the engine."""
@@ -50,7 +51,8 @@ class MovingInference:
         """One pass, then moves; ``state`` moves on."""
         totals, divergence, model = self._engine.sweep(model, data, state, policy, workers, rng)
         self._pass += 1
-        self._moved = False
+        # a policy that ends above T = 1 leaves nothing to judge moves by
+        self._never = policy.settled and not policy.is_cold
         if self._first <= self._pass < self._n_passes and policy.is_cold:
             self._tried = True
             # of its own, so that rows are shuffled alike with and without moves

@@ -22,6 +22,7 @@ from scipy.special import entr, expit
 
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.expfam._special import gammaln_array as gammaln
+from skvt.models._lda_kernels import FLOOR
 from skvt.moves._base import MoveRecord
 
 # Documents of the sample.
@@ -57,9 +58,10 @@ class SplitMerge:
         """After a pass at T = 1; changes the statistics and returns a :class:`MoveRecord`."""
         tried, gains = 0, []
         self._waiting -= 1
-        if self._waiting < 0 and model.n_components > 2:
-            sample = _Sample(model.mean_field(), data, tools.run)
-            tried, gains = self._search(sample, state, tools.rng)
+        if self._waiting < 0:
+            sample = _Sample(model.mean_field(), data, tools)
+            if model.n_components > 2 and sample.batch.counts.size > 0:
+                tried, gains = self._search(sample, state, tools.rng)
             self.settled = not gains
             self._pause = 2 * self._pause + 1 if self.settled else 0
             self._waiting = self._pause
@@ -72,14 +74,12 @@ class SplitMerge:
         result = sample.solve(S, sample.batch)
         tokens = result.q - sample.model.doc_topic_prior
         splits = _splits(sample, S, result, rng)
-        merges = _merges(sample, result.stats.arrays[0].astype(np.float64))
+        merges = _merges(sample, S)
         tried, gains, used = 0, [], set()
         order = [c for c in sorted(splits, key=lambda c: -splits[c][0]) if splits[c][0] > 0.0]
         for gain, a, b in sorted(merges, reverse=True):
             c = next((c for c in order if c not in used and c not in (a, b)), None)
-            if c is None or gain + splits[c][0] <= 0.0:
-                break
-            if a in used or b in used:
+            if a in used or b in used or c is None or gain + splits[c][0] <= 0.0:
                 continue
             tried += 1
             used |= {a, b, c}
@@ -95,10 +95,12 @@ class SplitMerge:
 class _Sample:
     """Documents that stand for all, and what moves ask of them."""
 
-    def __init__(self, model, data, run):
-        self.model, self.data, self.run = model, data, run
-        self.rows = np.unique(np.linspace(0, data.n_rows - 1, SAMPLE).astype(int))
-        self.rows = self.rows if data.n_rows > SAMPLE else np.arange(data.n_rows)
+    def __init__(self, model, data, tools):
+        self.model, self.data, self.run = model, data, tools.run
+        self.rows = np.arange(data.n_rows)
+        if data.n_rows > SAMPLE:
+            # at random, since rows may be in an order
+            self.rows = np.sort(tools.rng.choice(data.n_rows, SAMPLE, replace=False))
         self.batch = data.batch(model, self.rows)
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
 
@@ -118,8 +120,8 @@ class _Sample:
     def shares(self, S, gamma):
         """Expected counts of the entries of topics: K pairs of entries and values."""
         batch = self.batch
-        table = np.exp(self._globals(S, batch))
-        weights = np.exp(Dirichlet.expectation(gamma)).astype(table.dtype)
+        table = _relative(self._globals(S, batch))
+        weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
         document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
         step = max(1, SHARES_AT_ONCE // gamma.shape[1])
         found = []
@@ -135,22 +137,27 @@ class _Sample:
         return zip(np.split(entry[order], ends), np.split(value[order], ends), strict=True)
 
 
+def _relative(log_values):
+    """exp of each row less its maximum, floored as in the local step; what is less cancels."""
+    relative = np.exp(log_values - log_values.max(axis=1, keepdims=True))
+    return np.maximum(relative, FLOOR[log_values.dtype])
+
+
 def _evidence(counts, prior, prior_sum):
-    """``log B(eta + S) - log B(eta)`` for counts (..., A) of the words that occur, (...)."""
+    """``log B(eta + S) - log B(eta)`` for counts (..., A) of words, all that occur, (...)."""
     value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
     return value - gammaln(prior).sum() + gammaln(np.array([prior_sum]))[0]
 
 
-def _prior(sample):
-    """eta of the words that occur, and its sum over all words."""
+def _merges(sample, S):
+    """List of (gain in evidence, a, b) of the topics most alike.
+
+    By the statistics of all documents, scaled to as many as the sample has: topics that the sample
+    happens to miss would look as if they could be merged for nothing.
+    """
     eta = sample.model.topic_word_prior.astype(np.float64)
-    return eta[sample.batch.active], eta.sum()
-
-
-def _merges(sample, counts):
-    """List of (gain in evidence, a, b) of the topics most alike; counts are (A, K)."""
-    eta, eta_sum = _prior(sample)
-    counts = np.ascontiguousarray(counts.T)
+    eta_sum = eta.sum()
+    counts = np.ascontiguousarray(S.T) / sample.factor
     root = np.sqrt(Dirichlet.mean(counts + eta))
     first, second = np.triu_indices(len(root), 1)
     alike = (root @ root.T)[first, second]
@@ -164,7 +171,8 @@ def _merges(sample, counts):
 
 def _splits(sample, S, result, rng):
     """Topic -> (gain in evidence, share (A,) of each word's counts that goes to one group)."""
-    batch, (eta, eta_sum) = sample.batch, _prior(sample)
+    batch, eta = sample.batch, sample.model.topic_word_prior.astype(np.float64)
+    eta, eta_sum = eta[batch.active], eta.sum()
     document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
     splits = {}
     for topic, (entries, values) in enumerate(sample.shares(S, result.q.astype(np.float64))):

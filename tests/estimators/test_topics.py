@@ -391,6 +391,18 @@ def test_step_sizes_of_a_fit_are_tied_to_its_passes(
     np.testing.assert_allclose(given.history_["learning_rate"], (3.0 + steps) ** -decay)
 
 
+@pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.0, 0.4), (StructuredLDA, 5.0, 0.4)])
+@pytest.mark.parametrize("first, second", [(8, 8), (8, 40), (40, 8)])
+def test_a_warm_start_counts_passes_where_minibatches_change(make, scale, delay, first, second):
+    X = counts(n_rows=80)
+    fitted = make(3, batch_size=first, max_iter=3, warm_start=True, random_state=0).fit(X)
+    found = fitted.set_params(batch_size=second, max_iter=2).fit(X).history_["learning_rate"]
+    n_batches = 80 // second
+    passes = np.array([4.0, 5.0]) - 1.0 / n_batches  # at the last step of each
+    expected = np.minimum(scale / n_batches * (delay + passes) ** -0.7, 1.0)
+    np.testing.assert_allclose(found, expected, rtol=1e-12)
+
+
 @pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
 def test_a_stream_begins_as_with_an_offset_of_64(make):
     streams = [

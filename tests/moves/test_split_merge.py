@@ -12,6 +12,7 @@ from skvt.inference import Rows, State, Workers, evaluate_bound
 from skvt.models._lda import LDA
 from skvt.moves import SplitMerge, _split_merge
 from skvt.moves._base import MoveTools
+from skvt.temperature import ConstantTemperature
 
 N_TOPICS, N_WORDS = 5, 100
 PRIOR = 0.1
@@ -40,18 +41,18 @@ def stuck(truth, n_tokens):
     return np.ascontiguousarray((beta * n_tokens / N_TOPICS).T)
 
 
-def moved(data, S, move=None, rng=0):
+def moved(data, S, move=None, rng=0, lda=None):
     """(state after one search, record)."""
     state = State(RunningStats([S.copy()]))
     with Workers() as workers:
         tools = MoveTools(1, np.random.default_rng(rng), workers.run)
-        record = (move or SplitMerge()).between(model(), data, state, tools)
+        record = (move or SplitMerge()).between(lda or model(), data, state, tools)
     return state, record
 
 
-def bound(data, S):
+def bound(data, S, lda=None):
     with Workers() as workers:
-        return evaluate_bound(model(), RunningStats([S]), data, workers)
+        return evaluate_bound(lda or model(), RunningStats([S]), data, workers)
 
 
 def distance(S, truth):
@@ -112,6 +113,70 @@ def test_a_row_of_weight_two_counts_as_two():
     np.testing.assert_allclose(weighted, twice, rtol=1e-6, atol=1e-8)
 
 
+def blocks(kinds, lengths, seed):
+    """Documents of one topic each, topics without common words, and these topics (6, 120)."""
+    topics = np.kron(np.eye(6), np.full(20, 1.0 / 20.0))
+    rng = np.random.default_rng(seed)
+    return np.array([rng.multinomial(lengths[k], topics[k]) for k in kinds]), topics
+
+
+def test_rows_in_an_order_do_not_mislead(monkeypatch):
+    # the topics that are one and the topic that is two are in rows of their own, each other one
+    monkeypatch.setattr(_split_merge, "SAMPLE", 200)
+    kinds = np.stack([np.arange(200) % 2, 2 + np.arange(200) % 4]).T.ravel()
+    X, topics = blocks(kinds, np.full(6, 40), seed=0)
+    beta = np.stack([topics[0], topics[1], topics[2], topics[2], topics[3] + topics[4], topics[5]])
+    S = np.ascontiguousarray((beta * 2_000.0).T)
+    lda = LDA(np.full(6, PRIOR), np.full(120, PRIOR))
+    state, record = moved(data_of(X), S, lda=lda)
+    assert record.accepted == 1
+    assert distance(state.stats.value().arrays[0], topics).max() < 0.2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_topics_that_the_sample_misses_are_kept(seed, monkeypatch):
+    # two topics have three long documents each; one of 300 documents in ten is seen
+    monkeypatch.setattr(_split_merge, "SAMPLE", 30)
+    kinds = np.repeat(np.arange(6), [25, 25, 122, 122, 3, 3])
+    X, topics = blocks(kinds, np.array([20, 20, 40, 40, 900, 900]), seed)
+    S = np.stack([topics[k] * X[kinds == k].sum() for k in range(6)])
+    S = np.ascontiguousarray(np.vstack([S[:1] + S[1:2], S[2:]]).T)
+    lda = LDA(np.full(5, PRIOR), np.full(120, PRIOR))
+    state, _ = moved(data_of(X), S, rng=seed, lda=lda)
+    after = state.stats.value().arrays[0]
+    assert distance(after, topics)[4:].max() < 0.2
+    assert bound(data_of(X), after, lda) >= bound(data_of(X), S, lda)
+
+
+def test_the_next_pair_is_tried_where_the_first_needs_the_topic_to_be_split(monkeypatch):
+    drawn = corpus()
+    S = stuck(drawn.topics, drawn.X.sum())
+    # the cheapest merge, as it were, takes part in the only split
+    monkeypatch.setattr(
+        _split_merge, "_merges", lambda sample, S: [(-1.0, 2, 3), (-2.0, 0, 1), (-3.0, 0, 4)]
+    )
+    _, record = moved(data_of(drawn.X), S)
+    assert (record.proposed, record.accepted) == (1, 1)
+
+
+@pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
+def test_documents_without_words_are_no_trouble(make):
+    fitted = make(3, max_iter=4, temperature=None, random_state=0).fit(np.zeros((10, 4)))
+    assert not any(fitted.move_log_["proposed"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_single_precision_does_not_underflow():
+    drawn = make_topic_corpus(
+        300, n_components=20, n_features=500, doc_topic_prior=0.1, topic_word_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    X = drawn.X.astype(np.float32)
+    for weights in (None, np.full(300, 1.0 / 300.0)):
+        fitted = TemperedLDA(100, temperature=None, max_iter=6, random_state=0)
+        assert np.isfinite(fitted.fit(X, sample_weight=weights).elbo_)
+
+
 # ------------------------------------------------------------------------------ its evidence
 def test_the_evidence_is_that_of_the_words_of_one_topic():
     # one word after the other, each given those before it
@@ -135,7 +200,8 @@ def test_shares_are_the_expected_counts_of_the_local_step():
     drawn = corpus(n=50)
     S = stuck(drawn.topics, drawn.X.sum())
     with Workers() as workers:
-        sample = _split_merge._Sample(model(), data_of(drawn.X), workers.run)
+        tools = MoveTools(1, np.random.default_rng(0), workers.run)
+        sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
         result = sample.solve(S, sample.batch)
         counts = np.zeros((sample.batch.active.size, N_TOPICS))
         for topic, (entries, values) in enumerate(sample.shares(S, result.q)):
@@ -200,6 +266,23 @@ def test_moves_wait_for_the_second_half_at_unit_temperature():
 def test_unknown_moves_are_named():
     with pytest.raises(ValueError, match=r"'moves' parameter.*'split-merge'.*'birth'"):
         TemperedLDA(3, moves=("birth",)).fit(corpus(n=20).X)
+
+
+@pytest.mark.parametrize(
+    "n_topics, temperature", [(1, None), (2, None), (5, ConstantTemperature(1.2))]
+)
+def test_a_fit_without_anything_to_move_stops_as_without_moves(n_topics, temperature):
+    X = corpus(n=100).X
+    settings = {"learning_method": "batch", "temperature": temperature, "evaluate_every": 1}
+    passes = [
+        TemperedLDA(
+            n_topics, moves=moves, perp_tol=0.5, max_iter=60, random_state=0, **settings
+        ).fit(X).n_iter_
+        for moves in (("split-merge",), ())
+    ]  # fmt: skip
+    assert passes[1] < 30
+    # two topics are looked at once
+    assert passes[0] <= max(passes[1], 11)
 
 
 def test_a_fit_may_stop_early_once_moves_find_nothing():
