@@ -243,9 +243,8 @@ class VariationalEstimator(
         """The rows of a stream in order, a step for each minibatch."""
         engine, totals = self._stochastic_engine(), LocalTotals()
         data = Rows(X, weights, self._minibatch_size(X.shape[0]))
-        for rows in data.order():
-            batch = data.batch(fitted.model, rows)
-            fitted.n_rows += float(weights[rows].sum()) if fitted.counts_rows else 0.0
+        for batch in data.batches(fitted.model, workers):
+            fitted.n_rows += float(weights[batch.rows].sum()) if fitted.counts_rows else 0.0
             total = self.total_samples or fitted.n_rows
             fitted.model = engine.step(
                 fitted.model, batch, total, fitted.state, fitted.policy, workers, totals

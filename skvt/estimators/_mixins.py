@@ -43,8 +43,10 @@ class MoveLogMixin:
         """Raise ValueError unless ``moves`` are among these."""
         unknown = [move for move in self.moves if move not in known]
         if unknown:
+            names = ", ".join(map(repr, known))
             raise ValueError(
-                f"The 'moves' parameter must be {known}, or () for none. Got {unknown[0]!r} in it."
+                f"The 'moves' parameter must be a tuple of {names}, or () for none. Got "
+                f"{unknown[0]!r} in it."
             )
 
     def _publish_moves(self, log):

@@ -19,12 +19,7 @@ class MovesMixin(MoveLogMixin):
                 f"Give n_batches or batch_size, not both. Got n_batches={self.n_batches} and "
                 f"batch_size={self.batch_size}."
             )
-        unknown = [move for move in self.moves if move not in ("birth", "merge", "delete")]
-        if unknown:
-            raise ValueError(
-                "The 'moves' parameter must be a tuple of 'birth', 'merge' and 'delete', or () for "
-                f"none. Got {unknown[0]!r} in it."
-            )
+        self._check_moves(("birth", "merge", "delete"))
 
     @property
     def _most_components(self):

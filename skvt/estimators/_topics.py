@@ -438,7 +438,6 @@ def completion_score(model, stats, X, workers):
     proportions = expected_proportions(model, stats, observed, workers)
     data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
     total = 0.0
-    for rows in data.order():
-        batch = data.batch(model, rows)
-        total += model.log_predictive(batch, proportions[rows], topics, workers.run).sum()
+    for batch in data.batches(model, workers):
+        total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
     return float(total / n_held_out)

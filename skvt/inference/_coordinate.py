@@ -68,19 +68,19 @@ class CoordinateAscent:
         The mean is that of the step, since the policy may learn another before the next.
         """
 
-        def prepare(rows):
-            batch = state.prepared(data.batch(model, rows))
+        def prepare(batch):
+            batch = state.prepared(batch)
             g = model.expectation(state.stats, batch, workers.run)
             inv_temp = policy.inv_temp(batch)
             return batch, g, inv_temp, policy.mean_inv_temp
 
         if not workers.remote:
-            for rows in data.order():
-                batch, g, inv_temp, mean = prepare(rows)
+            for following in data.batches(model, workers):
+                batch, g, inv_temp, mean = prepare(following)
                 result = model.local_step(batch, g, inv_temp, workers.run, **policy.wishes)
                 yield batch, inv_temp, mean, result
             return
-        prepared = [prepare(rows) for rows in data.order()]
+        prepared = [prepare(batch) for batch in data.batches(model, workers)]
         results = workers.run_remote(
             _local_task,
             [(model, batch, g, inv_temp, policy.wishes) for batch, g, inv_temp, _ in prepared],

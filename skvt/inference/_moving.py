@@ -24,7 +24,7 @@ class MovingInference:
     def __init__(self, engine, moves, n_passes):
         self._engine, self._moves, self._n_passes = engine, moves, n_passes
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
-        self._pass, self._moved, self._tried, self._never = 0, False, False, False
+        self._pass, self._moved, self._never = 0, False, False
 
     @property
     def monotone(self):
@@ -40,8 +40,7 @@ class MovingInference:
     def settled(self):
         """Whether convergence may be judged: not before moves have found nothing more."""
         done = self._never or self._pass >= self._n_passes
-        moves = done or (self._tried and all(move.settled for move in self._moves))
-        return self._engine.settled and moves
+        return self._engine.settled and (done or all(move.settled for move in self._moves))
 
     def rate(self, step):
         """Step size of the engine."""
@@ -54,7 +53,6 @@ class MovingInference:
         # a policy that ends above T = 1 leaves nothing to judge moves by
         self._never = policy.settled and not policy.is_cold
         if self._first <= self._pass < self._n_passes and policy.is_cold:
-            self._tried = True
             # of its own, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = MoveTools(self._pass, rng, workers.run)

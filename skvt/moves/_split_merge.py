@@ -93,7 +93,10 @@ class SplitMerge:
 
 
 class _Sample:
-    """Documents that stand for all, and what moves ask of them."""
+    """Documents that stand for all, and what moves ask of them.
+
+    ``rows`` (n,) are those of the data, ``document`` (nnz,) the place in the sample of each entry.
+    """
 
     def __init__(self, model, data, tools):
         self.model, self.data, self.run = model, data, tools.run
@@ -102,6 +105,7 @@ class _Sample:
             # at random, since rows may be in an order
             self.rows = np.sort(tools.rng.choice(data.n_rows, SAMPLE, replace=False))
         self.batch = data.batch(model, self.rows)
+        self.document = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
 
     @property
@@ -122,12 +126,11 @@ class _Sample:
         batch = self.batch
         table = _relative(self._globals(S, batch))
         weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
-        document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
         step = max(1, SHARES_AT_ONCE // gamma.shape[1])
         found = []
-        for start in range(0, document.size, step):
+        for start in range(0, self.document.size, step):
             entries = slice(start, start + step)
-            phi = weights[document[entries]] * table[batch.words[entries]]
+            phi = weights[self.document[entries]] * table[batch.words[entries]]
             phi *= (batch.counts[entries] / phi.sum(axis=1))[:, None]
             entry, topic = np.nonzero(phi > SMALLEST_SHARE)
             found.append((topic, entry + start, phi[entry, topic]))
@@ -173,10 +176,9 @@ def _splits(sample, S, result, rng):
     """Topic -> (gain in evidence, share (A,) of each word's counts that goes to one group)."""
     batch, eta = sample.batch, sample.model.topic_word_prior.astype(np.float64)
     eta, eta_sum = eta[batch.active], eta.sum()
-    document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
     splits = {}
     for topic, (entries, values) in enumerate(sample.shares(S, result.q.astype(np.float64))):
-        places = document[entries], batch.words[entries]
+        places = sample.document[entries], batch.words[entries]
         shape = batch.n_rows, batch.active.size
         counts = sp.csr_array((values.astype(np.float64), places), shape=shape)
         rows = np.flatnonzero(counts.sum(axis=1) >= FEWEST_TOKENS)
