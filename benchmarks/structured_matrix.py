@@ -3,9 +3,13 @@
 All rows differ in ``local_step=`` and ``global_step=`` alone: no moves, same passes and steps
 (those of the paper by default), starts (by seed) and data. "mean_field" with "mean_field" is plain
 SVI, and TemperedLDA at the same temperature stands beside it as a check and as the unit of cost.
+
+``--yardsticks`` adds both estimators at their defaults and, where tomotopy is installed, collapsed
+Gibbs sampling: how much the prior matters where inference is next to exact.
 """
 
 from functools import partial
+from importlib.util import find_spec
 
 import numpy as np
 from _common import (
@@ -22,6 +26,7 @@ from _common import (
     spread,
     timed,
 )
+from _peers import tomotopy_curve
 from sklearn.base import clone
 
 from skvt import StructuredLDA, TemperedLDA
@@ -54,6 +59,13 @@ def arguments():
         metavar="PASSES",
         help='let "ssvi" begin at the topics of so many of its passes by "ssvi-a"',
     )
+    p.add_argument(
+        "--yardsticks",
+        type=int,
+        default=0,
+        metavar="SWEEPS",
+        help="add the defaults, and so many sweeps of collapsed Gibbs sampling",
+    )
     p.add_argument("--cores", type=int, default=1)
     p.add_argument("--quick", action="store_true", help="K = 20, 2,000 documents, two priors")
     args = p.parse_args()
@@ -81,6 +93,44 @@ def methods(args):
             steps = {"local_step": local_step, "global_step": global_step}
             rows[f"{local_step} x {global_step}"] = StructuredLDA(**steps, **params)
     return rows
+
+
+def default_topics(estimator, X, **params):
+    """Topics of the estimator as it is."""
+    return estimator(**params).fit(X).components_
+
+
+def sampled_topics(args, X, *, n_components, doc_topic_prior, topic_word_prior, random_state, **_):
+    """Topics of the last state of a collapsed Gibbs sampler."""
+    (point,) = tomotopy_curve(
+        X.astype(int), n_components, [args.yardsticks], alpha=doc_topic_prior, eta=topic_word_prior,
+        random_state=random_state, workers=args.cores,
+    )  # fmt: skip
+    return point.topics
+
+
+def yardsticks(args):
+    """Label -> (X, parameters) -> topics."""
+    rows = {
+        f"{estimator.__name__}, default": partial(default_topics, estimator)
+        for estimator in (TemperedLDA, StructuredLDA)
+    }
+    if find_spec("tomotopy"):
+        rows[f"tomotopy, {args.yardsticks} sweeps"] = partial(sampled_topics, args)
+    return rows if args.yardsticks else {}
+
+
+def run_yardsticks(args, X, evaluate):
+    """Label -> scores (seeds, etas)."""
+    scores = {label: np.empty((args.seeds, len(args.etas))) for label in yardsticks(args)}
+    params = {"n_components": args.k, "doc_topic_prior": args.alpha, "n_jobs": args.cores}
+    for seed in range(args.seeds):
+        for label, topics in yardsticks(args).items():
+            for j, eta in enumerate(args.etas):
+                at = params | {"topic_word_prior": eta, "random_state": seed}
+                scores[label][seed, j] = evaluate(topics(X, **at))
+            progress(f"seed {seed}: {label}:", *(f"{s:.4f}" for s in scores[label][seed]))
+    return scores
 
 
 def fit(args, model, X):
@@ -125,8 +175,8 @@ def report(args, scores, costs, temperature):
             f"{np.ptp(mean):.4f}",
             f"{np.ptp(mean) / np.ptp(base):.2f}" if np.ptp(base) > 0.0 else "",
             f"{mean.min() - base.max():+.4f}",
-            f"{costs[label].mean():.0f}",
-            f"{costs[label].mean() / unit:.2f}",
+            *((f"{costs[label].mean():.0f}", f"{costs[label].mean() / unit:.2f}")
+              if label in costs else ("", "")),
         ])  # fmt: skip
     print_table(
         f"{args.corpus}, K = {args.k}, alpha {args.alpha:g}, {args.passes} passes, temperature "
@@ -153,9 +203,11 @@ def main():
             seconds = timed(model.partial_fit, X[:200])[0]
             progress(f"compiled: {label}, {seconds:.1f} s")
         evaluate = DocumentCompletion(X_test, args.alpha)
+        beside = run_yardsticks(args, X, evaluate)
         for name in args.temperatures:
             temperature = None if name == "none" else name
-            report(args, *run_all(args, X, evaluate, temperature), temperature)
+            scores, costs = run_all(args, X, evaluate, temperature)
+            report(args, scores | beside, costs, temperature)
 
 
 if __name__ == "__main__":

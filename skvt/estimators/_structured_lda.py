@@ -2,12 +2,19 @@
 
 from numbers import Integral
 
+import numpy as np
+
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
 from skvt.inference import Rows, StructuredInference
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._lda_structured import LDAGivenTopics
 from skvt.temperature import LinearAnnealing
+
+# "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such
+# topics are nearly zero for words not seen in them, and assignments hardly move; from COOL_PRIOR
+# on, the draws themselves vary as much as is good.
+HOTTEST, HOT_PRIOR, COOL_PRIOR = 1.5, 0.02, 0.1
 
 
 class StructuredLDA(TopicEstimator):
@@ -49,8 +56,9 @@ class StructuredLDA(TopicEstimator):
 
     temperature : None, str or policy, default="annealed"
         As in :class:`~skvt.TemperedLDA`; learned ones only with ``local_step="mean_field"``.
-        "annealed" is ``LinearAnnealing(1.5, replication=1)`` here: drawn topics are sharp by
-        themselves, and replication did not help on any corpus tried (``benchmarks/``).
+        "annealed" is ``LinearAnnealing(T, replication=1)`` here: drawn topics are sharp by
+        themselves. T is 1.5 where ``topic_word_prior`` is 0.02 or less, and falls to 1 (no heat)
+        at 0.1, since draws under such priors vary enough without heat (``benchmarks/``).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
         After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
@@ -234,7 +242,10 @@ class StructuredLDA(TopicEstimator):
 
     def _temperature_policy(self, model):
         if isinstance(self.temperature, str) and self.temperature == "annealed":
-            return LinearAnnealing(initial_temperature=1.5, replication=1.0)
+            eta = float(model.topic_word_prior.mean())
+            share = np.log(COOL_PRIOR / eta) / np.log(COOL_PRIOR / HOT_PRIOR)
+            first = 1.0 + (HOTTEST - 1.0) * np.clip(share, 0.0, 1.0)
+            return LinearAnnealing(initial_temperature=first, replication=1.0)
         return super()._temperature_policy(model)
 
     def _build_model(self, X, weights):

@@ -100,6 +100,9 @@ class LocalTempering(VariationalTempering):
 
     _share_remembered = 0.5
 
+    def __init__(self, n_temperatures=100, max_temperature=1.5, memory=None, replication=10.0):
+        super().__init__(n_temperatures, max_temperature, memory, replication)
+
     def check(self, plan):
         """Raise ValueError for illegal parameters, models without log C(T), and streams."""
         super().check(plan)

@@ -76,11 +76,11 @@ class Entry:
     that tells fits apart; ``claimed(estimator)`` is the weight of the data that the globals stand
     for, up to a constant. ``learned`` are the names of the learned temperatures it takes. One that
     ``remembers`` keeps what a call of ``partial_fit`` is given as a batch of its own; others divide
-    it into minibatches and make a step with each. ``annealed`` is what the name stands for, None
-    where the data decide. One that ``goes_on`` from each row's last visit has a bound of its own,
-    where rows begun anew may end in other optima. ``rounding`` is what the company of a row may
-    change in its answers. One that is ``sampled`` draws for a repeated row twice and for one of
-    weight 2 once.
+    it into minibatches and make a step with each. ``annealed`` is what the name stands for with the
+    parameters of ``heated``, None where the data decide. One that ``goes_on`` from each row's last
+    visit has a bound of its own, where rows begun anew may end in other optima. ``rounding`` is
+    what the company of a row may change in its answers. One that is ``sampled`` draws for a
+    repeated row twice and for one of weight 2 once.
     """
 
     cls: type
@@ -95,6 +95,7 @@ class Entry:
     learned: tuple = ()
     remembers: bool = False
     annealed: LinearAnnealing | None = field(default_factory=LinearAnnealing)
+    heated: dict = field(default_factory=dict)
     goes_on: bool = False
     rounding: float = 0.0
     bounded: bool = True
@@ -301,6 +302,7 @@ ENTRIES += [
         claimed=lambda estimator: estimator.components_.sum(),
         learned=("variational", "local") if local_step == "mean_field" else (),
         annealed=LinearAnnealing(replication=1.0),
+        heated={"topic_word_prior": 0.02},
         bounded=False,
         sampled=local_step == "gibbs",
         unwatched={"evaluate_every": 1, "perp_tol": 0.0},

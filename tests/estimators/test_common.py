@@ -266,14 +266,15 @@ def test_a_search_over_temperatures_refits_the_best(entry):
     temperatures = [None, ConstantTemperature(1.2), "annealed"]
     if entry.annealed is not None:
         temperatures.append(entry.annealed)
-    search = GridSearchCV(entry.make(), {"temperature": temperatures}, cv=2).fit(X)
+    search = GridSearchCV(entry.make(**entry.heated), {"temperature": temperatures}, cv=2).fit(X)
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
     # The name stands for a policy, and another temperature is another model.
     assert scores[2] == scores[-1]
     assert len(set(scores)) == 3
     best = search.best_params_["temperature"]
-    assert_same_fit(search.best_estimator_, entry.make(temperature=best).fit(X))
+    again = entry.make(temperature=best, **entry.heated).fit(X)
+    assert_same_fit(search.best_estimator_, again)
 
 
 @every_estimator

@@ -6,6 +6,7 @@ from estimators._registry import assert_same_fit, counts
 from sklearn.model_selection import GridSearchCV
 
 from skvt import StructuredLDA
+from skvt.temperature import LinearAnnealing
 
 # The registry runs the shared tests over two more pairs.
 STEPS = [("gibbs", "ssvi"), ("cvb0", "ssvi"), ("cvb0", "map")]
@@ -45,6 +46,19 @@ def test_learned_temperatures_need_a_bound_to_learn_from(temperature):
     with pytest.raises(ValueError, match="LinearAnnealing"):
         quick("gibbs", "ssvi-a", temperature=temperature).fit(X)
     quick("mean_field", "ssvi-a", temperature=temperature).fit(X)
+
+
+@pytest.mark.parametrize(
+    ("prior", "hottest"), [(0.001, 1.5), (0.02, 1.5), (0.02 * 5**0.5, 1.25), (0.1, 1.0), (3.0, 1.0)]
+)
+def test_the_default_heat_depends_on_the_prior_of_the_topics(prior, hottest):
+    X, params = counts(n_rows=60), {"topic_word_prior": prior, "moves": ()}
+    by_name = quick("gibbs", "ssvi-a", **params).fit(X)
+    policy = LinearAnnealing(initial_temperature=hottest, replication=1.0)
+    explicit = quick("gibbs", "ssvi-a", temperature=policy, **params).fit(X)
+    np.testing.assert_allclose(by_name.history_["temperature"], explicit.history_["temperature"])
+    plain = quick("gibbs", "ssvi-a", temperature=None, **params).fit(X)
+    assert (hottest == 1.0) == np.array_equal(by_name.components_, plain.components_)
 
 
 def test_a_search_chooses_between_steps():
