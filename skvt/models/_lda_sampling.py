@@ -288,6 +288,9 @@ def cvb0_steps(
     zero = lit(alpha[0], 0.0)
     new = np.empty(n_topics, alpha.dtype)
     tempered = inv_temp != lit(zero, 1.0)
+    base = np.empty(n_topics, alpha.dtype)
+    for k in range(n_topics):
+        base[k] = _power(alpha[k], inv_temp)
     for d in range(indptr.size - 1):
         size = proportions[d]
         size[:] = zero
@@ -295,7 +298,7 @@ def cvb0_steps(
             row, q = table[words[j]], shares[j]
             total = zero
             for k in range(n_topics):
-                q[k] = _power(alpha[k], inv_temp) * row[k]
+                q[k] = base[k] * row[k]
             for k in range(n_topics):
                 total += q[k]
             scale = lit(zero, 1.0) / total
@@ -312,9 +315,12 @@ def cvb0_steps(
                 for k in range(n_topics):
                     # rounding may leave less than nothing
                     others = max(size[k] - own * q[k], zero)
-                    new[k] = (alpha[k] + inv_temp * others) * row[k]
-                    if tempered:
-                        new[k] = _power(alpha[k] + inv_temp * others, inv_temp) * row[k]
+                    new[k] = alpha[k] + inv_temp * others
+                if tempered:
+                    for k in range(n_topics):
+                        new[k] = exp(inv_temp * log(new[k]))
+                for k in range(n_topics):
+                    new[k] *= row[k]
                 for k in range(n_topics):
                     total += new[k]
                 scale = lit(zero, 1.0) / total
