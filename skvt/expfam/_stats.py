@@ -12,8 +12,6 @@ import numpy as np
 
 from skvt.expfam._special import jit
 
-# Rows of about so many numbers are added by one parallel task, 30 to 60 microseconds.
-_NUMBERS_PER_TASK = 40_000
 # Below this the scale of a running sum is folded into its array, so that the division of new
 # statistics by it stays accurate.
 _SMALLEST_SCALE = 1e-6
@@ -35,22 +33,15 @@ class Stats:
     rows: np.ndarray | None = None
 
 
-def in_turn(function, tasks):
-    """``[function(*task) for task in tasks]``."""
-    return [function(*task) for task in tasks]
-
-
 @jit
-def _add_rows(array, rows, factor, addend):
-    """array[rows] += factor * addend; returns the sum of addend's rows in float64."""
-    total = np.zeros(addend.shape[1])
+def _add_rows(array, rows, factor, addend, total):
+    """array[rows] += factor * addend, and total (float64) += the sum of addend's rows."""
     for i in range(rows.size):
         target = array[rows[i]]
         source = addend[i]
         for k in range(source.size):
             target[k] += factor * source[k]
             total[k] += source[k]
-    return total
 
 
 class RunningStats:
@@ -86,7 +77,7 @@ class RunningStats:
             self.scale = 1.0
             self.resum()
 
-    def blend(self, rho, stats, factor=1.0, run=in_turn):
+    def blend(self, rho, stats, factor=1.0):
         """``S <- (1 - rho) S + rho * factor * stats``, in place.
 
         Parameters
@@ -96,8 +87,6 @@ class RunningStats:
         stats : Stats
         factor : float
             Rows of the data for which one row of ``stats`` stands, times the inverse temperature.
-        run : callable
-            As :meth:`skvt.inference.Workers.run`.
         """
         keep = 1.0 - rho
         if keep * self.scale < _SMALLEST_SCALE:
@@ -108,7 +97,7 @@ class RunningStats:
         else:
             self.scale *= keep
         self.sums = tuple(keep * total for total in self.sums)
-        self.add(stats, rho * factor, run)
+        self.add(stats, rho * factor)
 
     def rescale(self, factor):
         """``S <- factor * S``, in place."""
@@ -122,23 +111,16 @@ class RunningStats:
             array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
         self.resum()
 
-    def add(self, stats, factor=1.0, run=in_turn):
-        """``S <- S + factor * stats``, in place; rows by ``run``."""
+    def add(self, stats, factor=1.0):
+        """``S <- S + factor * stats``, in place."""
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
             if stats.rows is None:
                 array += array.dtype.type(factor / self.scale) * addend
                 added = addend.sum(axis=0, dtype=np.float64)
             else:
-                share = array.dtype.type(factor / self.scale)
-                n_rows = max(1, _NUMBERS_PER_TASK // addend.shape[1])
-                tasks = [
-                    (array, stats.rows[i : i + n_rows], share, addend[i : i + n_rows])
-                    for i in range(0, addend.shape[0], n_rows)
-                ]
                 added = np.zeros(addend.shape[1])
-                for part in run(_add_rows, tasks):
-                    added += part
+                _add_rows(array, stats.rows, array.dtype.type(factor / self.scale), addend, added)
             sums.append(total + factor * added)
         self.sums = tuple(sums)
 

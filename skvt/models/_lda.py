@@ -86,17 +86,15 @@ def _scratch_of(dtype, longest, n_topics):
     time, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
-    views = _scratch.__dict__.setdefault("views", {})  # by size, all of one array
-    key = dtype, longest, width
-    if key not in views:
-        sizes = 2 * longest * width, 3 * longest, 7 * width
-        array = views.get(dtype)
-        if array is None or array.size < sum(sizes):
-            views.clear()
-            views[dtype] = array = _aligned(sum(sizes), dtype)
-        tables, per_word, per_topic, _ = np.split(array, np.cumsum(sizes))
-        views[key] = tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
-    return views[key]
+    sizes = 2 * longest * width, 3 * longest, 7 * width
+    arrays = getattr(_scratch, "arrays", {})
+    if arrays.get(dtype, np.empty(0)).size < sum(sizes):
+        arrays[dtype] = _aligned(sum(sizes), dtype)
+        _scratch.arrays = arrays
+    array = arrays[dtype]
+    tables, array = array[: sizes[0]], array[sizes[0] :]
+    per_word, per_topic = array[: sizes[1]], array[sizes[1] : sizes[1] + sizes[2]]
+    return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
 
 
 def _document_task(longest, n_topics, dtype, before, after):

@@ -65,28 +65,6 @@ def test_a_thousand_blends_do_not_drift(dtype, tolerance):
     np.testing.assert_allclose(running.sums[0], sums, rtol=tolerance)
 
 
-def test_rows_are_added_by_tasks_of_their_own_whoever_runs_them_and_when():
-    rng = np.random.default_rng(8)
-    n_rows, width = 5000, 50
-    start, addend = rng.normal(size=(n_rows, width)), rng.normal(size=(n_rows - 1, width))
-    rows = rng.permutation(n_rows)[:-1]
-    n_tasks = []
-
-    def run_backwards(function, tasks):
-        n_tasks.append(len(tasks))
-        return [function(*task) for task in reversed(tasks)][::-1]
-
-    in_turn, backwards = RunningStats([start.copy()]), RunningStats([start.copy()])
-    in_turn.blend(0.3, Stats((addend,), rows=rows), 7.0)
-    backwards.blend(0.3, Stats((addend,), rows=rows), 7.0, run_backwards)
-    assert n_tasks[0] > 1
-    np.testing.assert_array_equal(in_turn.arrays[0], backwards.arrays[0])
-    np.testing.assert_array_equal(in_turn.sums[0], backwards.sums[0])
-    plain = 0.7 * start
-    plain[rows] += 0.3 * 7.0 * addend
-    assert_equal_to(backwards, plain, rtol=1e-12, atol=1e-13)
-
-
 @pytest.mark.parametrize("sparse", [True, False], ids=["rows", "dense"])
 @pytest.mark.parametrize("before", [0, 3, 200], ids="after {} blends".format)
 def test_a_step_of_one_replaces(sparse, before):
