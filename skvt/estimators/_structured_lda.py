@@ -57,8 +57,8 @@ class StructuredLDA(TopicEstimator):
     temperature : None, str or policy, default="annealed"
         As in :class:`~skvt.TemperedLDA`; learned ones only with ``local_step="mean_field"``.
         "annealed" is ``LinearAnnealing(T, replication=1)`` here: drawn topics are sharp by
-        themselves. T is 1.5 where ``topic_word_prior`` is 0.02 or less, and falls to 1 (no heat)
-        at 0.1, since draws under such priors vary enough without heat (``benchmarks/``).
+        themselves. T is 1.5 where ``topic_word_prior`` is 0.02 or less or learned, and falls to 1
+        (no heat) at 0.1, since draws under such priors vary enough without (``benchmarks/``).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
         After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
@@ -244,6 +244,7 @@ class StructuredLDA(TopicEstimator):
         if isinstance(self.temperature, str) and self.temperature == "annealed":
             eta = float(model.topic_word_prior.mean())
             share = np.log(COOL_PRIOR / eta) / np.log(COOL_PRIOR / HOT_PRIOR)
+            share = 1.0 if model.learn_topic_word_prior else share  # where it begins says little
             first = 1.0 + (HOTTEST - 1.0) * np.clip(share, 0.0, 1.0)
             return LinearAnnealing(initial_temperature=first, replication=1.0)
         return super()._temperature_policy(model)

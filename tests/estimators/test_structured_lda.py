@@ -49,8 +49,10 @@ def test_learned_temperatures_need_a_bound_to_learn_from(temperature):
 
 
 @pytest.mark.parametrize(
-    ("prior", "hottest"), [(0.001, 1.5), (0.02, 1.5), (0.02 * 5**0.5, 1.25), (0.1, 1.0), (3.0, 1.0)]
-)
+    ("prior", "hottest"), [
+        (0.001, 1.5), (0.02, 1.5), (0.02 * 5**0.5, 1.25), (0.1, 1.0), (3.0, 1.0), ("auto", 1.5),
+    ],
+)  # fmt: skip
 def test_the_default_heat_depends_on_the_prior_of_the_topics(prior, hottest):
     X, params = counts(n_rows=60), {"topic_word_prior": prior, "moves": ()}
     by_name = quick("gibbs", "ssvi-a", **params).fit(X)
