@@ -109,7 +109,9 @@ class LDAGivenTopics(LDA):
             return Topics(self.expectation(stats, batch, run), seed)
         if kind == "map":
             return Topics(self._log_mean_topics(stats, batch), seed)
-        words = np.arange(self.n_features) if kind == "ssvi" else batch.active
+        # of one type: compiled for each of two, the last digits of a draw might differ
+        everything = np.arange(self.n_features, dtype=batch.active.dtype)
+        words = everything if kind == "ssvi" else batch.active
         log_gammas = np.empty((words.size, self.n_components))
         scale = self.dtype.type(stats.scale)
         log_sums = run(
