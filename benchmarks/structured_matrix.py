@@ -122,10 +122,11 @@ def yardsticks(args):
 
 def run_yardsticks(args, X, evaluate):
     """Label -> scores (seeds, etas)."""
-    scores = {label: np.empty((args.seeds, len(args.etas))) for label in yardsticks(args)}
+    rows = yardsticks(args)
+    scores = {label: np.empty((args.seeds, len(args.etas))) for label in rows}
     params = {"n_components": args.k, "doc_topic_prior": args.alpha, "n_jobs": args.cores}
     for seed in range(args.seeds):
-        for label, topics in yardsticks(args).items():
+        for label, topics in rows.items():
             for j, eta in enumerate(args.etas):
                 at = params | {"topic_word_prior": eta, "random_state": seed}
                 scores[label][seed, j] = evaluate(topics(X, **at))

@@ -242,10 +242,9 @@ class StructuredLDA(TopicEstimator):
 
     def _temperature_policy(self, model):
         if isinstance(self.temperature, str) and self.temperature == "annealed":
-            eta = float(model.topic_word_prior.mean())
-            share = np.log(COOL_PRIOR / eta) / np.log(COOL_PRIOR / HOT_PRIOR)
-            share = 1.0 if model.learn_topic_word_prior else share  # where it begins says little
-            first = 1.0 + (HOTTEST - 1.0) * np.clip(share, 0.0, 1.0)
+            # where learning begins says little of where it ends
+            eta = HOT_PRIOR if model.learn_topic_word_prior else model.topic_word_prior.mean()
+            first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
             return LinearAnnealing(initial_temperature=first, replication=1.0)
         return super()._temperature_policy(model)
 

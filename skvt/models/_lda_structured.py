@@ -109,9 +109,10 @@ class LDAGivenTopics(LDA):
             return Topics(self.expectation(stats, batch, run), seed)
         if kind == "map":
             return Topics(self._log_mean_topics(stats, batch), seed)
-        # of one type: compiled for each of two, the last digits of a draw might differ
-        everything = np.arange(self.n_features, dtype=batch.active.dtype)
-        words = everything if kind == "ssvi" else batch.active
+        words = batch.active
+        if kind == "ssvi":
+            # of the same type: compiled for each of two, the last digits of a draw might differ
+            words = np.arange(self.n_features, dtype=words.dtype)
         log_gammas = np.empty((words.size, self.n_components))
         scale = self.dtype.type(stats.scale)
         log_sums = run(
