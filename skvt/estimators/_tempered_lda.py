@@ -46,7 +46,7 @@ class TemperedLDA(TopicEstimator):
 
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
-        a pass, ``2 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most, so that topics forget
+        a pass, ``2.8 / M * (0.8 + t / M) ** -learning_decay`` and 1 at most, so that topics forget
         about as much in a pass of a large corpus as of a small one; in ``partial_fit`` it is 64.
 
     max_iter : int, default=10

@@ -65,7 +65,7 @@ class TopicEstimator(
     )
     # Steps of a fit without learning_offset, M minibatches a pass:
     # scale / M (delay + t / M)^-decay.
-    _fit_scale, _fit_delay = 2.0, 0.4
+    _fit_scale, _fit_delay = 2.8, 0.8
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, X, y=None, sample_weight=None):

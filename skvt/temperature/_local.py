@@ -89,7 +89,7 @@ class LocalTempering(VariationalTempering):
     ----------
     n_temperatures : int, default=100
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
-    max_temperature : float, default=1.5
+    max_temperature : float, default=1.6
         Hottest of them, falling to 1 as in :class:`VariationalTempering`.
     memory : float, optional
         Passes over which the energy of a row is averaged, and that of all data, which decides on
@@ -99,9 +99,6 @@ class LocalTempering(VariationalTempering):
     """
 
     _share_remembered = 0.5
-
-    def __init__(self, n_temperatures=100, max_temperature=1.5, memory=None, replication=10.0):
-        super().__init__(n_temperatures, max_temperature, memory, replication)
 
     def check(self, plan):
         """Raise ValueError for illegal parameters, models without log C(T), and streams."""

@@ -138,7 +138,7 @@ class VariationalTempering(TemperaturePolicy):
     ----------
     n_temperatures : int, default=100
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
-    max_temperature : float, default=1.45
+    max_temperature : float, default=1.6
         Hottest of them, at which the fit starts. It falls linearly to 1 over three quarters of the
         fit's passes; energies can only make T fall sooner.
     memory : float, optional
@@ -151,7 +151,7 @@ class VariationalTempering(TemperaturePolicy):
     # Default of memory, of the fit's passes.
     _share_remembered = 0.25
 
-    def __init__(self, n_temperatures=100, max_temperature=1.45, memory=None, replication=10.0):
+    def __init__(self, n_temperatures=100, max_temperature=1.6, memory=None, replication=10.0):
         self.n_temperatures = n_temperatures
         self.max_temperature = max_temperature
         self.memory = memory

@@ -212,14 +212,13 @@ def test_the_score_selects_the_number_of_topics_of_a_small_corpus():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("settings", [{}, {"learning_method": "batch", "max_iter": 50}], ids=str)
 @pytest.mark.parametrize("seed", [0, 1, 2])
-def test_the_score_selects_twenty_topics(seed):
-    # The corpus on which scikit-learn's perplexity selects the smallest K. Few steps leave topics
-    # of K = 20 unfound, which K = 40 finds among its spare ones.
+def test_the_score_selects_twenty_topics(seed, settings):
+    # The corpus on which scikit-learn's perplexity selects the smallest K. Where too much of the
+    # hot passes remains in the topics at the end, K = 40 is ahead.
     X = drawn(seed, n_topics=20, n_features=1000, n_rows=2200)
-    best, scores = best_number_of_topics(
-        (5, 10, 20, 40), X[:2000], X[2000:], learning_method="batch", max_iter=50
-    )
+    best, scores = best_number_of_topics((5, 10, 20, 40), X[:2000], X[2000:], **settings)
     assert best == 20, scores
 
 
@@ -377,7 +376,7 @@ def test_a_stream_learns_the_prior_of_words(entry):
 # ------------------------------------------------------------------------------ step sizes
 @pytest.mark.parametrize("batch_size, n_batches", [(8, 5), (100, 1)])
 @pytest.mark.parametrize("decay", [0.6, 0.9])
-@pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.0, 0.4), (StructuredLDA, 5.0, 0.4)])
+@pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.8, 0.8), (StructuredLDA, 5.0, 0.4)])
 def test_step_sizes_of_a_fit_are_tied_to_its_passes(
     make, scale, delay, batch_size, n_batches, decay
 ):
@@ -391,7 +390,7 @@ def test_step_sizes_of_a_fit_are_tied_to_its_passes(
     np.testing.assert_allclose(given.history_["learning_rate"], (3.0 + steps) ** -decay)
 
 
-@pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.0, 0.4), (StructuredLDA, 5.0, 0.4)])
+@pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.8, 0.8), (StructuredLDA, 5.0, 0.4)])
 @pytest.mark.parametrize("first, second", [(8, 8), (8, 40), (40, 8)])
 def test_a_warm_start_counts_passes_where_minibatches_change(make, scale, delay, first, second):
     X = counts(n_rows=80)
