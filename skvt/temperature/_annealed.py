@@ -85,7 +85,7 @@ class LinearAnnealing(_Annealing):
 
     From 1.5 over most of the passes beat plain stochastic inference on every corpus tried, and
     replication as much again (``benchmarks/``). From 1.25 was a little better on one small corpus,
-    from 2 worse on all; from 3 on, topics lose their differences.
+    from 2 on another; from 3 on, topics lose their differences.
     """
 
     def _temperature_at(self, progress):
