@@ -317,6 +317,7 @@ def cvb0_steps(
                     others = max(size[k] - own * q[k], zero)
                     new[k] = alpha[k] + inv_temp * others
                 if tempered:
+                    # not _power, whose branch costs two to four times as much in this loop
                     for k in range(n_topics):
                         new[k] = exp(inv_temp * log(new[k]))
                 for k in range(n_topics):
