@@ -10,11 +10,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish
 from skvt.expfam._special import jit
 
 # Below this the scale of a running sum is folded into its array, so that the division of new
 # statistics by it stays accurate.
 _SMALLEST_SCALE = 1e-6
+# Rows that a thread adds at a time.
+_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -34,14 +37,26 @@ class Stats:
 
 
 @jit
-def _add_rows(array, rows, factor, addend, total):
-    """array[rows] += factor * addend, and total (float64) += the sum of addend's rows."""
-    for i in range(rows.size):
-        target = array[rows[i]]
-        source = addend[i]
-        for k in range(source.size):
-            target[k] += factor * source[k]
-            total[k] += source[k]
+def _add_rows(array, rows, factor, addend, totals, counter):
+    """array[rows] += factor * addend; totals[b] (float64) = sums of the b-th _ROWS of addend."""
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, _ROWS, rows.size)
+        if start >= stop:
+            break
+        total = totals[start // _ROWS]
+        total[:] = 0.0
+        for i in range(start, stop):
+            target = array[rows[i]]
+            source = addend[i]
+            for k in range(source.size):
+                target[k] += factor * source[k]
+                total[k] += source[k]
+        finish(counter, start, stop)
+
+
+def _in_turn(function, tasks):
+    """``run`` without threads."""
+    return [function(*task) for task in tasks]
 
 
 class RunningStats:
@@ -77,7 +92,7 @@ class RunningStats:
             self.scale = 1.0
             self.resum()
 
-    def blend(self, rho, stats, factor=1.0):
+    def blend(self, rho, stats, factor=1.0, run=_in_turn):
         """``S <- (1 - rho) S + rho * factor * stats``, in place.
 
         Parameters
@@ -87,6 +102,8 @@ class RunningStats:
         stats : Stats
         factor : float
             Rows of the data for which one row of ``stats`` stands, times the inverse temperature.
+        run : callable
+            ``run(function, tasks)``, in parallel or not.
         """
         keep = 1.0 - rho
         if keep * self.scale < _SMALLEST_SCALE:
@@ -97,7 +114,7 @@ class RunningStats:
         else:
             self.scale *= keep
         self.sums = tuple(keep * total for total in self.sums)
-        self.add(stats, rho * factor)
+        self.add(stats, rho * factor, run)
 
     def rescale(self, factor):
         """``S <- factor * S``, in place."""
@@ -111,7 +128,7 @@ class RunningStats:
             array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
         self.resum()
 
-    def add(self, stats, factor=1.0):
+    def add(self, stats, factor=1.0, run=_in_turn):
         """``S <- S + factor * stats``, in place."""
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
@@ -119,8 +136,12 @@ class RunningStats:
                 array += array.dtype.type(factor / self.scale) * addend
                 added = addend.sum(axis=0, dtype=np.float64)
             else:
-                added = np.zeros(addend.shape[1])
-                _add_rows(array, stats.rows, array.dtype.type(factor / self.scale), addend, added)
+                n_rows, width = addend.shape
+                totals = np.empty((-(-n_rows // _ROWS), width))
+                step = array.dtype.type(factor / self.scale)
+                loop = SharedLoop(n_rows, _ROWS, array, stats.rows, step, addend, totals)
+                run(_add_rows, loop)
+                added = totals.sum(axis=0)
             sums.append(total + factor * added)
         self.sums = tuple(sums)
 

@@ -16,6 +16,8 @@ import joblib
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
+from skvt.expfam._shared_loop import SharedLoop
+
 
 @cache
 def _blas():
@@ -92,8 +94,12 @@ class Workers:
         """``[function(*task) for task in tasks]``, by the threads where there are several.
 
         Whoever is free takes the next task, so that tasks may be of unequal length; a thread that
-        wakes up too late to find one is not waited for.
+        wakes up too late to find one is not waited for. Of a
+        :class:`~skvt.expfam._shared_loop.SharedLoop`, every thread gets a call.
         """
+        loop = tasks if isinstance(tasks, SharedLoop) else None
+        if loop is not None:
+            tasks = loop + [loop.helpers_call] * len(self._threads)
         n_helpers = min(len(self._threads), len(tasks) - 1)
         if n_helpers < 1:
             return [function(*task) for task in tasks]
@@ -102,7 +108,10 @@ class Workers:
             for _ in range(n_helpers):
                 self._jobs.put((function, waiting, done))
             _work(function, waiting, done)
+            finished = loop is not None and loop.finished()
             for _ in tasks:
+                if finished and done.empty():
+                    break  # a thread that found nothing to do is not waited for
                 place, results[place], error = done.get()
                 if error is not None:
                     raise error

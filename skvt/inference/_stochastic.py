@@ -61,7 +61,8 @@ class StochasticInference:
         rho = self.rate(state.n_steps)
         # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
         factor = (total / weight) * policy.mean_inv_temp * state.replication
-        state.stats.blend(rho, self._statistics(model, state, g, result, workers), factor)
+        new = self._statistics(model, state, g, result, workers)
+        state.stats.blend(rho, new, factor, workers.run)
         state.prior_stats.blend(rho, model.prior_statistics(batch, result))
         state.n_steps += 1
         state.rows_seen += weight

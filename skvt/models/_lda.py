@@ -10,27 +10,17 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 """
 
 import threading
+import time
 from dataclasses import dataclass, replace
-from itertools import pairwise
-from typing import NamedTuple
 
 import numpy as np
 
 from skvt.expfam import Dirichlet, RunningStats, Stats
+from skvt.expfam._shared_loop import SharedLoop
 from skvt.expfam._special import digamma_array
 from skvt.models import _lda_kernels as kernels
 from skvt.models._base import LocalResult
 
-# Sizes of one parallel task, 30 to 100 microseconds: a minibatch of a hundred documents is shared
-# evenly between threads, and the hand-over (30 microseconds for each call of ``run``, 10 for each
-# task) stays small. Entries of documents (a document costs as much as so many more); words; entries
-# and words of the statistics.
-ENTRIES_PER_TASK = 1000
-ENTRIES_OF_A_DOCUMENT = 10
-WORDS_PER_TASK = 600
-STATISTICS_PER_TASK = 4500
-# The last tasks are this many times smaller, down from where this many are left.
-SHORTEST = 3
 CACHE_LINE = 64  # bytes
 # A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
 # aside in the document's later sweeps.
@@ -44,9 +34,7 @@ class DocumentBatch:
     ``words`` and ``counts`` are CSR entries under ``indptr``; ``active`` (A,) translates local
     words to columns of X, ``rows`` (n,) documents to rows of X. The same entries sorted by word
     are ``documents`` and ``entries`` under ``word_indptr``. ``lengths`` (n,) are tokens,
-    ``weights`` (n,) the rows' sample weights. ``chunks`` are tasks of documents, ``word_pieces``
-    slices of words of equal number and ``entry_pieces`` of about as many entries: divided here,
-    since batches are prepared ahead.
+    ``weights`` (n,) the rows' sample weights.
     """
 
     indptr: np.ndarray
@@ -59,14 +47,16 @@ class DocumentBatch:
     lengths: np.ndarray
     weights: np.ndarray
     rows: np.ndarray
-    chunks: list
-    word_pieces: list
-    entry_pieces: list
 
     @property
     def n_rows(self):
         """Number of documents."""
         return self.lengths.size
+
+    @property
+    def longest(self):
+        """Entries of the longest document."""
+        return int(np.diff(self.indptr).max(initial=1))
 
 
 _scratch = threading.local()
@@ -97,48 +87,11 @@ def _scratch_of(dtype, longest, n_topics):
     return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
 
 
-def _document_task(longest, n_topics, dtype, before, after):
-    """``document_steps`` with this thread's scratch."""
-    kernels.document_steps(*before, *_scratch_of(dtype, longest, n_topics), *after)
-
-
-def _pieces(cost, most):
-    """Consecutive slices that cover n items, of a cost of ``most`` and, towards the end, less.
-
-    ``cost`` is cumulative, (n + 1,) from 0. The last pieces are small, so that threads that take
-    them in turn end at about the same time.
-    """
-    total, least = int(cost[-1]), max(1, most // SHORTEST)
-    n_full = max(0, total // most - SHORTEST)
-    ends = [most * i for i in range(1, n_full + 1)]
-    done = n_full * most
-    while done < total - least:
-        done += min(most, max(least, (total - done) // SHORTEST))
-        ends.append(done)
-    places = np.searchsorted(cost, ends).tolist() if ends else []
-    bounds = pairwise([0, *places, cost.size - 1])
-    return [slice(start, stop) for start, stop in bounds if start < stop]
-
-
-class DocumentChunk(NamedTuple):
-    """Documents of one task: their slices of rows and of entries, and CSR pointers of their own."""
-
-    rows: slice
-    entries: slice
-    indptr: np.ndarray
-    longest: int
-
-
-def _chunks_of_documents(indptr):
-    """The tasks of documents, a list of :class:`DocumentChunk`."""
-    cost = indptr + ENTRIES_OF_A_DOCUMENT * np.arange(indptr.size)
-    sizes, chunks = np.diff(indptr), []
-    for rows in _pieces(cost, ENTRIES_PER_TASK):
-        first = indptr[rows.start]
-        own = indptr[rows.start : rows.stop + 1] - first
-        entries = slice(int(first), int(first + own[-1]))
-        chunks.append(DocumentChunk(rows, entries, own, int(sizes[rows].max())))
-    return chunks
+def _local_steps(longest, n_topics, dtype, before, after, counters):
+    """``local_steps`` to the end, with this thread's scratch."""
+    scratch = _scratch_of(dtype, longest, n_topics)
+    while not kernels.local_steps(*before, *scratch, *after, counters):
+        time.sleep(1e-6)  # another thread is at its last item: it may need this one's core
 
 
 @dataclass(frozen=True)
@@ -240,9 +193,6 @@ class LDA:
             lengths=lengths,
             weights=np.ascontiguousarray(weights, self.dtype),
             rows=rows,
-            chunks=_chunks_of_documents(indptr),
-            word_pieces=_pieces(np.arange(n_active + 1), WORDS_PER_TASK),
-            entry_pieces=_pieces(word_indptr + np.arange(n_active + 1), STATISTICS_PER_TASK),
         )
 
     def touched(self, X):
@@ -259,11 +209,10 @@ class LDA:
         scale = self.dtype.type(stats.scale)
         run(
             kernels.expected_log_topics,
-            [
-                (stats.arrays[0], batch.active[piece], scale, self.topic_word_prior, digamma_sums,
-                 out[piece])
-                for piece in batch.word_pieces
-            ],
+            SharedLoop(
+                batch.active.size, kernels.WORDS, stats.arrays[0], batch.active, scale,
+                self.topic_word_prior, digamma_sums, out,
+            ),
         )  # fmt: skip
         return out
 
@@ -279,76 +228,42 @@ class LDA:
     def local_step(
         self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
     ):
-        """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K)."""
+        """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
+
+        The statistics are ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
+        """
         own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
         floor = kernels.FLOOR[self.dtype]
-        table, shift = self._table(batch, g, inv_temps[0], floor, own, run)
+        row_weights = batch.weights
+        if own:
+            mean = np.average(inv_temps, weights=row_weights)
+            row_weights = row_weights * (inv_temps / mean)  # [VT16 eq. 11]
+        # rows that have temperatures of their own share no table
+        n_tabled, n_words = 0 if own else batch.active.size, batch.active.size * with_stats
+        table = np.empty((n_tabled, self.n_components), self.dtype)
+        shift = np.empty(n_tabled, self.dtype)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights = np.empty_like(gamma)
         ratio = np.empty_like(batch.counts)
         bound, energy, marginal = np.empty((3, batch.n_rows))
-        tasks = []
-        for piece, part, indptr, longest in batch.chunks:
-            before = (
-                indptr, batch.words[part], batch.counts[part], batch.lengths[piece],
-                g, table, shift, self.doc_topic_prior,
-                inv_temps[piece] if own else inv_temps, own, floor,
-                self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
-                self.dtype.type(PRUNE), with_energy, with_marginal,
-            )  # fmt: skip
-            after = (
-                gamma[piece],
-                weights[piece],
-                ratio[part],
-                bound[piece],
-                energy[piece],
-                marginal[piece],
-            )
-            tasks.append((max(1, longest), self.n_components, self.dtype, before, after))
-        run(_document_task, tasks)
-        stats = None
-        if with_stats:
-            stats = self._statistics(batch, g, table, weights, ratio, inv_temps, own, run)
+        statistics = np.empty((n_words, self.n_components), self.dtype)
+        before = (
+            batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
+            batch.documents, batch.entries, row_weights, g, table, shift, self.doc_topic_prior,
+            inv_temps, own, floor, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
+            self.dtype.type(PRUNE), with_energy, with_marginal,
+        )  # fmt: skip
+        after = (gamma, weights, ratio, bound, energy, marginal, statistics)
+        task = (batch.longest, self.n_components, self.dtype, before, after)
+        run(_local_steps, SharedLoop(n_words, kernels.WORDS, *task, n_loops=3))
         return LocalResult(
-            stats,
+            Stats((statistics,), rows=batch.active) if with_stats else None,
             bound,
             energy if with_energy else None,
             gamma,
             marginal if with_marginal else None,
         )
-
-    def _table(self, batch, g, inv_temp, floor, own, run):
-        """Tempered exponential of E[log beta] and its row shifts; empty if rows have their own."""
-        if own:
-            return np.empty((0, self.n_components), self.dtype), np.empty(0, self.dtype)
-        table, shift = np.empty_like(g), np.empty(g.shape[0], self.dtype)
-        run(
-            kernels.tempered_table,
-            [
-                (g[piece], inv_temp, floor, table[piece], shift[piece])
-                for piece in batch.word_pieces
-            ],
-        )
-        return table, shift
-
-    def _statistics(self, batch, g, table, weights, ratio, inv_temps, own, run):
-        """``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5]."""
-        row_weights = batch.weights
-        if own:
-            mean = np.average(inv_temps, weights=row_weights)
-            row_weights = row_weights * (inv_temps / mean)  # [VT16 eq. 11]
-        out = np.empty_like(g)
-        tasks = [
-            (
-                batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
-                row_weights, weights, ratio, table[piece], g[piece], inv_temps, own,
-                kernels.FLOOR[self.dtype], out[piece],
-            )
-            for piece in batch.entry_pieces
-        ]  # fmt: skip
-        run(kernels.word_statistics, tasks)
-        return Stats((out,), rows=batch.active)
 
     # --------------------------------------------------------------------------- temperature
     def tempered_log_partition(self, inv_temps):
@@ -371,11 +286,10 @@ class LDA:
         """
         rows = np.ascontiguousarray(topics[batch.active], self.dtype)
         out = np.empty(batch.n_rows)
-        tasks = []
-        for piece, part, indptr, _ in batch.chunks:
-            tasks.append((indptr, batch.words[part], batch.counts[part],
-                          proportions[piece], rows, out[piece]))  # fmt: skip
-        run(kernels.mixture_log_likelihood, tasks)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, rows, out
+        )
+        run(kernels.mixture_log_likelihood, loop)
         return out
 
     # ------------------------------------------------------------------------ learned priors

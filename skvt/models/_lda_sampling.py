@@ -13,11 +13,15 @@ document prior is not; to the precision of Stirling's formula that is
 
 import numpy as np
 
+from skvt.expfam._shared_loop import CLAIMS, claim, finish
 from skvt.expfam._special import exp, jit, lit, log
+from skvt.models._lda_kernels import WORDS
 from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gamma, uniform, unit_pair
 
 # An entry of a larger count is sampled as so many equal parts.
 MOST_TOKENS = 1000
+# Words that a thread takes at a time to draw topics.
+DRAWN_WORDS = 64
 
 
 # -------------------------------------------------------------------------------- random numbers
@@ -31,51 +35,52 @@ def row_seeds(seed, n_rows):
 
 
 @jit
-def draw_log_gammas(array, rows, scale, prior, seed, out):
+def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, counter):
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
     rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
     the cheap test; the few that fail it are done again one by one. Each row has random numbers of
-    its own, so that the draw does not depend on how rows are divided among threads.
-
-    Returns
-    -------
-    ndarray, shape (K,)
-        Logarithms of the sums of the variates over these rows.
+    its own. ``log_sums[b]`` are logarithms of the sums of the variates over the b-th DRAWN_WORDS
+    rows.
     """
     n_topics = array.shape[1]
     normal = np.empty(n_topics + 1, np.float32)
     log_boost = np.empty(n_topics)
     doubtful = np.empty(n_topics, np.uint8)
-    top, total = np.full(n_topics, -np.inf), np.zeros(n_topics)
-    for i in range(rows.size):
-        row, eta = rows[i], np.float64(prior[rows[i]])
-        state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
-        fill_normals(state, normal)
-        for k in range(n_topics):
-            a = eta + np.float64(scale) * np.float64(array[row, k])
-            u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-            z = np.float64(normal[k])
-            d = a + 2.0 / 3.0
-            v = 1.0 + z / np.sqrt(9.0 * d)
-            doubtful[k] = np.uint8(v <= 0.0) | np.uint8(test > 1.0 - 0.0331 * z * z * z * z)
-            log_boost[k] = np.float64(log(u)) / a
-            out[i, k] = d * v * v * v
-        for k in range(n_topics):
-            if doubtful[k]:
+    top, total = np.empty((2, n_topics))
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, DRAWN_WORDS, rows.size)
+        if start >= stop:
+            break
+        top[:], total[:] = -np.inf, 0.0
+        for i in range(start, stop):
+            row, eta = rows[i], np.float64(prior[rows[i]])
+            state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
+            fill_normals(state, normal)
+            for k in range(n_topics):
                 a = eta + np.float64(scale) * np.float64(array[row, k])
-                bits = mix(state - GOLDEN * np.uint64(k + 1))
-                out[i, k] = settled_gamma(a, normal[k], unit_pair(bits)[1], mix(bits))
+                u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+                z = np.float64(normal[k])
+                d = a + 2.0 / 3.0
+                v = 1.0 + z / np.sqrt(9.0 * d)
+                doubtful[k] = np.uint8(v <= 0.0) | np.uint8(test > 1.0 - 0.0331 * z * z * z * z)
+                log_boost[k] = np.float64(log(u)) / a
+                out[i, k] = d * v * v * v
+            for k in range(n_topics):
+                if doubtful[k]:
+                    a = eta + np.float64(scale) * np.float64(array[row, k])
+                    bits = mix(state - GOLDEN * np.uint64(k + 1))
+                    out[i, k] = settled_gamma(a, normal[k], unit_pair(bits)[1], mix(bits))
+            for k in range(n_topics):
+                out[i, k] = log(out[i, k]) + log_boost[k]
+                top[k] = max(top[k], out[i, k])
+        for i in range(start, stop):
+            for k in range(n_topics):
+                total[k] += exp(out[i, k] - top[k])
         for k in range(n_topics):
-            out[i, k] = log(out[i, k]) + log_boost[k]
-            top[k] = max(top[k], out[i, k])
-    for i in range(rows.size):
-        for k in range(n_topics):
-            total[k] += exp(out[i, k] - top[k])
-    for k in range(n_topics):
-        total[k] = top[k] + log(total[k])
-    return total
+            log_sums[start // DRAWN_WORDS, k] = top[k] + log(total[k])
+        finish(counter, start, stop)
 
 
 # ------------------------------------------------------------------------------------- tokens
@@ -98,13 +103,18 @@ def _token_weight(count, position, n_tokens):
 
 # -------------------------------------------------------------------------------------- Gibbs
 @jit
-def prior_table(table, base, cumulative):
+def prior_table(table, base, cumulative, counter):
     """cumulative[a, k] = sum_{l<=k} base_l table[a, l], base = alpha^b: what the prior proposes."""
-    for a in range(table.shape[0]):
-        total = lit(base[0], 0.0)
-        for k in range(base.size):
-            total += base[k] * table[a, k]
-            cumulative[a, k] = total
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, table.shape[0])
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            total = lit(base[0], 0.0)
+            for k in range(base.size):
+                total += base[k] * table[a, k]
+                cumulative[a, k] = total
+        finish(counter, start, stop)
 
 
 @jit
@@ -134,7 +144,7 @@ def _gain(alpha, size, inv_temp):
 @jit
 def gibbs_steps(
     indptr, words, counts, token_indptr, seeds, table, cumulative, alpha, inv_temp, gains,
-    n_burn_in, n_samples, samples, proportions,
+    n_burn_in, n_samples, samples, proportions, counter,
 ):  # fmt: skip
     """Sample the assignments of each document, each by random numbers of its own.
 
@@ -169,16 +179,23 @@ def gibbs_steps(
     extra = np.zeros(n_topics, alpha.dtype)
     tokens_of = np.zeros(n_topics, np.int64)
     partial = np.empty(n_topics, alpha.dtype)
-    origin = token_indptr[0]
-    word_of, topic = np.empty((2, token_indptr[-1] - origin), np.int32)
-    weights = np.empty(word_of.size, alpha.dtype)
-    for j in range(counts.size):
-        n_tokens = token_indptr[j + 1] - token_indptr[j]
-        for i in range(n_tokens):
-            word_of[token_indptr[j] - origin + i] = words[j]
-            weights[token_indptr[j] - origin + i] = _token_weight(counts[j], i, n_tokens)
+    longest = 0
     for d in range(indptr.size - 1):
-        first, last = token_indptr[indptr[d]] - origin, token_indptr[indptr[d + 1]] - origin
+        longest = max(longest, token_indptr[indptr[d + 1]] - token_indptr[indptr[d]])
+    word_of, topic = np.empty(longest, np.int32), np.empty(longest, np.int32)
+    weights = np.empty(longest, alpha.dtype)
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, 1, indptr.size - 1)
+        if d >= stop:
+            break
+        origin = token_indptr[indptr[d]]
+        n_own = token_indptr[indptr[d + 1]] - origin
+        for j in range(indptr[d], indptr[d + 1]):
+            first = token_indptr[j] - origin
+            n_tokens = token_indptr[j + 1] - token_indptr[j]
+            for i in range(n_tokens):
+                word_of[first + i] = words[j]
+                weights[first + i] = _token_weight(counts[j], i, n_tokens)
         n_members = 0
         state = seeds[d]
         for k in range(n_topics):
@@ -186,7 +203,7 @@ def gibbs_steps(
         for sweep in range(n_burn_in + n_samples + 1):
             # sweep 0 places the tokens one after the other
             kept = sweep - n_burn_in - 1
-            for i in range(first, last):
+            for i in range(n_own):
                 word, weight = word_of[i], weights[i]
                 if sweep > 0:
                     m = place[topic[i]]
@@ -225,7 +242,7 @@ def gibbs_steps(
                     extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
                 topic[i] = k
                 if kept >= 0:
-                    samples[i, kept] = k
+                    samples[origin + i, kept] = k
             m = 0
             while m < n_members:
                 if tokens_of[m] > 0:
@@ -244,31 +261,37 @@ def gibbs_steps(
             proportions[d, k] = alpha[k] + share * proportions[d, k]
         for m in range(n_members):
             place[members[m]] = -1
+        finish(counter, d, stop)
 
 
 @jit
 def sampled_statistics(
-    word_indptr, documents, entries, counts, token_indptr, row_weights, samples, out
+    word_indptr, documents, entries, counts, token_indptr, row_weights, samples, out, counter
 ):
     """``out[a, k]``: weighted tokens of word a in topic k, in the mean over the kept sweeps."""
     n_samples = samples.shape[1]
     share = lit(out[0, 0], 1.0) / lit(out[0, 0], 1.0 * n_samples)
-    for a in range(word_indptr.size - 1):
-        out[a, :] = lit(share, 0.0)
-        for e in range(word_indptr[a], word_indptr[a + 1]):
-            j = entries[e]
-            n_tokens = token_indptr[j + 1] - token_indptr[j]
-            factor = share * row_weights[documents[e]]
-            for i in range(n_tokens):
-                w = factor * _token_weight(counts[j], i, n_tokens)
-                for s in range(n_samples):
-                    out[a, samples[token_indptr[j] + i, s]] += w
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, word_indptr.size - 1)
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            out[a, :] = lit(share, 0.0)
+            for e in range(word_indptr[a], word_indptr[a + 1]):
+                j = entries[e]
+                n_tokens = token_indptr[j + 1] - token_indptr[j]
+                factor = share * row_weights[documents[e]]
+                for i in range(n_tokens):
+                    w = factor * _token_weight(counts[j], i, n_tokens)
+                    for s in range(n_samples):
+                        out[a, samples[token_indptr[j] + i, s]] += w
+        finish(counter, start, stop)
 
 
 # --------------------------------------------------------------------------------------- CVB0
 @jit
 def cvb0_steps(
-    indptr, words, counts, table, alpha, inv_temp, max_iter, tol, shares, proportions
+    indptr, words, counts, table, alpha, inv_temp, max_iter, tol, shares, proportions, counter
 ):  # fmt: skip
     """CVB0 with known topics: each token's q(z) given the expected counts of the others.
 
@@ -291,7 +314,10 @@ def cvb0_steps(
     base = np.empty(n_topics, alpha.dtype)
     for k in range(n_topics):
         base[k] = _power(alpha[k], inv_temp)
-    for d in range(indptr.size - 1):
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, 1, indptr.size - 1)
+        if d >= stop:
+            break
         size = proportions[d]
         size[:] = zero
         for j in range(indptr[d], indptr[d + 1]):
@@ -335,16 +361,22 @@ def cvb0_steps(
                 break
         for k in range(n_topics):
             proportions[d, k] = alpha[k] + max(size[k], zero)
+        finish(counter, d, stop)
 
 
 @jit
-def shared_statistics(word_indptr, documents, entries, counts, row_weights, shares, out):
+def shared_statistics(word_indptr, documents, entries, counts, row_weights, shares, out, counter):
     """``out[a, k] = sum_d w_d n_da q_dak``."""
-    for a in range(word_indptr.size - 1):
-        target = out[a]
-        target[:] = lit(target[0], 0.0)
-        for e in range(word_indptr[a], word_indptr[a + 1]):
-            w = row_weights[documents[e]] * counts[entries[e]]
-            q = shares[entries[e]]
-            for k in range(q.size):
-                target[k] += w * q[k]
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, word_indptr.size - 1)
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            target = out[a]
+            target[:] = lit(target[0], 0.0)
+            for e in range(word_indptr[a], word_indptr[a + 1]):
+                w = row_weights[documents[e]] * counts[entries[e]]
+                q = shares[entries[e]]
+                for k in range(q.size):
+                    target[k] += w * q[k]
+        finish(counter, start, stop)

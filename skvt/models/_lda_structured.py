@@ -14,14 +14,13 @@ import scipy.sparse as sp
 
 from skvt.expfam import Stats
 from skvt.expfam._gamma import log_standard_gamma
+from skvt.expfam._shared_loop import SharedLoop
 from skvt.models import _lda_sampling as sampling
 from skvt.models._base import LocalResult
 from skvt.models._dirichlet_correction import SMALLEST_SHARE_OF_PRIOR, corrected_statistics
-from skvt.models._lda import LDA, _pieces
-from skvt.models._lda_kernels import mixture_log_likelihood
+from skvt.models._lda import LDA
+from skvt.models._lda_kernels import WORDS, mixture_log_likelihood, tempered_table
 
-# Words of one parallel task that draws topics.
-_WORDS_PER_TASK = 100
 # Powers of a topic's tokens are tabulated for fewer than so many.
 _SIZES = 256
 
@@ -115,21 +114,21 @@ class LDAGivenTopics(LDA):
             words = np.arange(self.n_features, dtype=words.dtype)
         log_gammas = np.empty((words.size, self.n_components))
         scale = self.dtype.type(stats.scale)
-        log_sums = run(
-            sampling.draw_log_gammas,
-            [
-                (stats.arrays[0], words[piece], scale, self.topic_word_prior,
-                 seed_of_words, log_gammas[piece])
-                for piece in _pieces(np.arange(words.size + 1), _WORDS_PER_TASK)
-            ],
+        n_blocks = -(-words.size // sampling.DRAWN_WORDS)
+        log_sums = np.empty((n_blocks + 1, self.n_components))
+        loop = SharedLoop(
+            words.size, sampling.DRAWN_WORDS, stats.arrays[0], words, scale,
+            self.topic_word_prior, seed_of_words, log_gammas, log_sums,
         )  # fmt: skip
+        run(sampling.draw_log_gammas, loop)
+        log_sums[-1] = -np.inf
         if words.size < self.n_features:
             # of the words that do not occur, all that matters is the sum of their gammas: a gamma
             seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
             rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
             rest -= self.topic_word_prior[words].sum(dtype=np.float64)
             rest = np.maximum(rest, SMALLEST_SHARE_OF_PRIOR * self.topic_word_prior.min())
-            log_sums.append(log_standard_gamma(rest, rng))
+            log_sums[-1] = log_standard_gamma(rest, rng)
         log_totals = np.logaddexp.reduce(log_sums)
         if kind == "ssvi-a":
             log_gammas -= log_totals
@@ -191,11 +190,11 @@ class LDAGivenTopics(LDA):
         inv_temp = self.dtype.type(inv_temp)
         # a product of two table entries is a normal number
         floor = np.finfo(self.dtype).tiny ** self.dtype.type(0.5)
-        table, shift = self._table(batch, log_beta, inv_temp, floor, False, run)
+        table, shift = self._table(log_beta, inv_temp, floor, run)
         step = self._cvb0 if self.local == "cvb0" or seed is None else self._gibbs
         proportions, stats = step(batch, table, inv_temp, seed, with_stats, run)
         if inv_temp != 1.0:
-            table, shift = self._table(batch, log_beta, self.dtype.type(1.0), floor, False, run)
+            table, shift = self._table(log_beta, self.dtype.type(1.0), floor, run)
         value = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
             stats,
@@ -205,27 +204,31 @@ class LDAGivenTopics(LDA):
             value if with_marginal else None,
         )
 
+    def _table(self, log_beta, inv_temp, floor, run):
+        """``beta^inv_temp``, each word scaled by its largest, and the logarithms of the scales."""
+        table, shift = np.empty_like(log_beta), np.empty(log_beta.shape[0], self.dtype)
+        loop = SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift)
+        run(tempered_table, loop)
+        return table, shift
+
     def _cvb0(self, batch, table, inv_temp, seed, with_stats, run):
         """Expected counts by CVB0; ``seed`` is not used."""
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
-        tasks = []
-        for piece, part, indptr, _ in batch.chunks:
-            tasks.append(
-                (indptr, batch.words[part], batch.counts[part], table,
-                 self.doc_topic_prior, inv_temp, self.max_doc_update_iter,
-                 self.dtype.type(self.mean_change_tol), shares[part], proportions[piece])
-            )  # fmt: skip
-        run(sampling.cvb0_steps, tasks)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, table, self.doc_topic_prior,
+            inv_temp, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol), shares,
+            proportions,
+        )  # fmt: skip
+        run(sampling.cvb0_steps, loop)
         if not with_stats:
             return proportions, None
         out = np.empty_like(table)
-        tasks = [
-            (batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
-             batch.counts, batch.weights, shares, out[piece])
-            for piece in batch.entry_pieces
-        ]  # fmt: skip
-        run(sampling.shared_statistics, tasks)
+        loop = SharedLoop(
+            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
+            batch.counts, batch.weights, shares, out,
+        )  # fmt: skip
+        run(sampling.shared_statistics, loop)
         return proportions, Stats((out,), rows=batch.active)
 
     def _gibbs(self, batch, table, inv_temp, seed, with_stats, run):
@@ -234,34 +237,28 @@ class LDAGivenTopics(LDA):
         sizes = np.arange(_SIZES, dtype=self.dtype)
         gains = (self.doc_topic_prior[:, None] + inv_temp * sizes) ** inv_temp - base[:, None]
         cumulative = np.empty_like(table)
-        run(
-            sampling.prior_table,
-            [(table[piece], base, cumulative[piece]) for piece in batch.word_pieces],
-        )
+        loop = SharedLoop(table.shape[0], WORDS, table, base, cumulative)
+        run(sampling.prior_table, loop)
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
         sampling.count_tokens(batch.counts, token_indptr)
         # the row's place in the batch, not its number: a stream has no numbers
         seeds = sampling.row_seeds(np.uint64(seed), batch.n_rows)
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
-        tasks = []
-        for piece, part, indptr, _ in batch.chunks:
-            tokens = token_indptr[part.start : part.stop + 1]
-            tasks.append(
-                (indptr, batch.words[part], batch.counts[part], tokens, seeds[piece],
-                 table, cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in,
-                 self.n_samples, samples[tokens[0] : tokens[-1]], proportions[piece])
-            )  # fmt: skip
-        run(sampling.gibbs_steps, tasks)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
+            cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in, self.n_samples,
+            samples, proportions,
+        )  # fmt: skip
+        run(sampling.gibbs_steps, loop)
         if not with_stats:
             return proportions, None
         out = np.empty_like(table)
-        tasks = [
-            (batch.word_indptr[piece.start : piece.stop + 1], batch.documents, batch.entries,
-             batch.counts, token_indptr, batch.weights, samples, out[piece])
-            for piece in batch.entry_pieces
-        ]  # fmt: skip
-        run(sampling.sampled_statistics, tasks)
+        loop = SharedLoop(
+            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
+            batch.counts, token_indptr, batch.weights, samples, out,
+        )  # fmt: skip
+        run(sampling.sampled_statistics, loop)
         return proportions, Stats((out,), rows=batch.active)
 
     def _log_probability(self, batch, proportions, table, shift, run):
@@ -271,11 +268,10 @@ class LDAGivenTopics(LDA):
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         out = np.empty(batch.n_rows)
-        tasks = []
-        for piece, part, indptr, _ in batch.chunks:
-            tasks.append((indptr, batch.words[part], batch.counts[part],
-                          theta[piece], table, out[piece]))  # fmt: skip
-        run(mixture_log_likelihood, tasks)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, theta, table, out
+        )
+        run(mixture_log_likelihood, loop)
         entries = (batch.counts, batch.words, batch.indptr)
         counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
         return out + counts @ shift.astype(np.float64)

@@ -566,19 +566,6 @@ def test_a_batch_holds_its_documents_twice_by_document_and_by_word(n):
         assert np.all(np.diff(batch.documents[start:stop]) > 0)
 
 
-@pytest.mark.parametrize("most", [1, 10, 1000])
-def test_tasks_cover_all_items_and_share_the_cost_evenly(most):
-    rng = np.random.default_rng(25)
-    for n in (0, 1, 2, 50):
-        costs = rng.integers(1, 30, size=n)
-        pieces = _lda._pieces(np.concatenate([[0], np.cumsum(costs)]), most)
-        covered = [i for piece in pieces for i in range(piece.start, piece.stop)]
-        assert covered == list(range(n))
-        for piece in pieces:
-            # an item is never divided: one may stand out
-            assert costs[piece].sum() <= most + costs[piece].max()
-
-
 # ----------------------------------------------------------------------------- the globals
 def test_expectation_reads_prior_plus_statistics_after_any_blends():
     model = LDA(ALPHA, np.random.default_rng(13).uniform(0.1, 0.5, ETA.size))

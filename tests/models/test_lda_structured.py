@@ -24,6 +24,7 @@ from scipy import stats as laws
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
 from skvt.expfam import RunningStats
+from skvt.expfam._shared_loop import COUNTER
 from skvt.inference import Workers
 from skvt.models import _lda_sampling as sampling
 from skvt.models._lda import LDA
@@ -32,6 +33,11 @@ from skvt.models._lda_structured import SMALLEST_SHARE_OF_PRIOR, LDAGivenTopics,
 
 def run(function, tasks):
     return [function(*task) for task in tasks]
+
+
+def counter():
+    """The counter of a loop that one thread runs through."""
+    return np.zeros(COUNTER, np.int64)
 
 
 # --------------------------------------------------------------------------------- by enumeration
@@ -254,16 +260,16 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
     for d in (0, 7, 150, 288, 299):
         batch = model.batch(sp.csr_array(X[d : d + 1]), np.array([0]), np.ones(1))
         log_beta = np.ascontiguousarray(np.log(beta).T[batch.active], dtype)
-        table, _ = model._table(batch, log_beta, b, dtype(1e-19), False, run)
+        table, _ = model._table(log_beta, b, dtype(1e-19), run)
         cumulative = np.empty_like(table)
-        sampling.prior_table(table, model.doc_topic_prior**b, cumulative)
+        sampling.prior_table(table, model.doc_topic_prior**b, cumulative, counter())
         tokens = np.empty(batch.counts.size + 1, np.int64)
         sampling.count_tokens(batch.counts, tokens)
         alone, samples = np.empty((1, 3), dtype), np.empty((tokens[-1], 5), np.int32)
         gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
         sampling.gibbs_steps(
             batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1], table, cumulative,
-            model.doc_topic_prior, b, gains.astype(dtype), 5, 5, samples, alone,
+            model.doc_topic_prior, b, gains.astype(dtype), 5, 5, samples, alone, counter(),
         )  # fmt: skip
         np.testing.assert_array_equal(alone[0], together.q[d])
 
@@ -400,6 +406,13 @@ def test_words_too_improbable_for_floating_point_numbers_have_a_log_probability(
 
 
 # ------------------------------------------------------------------------------ gamma variates
+def draw_log_gammas(array, rows, scale, prior, seed, out):
+    """Writes the draws; returns the logarithms of their sums."""
+    log_sums = np.empty((-(-rows.size // sampling.DRAWN_WORDS), out.shape[1]))
+    sampling.draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, counter())
+    return np.logaddexp.reduce(log_sums)
+
+
 def log_gamma_cdf(x, a):
     """P(log g <= x) of g ~ Gamma(a, 1), where exp(x) may underflow."""
     small = x < -40.0
@@ -411,7 +424,7 @@ def log_gamma_cdf(x, a):
 def test_gamma_variates_have_the_law_of_log_gammas(a):
     n = 20_000
     draws = np.empty((n, 1))
-    sampling.draw_log_gammas(np.zeros((n, 1)), np.arange(n), 1.0, np.full(n, a), 5, draws)
+    draw_log_gammas(np.zeros((n, 1)), np.arange(n), 1.0, np.full(n, a), 5, draws)
     error = np.sqrt(polygamma(1, a) / n)
     assert abs(draws.mean() - digamma(a)) < 3.5 * error
     spread = (draws - digamma(a)) ** 2
@@ -426,15 +439,15 @@ def test_the_shapes_are_prior_plus_scaled_statistics_and_rows_are_independent(dt
     prior = np.full(n, 0.4, dtype)
     draws = np.empty((n, 3))
     rows = rng.permutation(n)
-    sampling.draw_log_gammas(array, rows, dtype(0.5), prior, 9, draws)
+    draw_log_gammas(array, rows, dtype(0.5), prior, 9, draws)
     for k, a in enumerate([0.4, 1.4, 3.9]):
         assert laws.kstest(draws[:, k], log_gamma_cdf, args=(a,)).pvalue > 1e-3
     in_order = np.empty_like(draws)
-    sampling.draw_log_gammas(array, np.arange(n), dtype(0.5), prior, 9, in_order)
+    draw_log_gammas(array, np.arange(n), dtype(0.5), prior, 9, in_order)
     np.testing.assert_array_equal(draws, in_order[rows])
     # neither topics nor neighbouring words nor neighbouring seeds are correlated
     other = np.empty_like(draws)
-    sampling.draw_log_gammas(array, np.arange(n), dtype(0.5), prior, 10, other)
+    draw_log_gammas(array, np.arange(n), dtype(0.5), prior, 10, other)
     ranks = laws.rankdata(np.hstack([in_order[:-1], in_order[1:], other[:-1]]), axis=0)
     correlation = np.corrcoef(ranks.T) - np.eye(9)
     assert np.abs(correlation).max() < 4.0 / n**0.5
@@ -446,7 +459,7 @@ def test_words_and_documents_do_not_share_random_numbers():
     batch = model.batch(sp.csr_array(np.ones((50, 50))), np.arange(50), np.ones(50))
     drawn = model.drawn_globals(state, batch, "ssvi", np.random.default_rng(0), run)
     by_its_seed = np.empty((50, 2))
-    sampling.draw_log_gammas(
+    draw_log_gammas(
         state.arrays[0], np.arange(50), 1.0, model.topic_word_prior, drawn.seed, by_its_seed
     )
     assert not np.any(by_its_seed == drawn.log_gammas)
