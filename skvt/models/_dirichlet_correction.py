@@ -23,8 +23,6 @@ _TAIL = 24.0
 _TERMS = 20
 # Entries of a parallel task.
 _ENTRIES_PER_TASK = 2_000
-# lam stays above so much of the prior: V is the identity on average only, and a step may overshoot.
-SMALLEST_SHARE_OF_PRIOR = 0.1
 
 
 @jit

@@ -17,7 +17,7 @@ from skvt.expfam._gamma import log_standard_gamma
 from skvt.expfam._shared_loop import SharedLoop
 from skvt.models import _lda_sampling as sampling
 from skvt.models._base import LocalResult
-from skvt.models._dirichlet_correction import SMALLEST_SHARE_OF_PRIOR, corrected_statistics
+from skvt.models._dirichlet_correction import corrected_statistics
 from skvt.models._lda import LDA
 from skvt.models._lda_kernels import WORDS, mixture_log_likelihood, tempered_table
 
@@ -127,7 +127,7 @@ class LDAGivenTopics(LDA):
             seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
             rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
             rest -= self.topic_word_prior[words].sum(dtype=np.float64)
-            rest = np.maximum(rest, SMALLEST_SHARE_OF_PRIOR * self.topic_word_prior.min())
+            rest = np.maximum(rest, self.topic_word_prior.min())  # rounding
             log_sums[-1] = log_standard_gamma(rest, rng)
         log_totals = np.logaddexp.reduce(log_sums)
         if kind == "ssvi-a":
@@ -158,18 +158,12 @@ class LDAGivenTopics(LDA):
         return Stats((corrected.astype(self.dtype),))
 
     def project(self, stats):
-        """Keep ``lam`` positive: V is the identity on average only, and a step may overshoot."""
-        lowest = (SMALLEST_SHARE_OF_PRIOR - 1.0) * self.topic_word_prior[:, None]
-        array = stats.arrays[0]
-        np.maximum(array, lowest / array.dtype.type(stats.scale), out=array)
-        stats.resum()
+        """Keep ``lam >= eta``, as counts would: V is the identity on average, and steps overshoot.
 
-    def with_learned_priors(self, prior_stats, stats=None):
-        """As for LDA; a smaller eta must not leave ``lam`` negative."""
-        model = super().with_learned_priors(prior_stats, stats)
-        if stats is not None and model.learn_topic_word_prior:
-            model.project(stats)
-        return model
+        Near zero a shape does next to nothing to its variate, and what has fallen there stays.
+        """
+        np.maximum(stats.arrays[0], 0.0, out=stats.arrays[0])
+        stats.resum()
 
     # --------------------------------------------------------------------------- local step
     def local_step(

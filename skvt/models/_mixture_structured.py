@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats, Stats
 from skvt.expfam._gamma import log_standard_gamma
-from skvt.models._dirichlet_correction import SMALLEST_SHARE_OF_PRIOR, corrected_statistics
+from skvt.models._dirichlet_correction import corrected_statistics
 from skvt.models._mixture import Mixture
 
 # Nats that another order of the components must be better by: not a matter of rounding.
@@ -81,11 +81,9 @@ class MixtureGivenGlobals(Mixture):
         return Stats((blocks[0], self.component.gather(blocks[1])))
 
     def project(self, stats):
-        """Keep ``lam`` positive, and the components in the order that suits the weights."""
-        priors = self.weights.prior().ravel(), self.component.gather(self.component.prior)
-        for array, prior in zip(stats.arrays, priors, strict=True):
-            lowest = (SMALLEST_SHARE_OF_PRIOR - 1.0) * prior / stats.scale
-            np.maximum(array, lowest, out=array)
+        """Keep ``lam >= prior``, and the components in the order that suits the weights."""
+        for array in stats.arrays:
+            np.maximum(array, 0.0, out=array)
         counts = self.counts(stats)
         ordered = counts[self.weights.order(counts)]
         gain = self.weights.log_evidence(ordered) - self.weights.log_evidence(counts)
