@@ -97,6 +97,11 @@ def finish(counter, start, stop):
     _fetch_and_add(counter, _FINISHED, stop - start)
 
 
+def in_turn(function, tasks):
+    """``run`` without threads."""
+    return [function(*task) for task in tasks]
+
+
 class SharedLoop(list):
     """Tasks for ``run``: the calls of a shared loop over n items, ``size`` a claim.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish
+from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish, in_turn
 from skvt.expfam._special import jit
 
 # Below this the scale of a running sum is folded into its array, so that the division of new
@@ -54,11 +54,6 @@ def _add_rows(array, rows, factor, addend, totals, counter):
         finish(counter, start, stop)
 
 
-def _in_turn(function, tasks):
-    """``run`` without threads."""
-    return [function(*task) for task in tasks]
-
-
 class RunningStats:
     """The statistics ``S = scale * array`` of the data as an engine believes them now.
 
@@ -92,7 +87,7 @@ class RunningStats:
             self.scale = 1.0
             self.resum()
 
-    def blend(self, rho, stats, factor=1.0, run=_in_turn):
+    def blend(self, rho, stats, factor=1.0, run=in_turn):
         """``S <- (1 - rho) S + rho * factor * stats``, in place.
 
         Parameters
@@ -128,7 +123,7 @@ class RunningStats:
             array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
         self.resum()
 
-    def add(self, stats, factor=1.0, run=_in_turn):
+    def add(self, stats, factor=1.0, run=in_turn):
         """``S <- S + factor * stats``, in place."""
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):

@@ -12,6 +12,7 @@ and in natural coordinates ``V hat = F^-1 grad`` with the Fisher information of 
 
 import numpy as np
 
+from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish, in_turn
 from skvt.expfam._special import digamma, exp, jit
 
 # Gauss-Legendre nodes and weights on [0, 1].
@@ -21,20 +22,25 @@ _NODES = _NODES + 0.5
 _TAIL = 24.0
 # Terms of the power series: the next is e^21 / 21! of the first, at most.
 _TERMS = 20
-# Entries of a parallel task.
-_ENTRIES_PER_TASK = 2_000
+# Words that a thread takes at a time.
+_WORDS = 16
 
 
 @jit
 def trigamma(x):
-    """psi'(x) for x > 0: eight recurrence steps, then the asymptotic series."""
-    value = 0.0
+    """psi'(x) for x > 0: eight recurrence steps, then the asymptotic series.
+
+    The steps' sum of 1 / (x + i)^2 as one fraction: divisions are what costs.
+    """
+    numerator, denominator = 0.0, 1.0
     for step in range(8):
-        value += 1.0 / ((x + step) * (x + step))
+        square = (x + step) * (x + step)
+        numerator = numerator * square + denominator
+        denominator *= square
     inverse = 1.0 / (x + 8.0)
     square = inverse * inverse
     series = 1.0 / 6.0 + square * (-1.0 / 30.0 + square * (1.0 / 42.0 - square / 30.0))
-    return value + inverse * (1.0 + inverse * (0.5 + inverse * series))
+    return numerator / denominator + inverse * (1.0 + inverse * (0.5 + inverse * series))
 
 
 @jit
@@ -45,16 +51,21 @@ def log_gamma_slopes(a, log_x, out):
     series of P; otherwise by quadrature. Relative error below 1e-8 for a in [1e-3, 1e5].
     """
     for i in range(a.size):
-        # the sum over n of x^n / (a (a+1) .. (a+n)), from within, and its derivative in a
+        # S(a) = sum over n of x^n / ((a+1) .. (a+n)) from within: as a fraction p / q, whose
+        # derivatives in a go along, so that there is one division at the end
         x = exp(min(log_x[i], 1.0))
-        total, slope = 1.0, 0.0
+        p, q, dp, dq = 1.0, 1.0, 0.0, 0.0
         for step in range(_TERMS):
-            inverse = 1.0 / (a[i] + (_TERMS - step))
-            slope = x * inverse * (slope - inverse * total)
-            total = 1.0 + x * inverse * total
-        slope = (slope - total / a[i]) / a[i]
-        # P = x^a exp(-x) / Gamma(a) * total: the exponential is part of the series' own factor
-        out[i] = -(total / a[i] * (log_x[i] - digamma(a[i])) + slope)
+            factor = a[i] + (_TERMS - step)
+            dq = q + factor * dq
+            q *= factor
+            dp = dq + x * dp
+            p = q + x * p
+        # P = x^a exp(-x) / Gamma(a + 1) S: the exponential is part of the series' own factor
+        inverse, own = 1.0 / q, 1.0 / a[i]
+        total = p * inverse
+        slope = (dp - total * dq) * inverse - total * own
+        out[i] = -own * (total * (log_x[i] - digamma(a[i])) + slope)
     for i in range(a.size):
         if log_x[i] > 1.0:
             out[i] = _slope_of_large(a[i], log_x[i])
@@ -87,27 +98,46 @@ def _slope_of_large(a, log_x):
 
 
 @jit
-def _gradients(lam, log_gammas, log_totals, hat, totals, inverses, out):
-    """Of some words, all (n, K): ``out = grad / psi'(lam)``, ``inverses = 1 / psi'(lam)``.
+def _gradients(lam, log_gammas, log_totals, hat, totals, sums, counter):
+    """``hat <- grad / psi'(lam)`` and ``lam <- 1 / psi'(lam)`` of each word, both (V, K).
 
-    ``log_totals`` and ``totals`` (K,) are the sums of gammas and statistics over all words. Returns
-    the sums of both over these words, (2, K).
+    ``log_totals`` and ``totals`` (K,) are the sums of gammas and statistics over all words. Of the
+    b-th _WORDS words, ``sums[b]`` (3, K) are those of the new ``hat``, the new and the old ``lam``.
     """
-    n_topics = lam.shape[1]
-    sums = np.zeros((2, n_topics))
-    for v in range(lam.shape[0]):
-        log_gamma_slopes(lam[v], log_gammas[v], out[v])
-        for k in range(n_topics):
-            beta = exp(log_gammas[v, k] - log_totals[k])
-            inverses[v, k] = 1.0 / trigamma(lam[v, k])
-            out[v, k] *= inverses[v, k] * (hat[v, k] - beta * totals[k])
-        for k in range(n_topics):
-            sums[0, k] += out[v, k]
-            sums[1, k] += inverses[v, k]
-    return sums
+    slopes = np.empty(lam.shape[1])
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, _WORDS, lam.shape[0])
+        if start >= stop:
+            break
+        total = sums[start // _WORDS]
+        total[:] = 0.0
+        for v in range(start, stop):
+            log_gamma_slopes(lam[v], log_gammas[v], slopes)
+            for k in range(slopes.size):
+                total[2, k] += lam[v, k]
+                beta = exp(log_gammas[v, k] - log_totals[k])
+                lam[v, k] = 1.0 / trigamma(lam[v, k])
+                hat[v, k] = slopes[k] * lam[v, k] * (hat[v, k] - beta * totals[k])
+            for k in range(slopes.size):
+                total[0, k] += hat[v, k]
+                total[1, k] += lam[v, k]
+        finish(counter, start, stop)
 
 
-def corrected_statistics(lam, log_gammas, hat, run=None, log_totals=None):
+@jit
+def _add_multiples(hat, inverses, factors, counter):
+    """``hat += factors * inverses``, factors (K,)."""
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, _WORDS, hat.shape[0])
+        if start >= stop:
+            break
+        for v in range(start, stop):
+            for k in range(factors.size):
+                hat[v, k] += factors[k] * inverses[v, k]
+        finish(counter, start, stop)
+
+
+def corrected_statistics(lam, log_gammas, hat, run=in_turn, log_totals=None, *, copy=True):
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
 
     Parameters
@@ -118,33 +148,30 @@ def corrected_statistics(lam, log_gammas, hat, run=None, log_totals=None):
         Logarithms of the gamma variates of which the topics were made.
     hat : ndarray, shape (V, K)
         Statistics.
-    run : callable, optional
-        ``run(function, tasks)``; groups of words are tasks.
+    run : callable
+        ``run(function, tasks)``.
     log_totals : ndarray, shape (K,), optional
         Logarithms of the variates' sums over words, where they are known.
+    copy : bool
+        Whether ``lam`` and ``hat`` are to stay as they are; otherwise they become work arrays.
 
     Returns
     -------
     ndarray, shape (V, K)
     """
-    if lam.shape[0] == 1:
-        return hat.copy()  # a topic of one word has no parameter to correct for
-    lam, log_gammas, hat = (np.ascontiguousarray(a) for a in (lam, log_gammas, hat))
+    log_gammas = np.ascontiguousarray(log_gammas)
+    lam, hat = (np.array(a, copy=copy or None, order="C") for a in (lam, hat))
+    n_words, n_topics = lam.shape
+    if n_words == 1:
+        return hat  # a topic of one word has no parameter to correct for
     if log_totals is None:
         log_totals = np.logaddexp.reduce(log_gammas)
-    totals = hat.sum(axis=0)
-    inverses, out = np.empty((2, *lam.shape))
-    step = max(1, _ENTRIES_PER_TASK // lam.shape[1])
-    tasks = []
-    for start in range(0, lam.shape[0], step):
-        piece = slice(start, start + step)
-        tasks.append(
-            (lam[piece], log_gammas[piece], log_totals, hat[piece], totals, inverses[piece],
-             out[piece])
-        )  # fmt: skip
-    parts = [_gradients(*task) for task in tasks] if run is None else run(_gradients, tasks)
-    gradients, diagonals = np.sum(parts, axis=0)
+    sums = np.empty((-(-n_words // _WORDS), 3, n_topics))
+    loop = SharedLoop(n_words, _WORDS, lam, log_gammas, log_totals, hat, hat.sum(axis=0), sums)
+    run(_gradients, loop)
+    gradients, diagonals, totals = sums.sum(axis=0)
     # F^-1 grad by the formula of Sherman and Morrison
-    c = np.array([trigamma(total) for total in lam.sum(axis=0)])
-    out += c * gradients / (1.0 - c * diagonals) * inverses
-    return out
+    c = np.array([trigamma(total) for total in totals])
+    factors = c * gradients / (1.0 - c * diagonals)
+    run(_add_multiples, SharedLoop(n_words, _WORDS, hat, lam, factors))
+    return hat

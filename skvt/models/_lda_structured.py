@@ -151,11 +151,14 @@ class LDAGivenTopics(LDA):
 
     def corrected(self, stats, topics, result_stats, run):
         """``V(beta, lam) eta_hat`` for all words [HB15 eq. 7]: a dense Stats."""
-        lam = stats.scale * stats.arrays[0].astype(np.float64) + self.topic_word_prior[:, None]
+        lam = np.multiply(stats.arrays[0], stats.scale, dtype=np.float64)
+        lam += self.topic_word_prior[:, None]
         hat = np.zeros_like(lam)
         hat[result_stats.rows] = result_stats.arrays[0]
-        corrected = corrected_statistics(lam, topics.log_gammas, hat, run, topics.log_totals)
-        return Stats((corrected.astype(self.dtype),))
+        corrected = corrected_statistics(
+            lam, topics.log_gammas, hat, run, topics.log_totals, copy=False
+        )
+        return Stats((corrected.astype(self.dtype, copy=False),))
 
     def project(self, stats):
         """Keep ``lam >= eta``, as counts would: V is the identity on average, and steps overshoot.
