@@ -168,7 +168,7 @@ def prepared(model, X, lam, batch_size):
     stats = model.from_topics(lam)
     data = Rows(X, np.ones(X.shape[0]), batch_size)
     batches = [data.batch(model, rows) for rows in data.order()]
-    return [(batch, model.expectation(stats, batch, in_turn)) for batch in batches]
+    return [(batch, model.expectation(stats, batch, in_turn).value(in_turn)) for batch in batches]
 
 
 def flops_of_sweeps(n_documents, nnz, active, k):

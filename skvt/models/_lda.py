@@ -12,6 +12,7 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 import threading
 import time
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -92,6 +93,32 @@ def _local_steps(longest, n_topics, dtype, before, after, counters):
     scratch = _scratch_of(dtype, longest, n_topics)
     while not kernels.local_steps(*before, *scratch, *after, counters):
         time.sleep(1e-6)  # another thread is at its last item: it may need this one's core
+
+
+class ExpectedLog(NamedTuple):
+    """``E[log beta_vk]`` of some words under ``lam = prior + scale * array``, not yet computed.
+
+    A local step computes it with the rest, by all threads at once; others ask for the value. The
+    arrays are those of the running statistics: use it before these move on.
+    """
+
+    array: np.ndarray
+    words: np.ndarray
+    scale: np.floating
+    prior: np.ndarray
+    digamma_sums: np.ndarray
+
+    @classmethod
+    def of_no_words(cls, dtype, n_topics):
+        """The same of no words at all."""
+        array, words = np.empty((0, n_topics), dtype), np.empty(0, np.int32)
+        return cls(array, words, dtype.type(1.0), np.empty(0, dtype), np.empty(n_topics, dtype))
+
+    def value(self, run):
+        """The expectations, shape (A, K)."""
+        out = np.empty((self.words.size, self.digamma_sums.size), self.array.dtype)
+        run(kernels.expected_log_topics, SharedLoop(self.words.size, kernels.WORDS, *self, out))
+        return out
 
 
 @dataclass(frozen=True)
@@ -202,19 +229,12 @@ class LDA:
         return np.flatnonzero(occurs)
 
     def expectation(self, stats, batch, run):
-        """``E[log beta_vk]`` of the batch's words, shape (A, K)."""
+        """``E[log beta_vk]`` of the batch's words: an :class:`ExpectedLog`."""
         digamma_sums = digamma_array(stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64))
-        digamma_sums = digamma_sums.astype(self.dtype)
-        out = np.empty((batch.active.size, self.n_components), self.dtype)
-        scale = self.dtype.type(stats.scale)
-        run(
-            kernels.expected_log_topics,
-            SharedLoop(
-                batch.active.size, kernels.WORDS, stats.arrays[0], batch.active, scale,
-                self.topic_word_prior, digamma_sums, out,
-            ),
+        return ExpectedLog(
+            stats.arrays[0], batch.active, self.dtype.type(stats.scale),
+            self.topic_word_prior, digamma_sums.astype(self.dtype),
         )  # fmt: skip
-        return out
 
     def row_globals(self, stats, batch, run):
         """What rows are explained by after the fit: E[log beta]."""
@@ -230,7 +250,8 @@ class LDA:
     ):
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
 
-        The statistics are ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
+        ``g`` is an :class:`ExpectedLog` or its value. The statistics are
+        ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
         """
         own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
@@ -248,15 +269,20 @@ class LDA:
         ratio = np.empty_like(batch.counts)
         bound, energy, marginal = np.empty((3, batch.n_rows))
         statistics = np.empty((n_words, self.n_components), self.dtype)
+        if isinstance(g, ExpectedLog):
+            expected_log, to_compute = np.empty((g.words.size, self.n_components), self.dtype), g
+        else:
+            expected_log, to_compute = g, ExpectedLog.of_no_words(self.dtype, self.n_components)
         before = (
-            batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
-            batch.documents, batch.entries, row_weights, g, table, shift, self.doc_topic_prior,
-            inv_temps, own, floor, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
-            self.dtype.type(PRUNE), with_energy, with_marginal,
+            *to_compute, batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
+            batch.documents, batch.entries, row_weights, expected_log, table, shift,
+            self.doc_topic_prior, inv_temps, own, floor, self.max_doc_update_iter,
+            self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE), with_energy,
+            with_marginal,
         )  # fmt: skip
         after = (gamma, weights, ratio, bound, energy, marginal, statistics)
         task = (batch.longest, self.n_components, self.dtype, before, after)
-        run(_local_steps, SharedLoop(n_words, kernels.WORDS, *task, n_loops=3))
+        run(_local_steps, SharedLoop(n_words, kernels.WORDS, *task, n_loops=4))
         return LocalResult(
             Stats((statistics,), rows=batch.active) if with_stats else None,
             bound,

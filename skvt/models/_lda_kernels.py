@@ -478,17 +478,23 @@ def word_statistics(
 
 @jit
 def local_steps(
-    indptr, words, counts, lengths, word_indptr, documents, entries, row_weights,
-    expected_log, table, shift, alpha, inv_temps, own, floor, max_iter, tol, prune,
+    array, active, scale, prior, digamma_sums,
+    indptr, words, counts, lengths, word_indptr, documents, entries, row_weights, expected_log,
+    table, shift, alpha, inv_temps, own, floor, max_iter, tol, prune,
     with_energy, with_marginal, tables, per_word, per_topic,
     gamma, weights, ratio, bound, energy, marginal, statistics, counters,
 ):  # fmt: skip
-    """The table, then the documents, then the statistics (none if empty) of a minibatch.
+    """E[log beta] of the ``active`` words, the table, the documents, the statistics of a minibatch.
 
-    One function, since to call threads together costs 30 microseconds each time. Returns whether
-    all is done; the work arrays may be others in the next call.
+    Where there are no active words E[log beta] is given, and empty statistics are not wanted. One
+    function, since to call threads together costs 30 microseconds each time. Returns whether all is
+    done; the work arrays may be others in the next call.
     """
-    of_table, of_documents = counters[:COUNTER], counters[COUNTER : 2 * COUNTER]
+    of_words, of_table = counters[:COUNTER], counters[COUNTER : 2 * COUNTER]
+    of_documents = counters[2 * COUNTER : 3 * COUNTER]
+    expected_log_topics(array, active, scale, prior, digamma_sums, expected_log, of_words)
+    if not all_finished(of_words, active.size):
+        return False
     if not own:
         tempered_table(expected_log, inv_temps[0], floor, table, shift, of_table)
         if not all_finished(of_table, table.shape[0]):
@@ -500,7 +506,7 @@ def local_steps(
     )  # fmt: skip
     if not all_finished(of_documents, indptr.size - 1):
         return False
-    of_statistics = counters[2 * COUNTER :]
+    of_statistics = counters[3 * COUNTER :]
     if statistics.shape[0] == 0:
         return True
     word_statistics(

@@ -18,7 +18,7 @@ from skvt.expfam._shared_loop import SharedLoop
 from skvt.models import _lda_sampling as sampling
 from skvt.models._base import LocalResult
 from skvt.models._dirichlet_correction import corrected_statistics
-from skvt.models._lda import LDA
+from skvt.models._lda import LDA, ExpectedLog
 from skvt.models._lda_kernels import WORDS, mixture_log_likelihood, tempered_table
 
 # Powers of a topic's tokens are tabulated for fewer than so many.
@@ -30,7 +30,7 @@ class Topics(NamedTuple):
 
     Attributes
     ----------
-    log_beta : ndarray, shape (A, K)
+    log_beta : ndarray, shape (A, K), or ExpectedLog
         Logarithms of the probabilities of the batch's words, or their expectation.
     seed : int
         Of the sampler's random numbers.
@@ -39,7 +39,7 @@ class Topics(NamedTuple):
         correction of SSVI needs them.
     """
 
-    log_beta: np.ndarray
+    log_beta: np.ndarray | ExpectedLog
     seed: int
     log_gammas: np.ndarray | None = None
     log_totals: np.ndarray | None = None
@@ -105,7 +105,7 @@ class LDAGivenTopics(LDA):
         # one for the documents, one for the words: they must not share random numbers
         seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
         if kind == "mean_field":
-            return Topics(self.expectation(stats, batch, run), seed)
+            return Topics(self._expected_log(stats, batch, run), seed)
         if kind == "map":
             return Topics(self._log_mean_topics(stats, batch), seed)
         words = batch.active
@@ -139,8 +139,13 @@ class LDAGivenTopics(LDA):
     def row_globals(self, stats, batch, run):
         """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
         if self.local == "mean_field":
-            return self.expectation(stats, batch, run)
+            return self._expected_log(stats, batch, run)
         return self._log_mean_topics(stats, batch)
+
+    def _expected_log(self, stats, batch, run):
+        """E[log beta] of the batch's words, as the local step takes it."""
+        expected_log = self.expectation(stats, batch, run)
+        return expected_log if self.local == "mean_field" else expected_log.value(run)
 
     def _log_mean_topics(self, stats, batch):
         """log E[beta] of the batch's words, (A, K)."""

@@ -124,7 +124,7 @@ class _Sample:
     def shares(self, S, gamma):
         """Expected counts of the entries of topics: K pairs of entries and values."""
         batch = self.batch
-        table = _relative(self._globals(S, batch))
+        table = _relative(self._globals(S, batch).value(self.run))
         weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
         step = max(1, SHARES_AT_ONCE // gamma.shape[1])
         found = []
