@@ -18,6 +18,9 @@ stands between them. It gives up after a while, so that the function returns whe
 its end and is called again until it has: loops that are through already have nothing left.
 """
 
+import os
+import time
+
 import numpy as np
 from numba.core import types
 from numba.extending import intrinsic
@@ -30,9 +33,9 @@ CLAIMS = 2000
 # ones. The last counter of a helper has one more, which tells that it is one.
 COUNTER = 16
 _CLAIMED, _FINISHED = 0, 8
-# Looks at a count before a thread gives up (some 0.1 ms), and those of a helper after the last item
-# is done.
-_LOOKS, _LAST_LOOKS = 100_000, 10_000
+# Looks at a count before a thread gives up (some 20 microseconds), and those of a helper after the
+# last item is done.
+_LOOKS, _LAST_LOOKS = 20_000, 10_000
 
 
 def _pointer(context, builder, signature, args):
@@ -81,13 +84,14 @@ def all_finished(counter, n):
 def claim(counter, size, n):
     """Start and stop of the next ``size`` of n items; nothing is left if start >= stop.
 
-    A helper that finds nothing left stays a moment longer than the others: the calling thread is to
-    be the first that needs the interpreter, since a thread that finds it taken falls asleep.
+    A helper that ends before the others stays a moment longer than they do: the calling thread is
+    to be the first that needs the interpreter, since a thread that finds it taken falls asleep.
     """
     start = _fetch_and_add(counter, _CLAIMED, size)
-    if start >= n and counter.size > COUNTER and all_finished(counter, n):
-        for _ in range(_LAST_LOOKS):
-            _look(counter, _FINISHED)
+    if start >= n and counter.size > COUNTER and _look(counter, _FINISHED) < n:
+        if all_finished(counter, n):
+            for _ in range(_LAST_LOOKS):
+                _look(counter, _FINISHED)
     return start, min(start + size, n)
 
 
@@ -100,6 +104,14 @@ def finish(counter, start, stop):
 def in_turn(function, tasks):
     """``run`` without threads."""
     return [function(*task) for task in tasks]
+
+
+def give_way():
+    """Let another thread have this one's core, if one waits for it."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0.0)
 
 
 class SharedLoop(list):

@@ -10,14 +10,13 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 """
 
 import threading
-import time
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from skvt.expfam import Dirichlet, RunningStats, Stats
-from skvt.expfam._shared_loop import SharedLoop
+from skvt.expfam._shared_loop import SharedLoop, give_way
 from skvt.expfam._special import digamma_array
 from skvt.models import _lda_kernels as kernels
 from skvt.models._base import LocalResult
@@ -92,7 +91,7 @@ def _local_steps(longest, n_topics, dtype, before, after, counters):
     """``local_steps`` to the end, with this thread's scratch."""
     scratch = _scratch_of(dtype, longest, n_topics)
     while not kernels.local_steps(*before, *scratch, *after, counters):
-        time.sleep(1e-6)  # another thread is at its last item: it may need this one's core
+        give_way()  # another thread is at its last item: it may need this one's core
 
 
 class ExpectedLog(NamedTuple):
