@@ -47,6 +47,7 @@ from _peers import warm_up
 from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import TemperedLDA
+from skvt.expfam._shared_loop import in_turn
 from skvt.inference import Rows, State, StochasticInference, Workers
 from skvt.inference._bound import LocalTotals
 from skvt.models._lda import LDA
@@ -159,10 +160,6 @@ def speed_up(least, dtype):
 
 
 # ----------------------------------------------------------------------------------- local step
-def in_turn(function, tasks):
-    return [function(*task) for task in tasks]
-
-
 def prepared(model, X, lam, batch_size):
     """(batch, expectation) of each minibatch of X at the topics lam."""
     stats = model.from_topics(lam)

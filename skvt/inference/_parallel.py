@@ -16,7 +16,7 @@ import joblib
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
-from skvt.expfam._shared_loop import SharedLoop
+from skvt.expfam._shared_loop import SharedLoop, in_turn
 
 
 @cache
@@ -102,7 +102,7 @@ class Workers:
             tasks = loop + [loop.helpers_call] * len(self._threads)
         n_helpers = min(len(self._threads), len(tasks) - 1)
         if n_helpers < 1:
-            return [function(*task) for task in tasks]
+            return in_turn(function, tasks)
         results, waiting, done = [None] * len(tasks), deque(enumerate(tasks)), SimpleQueue()
         try:
             for _ in range(n_helpers):

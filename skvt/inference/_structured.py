@@ -37,7 +37,8 @@ class StructuredInference(StochasticInference):
 
     def sweep(self, model, data, state, policy, workers, rng):
         """One pass; ``state`` moves on."""
-        model.project(state.stats)  # a warm start may bring a smaller prior
+        if model.dense_steps:
+            model.project(state.stats)  # a start may have components in another order
         return super().sweep(model, data, state, policy, workers, rng)
 
     def step(self, model, batch, total, state, policy, workers, totals):

@@ -91,7 +91,7 @@ def _local_steps(longest, n_topics, dtype, before, after, counters):
     """``local_steps`` to the end, with this thread's scratch."""
     scratch = _scratch_of(dtype, longest, n_topics)
     while not kernels.local_steps(*before, *scratch, *after, counters):
-        give_way()  # another thread is at its last item: it may need this one's core
+        give_way()  # another thread at its last item may need this one's core
 
 
 class ExpectedLog(NamedTuple):
@@ -112,6 +112,12 @@ class ExpectedLog(NamedTuple):
         """The same of no words at all."""
         array, words = np.empty((0, n_topics), dtype), np.empty(0, np.int32)
         return cls(array, words, dtype.type(1.0), np.empty(0, dtype), np.empty(n_topics, dtype))
+
+    def __reduce__(self):
+        """To another process go these words alone, not the vocabulary."""
+        places = np.arange(self.words.size, dtype=self.words.dtype)
+        array, prior = self.array[self.words], self.prior[self.words]
+        return ExpectedLog, (array, places, self.scale, prior, self.digamma_sums)
 
     def value(self, run):
         """The expectations, shape (A, K)."""

@@ -11,6 +11,7 @@ as an explicit sum over all assignments of all tokens, as dense arithmetic over 
 with everything integrated out, as the exact log evidence that bounds it.
 """
 
+import pickle
 from itertools import product
 
 import numpy as np
@@ -583,6 +584,17 @@ def test_expectation_reads_prior_plus_statistics_after_any_blends():
         rtol=1e-10,
     )
     np.testing.assert_allclose(lam, stats.value().arrays[0].T + model.topic_word_prior, rtol=1e-14)
+
+
+def test_an_expectation_takes_its_words_alone_to_another_process():
+    model = LDA(ALPHA, np.random.default_rng(15).uniform(0.1, 0.5, ETA.size))
+    stats = model.from_topics(LAM)
+    batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
+    here = model.expectation(stats, batch, run)
+    there = pickle.loads(pickle.dumps(here))
+    assert there.array.shape == (batch.active.size, N_TOPICS)
+    assert batch.active.size < ETA.size
+    np.testing.assert_array_equal(there.value(run), here.value(run))
 
 
 def test_random_starts_break_the_symmetry_with_positive_statistics():
