@@ -16,10 +16,12 @@ import numpy as np
 from skvt.expfam._shared_loop import CLAIMS, claim, finish
 from skvt.expfam._special import exp, jit, lit, log
 from skvt.models._lda_kernels import WORDS
-from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gamma, uniform, unit_pair
+from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gamma, unit, unit_pair
 
 # An entry of a larger count is sampled as so many equal parts.
 MOST_TOKENS = 1000
+# Topics whose share of the prior is added up beforehand.
+PRIOR_TOPICS = 16
 # Words that a thread takes at a time to draw topics.
 DRAWN_WORDS = 64
 
@@ -104,30 +106,24 @@ def _token_weight(count, position, n_tokens):
 # -------------------------------------------------------------------------------------- Gibbs
 @jit
 def prior_table(table, base, cumulative, counter):
-    """cumulative[a, k] = sum_{l<=k} base_l table[a, l], base = alpha^b: what the prior proposes."""
+    """What the prior proposes, ``base_k table[a, k]`` with base = alpha^b, summed up to the end of
+    each block of PRIOR_TOPICS topics: cumulative (A, K / PRIOR_TOPICS)."""
+    n_topics, n_blocks = base.size, cumulative.shape[1]
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, table.shape[0])
         if start >= stop:
             break
         for a in range(start, stop):
             total = lit(base[0], 0.0)
-            for k in range(base.size):
-                total += base[k] * table[a, k]
-                cumulative[a, k] = total
+            for block in range(n_blocks):
+                part = lit(base[0], 0.0)
+                for k in range(
+                    block * PRIOR_TOPICS, min((block + 1) * PRIOR_TOPICS, n_topics)
+                ):
+                    part += base[k] * table[a, k]
+                total += part
+                cumulative[a, block] = total
         finish(counter, start, stop)
-
-
-@jit
-def _search(cumulative, value):
-    """First k with cumulative[k] > value."""
-    low, high = 0, cumulative.size - 1
-    while low < high:
-        middle = (low + high) // 2
-        if cumulative[middle] > value:
-            high = middle
-        else:
-            low = middle + 1
-    return low
 
 
 @jit
@@ -143,7 +139,7 @@ def _gain(alpha, size, inv_temp):
 
 @jit
 def gibbs_steps(
-    indptr, words, counts, token_indptr, seeds, table, cumulative, alpha, inv_temp, gains,
+    indptr, words, counts, token_indptr, seeds, table, base, cumulative, alpha, inv_temp, gains,
     n_burn_in, n_samples, samples, proportions, counter,
 ):  # fmt: skip
     """Sample the assignments of each document, each by random numbers of its own.
@@ -157,8 +153,9 @@ def gibbs_steps(
     indptr, words, counts : CSR of the documents over local words
     token_indptr : (nnz + 1,) where each entry's tokens begin
     seeds : (n,) uint64
-    table : (A, K) beta_kw^b of the active words, each word scaled as it likes
-    cumulative : (A, K) see :func:`prior_table`
+    table : float32 (A, K) beta_kw^b of the active words, each word scaled as it likes
+    base : float32 (K,) alpha^b
+    cumulative : float32 (A, K / PRIOR_TOPICS) see :func:`prior_table`
     alpha : (K,)
     gains : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1
     n_burn_in, n_samples : sweeps dropped and kept
@@ -168,17 +165,18 @@ def gibbs_steps(
     # Scalars and two-dimensional indices throughout: the references that a view of a row or an
     # array handed on counts cost as much as the arithmetic of a token.
     n_topics, n_tabled = gains.shape
-    zero, one = lit(alpha[0], 0.0), lit(alpha[0], 1.0)
-    hot = inv_temp != one
+    last_block = cumulative.shape[1] - 1
+    zero, nothing = lit(base[0], 0.0), lit(alpha[0], 0.0)
+    hot = inv_temp != lit(inv_temp, 1.0)
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
-    # its gain in extra[m]; place[k] is the member of topic k. One that has lost its last token
-    # stays until the end of the sweep.
-    members = np.empty(n_topics, np.int32)
+    # its gain in extra[m], which is 0 from n_members on; place[k] is the member of topic k. One that
+    # has lost its last token stays until the end of the sweep.
+    members = np.zeros(n_topics + 1, np.int32)
     place = np.full(n_topics, -1, np.int32)
     size = np.zeros(n_topics, alpha.dtype)
-    extra = np.zeros(n_topics, alpha.dtype)
+    extra = np.zeros(n_topics + 1, table.dtype)
     tokens_of = np.zeros(n_topics, np.int64)
-    partial = np.empty(n_topics, alpha.dtype)
+    partial = np.empty(n_topics + 1, table.dtype)
     longest = 0
     for d in range(indptr.size - 1):
         longest = max(longest, token_indptr[indptr[d + 1]] - token_indptr[indptr[d]])
@@ -199,7 +197,7 @@ def gibbs_steps(
         n_members = 0
         state = seeds[d]
         for k in range(n_topics):
-            proportions[d, k] = zero
+            proportions[d, k] = nothing
         for sweep in range(n_burn_in + n_samples + 1):
             # sweep 0 places the tokens one after the other
             kept = sweep - n_burn_in - 1
@@ -209,36 +207,53 @@ def gibbs_steps(
                     m = place[topic[i]]
                     tokens_of[m] -= 1
                     # of fractional weights rounding leaves a rest
-                    size[m] = size[m] - weight if tokens_of[m] > 0 else zero
+                    size[m] = size[m] - weight if tokens_of[m] > 0 else nothing
                     extra[m] = size[m]
                     if hot:
                         k, n = members[m], np.int64(size[m])
-                        whole = n < n_tabled and size[m] == lit(zero, 1.0 * n)
+                        whole = n < n_tabled and size[m] == lit(nothing, 1.0 * n)
                         extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
-                total = zero
-                for m in range(n_members):
-                    total += extra[m] * table[word, members[m]]
-                    partial[m] = total
+                # The sums of two halves do not wait for each other, and to count the partial sums
+                # below a draw takes less time than to search them, since nothing is guessed.
+                half = (n_members + 1) // 2
+                first, second = zero, zero
+                for m in range(half):
+                    first += extra[m] * table[word, members[m]]
+                    second += extra[half + m] * table[word, members[half + m]]
+                    partial[m], partial[half + m] = first, second
+                total = first + second
                 state += GOLDEN
-                draw = one * uniform(mix(state)) * (total + cumulative[word, n_topics - 1])
+                draw = unit(mix(state)) * (total + cumulative[word, last_block])
                 if draw < total:
-                    m = 0
-                    while partial[m] <= draw:
-                        m += 1
+                    m, rest = 0, draw - first
+                    for i_half in range(half):
+                        m += 1 if partial[i_half] <= draw else 0
+                        m += 1 if partial[half + i_half] <= rest else 0
+                    m = min(m, n_members - 1)
                 else:
-                    k = np.int32(_search(cumulative[word], draw - total))
+                    draw -= total
+                    block = 0
+                    while block < last_block and cumulative[word, block] <= draw:
+                        block += 1
+                    draw -= cumulative[word, block - 1] if block > 0 else zero
+                    k = block * PRIOR_TOPICS
+                    stop_block = min(k + PRIOR_TOPICS, n_topics) - 1
+                    draw -= base[k] * table[word, k]
+                    while draw >= zero and k < stop_block:
+                        k += 1
+                        draw -= base[k] * table[word, k]
                     m = place[k]
                     if m < 0:
                         m = n_members
                         n_members += 1
-                        members[m], size[m], tokens_of[m], place[k] = k, zero, 0, m
+                        members[m], size[m], tokens_of[m], place[k] = k, nothing, 0, m
                 k = members[m]
                 tokens_of[m] += 1
                 size[m] += weight
                 extra[m] = size[m]
                 if hot:
                     n = np.int64(size[m])
-                    whole = n < n_tabled and size[m] == lit(zero, 1.0 * n)
+                    whole = n < n_tabled and size[m] == lit(nothing, 1.0 * n)
                     extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
                 topic[i] = k
                 if kept >= 0:
@@ -252,15 +267,18 @@ def gibbs_steps(
                     continue
                 n_members -= 1
                 place[members[m]] = -1
+                extra[m] = zero
                 if m < n_members:
                     members[m], size[m] = members[n_members], size[n_members]
                     extra[m], tokens_of[m] = extra[n_members], tokens_of[n_members]
                     place[members[m]] = m
-        share = one / lit(zero, 1.0 * n_samples)
+                    extra[n_members] = zero
+        share = lit(nothing, 1.0) / lit(nothing, 1.0 * n_samples)
         for k in range(n_topics):
             proportions[d, k] = alpha[k] + share * proportions[d, k]
         for m in range(n_members):
             place[members[m]] = -1
+            extra[m] = zero
         finish(counter, d, stop)
 
 

@@ -190,13 +190,14 @@ class LDAGivenTopics(LDA):
                 'temperature="annealed", or local_step="mean_field".'
             )
         inv_temp = self.dtype.type(inv_temp)
-        # a product of two table entries is a normal number
-        floor = np.finfo(self.dtype).tiny ** self.dtype.type(0.5)
-        table, shift = self._table(log_beta, inv_temp, floor, run)
-        step = self._cvb0 if self.local == "cvb0" or seed is None else self._gibbs
+        sampled = self.local == "gibbs" and seed is not None
+        # more digits would not change what is drawn, but move more bytes
+        dtype = np.dtype(np.float32) if sampled else self.dtype
+        table, shift = self._table(log_beta, inv_temp, dtype, run)
+        step = self._gibbs if sampled else self._cvb0
         proportions, stats = step(batch, table, inv_temp, seed, with_stats, run)
         if inv_temp != 1.0:
-            table, shift = self._table(log_beta, self.dtype.type(1.0), floor, run)
+            table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
         value = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
             stats,
@@ -206,9 +207,11 @@ class LDAGivenTopics(LDA):
             value if with_marginal else None,
         )
 
-    def _table(self, log_beta, inv_temp, floor, run):
+    def _table(self, log_beta, inv_temp, dtype, run):
         """``beta^inv_temp``, each word scaled by its largest, and the logarithms of the scales."""
-        table, shift = np.empty_like(log_beta), np.empty(log_beta.shape[0], self.dtype)
+        # a product of two table entries is a normal number
+        floor = self.dtype.type(np.finfo(dtype).tiny ** 0.5)
+        table, shift = np.empty_like(log_beta, dtype), np.empty(log_beta.shape[0], self.dtype)
         loop = SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift)
         run(tempered_table, loop)
         return table, shift
@@ -235,10 +238,12 @@ class LDAGivenTopics(LDA):
 
     def _gibbs(self, batch, table, inv_temp, seed, with_stats, run):
         """Counts in the mean over the kept sweeps of a sampler."""
-        base = self.doc_topic_prior**inv_temp
-        sizes = np.arange(_SIZES, dtype=self.dtype)
-        gains = (self.doc_topic_prior[:, None] + inv_temp * sizes) ** inv_temp - base[:, None]
-        cumulative = np.empty_like(table)
+        base = self.doc_topic_prior[:, None] ** inv_temp
+        sizes = np.arange(_SIZES if inv_temp < 1.0 else 1, dtype=self.dtype)
+        gains = (self.doc_topic_prior[:, None] + inv_temp * sizes) ** inv_temp - base
+        base, gains = base[:, 0].astype(table.dtype), gains.astype(table.dtype)
+        n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
+        cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
         loop = SharedLoop(table.shape[0], WORDS, table, base, cumulative)
         run(sampling.prior_table, loop)
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
@@ -249,13 +254,13 @@ class LDAGivenTopics(LDA):
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
-            cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in, self.n_samples,
-            samples, proportions,
+            base, cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in,
+            self.n_samples, samples, proportions,
         )  # fmt: skip
         run(sampling.gibbs_steps, loop)
         if not with_stats:
             return proportions, None
-        out = np.empty_like(table)
+        out = np.empty(table.shape, self.dtype)
         loop = SharedLoop(
             batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
             batch.counts, token_indptr, batch.weights, samples, out,
@@ -269,6 +274,7 @@ class LDAGivenTopics(LDA):
         ``beta = table * exp(shift)``, word by word: the largest beta of a word may underflow.
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
+        theta = theta.astype(table.dtype, copy=False)
         out = np.empty(batch.n_rows)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, theta, table, out

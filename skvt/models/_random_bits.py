@@ -32,6 +32,12 @@ def uniform(bits):
 
 
 @jit
+def unit(bits):
+    """A float32 in [0, 1) from the upper 24 bits."""
+    return np.float32(np.int32(bits >> _S40)) * np.float32(1.0 / 16777216.0)
+
+
+@jit
 def normal_pair(state):
     """(two normal variates by the polar method, new state)."""
     while True:
