@@ -127,15 +127,15 @@ class RunningStats:
         """``S <- S + factor * stats``, in place."""
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
-            if stats.rows is None:
-                array += array.dtype.type(factor / self.scale) * addend
+            step = array.dtype.type(factor / self.scale)
+            if array.ndim != 2:
+                array += step * addend
                 added = addend.sum(axis=0, dtype=np.float64)
             else:
                 n_rows, width = addend.shape
+                rows = np.arange(n_rows, dtype=np.int32) if stats.rows is None else stats.rows
                 totals = np.empty((-(-n_rows // _ROWS), width))
-                step = array.dtype.type(factor / self.scale)
-                loop = SharedLoop(n_rows, _ROWS, array, stats.rows, step, addend, totals)
-                run(_add_rows, loop)
+                run(_add_rows, SharedLoop(n_rows, _ROWS, array, rows, step, addend, totals))
                 added = totals.sum(axis=0)
             sums.append(total + factor * added)
         self.sums = tuple(sums)

@@ -10,6 +10,8 @@ and in natural coordinates ``V hat = F^-1 grad`` with the Fisher information of 
 ``F = diag(psi'(lam)) - psi'(sum lam) 1 1'``. Over the draw of beta, E[V] is the identity.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 
 from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish, in_turn
@@ -22,8 +24,34 @@ _NODES = _NODES + 0.5
 _TAIL = 24.0
 # Terms of the power series: the next is e^21 / 21! of the first, at most.
 _TERMS = 20
+# Numbers that the quadrature keeps of each variate.
+_COLUMNS = 5
 # Words that a thread takes at a time.
 _WORDS = 16
+
+
+class Gammas(NamedTuple):
+    """Gamma variates of rate 1 of which topics are made.
+
+    Attributes
+    ----------
+    logs : ndarray, shape (A, K)
+        Logarithms of those of some words, or of all.
+    log_totals : ndarray of float64, shape (K,)
+        Of the sums over all words.
+    rest, log_rest : ndarray of float64, shape (K,), or None
+        Shape of the sum of the others, and its logarithm; None where there are none.
+    """
+
+    logs: np.ndarray
+    log_totals: np.ndarray
+    rest: np.ndarray | None = None
+    log_rest: np.ndarray | None = None
+
+    @classmethod
+    def of_all(cls, logs):
+        """Variates of all words, (V, K)."""
+        return cls(logs, np.logaddexp.reduce(logs, dtype=np.float64))
 
 
 @jit
@@ -50,6 +78,16 @@ def log_gamma_slopes(a, log_x, out):
     With the distribution function P(a, x), it is ``-(dP/da) / (x dP/dx)``. For x <= e by the power
     series of P; otherwise by quadrature. Relative error below 1e-8 for a in [1e-3, 1e5].
     """
+    digammas, work = np.empty(a.size), np.empty((_COLUMNS, a.size))
+    for i in range(a.size):
+        digammas[i] = digamma(a[i])
+    _slopes_by_series(a, log_x, digammas, out)
+    _slopes_by_quadrature(a, log_x, digammas, out, work, np.empty(a.size, np.int64))
+
+
+@jit
+def _slopes_by_series(a, log_x, digammas, out):
+    """The same for x <= e, by the power series of P; ``digammas`` are those of a."""
     for i in range(a.size):
         # S(a) = sum over n of x^n / ((a+1) .. (a+n)) from within: as a fraction p / q, whose
         # derivatives in a go along, so that there is one division at the end
@@ -65,113 +103,180 @@ def log_gamma_slopes(a, log_x, out):
         inverse, own = 1.0 / q, 1.0 / a[i]
         total = p * inverse
         slope = (dp - total * dq) * inverse - total * own
-        out[i] = -own * (total * (log_x[i] - digamma(a[i])) + slope)
-    for i in range(a.size):
-        if log_x[i] > 1.0:
-            out[i] = _slope_of_large(a[i], log_x[i])
+        out[i] = -own * (total * (log_x[i] - digammas[i]) + slope)
 
 
 @jit
-def _slope_of_large(a, log_x):
-    """The same for x > e, by quadrature over the smaller tail.
+def _slopes_by_quadrature(a, log_x, digammas, out, work, which):
+    """The same for x > e, by quadrature over the smaller tail; other entries of ``out`` stay.
 
         dP/da = int_0^x (log t - psi(a)) p(t) dt = -int_x^inf (log t - psi(a)) p(t) dt
 
-    with t = x exp(-s) or x exp(s).
+    with t = x exp(sign s), sign = -1 for x <= a and 1 otherwise. ``work`` (_COLUMNS, n) and
+    ``which`` (n,) are for those entries, side by side: so the loop over them runs on vectors.
     """
-    distance, x = log_x - digamma(a), exp(log_x)
-    value = 0.0
-    if x <= a:
-        c = _TAIL / x
-        longest = 0.5 * (c + np.sqrt(c * c + 8.0 * c))
-        if a > x:
-            longest = min(longest, _TAIL / (a - x))
-        for i in range(_NODES.size):
-            s = longest * _NODES[i]
-            value += _WEIGHTS[i] * (s - distance) * exp(x - a * s - x * exp(-s))
-    else:
-        longest = min(_TAIL / (x - a), np.sqrt(2.0 * _TAIL / x))
-        for i in range(_NODES.size):
-            s = longest * _NODES[i]
-            value += _WEIGHTS[i] * (s + distance) * exp(x + a * s - x * exp(s))
-    return longest * value
+    n = 0
+    for i in range(a.size):
+        which[n] = i
+        n += 1 if log_x[i] > 1.0 else 0
+    for j in range(n):
+        x, shape = exp(log_x[which[j]]), a[which[j]]
+        sign = -1.0 if x <= shape else 1.0
+        if x <= shape:
+            c = _TAIL / x
+            longest = 0.5 * (c + np.sqrt(c * c + 8.0 * c))
+        else:
+            longest = np.sqrt(2.0 * _TAIL / x)
+        # without a guard: the quotient is infinite where x = a, and its minimum the other bound
+        work[0, j], work[1, j] = x, sign * shape
+        work[2, j] = sign * (log_x[which[j]] - digammas[which[j]])
+        work[3, j] = sign * min(longest, _TAIL / abs(shape - x))
+        work[4, j] = 0.0
+    for i in range(_NODES.size):
+        for j in range(n):
+            x, s = work[0, j], work[3, j] * _NODES[i]
+            grown = exp(x + abs(work[1, j]) * s - x * exp(s))
+            work[4, j] += _WEIGHTS[i] * (abs(s) + work[2, j]) * grown
+    for j in range(n):
+        out[which[j]] = abs(work[3, j]) * work[4, j]
 
 
 @jit
-def _gradients(lam, log_gammas, log_totals, hat, totals, sums, counter):
-    """``hat <- grad / psi'(lam)`` and ``lam <- 1 / psi'(lam)`` of each word, both (V, K).
+def _gradients(
+    array, scale, prior, log_gammas, log_totals, hat, rows, totals, of_rest, out, inverses, sums,
+    counter,
+):  # fmt: skip
+    """``out = grad / psi'(lam)`` and ``inverses = 1 / psi'(lam)`` of each word, both (V, K).
 
-    ``log_totals`` and ``totals`` (K,) are the sums of gammas and statistics over all words. Of the
-    b-th _WORDS words, ``sums[b]`` (3, K) are those of the new ``hat``, the new and the old ``lam``.
+    ``lam = prior + scale * array``; the variates and statistics of word v are those in row
+    ``rows[v]``. Where that is negative, ``grad = of_rest`` (K,). ``log_totals`` and ``totals`` (K,)
+    are the sums of gammas and statistics over all words. Of the b-th _WORDS words, ``sums[b]``
+    (3, K) are those of ``out``, ``inverses`` and lam.
     """
-    slopes = np.empty(lam.shape[1])
+    n_topics = array.shape[1]
+    size = _WORDS * n_topics
+    # four arrays, not rows of one: of those the compiler would not believe that they are apart
+    lam, logs, digammas, slopes = np.empty(size), np.empty(size), np.empty(size), np.empty(size)
+    work, which = np.empty((_COLUMNS, size)), np.empty(size, np.int64)
+    last = -1.0
+    of_prior, inverse_of_prior = 0.0, 0.0
     for _ in range(CLAIMS):
-        start, stop = claim(counter, _WORDS, lam.shape[0])
+        start, stop = claim(counter, _WORDS, array.shape[0])
         if start >= stop:
             break
+        n = 0
+        for v in range(start, stop):
+            # most words of a topic stand at their prior, and share its functions
+            eta, first, row = np.float64(prior[v]), (v - start) * n_topics, rows[v]
+            if eta != last and eta > 0.0:
+                last, of_prior, inverse_of_prior = eta, digamma(eta), 1.0 / trigamma(eta)
+            for k in range(n_topics):
+                lam[first + k] = eta + scale * np.float64(array[v, k])
+                digammas[first + k] = of_prior
+                inverses[v, k] = inverse_of_prior
+            for k in range(n_topics):
+                which[n] = first + k
+                n += 1 if lam[first + k] != last else 0
+            for k in range(n_topics):
+                logs[first + k] = log_gammas[row, k] if row >= 0 else 0.0
+        for j in range(n):
+            work[0, j] = lam[which[j]]
+        for j in range(n):
+            work[1, j] = digamma(work[0, j])
+            work[2, j] = 1.0 / trigamma(work[0, j])
+        for j in range(n):
+            digammas[which[j]] = work[1, j]
+            inverses[start + which[j] // n_topics, which[j] % n_topics] = work[2, j]
+        for v in range(start, stop):
+            if rows[v] >= 0:
+                first, n = (v - start) * n_topics, (v - start + 1) * n_topics
+                _slopes_by_series(lam[first:n], logs[first:n], digammas[first:n], slopes[first:n])
+        n = (stop - start) * n_topics
+        _slopes_by_quadrature(lam[:n], logs[:n], digammas[:n], slopes[:n], work, which)
         total = sums[start // _WORDS]
         total[:] = 0.0
         for v in range(start, stop):
-            log_gamma_slopes(lam[v], log_gammas[v], slopes)
-            for k in range(slopes.size):
-                total[2, k] += lam[v, k]
-                beta = exp(log_gammas[v, k] - log_totals[k])
-                lam[v, k] = 1.0 / trigamma(lam[v, k])
-                hat[v, k] = slopes[k] * lam[v, k] * (hat[v, k] - beta * totals[k])
-            for k in range(slopes.size):
-                total[0, k] += hat[v, k]
-                total[1, k] += lam[v, k]
+            first, row = (v - start) * n_topics, rows[v]
+            if row >= 0:
+                for k in range(n_topics):
+                    beta = exp(logs[first + k] - log_totals[k])
+                    out[v, k] = slopes[first + k] * (hat[row, k] - beta * totals[k])
+            else:
+                for k in range(n_topics):
+                    out[v, k] = of_rest[k]
+            for k in range(n_topics):
+                out[v, k] *= inverses[v, k]
+            for k in range(n_topics):
+                total[0, k] += out[v, k]
+                total[1, k] += inverses[v, k]
+                total[2, k] += lam[first + k]
         finish(counter, start, stop)
 
 
 @jit
-def _add_multiples(hat, inverses, factors, counter):
-    """``hat += factors * inverses``, factors (K,)."""
+def _add_multiples(out, inverses, factors, counter):
+    """``out += factors * inverses``, factors (K,)."""
     for _ in range(CLAIMS):
-        start, stop = claim(counter, _WORDS, hat.shape[0])
+        start, stop = claim(counter, _WORDS, out.shape[0])
         if start >= stop:
             break
         for v in range(start, stop):
             for k in range(factors.size):
-                hat[v, k] += factors[k] * inverses[v, k]
+                out[v, k] += factors[k] * inverses[v, k]
         finish(counter, start, stop)
 
 
-def corrected_statistics(lam, log_gammas, hat, run=in_turn, log_totals=None, *, copy=True):
+def corrected_statistics(array, gammas, hat, run=in_turn, *, scale=1.0, prior=None, rows=None):
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
+
+    Words without statistics matter by the sum of their gammas alone. That is a gamma of the sum of
+    their shapes, so that one variate stands for all of them, and its slope is the same for each of
+    these shapes.
 
     Parameters
     ----------
-    lam : ndarray, shape (V, K)
-        Parameters of q(beta_k), one topic a column.
-    log_gammas : ndarray, shape (V, K)
-        Logarithms of the gamma variates of which the topics were made.
-    hat : ndarray, shape (V, K)
+    array : ndarray, shape (V, K)
+        With ``scale`` and ``prior``, what parameters of q(beta_k) are made of, one topic a column:
+        ``lam = prior + scale * array``.
+    gammas : Gammas
+        Of which the topics were made.
+    hat : ndarray, shape (A, K)
         Statistics.
     run : callable
         ``run(function, tasks)``.
-    log_totals : ndarray, shape (K,), optional
-        Logarithms of the variates' sums over words, where they are known.
-    copy : bool
-        Whether ``lam`` and ``hat`` are to stay as they are; otherwise they become work arrays.
+    scale : float
+    prior : ndarray, shape (V,), optional
+        Zero without.
+    rows : ndarray of int, shape (A,), optional
+        Words that have statistics and variates of their own; all without.
 
     Returns
     -------
-    ndarray, shape (V, K)
+    ndarray of float64, shape (V, K)
     """
-    log_gammas = np.ascontiguousarray(log_gammas)
-    lam, hat = (np.array(a, copy=copy or None, order="C") for a in (lam, hat))
-    n_words, n_topics = lam.shape
+    array, hat, logs = (np.ascontiguousarray(part) for part in (array, hat, gammas.logs))
+    n_words, n_topics = array.shape
     if n_words == 1:
         return hat  # a topic of one word has no parameter to correct for
-    if log_totals is None:
-        log_totals = np.logaddexp.reduce(log_gammas)
+    if prior is None:
+        prior = np.zeros(n_words)
+    places = np.full(n_words, -1)
+    places[slice(None) if rows is None else rows] = np.arange(len(hat))
+    totals = hat.sum(axis=0, dtype=np.float64)
+    of_rest = np.zeros(n_topics)
+    if len(hat) < n_words:
+        log_gamma_slopes(gammas.rest, gammas.log_rest, of_rest)
+        of_rest *= -totals * np.exp(gammas.log_rest - gammas.log_totals)
+    out, inverses = np.empty((2, n_words, n_topics))
     sums = np.empty((-(-n_words // _WORDS), 3, n_topics))
-    loop = SharedLoop(n_words, _WORDS, lam, log_gammas, log_totals, hat, hat.sum(axis=0), sums)
+    loop = SharedLoop(
+        n_words, _WORDS, array, scale, prior, logs, gammas.log_totals, hat, places, totals, of_rest,
+        out, inverses, sums,
+    )  # fmt: skip
     run(_gradients, loop)
     gradients, diagonals, totals = sums.sum(axis=0)
     # F^-1 grad by the formula of Sherman and Morrison
     c = np.array([trigamma(total) for total in totals])
     factors = c * gradients / (1.0 - c * diagonals)
-    run(_add_multiples, SharedLoop(n_words, _WORDS, hat, lam, factors))
-    return hat
+    run(_add_multiples, SharedLoop(n_words, _WORDS, out, inverses, factors))
+    return out

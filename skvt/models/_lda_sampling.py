@@ -37,37 +37,42 @@ def row_seeds(seed, n_rows):
 
 
 @jit
-def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, counter):
+def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, counter):
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
     rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
     the cheap test; the few that fail it are done again one by one. Each row has random numbers of
-    its own. ``log_sums[b]`` are logarithms of the sums of the variates over the b-th DRAWN_WORDS
-    rows.
+    its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the variates over
+    the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes.
     """
     n_topics = array.shape[1]
     normal = np.empty(n_topics + 1, np.float32)
-    log_boost = np.empty(n_topics)
+    log_boost = np.empty(n_topics, np.float32)
     doubtful = np.empty(n_topics, np.uint8)
     top, total = np.empty((2, n_topics))
     for _ in range(CLAIMS):
         start, stop = claim(counter, DRAWN_WORDS, rows.size)
         if start >= stop:
             break
+        block = start // DRAWN_WORDS
         top[:], total[:] = -np.inf, 0.0
+        shape_sums[block, :] = 0.0
         for i in range(start, stop):
             row, eta = rows[i], np.float64(prior[rows[i]])
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
             fill_normals(state, normal)
             for k in range(n_topics):
-                a = eta + np.float64(scale) * np.float64(array[row, k])
+                shape = eta + np.float64(scale) * np.float64(array[row, k])
+                shape_sums[block, k] += shape
+                a = np.float32(shape)
                 u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-                z = np.float64(normal[k])
-                d = a + 2.0 / 3.0
-                v = 1.0 + z / np.sqrt(9.0 * d)
-                doubtful[k] = np.uint8(v <= 0.0) | np.uint8(test > 1.0 - 0.0331 * z * z * z * z)
-                log_boost[k] = np.float64(log(u)) / a
+                z = normal[k]
+                d = a + lit(a, 2.0 / 3.0)
+                v = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
+                sure = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
+                doubtful[k] = np.uint8(v <= lit(a, 0.0)) | np.uint8(test > sure)
+                log_boost[k] = log(u) / a
                 out[i, k] = d * v * v * v
             for k in range(n_topics):
                 if doubtful[k]:
@@ -76,12 +81,12 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, counter):
                     out[i, k] = settled_gamma(a, normal[k], unit_pair(bits)[1], mix(bits))
             for k in range(n_topics):
                 out[i, k] = log(out[i, k]) + log_boost[k]
-                top[k] = max(top[k], out[i, k])
+                top[k] = max(top[k], np.float64(out[i, k]))
         for i in range(start, stop):
             for k in range(n_topics):
-                total[k] += exp(out[i, k] - top[k])
+                total[k] += exp(np.float64(out[i, k]) - top[k])
         for k in range(n_topics):
-            log_sums[start // DRAWN_WORDS, k] = top[k] + log(total[k])
+            log_sums[block, k] = top[k] + log(total[k])
         finish(counter, start, stop)
 
 
@@ -106,8 +111,10 @@ def _token_weight(count, position, n_tokens):
 # -------------------------------------------------------------------------------------- Gibbs
 @jit
 def prior_table(table, base, cumulative, counter):
-    """What the prior proposes, ``base_k table[a, k]`` with base = alpha^b, summed up to the end of
-    each block of PRIOR_TOPICS topics: cumulative (A, K / PRIOR_TOPICS)."""
+    """What the prior proposes, ``base_k table[a, k]`` with base = alpha^b.
+
+    cumulative (A, K / PRIOR_TOPICS) is the sum up to the end of each block of PRIOR_TOPICS topics.
+    """
     n_topics, n_blocks = base.size, cumulative.shape[1]
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, table.shape[0])
@@ -117,9 +124,7 @@ def prior_table(table, base, cumulative, counter):
             total = lit(base[0], 0.0)
             for block in range(n_blocks):
                 part = lit(base[0], 0.0)
-                for k in range(
-                    block * PRIOR_TOPICS, min((block + 1) * PRIOR_TOPICS, n_topics)
-                ):
+                for k in range(block * PRIOR_TOPICS, min((block + 1) * PRIOR_TOPICS, n_topics)):
                     part += base[k] * table[a, k]
                 total += part
                 cumulative[a, block] = total
@@ -169,7 +174,7 @@ def gibbs_steps(
     zero, nothing = lit(base[0], 0.0), lit(alpha[0], 0.0)
     hot = inv_temp != lit(inv_temp, 1.0)
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
-    # its gain in extra[m], which is 0 from n_members on; place[k] is the member of topic k. One that
+    # its gain in extra[m], whose entry n_members is 0; place[k] is the member of topic k. One that
     # has lost its last token stays until the end of the sweep.
     members = np.zeros(n_topics + 1, np.int32)
     place = np.full(n_topics, -1, np.int32)

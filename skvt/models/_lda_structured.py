@@ -17,7 +17,7 @@ from skvt.expfam._gamma import log_standard_gamma
 from skvt.expfam._shared_loop import SharedLoop
 from skvt.models import _lda_sampling as sampling
 from skvt.models._base import LocalResult
-from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models._lda import LDA, ExpectedLog
 from skvt.models._lda_kernels import WORDS, mixture_log_likelihood, tempered_table
 
@@ -34,15 +34,13 @@ class Topics(NamedTuple):
         Logarithms of the probabilities of the batch's words, or their expectation.
     seed : int
         Of the sampler's random numbers.
-    log_gammas, log_totals : ndarray of float64, shapes (V, K) and (K,), or None
-        The gamma variates of all words from which the topics were made, and their sums, where the
-        correction of SSVI needs them.
+    gammas : Gammas or None
+        The variates from which the topics were made, where the correction of SSVI needs them.
     """
 
     log_beta: np.ndarray | ExpectedLog
     seed: int
-    log_gammas: np.ndarray | None = None
-    log_totals: np.ndarray | None = None
+    gammas: Gammas | None = None
 
 
 @dataclass(frozen=True)
@@ -109,32 +107,26 @@ class LDAGivenTopics(LDA):
         if kind == "map":
             return Topics(self._log_mean_topics(stats, batch), seed)
         words = batch.active
-        if kind == "ssvi":
-            # of the same type: compiled for each of two, the last digits of a draw might differ
-            words = np.arange(self.n_features, dtype=words.dtype)
-        log_gammas = np.empty((words.size, self.n_components))
-        scale = self.dtype.type(stats.scale)
+        logs = np.empty((words.size, self.n_components), np.float32)
         n_blocks = -(-words.size // sampling.DRAWN_WORDS)
-        log_sums = np.empty((n_blocks + 1, self.n_components))
+        log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
         loop = SharedLoop(
-            words.size, sampling.DRAWN_WORDS, stats.arrays[0], words, scale,
-            self.topic_word_prior, seed_of_words, log_gammas, log_sums,
+            words.size, sampling.DRAWN_WORDS, stats.arrays[0], words, self.dtype.type(stats.scale),
+            self.topic_word_prior, seed_of_words, logs, log_sums, shape_sums,
         )  # fmt: skip
         run(sampling.draw_log_gammas, loop)
-        log_sums[-1] = -np.inf
+        gammas = Gammas(logs, np.logaddexp.reduce(log_sums))
         if words.size < self.n_features:
             # of the words that do not occur, all that matters is the sum of their gammas: a gamma
-            seen = stats.arrays[0][words].sum(axis=0, dtype=np.float64) * stats.scale
-            rest = stats.sums[0] - seen + self.topic_word_prior.sum(dtype=np.float64)
-            rest -= self.topic_word_prior[words].sum(dtype=np.float64)
+            rest = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
+            rest -= shape_sums.sum(axis=0)
             rest = np.maximum(rest, self.topic_word_prior.min())  # rounding
-            log_sums[-1] = log_standard_gamma(rest, rng)
-        log_totals = np.logaddexp.reduce(log_sums)
-        if kind == "ssvi-a":
-            log_gammas -= log_totals
-            return Topics(log_gammas.astype(self.dtype, copy=False), seed)
-        log_beta = log_gammas[batch.active] - log_totals
-        return Topics(log_beta.astype(self.dtype, copy=False), seed, log_gammas, log_totals)
+            log_rest = log_standard_gamma(rest, rng)
+            gammas = Gammas(logs, np.logaddexp(gammas.log_totals, log_rest), rest, log_rest)
+        # the sampler's tables are of single precision
+        dtype = logs.dtype if self.local == "gibbs" else self.dtype
+        log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
+        return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
 
     def row_globals(self, stats, batch, run):
         """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
@@ -156,12 +148,14 @@ class LDAGivenTopics(LDA):
 
     def corrected(self, stats, topics, result_stats, run):
         """``V(beta, lam) eta_hat`` for all words [HB15 eq. 7]: a dense Stats."""
-        lam = np.multiply(stats.arrays[0], stats.scale, dtype=np.float64)
-        lam += self.topic_word_prior[:, None]
-        hat = np.zeros_like(lam)
-        hat[result_stats.rows] = result_stats.arrays[0]
         corrected = corrected_statistics(
-            lam, topics.log_gammas, hat, run, topics.log_totals, copy=False
+            stats.arrays[0],
+            topics.gammas,
+            result_stats.arrays[0],
+            run,
+            scale=float(stats.scale),
+            prior=self.topic_word_prior,
+            rows=result_stats.rows,
         )
         return Stats((corrected.astype(self.dtype, copy=False),))
 
@@ -210,7 +204,7 @@ class LDAGivenTopics(LDA):
     def _table(self, log_beta, inv_temp, dtype, run):
         """``beta^inv_temp``, each word scaled by its largest, and the logarithms of the scales."""
         # a product of two table entries is a normal number
-        floor = self.dtype.type(np.finfo(dtype).tiny ** 0.5)
+        floor, inv_temp = (log_beta.dtype.type(x) for x in (np.finfo(dtype).tiny ** 0.5, inv_temp))
         table, shift = np.empty_like(log_beta, dtype), np.empty(log_beta.shape[0], self.dtype)
         loop = SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift)
         run(tempered_table, loop)

@@ -13,7 +13,7 @@ from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats, Stats
 from skvt.expfam._gamma import log_standard_gamma
-from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models._mixture import Mixture
 
 # Nats that another order of the components must be better by: not a matter of rounding.
@@ -77,7 +77,9 @@ class MixtureGivenGlobals(Mixture):
             self.natural_parameters(stats), g.log_gammas, hats, strict=True
         ):
             columns = (part.reshape(-1, lam.shape[-1]).T for part in (lam, log_gammas, hat))
-            blocks.append(corrected_statistics(*columns, run).T.reshape(hat.shape))
+            lam, log_gammas, hat_columns = columns
+            corrected = corrected_statistics(lam, Gammas.of_all(log_gammas), hat_columns, run)
+            blocks.append(corrected.T.reshape(hat.shape))
         return Stats((blocks[0], self.component.gather(blocks[1])))
 
     def project(self, stats):

@@ -114,11 +114,12 @@ def test_a_step_moves_by_its_formula(local, kind, temperature, ramp):
     before = state.stats.value().arrays[0]
     with Workers() as workers:
         engine.step(model, batch, 1000.0, state, policy_at(temperature), workers, LocalTotals())
+    rows, (some,) = engine.result.stats.rows, engine.result.stats.arrays
     hat = np.zeros_like(before)
-    hat[engine.result.stats.rows] = engine.result.stats.arrays[0]
+    hat[rows] = some
     if kind == "ssvi":
         lam = before + model.topic_word_prior[:, None]
-        hat = corrected_statistics(lam, engine.topics.log_gammas, hat)
+        hat = corrected_statistics(lam, engine.topics.gammas, some, rows=rows)
     weight = weights[:16].sum()
     stands_for = 20.0 + weight if ramp else 1000.0
     # [HB15 eq. 11], tempered statistics [VT16 eq. 8]

@@ -9,12 +9,18 @@ F the covariance of log beta under Dir(lam), so that E[V hat] = hat.
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from scipy.special import gammainccinv, gammaincinv, gammaln, polygamma
 
 from skvt.expfam import RunningStats, Stats
-from skvt.models._dirichlet_correction import corrected_statistics, log_gamma_slopes, trigamma
+from skvt.models._dirichlet_correction import (
+    Gammas,
+    corrected_statistics,
+    log_gamma_slopes,
+    trigamma,
+)
 from skvt.models._lda import LDA
-from skvt.models._lda_structured import LDAGivenTopics, Topics
+from skvt.models._lda_structured import LDAGivenTopics
 
 
 def run(function, tasks):
@@ -108,7 +114,12 @@ def draw_log_gammas(lam, rng, size=None):
 def correct(lam, log_gammas, hat):
     """V hat of one topic."""
     columns = (np.ascontiguousarray(a)[:, None] for a in (lam, log_gammas, hat))
-    return corrected_statistics(*columns)[:, 0]
+    return correct_all(*columns)[:, 0]
+
+
+def correct_all(lam, log_gammas, hat, **options):
+    """V hat of topics in columns whose words all have a variate of their own."""
+    return corrected_statistics(lam, Gammas.of_all(log_gammas), hat, **options)
 
 
 LAMBDAS = {
@@ -162,7 +173,7 @@ def test_on_average_over_the_draw_it_is_the_identity(lam):
     logs = np.ascontiguousarray(draw_log_gammas(lam, rng, n).T)
     columns = (np.repeat(a[:, None], n, axis=1) for a in (lam, hat))
     lams, hats = columns
-    draws = corrected_statistics(lams, logs, hats)
+    draws = correct_all(lams, logs, hats)
     error = draws.std(axis=1) / n**0.5
     assert np.all(error < 0.02 * hat.max())
     # 3.5 standard errors, more for many words at once
@@ -185,28 +196,78 @@ def test_topics_are_corrected_one_by_one_by_any_runner():
     rng = np.random.default_rng(5)
     lam, hat = rng.gamma(0.5, 4.0, size=(9, 3)) + 0.01, rng.random((9, 3))
     logs = draw_log_gammas(lam, rng)
-    together = corrected_statistics(lam, logs, hat)
-    np.testing.assert_array_equal(corrected_statistics(lam, logs, hat, run), together)
+    together = correct_all(lam, logs, hat)
+    np.testing.assert_array_equal(correct_all(lam, logs, hat, run=run), together)
     for k in range(3):
         alone = correct(lam[:, k], logs[:, k], hat[:, k])
         np.testing.assert_allclose(alone, together[:, k], rtol=1e-13)
 
 
+def with_rest(lam, rows, rng, n):
+    """Draws of n topics (V,) of parameters lam, in columns: own gammas for some words."""
+    others = np.delete(lam, rows)
+    logs = np.ascontiguousarray(draw_log_gammas(lam[rows], rng, n).T)
+    rest = np.full(n, others.sum())
+    log_rest = draw_log_gammas(rest, rng)
+    log_totals = np.logaddexp(np.logaddexp.reduce(logs), log_rest)
+    return Gammas(logs, log_totals, rest, log_rest)
+
+
+@each_lam
+def test_words_without_statistics_have_one_gradient(lam):
+    rng = np.random.default_rng(7)
+    rows = np.arange(0, lam.size, 2)
+    gammas = with_rest(lam, rows, rng, 1)
+    hat = rng.gamma(1.0, 3.0, rows.size)
+    # as a topic whose other words are one, whose parameter is their sum
+    shapes = np.append(lam[rows], gammas.rest)
+    logs = np.append(gammas.logs, gammas.log_rest)
+    slopes = np.array([log_gamma_slope(a, x) for a, x in zip(shapes, logs, strict=True)])
+    gradient = slopes * (np.append(hat, 0.0) - np.exp(logs - gammas.log_totals) * hat.sum())
+    spread = np.full(lam.size, gradient[-1])
+    spread[rows] = gradient[:-1]
+    expected = np.linalg.solve(fisher(lam), spread)
+    found = corrected_statistics(lam[:, None], gammas, hat[:, None], rows=rows)[:, 0]
+    np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max())
+
+
+@each_lam
+def test_on_average_it_is_the_identity_for_some_words_too(lam):
+    rng, n = np.random.default_rng(8), 40_000
+    rows = np.sort(np.argsort(-lam)[: (lam.size + 1) // 2])
+    gammas = with_rest(lam, rows, rng, n)
+    hat = np.zeros(lam.size)
+    hat[rows] = lam[rows] * rng.uniform(0.5, 2.0, rows.size)
+    lams, hats = (np.repeat(a[:, None], n, axis=1) for a in (lam, hat[rows]))
+    draws = corrected_statistics(lams, gammas, hats, rows=rows)
+    error = draws.std(axis=1) / n**0.5
+    assert np.all(error < 0.04 * hat.max())
+    z = (draws.mean(axis=1) - hat) / error
+    assert np.abs(z).max() < (3.5 if lam.size < 10 else 4.2)
+
+
 @pytest.mark.parametrize("scale", [1.0, 0.25])
-def test_the_model_corrects_statistics_of_some_words_over_all_words(scale):
+@pytest.mark.parametrize("rows", [[1, 4, 6], list(range(7))], ids=str)
+def test_the_model_corrects_statistics_of_some_words_over_all_words(scale, rows):
     rng = np.random.default_rng(6)
     eta = rng.uniform(0.1, 0.5, 7)
+    eta[2] = eta[3]
     model = LDAGivenTopics.of(LDA(np.full(2, 0.3), eta), "gibbs", 1, 1)
-    stats = RunningStats([rng.gamma(1.0, 2.0, size=(7, 2))])
+    counts = rng.gamma(1.0, 2.0, size=(7, 2))
+    counts[2:5, 1] = 0.0  # at their prior
+    stats = RunningStats([counts])
     stats.rescale(scale)
     lam = stats.value().arrays[0] + eta[:, None]
-    logs, rows = draw_log_gammas(lam, rng), np.array([1, 4, 6])
-    some = rng.random((3, 2))
-    hat = np.zeros((7, 2))
-    hat[rows] = some
-    drawn = Topics(None, 0, logs, np.logaddexp.reduce(logs))
-    corrected = model.corrected(stats, drawn, Stats((some,), rows), run)
+    X = np.zeros((1, 7))
+    X[0, rows] = 1.0
+    batch = model.batch(sp.csr_array(X), np.array([0]), np.ones(1))
+    drawn = model.drawn_globals(stats, batch, "ssvi", np.random.default_rng(9), run)
+    gammas = drawn.gammas
+    assert gammas.logs.shape == (len(rows), 2)
+    if len(rows) < 7:
+        np.testing.assert_allclose(gammas.rest, np.delete(lam, rows, axis=0).sum(axis=0))
+    some = rng.random((len(rows), 2))
+    corrected = model.corrected(stats, drawn, Stats((some,), np.array(rows)), run)
     assert corrected.rows is None
-    np.testing.assert_allclose(
-        corrected.arrays[0], corrected_statistics(lam, logs, hat), rtol=1e-9, atol=1e-12
-    )
+    expected = corrected_statistics(lam, gammas, some, rows=np.array(rows))
+    np.testing.assert_allclose(corrected.arrays[0], expected, rtol=1e-9, atol=1e-12)

@@ -9,7 +9,7 @@ from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
 from skvt.inference._bound import LocalTotals
 from skvt.inference._structured import GLOBAL_STEPS
-from skvt.models._dirichlet_correction import corrected_statistics
+from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models._mixture import Mixture
 from skvt.models._mixture_structured import MixtureGivenGlobals
 from skvt.models._mixture_weights import SeparateSticks, SymmetricDirichlet
@@ -119,7 +119,7 @@ def test_the_correction_of_a_beta_is_the_identity_on_average(a, b):
     rng, n, hat = np.random.default_rng(4), 200_000, np.array([3.0, 5.0])
     lam = np.tile([[a], [b]], n)
     log_gammas = np.log(rng.gamma(lam + 1.0)) + np.log(rng.random(lam.shape)) / lam
-    values = corrected_statistics(lam, log_gammas, np.tile(hat[:, None], n))
+    values = corrected_statistics(lam, Gammas.of_all(log_gammas), np.tile(hat[:, None], n))
     error = values.std(axis=1) / np.sqrt(n)
     assert np.all(np.abs(values.mean(axis=1) - hat) < 4.5 * error)
 
@@ -128,9 +128,10 @@ def test_many_small_topics_are_corrected_as_each_alone():
     rng = np.random.default_rng(5)
     lam, hat = rng.gamma(2.0, size=(2, 2500)), rng.gamma(1.0, size=(2, 2500))
     log_gammas = np.log(rng.gamma(lam))
-    together = corrected_statistics(lam, log_gammas, hat, run)
+    together = corrected_statistics(lam, Gammas.of_all(log_gammas), hat, run)
     for k in (0, 999, 1000, 2499):
-        alone = corrected_statistics(*(a[:, k : k + 1] for a in (lam, log_gammas, hat)))
+        column, logs, own = (a[:, k : k + 1] for a in (lam, log_gammas, hat))
+        alone = corrected_statistics(column, Gammas.of_all(logs), own)
         np.testing.assert_allclose(together[:, k : k + 1], alone, rtol=1e-13)
 
 
@@ -161,8 +162,9 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
         spread = model.component.spread
         pairs = zip(lam, g.log_gammas, (first.reshape(lam[0].shape), spread(sums)), strict=True)
         for i, parts in enumerate(pairs):
-            columns = (part.reshape(-1, part.shape[-1]).T for part in parts)
-            corrected = corrected_statistics(*columns).T.reshape(parts[2].shape)
+            columns, logs, some = (part.reshape(-1, part.shape[-1]).T for part in parts)
+            corrected = corrected_statistics(columns, Gammas.of_all(logs), some)
+            corrected = corrected.T.reshape(parts[2].shape)
             hats[i] = model.component.gather(corrected) if i else corrected.reshape(first.shape)
     found = state.stats.value().arrays
     expected = [
