@@ -48,10 +48,10 @@ class StructuredLDA(TopicEstimator):
         they are ("ssvi-a") or corrected for the dependence of the draw on its parameters ("ssvi",
         which works on the whole vocabulary in each step); ``exp(E[log beta])``; or ``E[beta]``.
 
-    n_burn_in : int, default=3
+    n_burn_in : int, default=2
         Sweeps of the Gibbs sampler over a document before any is kept.
 
-    n_samples : int, default=3
+    n_samples : int, default=4
         Sweeps that are kept.
 
     temperature : None, str or policy, default="annealed"
@@ -195,8 +195,8 @@ class StructuredLDA(TopicEstimator):
         topic_word_prior=None,
         local_step="gibbs",
         global_step="ssvi-a",
-        n_burn_in=3,
-        n_samples=3,
+        n_burn_in=2,
+        n_samples=4,
         temperature="annealed",
         moves=("split-merge",),
         learning_method="online",

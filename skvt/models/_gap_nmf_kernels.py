@@ -3,7 +3,7 @@
 import numpy as np
 
 from skvt.expfam._special import digamma, exp, gammaln, jit, lit, log
-from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gamma, unit_pair
+from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gammas, unit_pair
 
 
 # ------------------------------------------------------------------------------- activations
@@ -49,35 +49,46 @@ def draw_gammas(shape, rate, seed, smallest, out):
     """Gamma variates of these shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
 
     ``g(a) = g(a + 1) u^(1/a)``, and g(a + 1) by rejection (Marsaglia and Tsang 2000). The loop over
-    a row makes a proposal for each entry and the cheap test; the few that fail it are done again
-    one by one.
+    a row makes a proposal for each entry and the cheap test; the few that fail it are settled side
+    by side.
     """
     n, width = shape.shape
     normal = np.empty(width + 1, np.float32)
     doubtful = np.empty(width, np.uint8)
+    topics_of = np.empty(width, np.int32)
+    shapes, bits, normals, values = (
+        np.empty(width), np.empty(width, np.uint64), np.empty(width, np.float32), np.empty(width),
+    )  # fmt: skip
     for i in range(n):
         state = mix(np.uint64(seed) + GOLDEN * np.uint64(i + 1))
         fill_normals(state, normal)
         row = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(width):
             a = shape[i, k]
-            bits = mix(state - GOLDEN * np.uint64(k + 1))
             z = normal[k] + lit(a, 0.0)
             d = a + lit(a, 2.0 / 3.0)
             v = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
             cheap = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
-            u, test = unit_pair(bits)
+            u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
             value = d * v * v * v * _power(u, a) / row[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
             doubtful[k] = np.uint8(v <= lit(a, 0.0)) | np.uint8(test > cheap)
+        n_doubtful = 0
         for k in range(width):
-            if doubtful[k]:
-                a = shape[i, k]
-                bits = mix(state - GOLDEN * np.uint64(k + 1))
-                u, test = unit_pair(bits)
-                value = settled_gamma(np.float64(a), normal[k], test, mix(bits))
-                value = value * _power(u, a) / row[k]
-                out[i, k] = value if value >= smallest else lit(a, 0.0)
+            topics_of[n_doubtful] = k
+            n_doubtful += doubtful[k]
+        for j in range(n_doubtful):
+            k = topics_of[j]
+            shapes[j], normals[j] = shape[i, k], normal[k]
+            bits[j] = mix(state - GOLDEN * np.uint64(k + 1))
+        settled_gammas(
+            shapes[:n_doubtful], bits[:n_doubtful], normals[:n_doubtful], values[:n_doubtful]
+        )
+        for j in range(n_doubtful):
+            k = topics_of[j]
+            a = shape[i, k]
+            value = values[j] * _power(unit_pair(bits[j])[0], a) / row[k]
+            out[i, k] = value if value >= smallest else lit(a, 0.0)
 
 
 @jit

@@ -16,7 +16,7 @@ import numpy as np
 from skvt.expfam._shared_loop import CLAIMS, claim, finish
 from skvt.expfam._special import exp, jit, lit, log
 from skvt.models._lda_kernels import WORDS
-from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gamma, unit, unit_pair
+from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gammas, unit, unit_pair
 
 # An entry of a larger count is sampled as so many equal parts.
 MOST_TOKENS = 1000
@@ -42,45 +42,59 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
     rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
-    the cheap test; the few that fail it are done again one by one. Each row has random numbers of
-    its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the variates over
-    the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes.
+    the cheap test; those that fail it, one of ten, are settled side by side. Each entry has random
+    numbers of its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the
+    variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes.
     """
     n_topics = array.shape[1]
-    normal = np.empty(n_topics + 1, np.float32)
-    log_boost = np.empty(n_topics, np.float32)
+    size = DRAWN_WORDS * n_topics
+    normal = np.empty((DRAWN_WORDS, n_topics + 1), np.float32)
+    log_boost = np.empty((DRAWN_WORDS, n_topics), np.float32)
     doubtful = np.empty(n_topics, np.uint8)
     top, total = np.empty((2, n_topics))
+    # of the entries that fail the test, side by side
+    rows_of, topics_of = np.empty(size, np.int32), np.empty(size, np.int32)
+    shapes, bits, normals, values = (
+        np.empty(size), np.empty(size, np.uint64), np.empty(size, np.float32), np.empty(size),
+    )  # fmt: skip
     for _ in range(CLAIMS):
         start, stop = claim(counter, DRAWN_WORDS, rows.size)
         if start >= stop:
             break
-        block = start // DRAWN_WORDS
+        block, n = start // DRAWN_WORDS, 0
         top[:], total[:] = -np.inf, 0.0
         shape_sums[block, :] = 0.0
         for i in range(start, stop):
-            row, eta = rows[i], np.float64(prior[rows[i]])
+            r, row, eta = i - start, rows[i], np.float64(prior[rows[i]])
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
-            fill_normals(state, normal)
+            fill_normals(state, normal[r])
             for k in range(n_topics):
                 shape = eta + np.float64(scale) * np.float64(array[row, k])
                 shape_sums[block, k] += shape
                 a = np.float32(shape)
                 u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-                z = normal[k]
+                z = normal[r, k]
                 d = a + lit(a, 2.0 / 3.0)
                 v = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
                 sure = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
                 doubtful[k] = np.uint8(v <= lit(a, 0.0)) | np.uint8(test > sure)
-                log_boost[k] = log(u) / a
+                log_boost[r, k] = log(u) / a
                 out[i, k] = d * v * v * v
             for k in range(n_topics):
-                if doubtful[k]:
-                    a = eta + np.float64(scale) * np.float64(array[row, k])
-                    bits = mix(state - GOLDEN * np.uint64(k + 1))
-                    out[i, k] = settled_gamma(a, normal[k], unit_pair(bits)[1], mix(bits))
+                rows_of[n], topics_of[n] = i, k
+                n += doubtful[k]
+        for j in range(n):
+            i, k = rows_of[j], topics_of[j]
+            row = rows[i]
+            state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
+            shapes[j] = np.float64(prior[row]) + np.float64(scale) * np.float64(array[row, k])
+            bits[j], normals[j] = mix(state - GOLDEN * np.uint64(k + 1)), normal[i - start, k]
+        settled_gammas(shapes[:n], bits[:n], normals[:n], values[:n])
+        for j in range(n):
+            out[rows_of[j], topics_of[j]] = values[j]
+        for i in range(start, stop):
             for k in range(n_topics):
-                out[i, k] = log(out[i, k]) + log_boost[k]
+                out[i, k] = log(out[i, k]) + log_boost[i - start, k]
                 top[k] = max(top[k], np.float64(out[i, k]))
         for i in range(start, stop):
             for k in range(n_topics):

@@ -63,8 +63,8 @@ class LDAGivenTopics(LDA):
     """
 
     local: str = "gibbs"
-    n_burn_in: int = 3
-    n_samples: int = 3
+    n_burn_in: int = 2
+    n_samples: int = 4
     dense_steps: bool = False
 
     @classmethod

@@ -60,54 +60,88 @@ def unit_pair(bits):
 
 
 @jit
-def fill_normals(state, out):
-    """float32 normal variates by the method of Box and Muller; an entry over stays as it is."""
-    half = out.size // 2
-    for j in range(half):
-        bits = mix(state + GOLDEN * np.uint64(j + 1))
-        u, x = unit_pair(bits)
-        x -= lit(u, 0.5)
-        radius = np.sqrt(lit(u, -2.0) * log(u))
-        z = x * x * lit(u, 4.0 * math.pi**2)
-        # cosine and sine of 2 pi x by their series, |2 pi x| <= pi
-        c = lit(u, -1.0 / 6402373705728000)
-        c = c * z + lit(u, 1.0 / 20922789888000)
-        c = c * z + lit(u, -1.0 / 87178291200)
-        c = c * z + lit(u, 1.0 / 479001600)
-        c = c * z + lit(u, -1.0 / 3628800)
-        c = c * z + lit(u, 1.0 / 40320)
-        c = c * z + lit(u, -1.0 / 720)
-        c = c * z + lit(u, 1.0 / 24)
-        c = c * z + lit(u, -1.0 / 2)
-        c = c * z + lit(u, 1.0)
-        s = lit(u, 1.0 / 355687428096000)
-        s = s * z + lit(u, -1.0 / 1307674368000)
-        s = s * z + lit(u, 1.0 / 6227020800)
-        s = s * z + lit(u, -1.0 / 39916800)
-        s = s * z + lit(u, 1.0 / 362880)
-        s = s * z + lit(u, -1.0 / 5040)
-        s = s * z + lit(u, 1.0 / 120)
-        s = s * z + lit(u, -1.0 / 6)
-        s = s * z + lit(u, 1.0)
-        out[j] = radius * c
-        out[half + j] = radius * s * x * lit(u, 2.0 * math.pi)
+def normals_of(bits):
+    """Two float32 normal variates by the method of Box and Muller."""
+    u, x = unit_pair(bits)
+    x -= lit(u, 0.5)
+    radius = np.sqrt(lit(u, -2.0) * log(u))
+    z = x * x * lit(u, 4.0 * math.pi**2)
+    # cosine and sine of 2 pi x by their series, |2 pi x| <= pi
+    c = lit(u, -1.0 / 6402373705728000)
+    c = c * z + lit(u, 1.0 / 20922789888000)
+    c = c * z + lit(u, -1.0 / 87178291200)
+    c = c * z + lit(u, 1.0 / 479001600)
+    c = c * z + lit(u, -1.0 / 3628800)
+    c = c * z + lit(u, 1.0 / 40320)
+    c = c * z + lit(u, -1.0 / 720)
+    c = c * z + lit(u, 1.0 / 24)
+    c = c * z + lit(u, -1.0 / 2)
+    c = c * z + lit(u, 1.0)
+    s = lit(u, 1.0 / 355687428096000)
+    s = s * z + lit(u, -1.0 / 1307674368000)
+    s = s * z + lit(u, 1.0 / 6227020800)
+    s = s * z + lit(u, -1.0 / 39916800)
+    s = s * z + lit(u, 1.0 / 362880)
+    s = s * z + lit(u, -1.0 / 5040)
+    s = s * z + lit(u, 1.0 / 120)
+    s = s * z + lit(u, -1.0 / 6)
+    s = s * z + lit(u, 1.0)
+    return radius * c, radius * s * x * lit(u, 2.0 * math.pi)
 
 
 @jit
-def settled_gamma(a, normal, test, state):
-    """A gamma variate of shape a + 1, from this proposal or the next that is accepted.
+def fill_normals(state, out):
+    """float32 normal variates; an entry over stays as it is."""
+    half = out.size // 2
+    for j in range(half):
+        out[j], out[half + j] = normals_of(mix(state + GOLDEN * np.uint64(j + 1)))
 
-    The proposal is a normal variate and a uniform one (Marsaglia and Tsang 2000).
+
+@jit
+def _accepted_gamma(a, normal, test):
+    """(whether d v is a gamma variate of shape a + 1, d v) for a normal and a uniform variate.
+
+    The proposal of Marsaglia and Tsang (2000): v = (1 + normal / sqrt(9 d))^3, d = a + 2/3.
     """
-    d = a + 2.0 / 3.0
-    c = 1.0 / np.sqrt(9.0 * d)
-    while True:
-        v = 1.0 + c * normal
-        # in the negative, so that a NaN ends the loop
-        if not v <= 0.0:
-            v = v * v * v
-            if not log(test) >= 0.5 * np.float64(normal) * normal + d - d * v + d * log(v):
-                return d * v
-        normal, _, state = normal_pair(state)
-        state += GOLDEN
-        test = 1.0 - uniform(mix(state))
+    d, z = a + 2.0 / 3.0, np.float64(normal)
+    root = 1.0 + z / np.sqrt(9.0 * d)
+    # some number above zero where there is none: the proposal is refused
+    v = max(root, 1e-3) ** 3
+    found = log(np.float64(test)) < 0.5 * z * z + d - d * v + d * log(v)
+    return np.uint8(found & (root > 1e-3)), d * v
+
+
+@jit
+def settled_gammas(shapes, bits, normals, out):
+    """Gamma variates of these shapes + 1, all (n,): from a proposal, or the next that is accepted.
+
+    The first proposal is the normal variate and the second number of the bits' ``unit_pair``. Two
+    proposals are made for all entries side by side, where loops run on vectors; few are left then.
+    """
+    n = shapes.size
+    which, accepted, values = np.arange(n), np.empty(n, np.uint8), np.empty(n)
+    own_shapes, own_bits = shapes.copy(), bits.copy()
+    for attempt in range(2):
+        if attempt == 0:
+            for j in range(n):
+                test = unit_pair(own_bits[j])[1]
+                accepted[j], values[j] = _accepted_gamma(own_shapes[j], normals[j], test)
+        else:
+            for j in range(n):
+                normal = normals_of(mix(own_bits[j] + GOLDEN))[0]
+                test = unit_pair(mix(own_bits[j] - GOLDEN))[1]
+                accepted[j], values[j] = _accepted_gamma(own_shapes[j], normal, test)
+        n_refused = 0
+        for j in range(n):
+            out[which[j]] = values[j]
+            which[n_refused] = which[j]
+            own_shapes[n_refused], own_bits[n_refused] = own_shapes[j], own_bits[j]
+            n_refused += 1 - accepted[j]
+        n = n_refused
+    for j in range(n):
+        i = which[j]
+        found, state = np.uint8(0), mix(bits[i])
+        while not found:
+            normal, _, state = normal_pair(state)
+            state += GOLDEN
+            found, out[i] = _accepted_gamma(shapes[i], normal, 1.0 - uniform(mix(state)))
