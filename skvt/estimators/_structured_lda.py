@@ -17,6 +17,12 @@ from skvt.temperature import LinearAnnealing
 HOTTEST, HOT_PRIOR, COOL_PRIOR = 1.5, 0.02, 0.1
 
 
+class _BriefAnnealing(LinearAnnealing):
+    """Over a third of a fit's passes: what is drawn takes long to settle, at steps that fall."""
+
+    _share = 1.0 / 3.0
+
+
 class StructuredLDA(TopicEstimator):
     """Latent Dirichlet allocation by structured stochastic variational inference.
 
@@ -56,9 +62,10 @@ class StructuredLDA(TopicEstimator):
 
     temperature : None, str or policy, default="annealed"
         As in :class:`~skvt.TemperedLDA`; learned ones only with ``local_step="mean_field"``.
-        "annealed" is ``LinearAnnealing(T, replication=1)`` here: drawn topics are sharp by
-        themselves. T is 1.5 where ``topic_word_prior`` is 0.02 or less or learned, and falls to 1
-        (no heat) at 0.1, since draws under such priors vary enough without (``benchmarks/``).
+        "annealed" is ``LinearAnnealing(T, replication=1)`` over a third of the passes here: drawn
+        topics are sharp by themselves, and take long to settle. T is 1.5 where
+        ``topic_word_prior`` is 0.02 or less or learned, and falls to 1 (no heat) at 0.1, since
+        draws under such priors vary enough without (``benchmarks/``).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
         After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
@@ -245,7 +252,7 @@ class StructuredLDA(TopicEstimator):
             # where learning begins says little of where it ends
             eta = HOT_PRIOR if model.learn_topic_word_prior else model.topic_word_prior.mean()
             first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
-            return LinearAnnealing(initial_temperature=first, replication=1.0)
+            return _BriefAnnealing(initial_temperature=first, replication=1.0)
         return super()._temperature_policy(model)
 
     def _build_model(self, X, weights):

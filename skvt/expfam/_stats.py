@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish, in_turn
-from skvt.expfam._special import jit
+from skvt.expfam._special import jit, lit
 
 # Below this the scale of a running sum is folded into its array, so that the division of new
 # statistics by it stays accurate.
@@ -54,6 +54,18 @@ def _add_rows(array, rows, factor, addend, totals, counter):
         finish(counter, start, stop)
 
 
+@jit
+def _clip_rows(array, totals):
+    """array <- max(array, 0); totals (float64) = its sums over rows."""
+    totals[:] = 0.0
+    for i in range(array.shape[0]):
+        row = array[i]
+        for k in range(row.size):
+            row[k] = max(row[k], lit(row[k], 0.0))
+        for k in range(row.size):
+            totals[k] += row[k]
+
+
 class RunningStats:
     """The statistics ``S = scale * array`` of the data as an engine believes them now.
 
@@ -77,6 +89,19 @@ class RunningStats:
     def resum(self):
         """Sum the blocks anew over their first axis, so that rounding cannot drift."""
         self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
+
+    def clip(self):
+        """``S <- max(S, 0)``, in place."""
+        sums = []
+        for array in self.arrays:
+            if array.ndim == 2:
+                total = np.empty(array.shape[1])
+                _clip_rows(array, total)
+            else:
+                np.maximum(array, 0.0, out=array)
+                total = array.sum(axis=0, dtype=np.float64)
+            sums.append(self.scale * total)
+        self.sums = tuple(sums)
 
     def fold(self):
         """Multiply the scale into the arrays."""

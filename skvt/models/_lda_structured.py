@@ -164,8 +164,7 @@ class LDAGivenTopics(LDA):
 
         Near zero a shape does next to nothing to its variate, and what has fallen there stays.
         """
-        np.maximum(stats.arrays[0], 0.0, out=stats.arrays[0])
-        stats.resum()
+        stats.clip()
 
     # --------------------------------------------------------------------------- local step
     def local_step(

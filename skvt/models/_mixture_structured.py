@@ -84,8 +84,7 @@ class MixtureGivenGlobals(Mixture):
 
     def project(self, stats):
         """Keep ``lam >= prior``, and the components in the order that suits the weights."""
-        for array in stats.arrays:
-            np.maximum(array, 0.0, out=array)
+        stats.clip()
         counts = self.counts(stats)
         ordered = counts[self.weights.order(counts)]
         gain = self.weights.log_evidence(ordered) - self.weights.log_evidence(counts)
@@ -93,7 +92,7 @@ class MixtureGivenGlobals(Mixture):
             weights, sums = stats.arrays
             weights[:] = self.weights.statistics(ordered) / stats.scale
             sums[:] = sums[self.weights.order(counts)]
-        stats.resum()
+            stats.resum()
 
     def counts(self, stats):
         """Expected rows of each component, shape (K,)."""

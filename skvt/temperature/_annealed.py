@@ -31,6 +31,8 @@ class _Scheduled(RunningPolicy):
 
 
 class _Annealing(TemperaturePolicy):
+    _share = SHARE
+
     def __init__(self, initial_temperature=1.5, n_passes=None, replication=10.0):
         self.initial_temperature = initial_temperature
         self.n_passes = n_passes
@@ -52,7 +54,7 @@ class _Annealing(TemperaturePolicy):
             return self._running(self.n_passes, in_steps=False)
         # A fit ends at T = 1: the last pass, or half of the only one, is kept for that.
         longest = max(plan.n_passes - 1.0, 0.5 * plan.n_passes)
-        length = SHARE * plan.n_passes if self.n_passes is None else self.n_passes
+        length = self._share * plan.n_passes if self.n_passes is None else self.n_passes
         return self._running(min(length, longest), in_steps=False)
 
     def _running(self, length, *, in_steps):

@@ -56,7 +56,8 @@ def test_learned_temperatures_need_a_bound_to_learn_from(temperature):
 def test_the_default_heat_depends_on_the_prior_of_the_topics(prior, hottest):
     X, params = counts(n_rows=60), {"topic_word_prior": prior, "moves": ()}
     by_name = quick("gibbs", "ssvi-a", **params).fit(X)
-    policy = LinearAnnealing(initial_temperature=hottest, replication=1.0)
+    third = by_name.max_iter / 3.0
+    policy = LinearAnnealing(initial_temperature=hottest, n_passes=third, replication=1.0)
     explicit = quick("gibbs", "ssvi-a", temperature=policy, **params).fit(X)
     np.testing.assert_allclose(by_name.history_["temperature"], explicit.history_["temperature"])
     plain = quick("gibbs", "ssvi-a", temperature=None, **params).fit(X)

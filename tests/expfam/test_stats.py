@@ -164,3 +164,19 @@ def test_blocks_are_blended_alike():
     assert [array.shape for array in empty.arrays] == [(5, 2), (7,)]
     assert all(np.all(array == 0.0) for array in empty.arrays)
     assert all(np.all(total == 0.0) for total in empty.sums)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("shape", [(7, 3), (7,), (4, 3, 2)], ids=str)
+def test_clipped_statistics_are_not_negative(dtype, shape):
+    array = np.random.default_rng(0).normal(size=shape).astype(dtype)
+    stats = RunningStats([array.copy(), np.abs(array)])
+    stats.rescale(0.25)
+    stats.clip()
+    for found, given, total in zip(
+        stats.value().arrays, (array, np.abs(array)), stats.sums, strict=True
+    ):
+        assert found.dtype == dtype
+        expected = 0.25 * np.maximum(given, 0.0)
+        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(total, expected.sum(axis=0, dtype=float), rtol=1e-12)

@@ -403,10 +403,19 @@ def test_every_pair_of_steps_learns_topics(local, kind, train_and_test):
     assert fitted.score(held_out) > unigram + 0.67 * (best - unigram)
 
 
-def test_structure_is_no_worse_than_mean_field_on_its_own_data(train_and_test):
+def test_structure_gets_stuck_less_often_than_mean_field(train_and_test):
     truth, held_out = train_and_test
-    structured = estimator(max_iter=15, batch_size=40).fit(truth.X).score(held_out)
-    mean_field = TemperedLDA(
-        5, temperature=None, learning_method="online", max_iter=15, batch_size=40, random_state=0
+    settings = {"max_iter": 15, "batch_size": 40}
+    steps = {"local_step": "mean_field", "global_step": "mean_field"}
+    structured, mean_field = (
+        np.array([
+            estimator(**settings, **how, random_state=seed).fit(truth.X).score(held_out)
+            for seed in range(30)
+        ])
+        for how in ({}, steps)
     )  # fmt: skip
-    assert structured > mean_field.fit(truth.X).score(held_out) - 0.05
+    best = max(structured.max(), mean_field.max())
+    # the best starts end alike; a poor optimum, topics in one, costs .1 to .2 nats per word
+    assert np.quantile(structured, 0.75) > best - 0.01
+    assert np.quantile(mean_field, 0.75) > best - 0.01
+    assert np.mean(structured < best - 0.05) < 0.7 * np.mean(mean_field < best - 0.05)
