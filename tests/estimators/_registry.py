@@ -301,7 +301,7 @@ ENTRIES += [
         shown=("components_", "exp_dirichlet_component_"),
         claimed=lambda estimator: estimator.components_.sum(),
         learned=("variational", "local") if local_step == "mean_field" else (),
-        annealed=LinearAnnealing(replication=1.0),
+        annealed=LinearAnnealing(n_passes=4 / 3, replication=1.0),
         heated={"topic_word_prior": 0.02},
         bounded=False,
         sampled=local_step == "gibbs",
