@@ -3,7 +3,14 @@
 import numpy as np
 
 from skvt.expfam._special import digamma, exp, gammaln, jit, lit, log
-from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gammas, unit_pair
+from skvt.models._random_bits import (
+    GOLDEN,
+    fill_normals,
+    mix,
+    proposed_gamma,
+    settled_gammas,
+    unit_pair,
+)
 
 
 # ------------------------------------------------------------------------------- activations
@@ -65,14 +72,10 @@ def draw_gammas(shape, rate, seed, smallest, out):
         row = rate[i] if rate.shape[0] > 1 else rate[0]
         for k in range(width):
             a = shape[i, k]
-            z = normal[k] + lit(a, 0.0)
-            d = a + lit(a, 2.0 / 3.0)
-            v = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
-            cheap = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
             u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-            value = d * v * v * v * _power(u, a) / row[k]
+            value, doubtful[k] = proposed_gamma(a, normal[k], test)
+            value = value * _power(u, a) / row[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
-            doubtful[k] = np.uint8(v <= lit(a, 0.0)) | np.uint8(test > cheap)
         n_doubtful = 0
         for k in range(width):
             topics_of[n_doubtful] = k

@@ -16,7 +16,15 @@ import numpy as np
 from skvt.expfam._shared_loop import CLAIMS, claim, finish
 from skvt.expfam._special import exp, jit, lit, log
 from skvt.models._lda_kernels import WORDS
-from skvt.models._random_bits import GOLDEN, fill_normals, mix, settled_gammas, unit, unit_pair
+from skvt.models._random_bits import (
+    GOLDEN,
+    fill_normals,
+    mix,
+    proposed_gamma,
+    settled_gammas,
+    unit,
+    unit_pair,
+)
 
 # An entry of a larger count is sampled as so many equal parts.
 MOST_TOKENS = 1000
@@ -73,13 +81,8 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
                 shape_sums[block, k] += shape
                 a = np.float32(shape)
                 u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
-                z = normal[r, k]
-                d = a + lit(a, 2.0 / 3.0)
-                v = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
-                sure = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
-                doubtful[k] = np.uint8(v <= lit(a, 0.0)) | np.uint8(test > sure)
+                out[i, k], doubtful[k] = proposed_gamma(a, normal[r, k], test)
                 log_boost[r, k] = log(u) / a
-                out[i, k] = d * v * v * v
             for k in range(n_topics):
                 rows_of[n], topics_of[n] = i, k
                 n += doubtful[k]

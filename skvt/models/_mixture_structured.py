@@ -77,8 +77,8 @@ class MixtureGivenGlobals(Mixture):
             self.natural_parameters(stats), g.log_gammas, hats, strict=True
         ):
             columns = (part.reshape(-1, lam.shape[-1]).T for part in (lam, log_gammas, hat))
-            lam, log_gammas, hat_columns = columns
-            corrected = corrected_statistics(lam, Gammas.of_all(log_gammas), hat_columns, run)
+            shapes, logs, own = columns
+            corrected = corrected_statistics(shapes, Gammas.of_all(logs), own, run)
             blocks.append(corrected.T.reshape(hat.shape))
         return Stats((blocks[0], self.component.gather(blocks[1])))
 

@@ -98,11 +98,22 @@ def fill_normals(state, out):
 
 
 @jit
-def _accepted_gamma(a, normal, test):
-    """(whether d v is a gamma variate of shape a + 1, d v) for a normal and a uniform variate.
+def proposed_gamma(a, normal, test):
+    """(d v, whether it may be no gamma variate of shape a + 1) for a normal and a uniform variate.
 
-    The proposal of Marsaglia and Tsang (2000): v = (1 + normal / sqrt(9 d))^3, d = a + 2/3.
+    The proposal of Marsaglia and Tsang (2000), v = (1 + normal / sqrt(9 d))^3 with d = a + 2/3, and
+    their cheap test, in the precision of a.
     """
+    z = normal + lit(a, 0.0)
+    d = a + lit(a, 2.0 / 3.0)
+    root = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
+    sure = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
+    return d * root * root * root, np.uint8(root <= lit(a, 0.0)) | np.uint8(test > sure)
+
+
+@jit
+def _accepted_gamma(a, normal, test):
+    """(whether d v is a gamma variate of shape a + 1, d v), see :func:`proposed_gamma`."""
     d, z = a + 2.0 / 3.0, np.float64(normal)
     root = 1.0 + z / np.sqrt(9.0 * d)
     # some number above zero where there is none: the proposal is refused
@@ -120,17 +131,11 @@ def settled_gammas(shapes, bits, normals, out):
     """
     n = shapes.size
     which, accepted, values = np.arange(n), np.empty(n, np.uint8), np.empty(n)
-    own_shapes, own_bits = shapes.copy(), bits.copy()
-    for attempt in range(2):
-        if attempt == 0:
-            for j in range(n):
-                test = unit_pair(own_bits[j])[1]
-                accepted[j], values[j] = _accepted_gamma(own_shapes[j], normals[j], test)
-        else:
-            for j in range(n):
-                normal = normals_of(mix(own_bits[j] + GOLDEN))[0]
-                test = unit_pair(mix(own_bits[j] - GOLDEN))[1]
-                accepted[j], values[j] = _accepted_gamma(own_shapes[j], normal, test)
+    own_shapes, own_bits, own_normals = shapes.copy(), bits.copy(), normals.copy()
+    for _ in range(2):
+        for j in range(n):
+            test = unit_pair(own_bits[j])[1]
+            accepted[j], values[j] = _accepted_gamma(own_shapes[j], own_normals[j], test)
         n_refused = 0
         for j in range(n):
             out[which[j]] = values[j]
@@ -138,6 +143,9 @@ def settled_gammas(shapes, bits, normals, out):
             own_shapes[n_refused], own_bits[n_refused] = own_shapes[j], own_bits[j]
             n_refused += 1 - accepted[j]
         n = n_refused
+        for j in range(n):
+            own_normals[j] = normals_of(mix(own_bits[j] + GOLDEN))[0]
+            own_bits[j] = mix(own_bits[j] - GOLDEN)
     for j in range(n):
         i = which[j]
         found, state = np.uint8(0), mix(bits[i])
