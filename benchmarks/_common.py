@@ -6,6 +6,7 @@ them all alike, so that it can favour nobody.
 
 import argparse
 import importlib.metadata
+import importlib.util
 import os
 import platform
 import shlex
@@ -212,8 +213,19 @@ def add_data_arguments(arguments, corpus="newsgroups20"):
     )
 
 
+def peers_of(chosen):
+    """The libraries, beside scikit-learn, that the rows chosen on the command line need."""
+    return sorted({row.split("-")[0] for row in chosen} & {"gensim", "tomotopy"})
+
+
 def print_header(*libraries):
-    """Command line, versions, machine."""
+    """Command line, versions, machine; the run ends here if one of ``libraries`` is missing."""
+    missing = [name for name in libraries if importlib.util.find_spec(name) is None]
+    if missing:
+        raise SystemExit(
+            f"This run compares with {' and '.join(missing)}, which this Python does not have: "
+            'pip install ".[bench]", or leave it out by the options that --help lists.'
+        )
     print("command:   python", shlex.join(sys.argv))
     names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries]
     print("versions: ", ", ".join(f"{name} {_version(name)}" for name in names))

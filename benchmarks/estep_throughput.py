@@ -229,12 +229,16 @@ def local_step(args, X, lam):
 @contextmanager
 def pinned_workers(n_jobs):
     """Workers whose threads keep to a core each, the calling one among them."""
-    before = threading.enumerate()
+    allowed = os.sched_getaffinity(0)
+    cores = (sorted(allowed)[::-1] * n_jobs)[:n_jobs]
+    all_there = threading.Barrier(n_jobs)
+
+    def pin(core):
+        all_there.wait()  # so that each thread takes one of the cores
+        os.sched_setaffinity(0, {core})  # of the calling thread
+
     with Workers(n_jobs) as workers:
-        allowed = os.sched_getaffinity(0)
-        helpers = [thread for thread in threading.enumerate() if thread not in before]
-        for core, thread in zip(sorted(allowed)[::-1], [None, *helpers], strict=False):
-            os.sched_setaffinity(0 if thread is None else thread.native_id, {core})
+        workers.run(pin, [(core,) for core in cores])
         try:
             yield workers
         finally:

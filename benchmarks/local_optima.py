@@ -244,7 +244,7 @@ def choice_of_k(args):
 
 def main():
     args = arguments()
-    print_header("gensim", "tomotopy")
+    print_header(*(("gensim", "tomotopy") if 1 in args.parts else ()))
     with cores(args.cores):
         if 1 in args.parts:
             local_optima(args)

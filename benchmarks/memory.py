@@ -17,6 +17,7 @@ from _common import (
     load_corpus,
     parser,
     peak_bytes,
+    peers_of,
     print_header,
     print_table,
     progress,
@@ -116,7 +117,7 @@ def main():
     if args.child:
         measure(args.child, args)
         return
-    print_header("gensim", "tomotopy")
+    print_header(*peers_of(args.libraries))
     X, _ = load_corpus(args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed)
     print(describe(X))
     topics = args.k * X.shape[1] * 8 / 1e9

@@ -17,6 +17,7 @@ from _common import (
     describe,
     load_corpus,
     parser,
+    peers_of,
     print_header,
     print_table,
     progress,
@@ -202,7 +203,7 @@ def draw(args, results):
 
 def main():
     args = arguments()
-    print_header("gensim", "tomotopy")
+    print_header(*peers_of(args.libraries))
     X, X_test = load_corpus(
         args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed
     )

@@ -4,6 +4,7 @@ Nothing here needs the network: no references into other projects' sites are res
 """
 
 import re
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -16,6 +17,7 @@ import skvt
 
 HERE = Path(__file__).parent
 EXAMPLES = HERE.parent / "examples"
+sys.path.insert(0, str(HERE))  # gallery.py
 PUBLIC_MODULES = ["skvt", "skvt.temperature", "skvt.metrics", "skvt.datasets", "skvt.plotting"]
 
 project = "skvt"
@@ -44,6 +46,8 @@ html_theme = "pydata_sphinx_theme"
 html_title = f"skvt {release}"
 html_theme_options = {"navigation_with_keys": False, "show_prev_next": False}
 html_show_sourcelink = False
+html_static_path = ["_static"]
+html_css_files = ["wide.css"]
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -75,6 +79,10 @@ if any(EXAMPLES.glob("plot_*.py")):
         "examples_dirs": str(EXAMPLES),
         "gallery_dirs": "auto_examples",
         "filename_pattern": r"/plot_",
+        "within_subsection_order": "gallery.place",
+        "image_scrapers": ("gallery.scraper",),
+        # nothing but what is printed: no legend or list of lines that a call happens to return
+        "capture_repr": (),
         "ignore_pattern": r"^(?!plot_)",
         "abort_on_example_error": True,
         "download_all_examples": False,

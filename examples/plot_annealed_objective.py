@@ -3,54 +3,101 @@ What a temperature does to the bound
 ====================================
 
 The annealed evidence lower bound of a mixture of two one-dimensional Gaussians, as a function of
-the two means (figure 1 of *Variational Tempering*, Mandt et al. 2016). The assignments are at their
-optimum for each pair of means, which leaves
+the two means (after figure 1 of *Variational Tempering*, Mandt et al. 2016), and the ways that two
+fits take on it. The assignments are at their optimum for each pair of means, which leaves
 
 .. math:: \\mathcal L_A(m_0, m_1; T) = \\log p(m_0, m_1) +
           \\sum_i \\log \\sum_k \\big(\\pi_k\\, \\mathcal N(x_i \\mid m_k, 1)\\big)^{1/T}.
 
-At T = 20 there is one hill, and any start leads to its top. Cooling moves the hill, then splits it:
-at T = 1 there are two, one of them only a local optimum, with the components' names exchanged but
-not their weights. Who follows the top from the left picture to the right one ends on the better.
+The rows come from three clusters, of which two must share a component. The two larger ones are
+better kept apart. A fit that begins with a component between them stays there; annealed from the
+same start, it does not.
 """
 
 import matplotlib.pyplot as plt
 import numpy as np
 from scipy.special import logsumexp
 
+from skvt import CAVIGaussianMixture
+from skvt.temperature import LinearAnnealing
+
 rng = np.random.default_rng(0)
-weights, means = np.array([0.3, 0.7]), np.array([-3.0, 3.0])
-x = rng.normal(means[rng.choice(2, size=200, p=weights)], 1.0)
+clusters = [(-8.0, 100), (0.0, 100), (8.0, 60)]  # mean, rows
+X = np.concatenate([rng.normal(mean, 1.0, (n, 1)) for mean, n in clusters])
+
+
+class Path:
+    """A callback that keeps the means after each pass."""
+
+    def __init__(self, start):
+        self.means = [np.ravel(start)]
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context):
+        pass
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        if context.task_name == "pass":
+            self.means.append(fitted_estimator.means_.ravel())
+
+
+# %%
+# Two fits from one start, which differ in temperature alone.
+
+start = [[-1.5], [5.5]]
+annealing = LinearAnnealing(initial_temperature=60.0, n_passes=60, replication=1.0)
+fits, paths = {}, {}
+for name, temperature in {"plain": None, "annealed": annealing}.items():
+    path = Path(start)
+    mixture = CAVIGaussianMixture(
+        2, means_init=start, temperature=temperature, max_iter=100, random_state=0
+    )
+    fits[name] = mixture.set_callbacks(path).fit(X)
+    paths[name] = np.array(path.means)
+    means = mixture.means_.ravel().round(2)
+    print(f"{name:8}: means {means}, bound {mixture.elbo_:.1f} nats")
+
+# %%
+# The objective at four temperatures, with the plain fit (black), and the annealed one (red) up
+# to that temperature. At T = 55 there is one hill, where both components are at the mean of all
+# rows. Cooling splits it, first into two, equal but for the components' names; the optimum in which
+# the plain fit ends appears much later, when the annealed fit has long been elsewhere.
 
 
 def annealed_objective(m, temperature, prior_variance=100.0):
     """The bound at the means ``m`` (..., 2) in nats, up to the factor of the Gaussian."""
-    log_joint = np.log(weights) - 0.5 * (x[:, None] - m[..., None, :]) ** 2
-    log_joint -= 0.5 * np.log(2 * np.pi)
+    log_joint = np.log(0.5) - 0.5 * (X - m[..., None, :]) ** 2 - 0.5 * np.log(2 * np.pi)
     log_prior = -0.5 * np.sum(m**2, axis=-1) / prior_variance
     return logsumexp(log_joint / temperature, axis=-1).sum(axis=-1) + log_prior
 
 
-# %%
-# The objective on a grid, at the paper's four temperatures; the dot is the highest point.
-
-axis = np.linspace(-6.0, 6.0, 121)
+axis = np.linspace(-11.0, 11.0, 89)
 grid = np.stack(np.meshgrid(axis, axis, indexing="ij"), axis=-1)
+cooling = np.array(fits["annealed"].history_["temperature"])
 
-fig, panels = plt.subplots(1, 4, figsize=(12, 3.3), sharey=True, layout="constrained")
-for panel, temperature in zip(panels, [20.0, 13.0, 8.5, 1.0], strict=True):
+fig, panels = plt.subplots(1, 4, figsize=(12, 3.5), sharey=True, layout="constrained")
+for panel, temperature in zip(panels, [55.0, 30.0, 10.0, 1.0], strict=True):
     height = annealed_objective(grid, temperature)
-    top = np.unravel_index(np.argmax(height), height.shape)
-    # Levels by rank: the shape of the hill matters here, not its height.
+    # Levels by rank: the shape of the hills matters here, not their height.
     panel.contourf(axis, axis, height.T, levels=np.quantile(height, np.linspace(0, 1, 24)))
-    panel.plot(axis[top[0]], axis[top[1]], "o", color="red")
-    panel.set(title=f"T = {temperature:g}", xlabel="mean of component 0 (weight 0.3)")
-panels[0].set_ylabel("mean of component 1 (weight 0.7)")
+    passed = paths["annealed"][: 1 + np.sum(cooling >= temperature)]
+    panel.plot(*passed.T, ".-", color="red", linewidth=1, markersize=3, label="annealed")
+    panel.plot(*passed[-1], "o", color="red", markersize=8)
+    panel.plot(*paths["plain"].T, ".-", color="black", linewidth=1, markersize=3, label="plain")
+    panel.plot(*paths["plain"][-1], "o", color="black", markersize=8)
+    panel.set(title=f"T = {temperature:g}", xlabel="mean of component 0")
+panels[0].set_ylabel("mean of component 1")
+_ = panels[0].legend(loc="lower left")
 
 # %%
 # How many optima there are, counted on the grid.
 
-for temperature in [20.0, 13.0, 8.5, 4.0, 1.0]:
+for temperature in [55.0, 30.0, 10.0, 1.0]:
     height = annealed_objective(grid, temperature)
     inner = height[1:-1, 1:-1]
     neighbours = [
@@ -60,6 +107,6 @@ for temperature in [20.0, 13.0, 8.5, 4.0, 1.0]:
         if (i, j) != (0, 0)
     ]
     n_optima = np.sum(np.all([inner > other for other in neighbours], axis=0))
-    print(f"T = {temperature:4g}: {n_optima} optima")
+    print(f"T = {temperature:2g}: {n_optima} optima")
 
 plt.show()

@@ -33,7 +33,9 @@ Z = X @ basis + rng.normal(scale=1 / 255, size=(len(X), side**2 - 1))
 Z = Z.astype(np.float32)
 
 models = {
-    "births from K = 1": MemoizedDPGMM(mean_type="zero", max_iter=12, n_jobs=2, random_state=0),
+    "births from K = 1": MemoizedDPGMM(
+        mean_type="zero", max_iter=12, tol=0.0, n_jobs=2, random_state=0
+    ),
     "one Gaussian": MemoizedDPGMM(mean_type="zero", moves=(), random_state=0),
 }
 for name, model in models.items():

@@ -33,24 +33,25 @@ models = {
     ),
 }  # fmt: skip
 
-fig, (left, right) = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
+fig, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 for name, model in models.items():
     model.fit(X)
     correlation = match_components(truth, model.components_)[1]
-    left.plot(np.sort(correlation)[::-1], label=name)
+    axes.plot(np.sort(correlation)[::-1], label=name)
     active = getattr(model, "n_active_components_", 50)
     print(f"{name:14s} {active:3d} components, {(correlation > 0.9).sum():2d} of 50 sounds found")
-left.axhline(0.9, color="0.7", linewidth=0.8)
-left.set(xlabel="true spectra, sorted", ylabel="correlation with its partner", ylim=(0.0, 1.02))
-left.legend()
+axes.axhline(0.9, color="0.7", linewidth=0.8)
+axes.set(xlabel="true spectra, sorted", ylabel="correlation with its partner", ylim=(0.0, 1.02))
+axes.legend()
 
 # %%
 # Three true spectra and their partners.
 
+fig, axes = plt.subplots(figsize=(6, 4), layout="constrained")
 partner, correlation = match_components(truth, models["SSVI-A"].components_)
 for row, k in enumerate(np.argsort(-correlation)[[0, 20, 40]]):
     found = models["SSVI-A"].components_[partner[k]]
-    right.plot(truth[k] / truth[k].max() - 1.2 * row, color="0.6", linewidth=3)
-    right.plot(found / found.max() - 1.2 * row, color="C0", linewidth=1)
-right.set(xlabel="frequency bin", yticks=[], title="true (grey) and found")
+    axes.plot(truth[k] / truth[k].max() - 1.2 * row, color="0.6", linewidth=3)
+    axes.plot(found / found.max() - 1.2 * row, color="C0", linewidth=1)
+axes.set(xlabel="frequency bin", yticks=[], title="true (grey) and found")
 plt.show()

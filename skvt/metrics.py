@@ -18,13 +18,18 @@ from sklearn.utils import (
     column_or_1d,
 )
 
-from skvt.estimators._topics import canonical, completion_score, require_counts
+from skvt.estimators._topics import OF_WORDS, canonical, completion_score
+from skvt.estimators._validation import require_counts, require_prior
+from skvt.expfam._ties import stable_order
 from skvt.inference import Workers
 from skvt.models._completion import content_keys, split_tokens
 from skvt.models._held_out import documents as held_out_documents
 from skvt.models._lda import LDA
 from skvt.models._random_bits import mix
 
+# Tokens of a document whose likelihood is estimated, at most: all are visited one by one, and left
+# to right again for each of them.
+_MOST_TOKENS = {"left-to-right": 100_000, "chib": 10_000_000}
 # Documents of a parallel task of held-out likelihoods.
 _DOCUMENTS_PER_TASK = 8
 
@@ -85,13 +90,18 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     float
         Nats per held-out token; higher is better.
 
+    Raises
+    ------
+    ValueError
+        For counts, topics or a prior out of range, or if there is no token to hold out.
+
     References
     ----------
     .. [1] S. Mandt et al. (2016). Variational tempering. AISTATS.
     """
     X = _counts(X)
     topic_word = _topic_weights(topic_word, X)
-    alpha = np.broadcast_to(np.asarray(doc_topic_prior, np.float64), topic_word.shape[:1]).copy()
+    alpha = _document_prior(doc_topic_prior, len(topic_word))
     # The prior of the topics plays no part: they are given.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
@@ -144,7 +154,8 @@ def held_out_log_likelihood(
     Raises
     ------
     ValueError
-        For counts that are not whole, topics that are not positive, or an unknown method.
+        For counts that are not whole, documents of more tokens than can be visited, topics or a
+        prior out of range, or an unknown method.
 
     References
     ----------
@@ -162,9 +173,15 @@ def held_out_log_likelihood(
     check_scalar(n_samples, "n_samples", Integral, min_val=1)
     check_scalar(n_burn_in, "n_burn_in", Integral, min_val=0)
     topic_word = _topic_weights(topic_word, X)
-    alpha = np.broadcast_to(np.asarray(doc_topic_prior, np.float64), topic_word.shape[:1]).copy()
-    if not (np.all(np.isfinite(alpha)) and np.all(alpha > 0.0)):
-        raise ValueError(f"doc_topic_prior must be in the range (0, inf). Got {doc_topic_prior!r}.")
+    alpha = _document_prior(doc_topic_prior, len(topic_word))
+    longest = X.sum(axis=1).max(initial=0.0)
+    if longest > _MOST_TOKENS[method]:
+        raise ValueError(
+            f"A document has {longest:g} tokens, and method={method!r} takes "
+            f"{_MOST_TOKENS[method]} at most, since it visits them one by one. Leave such "
+            'documents out, use method="chib" for up to ten million tokens, or '
+            "document_completion_score, which takes any number."
+        )
     topics = np.ascontiguousarray((topic_word / topic_word.sum(axis=1, keepdims=True)).T)
     seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     seeds = content_keys(X) ^ mix(seed)
@@ -178,6 +195,23 @@ def held_out_log_likelihood(
     with Workers(n_jobs) as workers:
         workers.run(held_out_documents, tasks)
     return out
+
+
+def _document_prior(value, n_components):
+    """The concentrations of a document's topic proportions, shape (n_components,), float64."""
+    try:
+        alpha = np.asarray(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The 'doc_topic_prior' parameter must be positive numbers. Got {value!r} instead."
+        ) from error
+    if alpha.shape not in ((), (1,), (n_components,)):
+        raise ValueError(
+            f"The 'doc_topic_prior' parameter must be a number or a vector of {n_components}, one "
+            f"for each topic. Got an array of shape {alpha.shape} instead."
+        )
+    require_prior("doc_topic_prior", value)
+    return np.broadcast_to(alpha, (n_components,)).copy()
 
 
 def _topic_weights(topic_word, X):
@@ -210,7 +244,7 @@ def perplexity(log_predictive):
 
 def _counts(X):
     X = sparse.csr_array(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32]))
-    require_counts(X, "document completion")
+    require_counts(X, "document completion", *OF_WORDS)
     return canonical(X)
 
 
@@ -281,7 +315,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
     _check_coherence_arguments(topic_word, X, n_words, measure, eps)
 
-    top = np.argsort(-topic_word, axis=1, kind="stable")[:, :n_words]  # (K, n_words)
+    top = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])  # (K, n_words)
     words, top = np.unique(top, return_inverse=True)
     top = top.reshape(-1, n_words)  # positions in `words`; numpy 2.0 returned them flat
     first, second = np.triu_indices(n_words, k=1)  # pairs; the first is the more probable word

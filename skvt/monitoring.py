@@ -37,12 +37,13 @@ class FitMonitor:
     def end_pass(self, model, state, history):
         """A pass ended; True asks the fit to stop."""
         if self._verbose > 0:
-            name, bound = "elbo", history.elbo[-1]
+            entry = history[-1]
+            name, bound = "elbo", entry.elbo
             if np.isnan(bound):  # structured inference knows it only where it is evaluated
-                name, bound = "objective", history.objective[-1]
+                name, bound = "objective", entry.objective
             print(
-                f"pass {history.n_iter[-1]}: {name} {bound:.6g} nats, "
-                f"temperature {history.temperature[-1]:.3f}, {history.seconds[-1]:.1f} s"
+                f"pass {entry.n_iter}: {name} {bound:.6g} nats, "
+                f"temperature {entry.temperature:.3f}, {entry.seconds:.1f} s"
             )
         self.stopped = self._pass.call_on_fit_task_end(
             estimator=self._estimator,

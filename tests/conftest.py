@@ -1,4 +1,17 @@
 import os
+from pathlib import Path
+
+import pytest
 
 # The tests draw figures but never show them. Set before anything imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers(config):
+    """No workers for single files or ``-k``: to start them takes longer than most of these run.
+
+    None is xdist's own answer, one worker a core.
+    """
+    folders = all(Path(arg).is_dir() for arg in config.args)
+    return None if folders and not config.option.keyword else 0

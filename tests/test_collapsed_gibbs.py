@@ -5,6 +5,7 @@ import runpy
 from pathlib import Path
 
 import numpy as np
+import pytest
 from scipy.special import betaln, gammaln
 
 ROOT = Path(__file__).parents[1]
@@ -21,9 +22,10 @@ def log_joint(X, z, K, alpha):
     return total
 
 
+@pytest.mark.slow  # a yardstick of the benchmarks, compiled for this test alone
 def test_collapsed_gibbs_sampling_draws_from_the_enumerated_posterior():
     sampler = runpy.run_path(str(ROOT / "benchmarks" / "_collapsed_gibbs.py"))
-    K, alpha, n_chains = 3, 1.5, 8000
+    K, alpha, n_chains = 3, 1.5, 2000
     X = np.array([[1, 0, 1], [1, 0, 0], [0, 1, 1], [1, 1, 1]])
     draws = [sampler["collapsed_gibbs"](X, K, alpha, 15, seed) for seed in range(n_chains)]
     found = np.bincount(np.array(draws) @ K ** np.arange(4)[::-1], minlength=K**4) / n_chains

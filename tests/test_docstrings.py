@@ -1,12 +1,15 @@
 """Docstrings of all public objects: numpydoc's checks, and the examples in them."""
 
+import ast
 import doctest
 import inspect
 import re
 from importlib import import_module
 from pathlib import Path
+from pkgutil import resolve_name
 
 import pytest
+from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
 ROOT = Path(__file__).parents[1]
@@ -67,6 +70,80 @@ def test_docstrings_are_complete(name):
 def test_examples_in_docstrings_are_true(name):
     for test in doctest.DocTestFinder(recurse=False).find(named(name), name):
         assert doctest.DocTestRunner().run(test).failed == 0
+
+
+def defaults_in(signature):
+    """{parameter: default} of a signature."""
+    return {
+        parameter.name: parameter.default
+        for parameter in signature.parameters.values()
+        if parameter.default is not parameter.empty
+    }
+
+
+def defaults_said(doc, owner):
+    """{parameter: default} as the lines of numpydoc say.
+
+    "default=x"; "optional" for None; "see :meth:`plot`" for those of the ``owner``'s method.
+    """
+    said = {}
+    for line, kind, _ in NumpyDocString(doc)["Parameters"]:
+        names = re.split(r"\s*,\s*", line)
+        given, see = re.search(r"\bdefault=(.+)$", kind), re.match(r"see :meth:`(\w+)`$", kind)
+        if see:
+            there = defaults_in(inspect.signature(getattr(owner, see[1])))
+            said |= {name: there[name] for name in names if name in there}
+        elif given or kind.endswith("optional"):
+            said |= dict.fromkeys(names, ast.literal_eval(given[1]) if given else None)
+    return said
+
+
+def wrong_defaults(name):
+    """Parameters whose documented default is missing, superfluous or another one."""
+    value = resolve_name(name)
+    doc = inspect.getdoc(value) or ""
+    if not callable(value) or "Parameters\n---" not in doc:
+        return []
+    owner = resolve_name(name.rpartition(".")[0])
+    said, true = defaults_said(doc, owner), defaults_in(inspect.signature(value))
+    return [
+        f"{name}({each}={true.get(each, '...')!r}) is documented as {said.get(each, '...')!r}"
+        for each in sorted(said.keys() | true.keys())
+        if each not in said or each not in true or repr(said[each]) != repr(true[each])
+    ]
+
+
+@pytest.mark.parametrize("name", documented_names())
+def test_documented_defaults_are_those_of_the_signature(name):
+    # (ignored parameters, such as y, have no default to tell)
+    names = [name, *members(name)] if inspect.isclass(named(name)) else [name]
+    found = [wrong for each in names for wrong in wrong_defaults(each) if "(y=None)" not in wrong]
+    assert not found, "\n" + "\n".join(found)
+
+
+def misleading(a, b=1, c=None, *, d="x"):
+    """Return nothing.
+
+    Parameters
+    ----------
+    a, b : int, default=2
+        Numbers.
+    c : int, optional
+        Another.
+    d : {"x", "y"}
+        A letter.
+    """
+
+
+def test_a_wrong_default_is_found(monkeypatch):
+    import skvt
+
+    monkeypatch.setattr(skvt, "misleading", misleading, raising=False)
+    found = "\n".join(wrong_defaults("skvt.misleading"))
+    assert "a='...') is documented as 2" in found
+    assert "b=1) is documented as 2" in found
+    assert "c=" not in found
+    assert "d='x') is documented as '...'" in found
 
 
 def incomplete(X, y):

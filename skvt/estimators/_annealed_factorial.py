@@ -6,15 +6,27 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_array, validate_data
+from sklearn.utils.validation import check_array
 
-from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._base import (
+    ROWS_PER_BATCH,
+    VariationalEstimator,
+    _attribute_of_fit,
+    all_or_nothing,
+)
 from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._validation import (
+    check_magnitude,
+    check_variance,
+    positive_int,
+    validated,
+    warn_of_empty_rows,
+)
 from skvt.expfam import Posterior, RunningStats
-from skvt.inference import MemoizedInference, Rows, Workers, evaluate_bound, local_results
+from skvt.inference import MemoizedInference, Rows, Workers, evaluate_bound
 from skvt.inference._loop import Stopping
-from skvt.models._factorial import FactorialMixture, column_moments
+from skvt.models._factorial import FEWEST_ON, FactorialMixture, column_moments
 from skvt.moves import Superposition
 from skvt.temperature import LinearAnnealing
 
@@ -92,7 +104,8 @@ class AnnealedFactorialMixture(
 
     tol : float, default=1e-5
         Converged when no move has anything left to try and the bound gains less than this, in nats
-        per row, in a pass.
+        per row, in a pass. A
+        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     evaluate_every : int, default=1
         Online, evaluate the bound on all rows every so many passes; in batches it is known anyhow.
@@ -127,8 +140,9 @@ class AnnealedFactorialMixture(
         Evidence lower bound of the data in nats, every constant included.
 
     history_ : dict of lists
-        One entry a pass: "n_iter", "elbo", "objective", "temperature", "learning_rate",
-        "n_components", "seconds".
+        One entry a pass, those of earlier warm starts included: "n_iter", "elbo", "objective",
+        "temperature", "learning_rate", "n_components", "seconds". Also one a call of
+        ``partial_fit``, without bounds (NaN).
 
     move_log_ : dict of lists
         One entry for each pass at T = 1: "n_iter", "move" ("refresh" or "superposition"),
@@ -143,7 +157,7 @@ class AnnealedFactorialMixture(
     converged_ : bool
 
     n_iter_ : int
-        Passes made.
+        Passes and calls of ``partial_fit`` made, entries of ``history_``.
 
     n_batch_iter_ : int
         Updates of the components made.
@@ -215,6 +229,9 @@ class AnnealedFactorialMixture(
         | LearningRateMixin._learning_rate_constraints
     )
 
+    _model_parameters = ("noise_variance", "component_variance", "activation_prior")
+    _planned_passes = 100.0
+
     def __init__(
         self,
         n_components=10,
@@ -260,14 +277,10 @@ class AnnealedFactorialMixture(
 
     # ---------------------------------------------------------------------------- validation
     def _validate_rows(self, X, *, reset):
-        return validate_data(
-            self,
-            X,
-            reset=reset,
-            dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
-            order="C",
-            ensure_all_finite="allow-nan",
-        )
+        X = validated(self, X, reset=reset, missing=True, order="C")
+        check_magnitude(X)
+        warn_of_empty_rows(X)
+        return X
 
     def _given_activation_prior(self):
         """pi (K,) as the parameter says."""
@@ -305,9 +318,12 @@ class AnnealedFactorialMixture(
         # rows of zeros have no scale
         square = max(squares.sum() / max((weights @ there).sum(), 1.0), 1e-12)
         noise, largest = _spectrum(X, weights, self.n_components)
-        first = {"noise_variance": square * noise, "component_variance": square / prior.sum()}
+        on = max(prior.sum(), FEWEST_ON)
+        first = {"noise_variance": square * noise, "component_variance": square / on}
         given = {name: getattr(self, name) for name in (*first, "activation_prior")}
         learned = {name for name, value in given.items() if isinstance(value, str)}
+        for name in set(first) - learned:
+            check_variance(name, given[name], X.dtype)
         first = {name: first[name] if name in learned else float(given[name]) for name in first}
         return FactorialMixture(
             n_components=self.n_components,
@@ -321,12 +337,7 @@ class AnnealedFactorialMixture(
         )
 
     def _continued_model(self, X, weights):
-        built, model = self._build_model(X, weights), self._fitted.model
-        if self.n_components != model.n_components:
-            raise ValueError(
-                f"A warm start goes on with the {model.n_components} components fitted before. Got "
-                f"n_components={self.n_components}; set warm_start=False to start anew."
-            )
+        built = self._build_model(X, weights)
         self._tell_columns_apart(self._fitted, X)
         fitted = {name: getattr(self._fitted.model, name) for name in built.learned}
         return replace(built, **fitted, by_column=self._fitted.model.by_column)
@@ -338,7 +349,7 @@ class AnnealedFactorialMixture(
             fitted.model = replace(fitted.model, by_column=True)
             pairs, *others = fitted.state.stats.value().arrays
             pairs = np.repeat(pairs, fitted.model.n_features, axis=0)
-            fitted.state.stats = RunningStats([pairs, *others])
+            fitted.state = replace(fitted.state, stats=RunningStats([pairs, *others]))
 
     def _rows(self, X, weights):
         online = self.learning_method == "online"
@@ -360,16 +371,13 @@ class AnnealedFactorialMixture(
 
         return Stopping(self.max_iter, self.evaluate_every, self.tol, gain)
 
-    def _publish(self):
-        self._publish_moves(self._fitted.state.move_log)
-
     def _go_on(self, fitted, X, weights, workers):
         self._tell_columns_apart(fitted, X)
         fitted.state.forget_batches(fitted.n_rows)
-        super()._go_on(fitted, X, weights, workers)
+        return super()._go_on(fitted, X, weights, workers)
 
     # ---------------------------------------------------------------------------------- fitting
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Fit the components to all rows.
 
@@ -390,11 +398,12 @@ class AnnealedFactorialMixture(
         Raises
         ------
         ValueError
-            For infinite values and illegal parameters.
+            For infinite values, values beyond 1e100 (1e15 in float32), illegal parameters, and
+            where the numbers of the fit leave the range of floating point.
         """
         return self._fit(X, y, sample_weight)
 
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
         """Go on with some more rows of a stream, by stochastic steps.
 
@@ -455,7 +464,10 @@ class AnnealedFactorialMixture(
 
     # -------------------------------------------------------------------------------- inference
     def transform(self, X):
-        """Probability that each component is on, found for each row alone.
+        """Probability that each component is on, given the row.
+
+        The other components are summed out: exactly for up to 12 components, and otherwise by
+        annealed particles, whose random numbers follow from the row's values.
 
         Parameters
         ----------
@@ -469,14 +481,7 @@ class AnnealedFactorialMixture(
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
-        with Workers(self.n_jobs) as workers:
-
-            def globals_of(batch):
-                return fitted.model.expectation(fitted.stats, batch, workers.run)
-
-            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            results = local_results(fitted.model, globals_of, data, workers)
-            return np.concatenate([result.q for _, result in results])
+        return self._explained(X, fitted.model.activation_chances)
 
     def inverse_transform(self, X):
         """Sums of the expected components.
@@ -503,9 +508,8 @@ class AnnealedFactorialMixture(
     def score_samples(self, X):
         """Log posterior predictive density of each row.
 
-        Components are integrated out; exact for up to 10 components, and otherwise an estimate by
-        importance sampling of the activations, on average a little too low. It is the same for a
-        row in any company.
+        Components are integrated out; exact for up to 12 components, and otherwise an estimate by
+        annealed particles, on average a little too low. It is the same for a row in any company.
 
         Parameters
         ----------
@@ -519,10 +523,15 @@ class AnnealedFactorialMixture(
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
+        return self._explained(X, fitted.model.log_predictive)
+
+    def _explained(self, X, of_batch):
+        """``of_batch(batch, stats, run)`` for the rows of X, batch by batch."""
+        fitted = self._fitted
         with Workers(self.n_jobs) as workers:
-            data, model = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH), fitted.model
-            batches = (data.batch(model, rows) for rows in data.order())
-            parts = [model.log_predictive(batch, fitted.stats, workers.run) for batch in batches]
+            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            batches = (data.batch(fitted.model, rows) for rows in data.order())
+            parts = [of_batch(batch, fitted.stats, workers.run) for batch in batches]
         return np.concatenate(parts)
 
     def score(self, X, y=None):
@@ -545,7 +554,8 @@ class AnnealedFactorialMixture(
     def elbo(self, X):
         """Evidence lower bound of X in nats, every constant included.
 
-        X is taken for the whole data set: the divergence of the components is subtracted once.
+        X is taken for the whole data set: the divergence of the components is subtracted once. The
+        activations of each row are sought from several starts, the best of which counts.
 
         Parameters
         ----------
@@ -561,7 +571,7 @@ class AnnealedFactorialMixture(
         X = self._validate_rows(X, reset=False)
         with Workers(self.n_jobs) as workers:
             data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            return evaluate_bound(fitted.model, fitted.stats, data, workers)
+            return evaluate_bound(replace(fitted.model, search=True), fitted.stats, data, workers)
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive.
@@ -581,8 +591,7 @@ class AnnealedFactorialMixture(
             Which components are on in each.
         """
         fitted = self._require_fitted()
-        if n_samples < 1:
-            raise ValueError(f"n_samples must be in the range [1, inf). Got {n_samples} instead.")
+        n_samples = positive_int("n_samples", n_samples)
         given = self.random_state if random_state is None else random_state
         seed = check_random_state(given).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)

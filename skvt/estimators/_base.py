@@ -1,20 +1,25 @@
 """The walk of every estimator: validate -> build collaborators -> run -> publish."""
 
-from contextlib import contextmanager
+import time
+import warnings
 from copy import copy, deepcopy
 from dataclasses import dataclass, field, replace
+from functools import wraps
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 from sklearn.callback import CallbackSupportMixin
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.estimators._mixins import ELBOTrackingMixin, LearningRateMixin, TemperatureMixin
-from skvt.estimators._sklearn_private import check_sample_weight
+from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin, _attribute_of_fit
+from skvt.estimators._sklearn_private import check_sample_weight, fit_context
+from skvt.estimators._validation import LEGAL_RANGE, in_range, out_of_range, total_of
+from skvt.expfam._ties import exceeds
 from skvt.inference import (
     CoordinateAscent,
+    Entry,
     History,
     Rows,
     State,
@@ -41,8 +46,10 @@ class Fitted:
     """What a fit leaves behind: the model with its priors, the state, the running policy.
 
     ``n_rows`` is the weight of the rows the state stands for: those of ``fit`` and all since
-    (``counts_rows``), or what a stream is taken for. ``assignments`` (n, K) are the q(z) of the
-    rows of the last call, where the estimator shows them.
+    (``counts_rows``), or what a stream is taken for. ``elbo`` is the bound of these rows; None amid
+    a fit and in a stream, where it is not known. ``parameters`` are the estimator's when it last
+    went on. ``assignments`` (n, K) are the q(z) of the rows of the last call, where the estimator
+    shows them.
     """
 
     model: object
@@ -50,6 +57,9 @@ class Fitted:
     policy: object
     n_rows: float
     counts_rows: bool = True
+    elbo: float | None = None
+    history: History = field(default_factory=History)
+    parameters: dict = field(default_factory=dict)
     assignments: np.ndarray | None = None
     cache: dict = field(default_factory=dict)
 
@@ -60,38 +70,87 @@ class Fitted:
 
     def lam(self):
         """Natural parameters of q(beta), computed once for each state."""
-        if self.cache.get("step") != self.state.n_steps:
-            self.cache.clear()
-            self.cache["step"] = self.state.n_steps
-            self.cache["lam"] = self.model.natural_parameters(self.stats)
-            for lam in self.cache["lam"]:
-                lam.flags.writeable = False
-        return self.cache["lam"]
+        n_steps, lam = self.cache.get("lam", (None, None))
+        if n_steps != self.state.n_steps:
+            lam = self.model.natural_parameters(self.stats)
+            for array in lam:
+                array.flags.writeable = False
+            self.cache["lam"] = self.state.n_steps, lam
+        return lam
 
-    def snapshot(self):
-        """An independent copy."""
+    def draft(self, rows=None):
+        """A copy to go on with; this one stays as it is.
+
+        With ``rows``, for steps that change only these rows of the statistics.
+        """
         state = replace(
             self.state,
-            stats=self.state.stats.copy(),
+            stats=self.state.stats.draft(rows),
             prior_stats=copy(self.state.prior_stats),
             memos=copy(self.state.memos),
             starts=None,
             move_log=list(self.state.move_log),
         )
-        return replace(self, state=state, policy=deepcopy(self.policy), cache={})
+        history, policy = History(self.history), deepcopy(self.policy)
+        return replace(self, state=state, policy=policy, history=history, cache={})
 
     def __getstate__(self):
         return self.__dict__ | {"cache": {}}
 
 
+def all_or_nothing(method):
+    """``fit`` or ``partial_fit`` with scikit-learn's validation; the estimator changes at its end.
+
+    The method works on a twin: what it sets, at whatever depth, the estimator takes over in one
+    assignment. An exception, which an interrupt can raise anywhere, leaves it as it was. What the
+    twin shares with it is therefore never written to, see :meth:`Fitted.draft`.
+    """
+    validated = fit_context(prefer_skip_nested_validation=True)(method)
+
+    @wraps(method)
+    def on_a_twin(self, *args, **kwargs):
+        before = dict(vars(self))
+        twin = object.__new__(type(self))
+        vars(twin).update(before)
+        try:
+            validated(twin, *args, **kwargs)
+        except np.linalg.LinAlgError as error:
+            raise out_of_range(error) from error
+        after = vars(twin)
+        kept = {name: value for name, value in vars(self).items()
+                if name in after or name not in before}  # fmt: skip
+        new = {name: value for name, value in after.items()
+               if name not in before or value is not before[name]}  # fmt: skip
+        changed = kept | new
+        # nothing that an interrupt could follow: it comes between an assignment and a call at most
+        self.__dict__ = changed
+        return self
+
+    return on_a_twin
+
+
 class VariationalEstimator(
-    TemperatureMixin, LearningRateMixin, ELBOTrackingMixin, CallbackSupportMixin, BaseEstimator
+    TemperatureMixin, LearningRateMixin, CallbackSupportMixin, BaseEstimator
 ):
     """Base of all estimators.
 
     A subclass validates its rows (``_validate_rows``), builds its model (``_build_model``) and
     names its published attributes (``_publish``).
     """
+
+    # Passes of which a policy takes its share where the fit may stop on convergence: max_iter is
+    # then a limit, and a share of it would keep a fit hot that has long nothing more to learn.
+    _planned_passes = 20.0
+
+    # What a model is made of, and a running one may take on (``_continued_model``).
+    _model_parameters = ()
+    # What a running model cannot take on, and what a stream cannot.
+    _fixed_parameters = ("n_components",)
+    _fixed_in_streams = ()
+    # Whether scikit-learn's twin warns where max_iter ends a fit that has not converged.
+    _warns_unconverged = True
+    # Whether X holds counts, or other non-negative numbers.
+    _of_counts = False
 
     # ----------------------------------------------------------------------- for subclasses
     def _validate_rows(self, X, *, reset):
@@ -144,50 +203,53 @@ class VariationalEstimator(
     def _fit(self, X, y, sample_weight):
         """``fit`` of every estimator, after scikit-learn's parameter validation."""
         raw = X
-        with self._all_or_nothing():
-            X = self._validate_rows(X, reset=not self._continues())
-            X, weights = self._weighted_rows(X, sample_weight)
-            build = self._continued_model if self._continues() else self._build_model
-            with one_blas_thread():
-                model = build(X, weights)
-            policy = self._temperature_policy(model)
-            policy.check(self._plan(model, X, weights, self.max_iter))
-            random_state = check_random_state(self.random_state)
-            n_init = 1 if self._continues() else self.n_init
-            context = self._init_callback_context(max_subtasks=n_init * self.max_iter)
-            context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
-            best, restart_elbos = None, []
-            with Workers(self.n_jobs) as workers:
-                for _ in range(n_init):
-                    rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-                    *run, stopped = self._run(
-                        raw, y, X, weights, model, policy, rng, context, workers
-                    )
-                    restart_elbos.append(run[1])
-                    if best is None or run[1] > best[1]:
-                        best = run
-                    if stopped:
-                        break
-            self._fitted, elbo, history, self.converged_ = best
-            self.restart_elbos_ = np.array(restart_elbos)
-            self.n_iter_ = len(history.n_iter)
-            self._publish_bound(elbo, history)
-            self._publish()
-            context.call_on_fit_task_end(
-                estimator=self,
-                X=raw,
-                y=np.zeros(np.shape(raw)[0]) if y is None else y,
-                reconstruction_attributes=lambda: {},
-            )
+        if self._continues():
+            self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
+            remedy = "set warm_start=False to start anew"
+            self._refuse_changes("A warm start", self._fixed_parameters, remedy)
+        X = self._validate_rows(X, reset=not self._continues())
+        X, weights = self._weighted_rows(X, sample_weight)
+        build = self._continued_model if self._continues() else self._build_model
+        with one_blas_thread():
+            model = build(X, weights)
+        policy = self._temperature_policy(model)
+        policy.check(self._plan(model, X, weights, self.max_iter))
+        random_state = check_random_state(self.random_state)
+        n_init = 1 if self._continues() else self.n_init
+        context = self._init_callback_context(max_subtasks=n_init * self.max_iter)
+        context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
+        best, restart_elbos = None, []
+        with Workers(self.n_jobs) as workers:
+            for _ in range(n_init):
+                rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
+                *run, stopped = self._run(raw, y, X, weights, model, policy, rng, context, workers)
+                restart_elbos.append(run[0].elbo)
+                # of starts that end in the same optimum the first
+                if best is None or exceeds(run[0].elbo, best[0].elbo, dtype=X.dtype):
+                    best = run
+                if stopped:
+                    break
+        self._fitted, self.converged_ = best
+        self.restart_elbos_ = np.array(restart_elbos)
+        self.n_iter_ = len(self._fitted.history)
+        self._publish()
+        context.call_on_fit_task_end(
+            estimator=self,
+            X=raw,
+            y=np.zeros(np.shape(raw)[0]) if y is None else y,
+            reconstruction_attributes=lambda: {},
+        )
+        if self._warns_unconverged and not (self.converged_ or stopped):
+            self._warn_if_judged(self._rows(X, weights))
         return self
 
     def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
-        """One start: returns (Fitted, elbo, history, converged, stopped by a callback)."""
-        data = self._rows(X, weights)
+        """One start: returns (Fitted, converged, stopped by a callback)."""
+        data, history = self._rows(X, weights), History()
         engine = self._engine(data.n_batches)
         if self._continues():
-            before = self._fitted.snapshot()
-            state, running = before.state, before.policy
+            before = self._fitted.draft()
+            state, running, history = before.state, before.policy, before.history
             running.resume(data.n_rows)
             state.forget_batches(data.total)
         else:
@@ -197,11 +259,21 @@ class VariationalEstimator(
             state.seed = _seed(rng)
         state.starts = self._starts(data)
 
-        def snapshot(model, state):
-            fitted = Fitted(model, state, running, data.total).snapshot()
-            return {"_fitted": fitted, "n_iter_": 1, "n_features_in_": X.shape[1]}
+        def left_behind(model, state, elbo=None):
+            parameters = self.get_params(deep=False)
+            return Fitted(
+                model, state, running, data.total, True, elbo, history, parameters=parameters
+            )
 
-        history = History()
+        def snapshot(model, state):
+            fitted = left_behind(model, state).draft()
+            return {
+                "_fitted": fitted,
+                "n_iter_": len(history),
+                "n_features_in_": X.shape[1],
+            }
+
+        n_before, n_moves = len(history), len(state.move_log)
         monitor = FitMonitor(self, context, raw, y, snapshot, self.verbose)
         model, converged = fit_loop(
             model,
@@ -220,27 +292,55 @@ class VariationalEstimator(
         else:
             whole = Rows(X, weights, ROWS_PER_BATCH)
             elbo = evaluate_bound(model, state.plain_stats, whole, workers)
+        if not np.isfinite(elbo):
+            raise out_of_range(f"the bound is {elbo}")
         state.starts = None
-        fitted = Fitted(model, state, running, data.total)
-        return fitted, elbo, history, converged, monitor.stopped
+        # engines count the passes of a fit, the history those of the model
+        state.move_log[n_moves:] = [
+            replace(record, n_iter=n_before + record.n_iter) for record in state.move_log[n_moves:]
+        ]
+        return left_behind(model, state, float(elbo)), converged, monitor.stopped
 
     def _partial_fit(self, X, sample_weight, **batch):
         """``partial_fit`` of every estimator; ``batch`` is what its ``_go_on`` takes."""
         first = not hasattr(self, "_fitted")
-        with self._all_or_nothing():
-            X = self._validate_rows(X, reset=first)
-            X, weights = self._weighted_rows(X, sample_weight)
-            if first:
-                self._start_stream(X, weights)
-            fitted = self._fitted
-            fitted.policy.resume(X.shape[0])
-            with Workers(self.n_jobs) as workers, self._undone_on_failure(fitted, X):
-                self._go_on(fitted, X, weights, workers, **batch)
-            self._publish()
+        X = self._validate_rows(X, reset=first)
+        X, weights = self._weighted_rows(X, sample_weight)
+        if first:
+            self._start_stream(X, weights)
+        else:
+            self._fitted = self._fitted.draft(self._fitted.model.touched(X))
+        fitted, started = self._fitted, time.perf_counter()
+        fitted.policy.resume(X.shape[0])
+        with Workers(self.n_jobs) as workers:
+            self._take_on_changes(fitted, X, weights)
+            n_moves = len(fitted.state.move_log)
+            engine = self._go_on(fitted, X, weights, workers, **batch)
+            self._record_call(fitted, engine, n_moves, started)
+        self.n_iter_ = len(fitted.history)
+        self._publish()
         return self
 
+    def _record_call(self, fitted, engine, n_moves, started):
+        """An entry of the history for a call of ``partial_fit`` whose steps ``engine`` made."""
+        fitted.elbo, state = None, fitted.state
+        number = len(fitted.history) + 1
+        state.move_log[n_moves:] = [
+            replace(record, n_iter=number) for record in state.move_log[n_moves:]
+        ]
+        entry = Entry(
+            n_iter=number,
+            elbo=np.nan,
+            objective=np.nan,
+            temperature=fitted.policy.temperature,
+            learning_rate=engine.rate(state.n_steps - 1),
+            n_components=fitted.model.size(state.stats),
+            seconds=fitted.history.seconds + time.perf_counter() - started,
+        )
+        fitted.history.append(entry)
+
     def _go_on(self, fitted, X, weights, workers):
-        """The rows of a stream in order, a step for each minibatch."""
+        """The rows of a stream in order, a step for each minibatch; returns the engine."""
         engine, totals = self._stochastic_engine(), LocalTotals()
         data = Rows(X, weights, self._minibatch_size(X.shape[0]))
         for batch in data.batches(fitted.model, workers):
@@ -252,6 +352,7 @@ class VariationalEstimator(
         if fitted.policy.settled:
             state = fitted.state
             fitted.model = fitted.model.with_learned_priors(state.prior_stats, state.plain_stats)
+        return engine
 
     def _start_stream(self, X, weights):
         with one_blas_thread():
@@ -264,8 +365,10 @@ class VariationalEstimator(
             running = policy.start(self._plan(model, X, weights, np.inf, rng, workers))
         state = State(model.initial(Rows(X, weights, X.shape[0]), rng))
         state.seed = _seed(rng)
-        self._fitted = Fitted(model, state, running, STREAM_ROWS, counts_rows=False)
-        self.n_iter_ = 1
+        parameters = self.get_params(deep=False)
+        self._fitted = Fitted(
+            model, state, running, STREAM_ROWS, counts_rows=False, parameters=parameters
+        )
 
     # ------------------------------------------------------------------------------ helpers
     def _plan(self, model, X, weights, n_passes, rng=None, workers=None):
@@ -276,19 +379,59 @@ class VariationalEstimator(
         def pilot(replication, rows=None):
             return pilot_energies(model, data, rate, replication, workers, rng.spawn(1)[0], rows)
 
+        judged = np.isfinite(n_passes) and self._judges_convergence(data)
         return FitPlan(
             model=model,
             n_passes=n_passes,
+            planned_passes=self._planned_passes if judged else None,
             n_rows=data.n_rows,
             n_units=self._n_units(X, weights),
             pilot=pilot,
         )
 
+    def _judges_convergence(self, data):
+        """Whether a ``fit`` to these rows may stop before ``max_iter``."""
+        return self._stopping(data).judges(self._engine(data.n_batches))
+
+    def _warn_if_judged(self, data):
+        if self._judges_convergence(data):
+            warnings.warn(
+                f"No convergence within max_iter={self.max_iter} passes: the bound still rises by "
+                f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to "
+                "try. Raise max_iter or tol.",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+
+    def _refuse_changes(self, whom, names, remedy):
+        """Raise ValueError if one of these parameters is not what the model began with."""
+        for name in names:
+            begun, now = self._fitted.parameters[name], getattr(self, name)
+            if not _is_same(begun, now):
+                raise ValueError(
+                    f"{whom} goes on with the model fitted before, with {name}={begun!r}. Got "
+                    f"{name}={now!r}; set it back, or {remedy}."
+                )
+
+    def _take_on_changes(self, fitted, X, weights):
+        """Parameters changed since the last call: valid, possible, and in force from now on."""
+        now = self.get_params(deep=False)
+        changed = [name for name in now if not _is_same(fitted.parameters.get(name), now[name])]
+        if not changed:
+            return
+        # scikit-learn validates those of the first call only
+        self._validate_params()
+        fixed = (*self._fixed_parameters, *self._fixed_in_streams)
+        self._refuse_changes("partial_fit", fixed, "fit a clone to start anew")
+        if not set(changed).isdisjoint(self._model_parameters):
+            with one_blas_thread():
+                fitted.model = self._continued_model(X, weights)
+        fitted.parameters = now
+
     def _continues(self):
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
 
-    @staticmethod
-    def _weighted_rows(X, sample_weight):
+    def _weighted_rows(self, X, sample_weight):
         """Rows of positive weight, and their weights as float64."""
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
         with np.errstate(over="ignore", under="ignore"):
@@ -298,39 +441,16 @@ class VariationalEstimator(
                 f"sample_weight must be 0 or in the range of {X.dtype}. Got weights from "
                 f"{weights.min():g} to {weights.max():g}; scale them."
             )
+        if self._of_counts and sample_weight is not None:
+            total = total_of(X, weights)
+            if total > 0.0 and not in_range(total):
+                raise ValueError(
+                    f"sample_weight times X must add up to 0 or a number in {LEGAL_RANGE}. Got a "
+                    f"sum of {total:g}, weights from {weights.min():g} to {weights.max():g}; scale "
+                    "them."
+                )
         used = weights > 0.0
         return (X, weights) if used.all() else (X[used], weights[used])
-
-    @contextmanager
-    def _all_or_nothing(self):
-        """On any exception, an interrupt included, leave the estimator as it was before."""
-        before = {name: value for name, value in vars(self).items() if _is_fitted_name(name)}
-        try:
-            yield
-        except BaseException:
-            for name in [name for name in vars(self) if _is_fitted_name(name)]:
-                delattr(self, name)
-            vars(self).update(before)
-            raise
-
-    @contextmanager
-    def _undone_on_failure(self, fitted, X):
-        """On any exception, take back the steps made in the block."""
-        touched = fitted.model.touched(X)
-        if touched is None:
-            before, memory = fitted.snapshot(), None
-        else:
-            before = replace(fitted, policy=deepcopy(fitted.policy))
-            before.state = replace(fitted.state, prior_stats=copy(fitted.state.prior_stats))
-            memory = fitted.state.stats.remember(touched)
-        try:
-            yield
-        except BaseException:
-            if memory is not None:
-                fitted.state.stats.restore(memory)
-            vars(fitted).update(vars(before))
-            fitted.cache.clear()
-            raise
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")
@@ -344,14 +464,22 @@ class VariationalEstimator(
         """Global updates made so far."""
         return _attribute_of_fit(self, "n_batch_iter_").state.n_steps
 
+    @property
+    def history_(self):
+        """What was recorded of each pass of ``fit`` and call of ``partial_fit``: dict of lists."""
+        return _attribute_of_fit(self, "history_").history.lists()
 
-def each_entry_once(X):
-    """A sparse matrix as CSR array with sorted, distinct columns in each row."""
-    X = sp.csr_array(X)
-    if not X.has_canonical_format:
-        X = X.copy()
-        X.sum_duplicates()
-    return X
+    @property
+    def elbo_(self):
+        """Evidence lower bound of the data of ``fit`` in nats."""
+        elbo = _attribute_of_fit(self, "elbo_").elbo
+        if elbo is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'elbo_' amid a fit and after "
+                "partial_fit: it is the bound of all rows, which are not at hand then. elbo(X) is "
+                "the bound of the rows X."
+            )
+        return elbo
 
 
 def _seed(rng):
@@ -359,15 +487,8 @@ def _seed(rng):
     return int(rng.spawn(1)[0].integers(2**63))
 
 
-def _is_fitted_name(name):
-    return name == "_fitted" or (name.endswith("_") and not name.startswith("_"))
-
-
-def _attribute_of_fit(estimator, name):
-    """The fitted state, or the AttributeError of an attribute that is not there yet."""
-    try:
-        return vars(estimator)["_fitted"]
-    except KeyError:
-        raise AttributeError(
-            f"{type(estimator).__name__!r} object has no attribute {name!r} before fit."
-        ) from None
+def _is_same(one, other):
+    """Whether two values of a parameter are the same, vectors included."""
+    if one is other or np.ndim(one) == np.ndim(other) == 0:
+        return one is other or bool(one == other)
+    return np.shape(one) == np.shape(other) and bool(np.array_equal(one, other))

@@ -1,13 +1,16 @@
 """The mixture of a textbook: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
 
+from skvt.estimators._base import all_or_nothing
 from skvt.estimators._mixins import TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator, _assignments
-from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
-from skvt.expfam import Categorical, JointPosterior, Normal, Posterior
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._validation import LARGEST_VALUE, check_variance
+from skvt.expfam import Categorical, JointPosterior, Normal, Posterior, Stats
 from skvt.models._components import KnownVarianceGaussian
 from skvt.models._gaussian_prior import weighted_moments
 from skvt.models._mixture_weights import KnownWeights
@@ -45,6 +48,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         How the means are found that a fit begins with: rows as seeds, drawn by what the others
         explain badly; random responsibilities; rows as seeds, drawn evenly.
 
+    means_init : array-like of shape (n_components, n_features) or None, default=None
+        Means that a fit begins with, in the place of those that ``init_params`` finds, as in
+        :class:`sklearn.mixture.GaussianMixture`. All starts of ``n_init`` are then the same.
+
     temperature : None, str or policy, default=None
         None is T = 1 throughout. "annealed" lets it fall to 1, by
         :class:`~skvt.temperature.LinearAnnealing`; "variational" and "local" learn it, for all rows
@@ -54,7 +61,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         Most passes over the data.
 
     tol : float, default=1e-6
-        Converged when the bound gains less than this, in nats per row, in a pass.
+        Converged when the bound gains less than this, in nats per row, in a pass. A
+        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     n_init : int, default=1
         Starts; that with the highest bound is kept.
@@ -100,8 +108,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         Evidence lower bound of the data in nats, every constant included.
 
     history_ : dict of lists
-        One entry a pass: "n_iter", "elbo", "objective", "temperature", "learning_rate",
-        "n_components", "seconds".
+        One entry a pass, those of earlier warm starts included: "n_iter", "elbo", "objective",
+        "temperature", "learning_rate", "n_components", "seconds". Also one a call of
+        ``partial_fit``, without bounds (NaN).
 
     lower_bounds_ : list of float
         ``history_["elbo"]``.
@@ -115,7 +124,7 @@ class CAVIGaussianMixture(MixtureEstimator):
     converged_ : bool
 
     n_iter_ : int
-        Passes made.
+        Passes and calls of ``partial_fit`` made, entries of ``history_``.
 
     n_features_in_ : int
 
@@ -157,6 +166,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         "prior_variance": [Interval(Real, 0, None, closed="neither")],
         "weights": [None, "array-like"],
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
+        "means_init": [None, "array-like"],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
         "n_init": [Interval(Integral, 1, None, closed="left")],
@@ -167,6 +177,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         **TemperatureMixin._temperature_constraints,
     }
 
+    _fixed_parameters = ("n_components", "noise_variance", "prior_variance", "weights")
     _allows_missing = True
     # the bound is known after each pass without a further evaluation
     evaluate_every = 0
@@ -181,6 +192,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         prior_variance=100.0,
         weights=None,
         init_params="k-means++",
+        means_init=None,
         temperature=None,
         max_iter=100,
         tol=1e-6,
@@ -195,6 +207,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         self.prior_variance = prior_variance
         self.weights = weights
         self.init_params = init_params
+        self.means_init = means_init
         self.temperature = temperature
         self.max_iter = max_iter
         self.tol = tol
@@ -210,6 +223,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         return self.n_components
 
     def _build_component(self, X, weights):
+        for name in ("noise_variance", "prior_variance"):
+            check_variance(name, getattr(self, name), X.dtype)
         center, _ = weighted_moments(X, weights, "diag", False)
         prior = Normal.from_standard(-center, self.prior_variance)
         return KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
@@ -227,8 +242,23 @@ class CAVIGaussianMixture(MixtureEstimator):
             )
         return KnownWeights(weights / weights.sum())
 
+    def _build_model(self, X, weights):
+        model = super()._build_model(X, weights)
+        if self.means_init is None:
+            return model
+        means = np.asarray(self.means_init, dtype=np.float64)
+        shape = (self.n_components, X.shape[1])
+        if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
+            raise ValueError(
+                f"The 'means_init' parameter must be an array of shape (n_components, n_features) "
+                f"= {shape} of finite numbers, no larger than {LARGEST_VALUE[X.dtype]:g} in "
+                f"{X.dtype}. Got {self.means_init!r} instead."
+            )
+        counts = weights.sum() * model.weights.weights
+        return replace(model, start=Stats((counts, model.component.sums_at(means, counts))))
+
     # ------------------------------------------------------------------------------ fitting
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Fit the means and assignments to all data.
 
@@ -249,7 +279,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         Raises
         ------
         ValueError
-            For infinite values, fewer rows than ``n_components``, and illegal ``weights``.
+            For infinite values, values beyond 1e100 (1e15 in float32), fewer rows than
+            ``n_components``, and illegal ``weights``, ``means_init`` or variances.
         """
         return self._fit(X, y, sample_weight)
 
@@ -258,7 +289,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         fitted.assignments = _assignments(fitted, X, workers)
         return fitted, *rest
 
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
         """Go on with one more batch, or with a batch seen before.
 
@@ -282,8 +313,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     def _go_on(self, fitted, X, weights, workers, *, batch_id=None):
-        super()._go_on(fitted, X, weights, workers, batch_id=batch_id)
+        engine = super()._go_on(fitted, X, weights, workers, batch_id=batch_id)
         fitted.assignments = _assignments(fitted, X, workers)
+        return engine
 
     # --------------------------------------------------------------------------- attributes
     @property

@@ -4,11 +4,12 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from skvt.estimators._base import all_or_nothing
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
-from skvt.models._gaussian_prior import component_class, gaussian_component
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.models._gaussian_prior import gaussian_component
 from skvt.models._mixture_weights import StickBreaking
 
 MOVES = ("birth", "merge", "delete")
@@ -56,7 +57,8 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     covariance_prior : array-like or None, default=None
         Inverse scale of that prior: (n_features, n_features), for "diag" (n_features,), for
         "spherical" a number (the gamma prior has half of it as rate). None is the covariance of
-        the data, with "zero" their second moment.
+        the data, with "zero" their second moment. In directions in which the rows vary by less than
+        a millionth of the columns' variance, they count as if they varied by that.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the initial components are found where there are several: rows as seeds, drawn by what
@@ -92,7 +94,8 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
 
     tol : float, default=1e-5
         Converged when no move has anything left to try and the bound gains less than this, in nats
-        per row, in a pass.
+        per row, in a pass. A
+        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     evaluate_every : int, default=1
         With "stochastic", evaluate the bound every so many passes; otherwise it is known anyhow.
@@ -138,8 +141,9 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Evidence lower bound of the data in nats, every constant included.
 
     history_ : dict of lists
-        One entry a pass: "n_iter", "elbo", "objective", "temperature", "learning_rate",
-        "n_components", "seconds".
+        One entry a pass, those of earlier warm starts included: "n_iter", "elbo", "objective",
+        "temperature", "learning_rate", "n_components", "seconds". Also one a call of
+        ``partial_fit``, without bounds (NaN).
 
     lower_bounds_ : list of float
         ``history_["elbo"]``.
@@ -165,7 +169,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     converged_ : bool
 
     n_iter_ : int
-        Passes made.
+        Passes and calls of ``partial_fit`` made, entries of ``history_``.
 
     posterior_ : JointPosterior
         q of the "weights" (sticks) and "components": ``sample``, ``log_prob``, ``mean``, ``var``,
@@ -230,6 +234,17 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         **TemperatureMixin._temperature_constraints,
         **LearningRateMixin._learning_rate_constraints,
     }
+
+    _fixed_parameters = (
+        "n_components",
+        "covariance_type",
+        "mean_type",
+        "weight_concentration_prior",
+        "mean_precision_prior",
+        "mean_prior",
+        "degrees_of_freedom_prior",
+        "covariance_prior",
+    )
 
     def __init__(
         self,
@@ -334,20 +349,8 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         )
         return component
 
-    def _continued_model(self, X, weights):
-        model = super()._continued_model(X, weights)
-        if type(model.component) is not component_class(
-            self.covariance_type, self.mean_type == "zero"
-        ):
-            raise ValueError(
-                "A warm start goes on with the components fitted before, of another kind than "
-                f"covariance_type={self.covariance_type!r} and mean_type={self.mean_type!r}; set "
-                "warm_start=False to start anew."
-            )
-        return model
-
     # ------------------------------------------------------------------------------ fitting
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Fit the mixture to all data.
 
@@ -368,12 +371,13 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Raises
         ------
         ValueError
-            For infinite values, NaN with ``covariance_type="full"``, fewer rows than
+            For infinite values, values beyond 1e100 (1e15 in float32), NaN with
+            ``covariance_type="full"``, fewer rows than
             ``n_components``, and illegal priors.
         """
         return self._fit(X, y, sample_weight)
 
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
         """Go on with one more batch, or with a batch seen before.
 

@@ -1,6 +1,5 @@
 """Parameters that estimators share: each mixin turns its own into a collaborator. No numerics."""
 
-from dataclasses import asdict
 from numbers import Real
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
@@ -49,15 +48,19 @@ class MoveLogMixin:
                 f"{unknown[0]!r} in it."
             )
 
-    def _publish_moves(self, log):
-        records = [asdict(record) for record in log]
+    @property
+    def move_log_(self):
+        """What moves proposed and what was accepted, as columns of a table."""
+        log = _attribute_of_fit(self, "move_log_").state.move_log
         names = ("n_iter", "move", "proposed", "accepted", "gain")
-        self.move_log_ = {name: [record[name] for record in records] for name in names}
+        return {name: [getattr(record, name) for record in log] for name in names}
 
 
-class ELBOTrackingMixin:
-    """``elbo_`` and ``history_``."""
-
-    def _publish_bound(self, elbo, history):
-        self.elbo_ = float(elbo)
-        self.history_ = asdict(history)
+def _attribute_of_fit(estimator, name):
+    """The fitted state, or the AttributeError of an attribute that is not there yet."""
+    try:
+        return vars(estimator)["_fitted"]
+    except KeyError:
+        raise AttributeError(
+            f"{type(estimator).__name__!r} object has no attribute {name!r} before fit."
+        ) from None

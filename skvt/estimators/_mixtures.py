@@ -3,10 +3,11 @@
 import numpy as np
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import validate_data
 
 from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._validation import check_magnitude, positive_int, validated, warn_of_empty_rows
 from skvt.expfam import JointPosterior, Posterior
+from skvt.expfam._ties import stable_argmax
 from skvt.inference import (
     MemoizedInference,
     Rows,
@@ -24,6 +25,8 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
     # ----------------------------------------------------------------------- for subclasses
     _allows_missing = False
     _accepts_sparse = False
+    # Whether values are real numbers, of which squares are summed.
+    _real_values = True
     _model_class = Mixture
     # Components that there are at least at the start, with rows or without.
     _n_fewest = 1
@@ -52,14 +55,12 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
     # --------------------------------------------------------------------------- validation
     def _validate_rows(self, X, *, reset):
         missing = self._allows_missing if reset else self._fitted.model.component.missing
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr" if self._accepts_sparse else False,
-            dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
-            ensure_all_finite="allow-nan" if missing else True,
-        )
+        sparse = "csr" if self._accepts_sparse else False
+        X = validated(self, X, reset=reset, accept_sparse=sparse, missing=missing)
+        if self._real_values:
+            check_magnitude(X)
+        if missing:
+            warn_of_empty_rows(X)
         if reset and X.shape[0] < self._fewest_rows:
             raise ValueError(
                 f"n_components={self.n_components} is more than n_samples={X.shape[0]}: each "
@@ -80,14 +81,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
     def _continued_model(self, X, weights):
         self._check_parameters()
-        model = self._fitted.model
-        if self.n_components != model.n_initial:
-            raise ValueError(
-                f"A warm start goes on with the components fitted before, which began with "
-                f"n_components={model.n_initial}. Got n_components={self.n_components}; set "
-                "warm_start=False to start anew."
-            )
-        return model
+        return self._fitted.model
 
     def _minibatch_size(self, n_rows):
         """All rows: coordinate ascent."""
@@ -110,8 +104,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
     def _go_on(self, fitted, X, weights, workers, *, batch_id=None):
         """A batch of a stream: its memo, with the engine's moves; or stochastic steps."""
         if not self._remembers:
-            super()._go_on(fitted, X, weights, workers)
-            return
+            return super()._go_on(fitted, X, weights, workers)
         memos = fitted.state.memos
         if batch_id is None:
             batch_id = len(memos)
@@ -121,10 +114,10 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng([seed, fitted.state.n_steps])
         state, total = fitted.state, self._stream_weight
-        self._engine().go_on(
-            fitted.model, batch, batch_id, total, state, fitted.policy, workers, rng
-        )
-        fitted.n_rows = memos.total().weight
+        engine = self._engine()
+        engine.go_on(fitted.model, batch, batch_id, total, state, fitted.policy, workers, rng)
+        fitted.n_rows = memos.weight
+        return engine
 
     # --------------------------------------------------------------------------- attributes
     def _of_fit(self, name):
@@ -173,7 +166,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             return _assignments(fitted, X, workers)
 
     def predict(self, X):
-        """Most probable component of each row.
+        """Most probable component of each row, of equally probable ones the first.
 
         Parameters
         ----------
@@ -185,7 +178,13 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         ndarray of int, shape (n_samples,)
             Numbers of components, from 0.
         """
-        return self._responsibilities(X).argmax(axis=1)
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        labels = np.empty(X.shape[0], np.intp)
+        with Workers(self.n_jobs) as workers:
+            for batch, result in _results(fitted, X, workers):
+                labels[batch.rows] = stable_argmax(result.q)
+        return labels
 
     def predict_proba(self, X):
         """Probability q(z_n = k) of each component for each row.
@@ -298,8 +297,7 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             Component of each row, in ascending order as in scikit-learn.
         """
         fitted = self._require_fitted()
-        if n_samples < 1:
-            raise ValueError(f"n_samples must be in the range [1, inf). Got {n_samples} instead.")
+        n_samples = positive_int("n_samples", n_samples)
         given = self.random_state if random_state is None else random_state
         seed = check_random_state(given).randint(np.iinfo(np.int32).max)
         rng, weights = np.random.default_rng(seed), self.weights_.astype(np.float64)
@@ -319,7 +317,15 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 def _assignments(fitted, X, workers):
     """q(z_n = k) of rows under what was fitted, (n, K)."""
     model = fitted.model
+    out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
+    for batch, result in _results(fitted, X, workers):
+        out[batch.rows] = result.q
+    return out
+
+
+def _results(fitted, X, workers):
+    """Batches of rows and their local results under what was fitted, one after the other."""
+    model = fitted.model
     data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
     g = model.row_globals(fitted.stats, None, workers.run)
-    results = local_results(model, lambda batch: g, data, workers)
-    return np.concatenate([result.q for _, result in results])
+    return local_results(model, lambda batch: g, data, workers)

@@ -13,6 +13,10 @@ SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
 class MovesMixin(MoveLogMixin):
     """``algorithm``, ``moves``, ``n_batches`` and ``batch_size``."""
 
+    _fixed_in_streams = ("algorithm",)
+    # (not the model's, but checked along with it)
+    _model_parameters = ("moves", "n_batches", "batch_size", "max_components")
+
     def _check_parameters(self):
         if self.n_batches is not None and self.batch_size is not None:
             raise ValueError(
@@ -64,7 +68,6 @@ class MovesMixin(MoveLogMixin):
         return MemoizedInference([make() for name, make in makers.items() if name in self.moves])
 
     def _publish(self):
-        self._publish_moves(self._fitted.state.move_log)
         self.weight_concentration_prior_ = self._fitted.model.weights.concentration
 
     def sample_mixtures(self, n_samples=1, random_state=None):

@@ -5,12 +5,14 @@ from numbers import Integral, Real
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.estimators._base import each_entry_once
+from skvt.estimators._base import all_or_nothing
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._validation import each_entry_once
 from skvt.expfam import Beta, JointPosterior, Posterior
+from skvt.expfam._ties import exceeds
 from skvt.inference import StructuredInference
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._components import Bernoulli
@@ -93,14 +95,17 @@ default="dirichlet_process"
 
     binarize : float or None, default=None
         Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.
-        None refuses data that are not binary.
+        None refuses data that are not binary. Codes of missing values, such as -1, would count as
+        0: replace them by NaN first.
 
     max_iter : int, default=500
         Most passes over the data.
 
     tol : float, default=1e-5
         Converged when no move has anything left to try and the bound, where it is evaluated, gains
-        less than this, in nats per row.
+        less than this, in nats per row. Where bounds are known, a
+        :class:`~sklearn.exceptions.ConvergenceWarning` says that ``max_iter`` passes do not get
+        there.
 
     evaluate_every : int, default=0
         With "structured" and "stochastic", evaluate the mean-field bound every so many passes;
@@ -144,8 +149,9 @@ default="dirichlet_process"
         structured inference at the final q(w) q(phi), for which it is not what was maximised.
 
     history_ : dict of lists
-        One entry a pass: "n_iter", "elbo", "objective" (with "structured" the log probability of
-        the rows under what was drawn, less the divergence of the globals; not a bound),
+        One entry a pass, those of earlier warm starts included, and one a call of ``partial_fit``,
+        without bounds (NaN): "n_iter", "elbo", "objective" (with "structured" the log probability
+        of the rows under what was drawn, less the divergence of the globals; not a bound),
         "temperature", "learning_rate", "n_components", "seconds".
 
     lower_bounds_ : list of float
@@ -166,7 +172,7 @@ default="dirichlet_process"
     converged_ : bool
 
     n_iter_ : int
-        Passes made.
+        Passes and calls of ``partial_fit`` made, entries of ``history_``.
 
     posterior_ : JointPosterior
         q of the "weights" (sticks, or a Dirichlet) and "components" (a beta for each and column):
@@ -236,8 +242,15 @@ default="dirichlet_process"
         **LearningRateMixin._learning_rate_constraints,
     }
 
+    _fixed_parameters = (
+        "n_components",
+        "weight_concentration_prior",
+        "weight_concentration_prior_type",
+        "feature_prior",
+    )
     _allows_missing = True
     _accepts_sparse = True
+    _real_values = False
     _fewest_rows = 1
 
     def __init__(
@@ -365,7 +378,7 @@ default="dirichlet_process"
         return super()._stochastic_engine(n_batches)
 
     # ------------------------------------------------------------------------------ fitting
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Fit the mixture to all data.
 
@@ -390,7 +403,7 @@ default="dirichlet_process"
         """
         return self._fit(X, y, sample_weight)
 
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
         """Go on with more rows of a stream.
 
@@ -418,7 +431,7 @@ default="dirichlet_process"
     def n_active_components_(self):
         """Components with half a row at least."""
         fitted = self._of_fit("n_active_components_")
-        return int(np.sum(fitted.model.counts(fitted.stats) >= 0.5))
+        return int(np.sum(~exceeds(0.5, fitted.model.counts(fitted.stats))))
 
     @property
     def means_(self):
@@ -465,8 +478,10 @@ def binary(X, threshold=None):
         return sp.csr_array((values, X.indices, X.indptr), X.shape) if sp.issparse(X) else values
     illegal = (values != 0.0) & (values != 1.0) & ~np.isnan(values)
     if illegal.any():
+        value = values[illegal].flat[0]
         raise ValueError(
-            f"X must be binary: 0 or 1, NaN where a value is missing. Got "
-            f"{values[illegal].flat[0]:g}; give 'binarize' to count values above it as 1."
+            f"X must be binary: 0 or 1, NaN where a value is missing. Got {value:g}. If {value:g} "
+            "stands for a missing value, replace it by NaN; if all values are measurements, give "
+            "'binarize' to count those above it as 1 and all others as 0."
         )
     return X

@@ -9,16 +9,16 @@ import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
-from sklearn.utils.validation import validate_data
 
 from skvt.estimators._base import (
     ROWS_PER_BATCH,
     VariationalEstimator,
     _attribute_of_fit,
-    each_entry_once,
+    all_or_nothing,
 )
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._validation import each_entry_once, require_counts, require_prior, validated
 from skvt.expfam import Gamma, JointPosterior, Posterior
 from skvt.inference import (
     CoordinateAscent,
@@ -109,7 +109,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     tol : float, default=1e-5
         Where the bound is evaluated, stop when its relative gain is less, after the structured
-        passes and at the final temperature.
+        passes and at the final temperature. A :class:`~sklearn.exceptions.ConvergenceWarning` where
+        ``max_iter`` passes do not get there.
 
     total_samples : float or None, default=None
         Rows of the whole data set for ``partial_fit``. None is a million for a stream begun by
@@ -155,17 +156,19 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         ``entropy``.
     elbo_ : float
         Mean-field evidence lower bound of the training data in nats, all constants included, at
-        the final components, each row solved from nothing. Set by ``fit``.
+        the final components, each row solved from nothing. Set by ``fit``; not there after
+        ``partial_fit``, see ``elbo``.
     history_ : dict of lists
         "n_iter", "elbo", "objective" (the tempered bound; in structured passes the log likelihood
         at the last draws less the divergence of the components, not a bound), "temperature",
-        "learning_rate", "n_components" (active ones), "seconds", one entry a pass of ``fit``.
+        "learning_rate", "n_components" (active ones), "seconds", one entry a pass of ``fit``, those
+        of earlier warm starts included, and one a call of ``partial_fit``, without bounds (NaN).
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
         Whether ``tol`` stopped the fit.
     n_iter_ : int
-        Passes made by ``fit``.
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
     n_batch_iter_ : int
         Updates of the components made.
     n_features_in_ : int
@@ -235,6 +238,19 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         | LearningRateMixin._learning_rate_constraints
     )
 
+    _of_counts = True
+    _model_parameters = (
+        "component_prior",
+        "activation_prior",
+        "weight_concentration_prior",
+        "mean_prior",
+        "local_step",
+        "n_sweeps",
+        "n_local_iter",
+        "mean_change_tol",
+        "max_local_iter",
+    )
+
     def __init__(
         self,
         n_components=100,
@@ -294,28 +310,20 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     # --------------------------------------------------------------------------- validation
     def _validate_rows(self, X, *, reset):
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
-            ensure_all_finite="allow-nan",
-        )
+        X = validated(self, X, reset=reset, accept_sparse="csr", missing=True)
         if sp.issparse(X):
             X = each_entry_once(X)
-        lowest = np.nanmin(X.data if sp.issparse(X) else X, initial=0.0)
-        if lowest < 0.0:
-            raise ValueError(
-                f"Negative values in data passed to {type(self).__name__}: the lowest is "
-                f"{lowest:g}, and counts or magnitudes are in the range [0, inf)."
-            )
+        require_counts(X, type(self).__name__, "counts or magnitudes")
         return X
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
+        for name in ("component_prior", "activation_prior", "weight_concentration_prior"):
+            require_prior(name, getattr(self, name))
         mean = self.mean_prior
-        if mean is None:
+        if mean is not None:
+            require_prior("mean_prior", mean)
+        else:
             counts, seen = column_sums(X, weights)
             # (without a count any mean will do)
             mean = counts.sum() / seen.sum() if counts.any() else 1.0
@@ -335,13 +343,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         )
 
     def _continued_model(self, X, weights):
-        old = self._fitted.model
-        if self.n_components != old.n_components:
-            raise ValueError(
-                f"A warm start goes on with the {old.n_components} components fitted before. Got "
-                f"n_components={self.n_components}; set warm_start=False to start anew."
-            )
-        model = self._build_model(X, weights)
+        old, model = self._fitted.model, self._build_model(X, weights)
         return replace(model, mean_prior=old.mean_prior) if self.mean_prior is None else model
 
     def _starts(self, data):
@@ -375,7 +377,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         self.n_components_ = self._fitted.model.n_components
 
     # ------------------------------------------------------------------------------ fitting
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Fit the components to all rows.
 
@@ -398,11 +400,12 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Raises
         ------
         ValueError
-            For negative or infinite values and illegal temperatures.
+            For negative or infinite values, priors out of [1e-30, 1e30], illegal temperatures, and
+            where values (times weights) add up to less than 1e-30 or more than 1e30.
         """
         return self._fit(X, y, sample_weight)
 
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
         """Go on with rows of a stream, one step for each ``batch_size`` of them.
 

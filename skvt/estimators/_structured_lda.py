@@ -76,7 +76,8 @@ class StructuredLDA(TopicEstimator):
         Steps on minibatches, or on all documents at once.
 
     learning_decay : float, default=0.7
-        Step number t has size ``(learning_offset + t) ** -learning_decay``.
+        How fast steps fall: with ``learning_offset`` given, step number t has size
+        ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
@@ -95,7 +96,9 @@ class StructuredLDA(TopicEstimator):
 
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by
-        less than this from one evaluation to the next, at the final temperature.
+        less than this from one evaluation to the next, at the final temperature. So that it is
+        reached whatever ``max_iter``, named temperatures then last a third of 40 passes at
+        most. (The sizes of steps do not depend on ``max_iter``.) 0 never stops.
 
     total_samples : float or None, default=None
         Documents of the whole data set for ``partial_fit``. None is a million for a stream begun
@@ -137,7 +140,8 @@ class StructuredLDA(TopicEstimator):
     history_ : dict of lists
         "n_iter", "elbo", "objective" (log probability of the words of the pass at the drawn topics
         and fitted proportions, less the divergence of q(beta); not a bound), "temperature",
-        "learning_rate", "n_components", "seconds", one entry a pass of ``fit``.
+        "learning_rate", "n_components", "seconds", one entry a pass of ``fit``, those of earlier
+        warm starts included, and one a call of ``partial_fit``, without bounds (NaN).
     move_log_ : dict of lists
         One entry for each pass of ``fit`` after which moves were due: "n_iter", "move",
         "proposed", "accepted", "gain" (nats, estimated on a sample).
@@ -146,7 +150,7 @@ class StructuredLDA(TopicEstimator):
     converged_ : bool
         Whether ``perp_tol`` stopped the fit.
     n_iter_ : int
-        Passes made by ``fit``.
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
     n_batch_iter_ : int
         Updates of the topics made.
     doc_topic_prior_, topic_word_prior_ : float or ndarray
@@ -166,7 +170,9 @@ class StructuredLDA(TopicEstimator):
     given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``; V has the
     identity as expectation, which "ssvi-a" takes for it. ``transform`` and ``score`` are
     deterministic, row by row: CVB0 at the expected topics (with ``local_step="mean_field"``, mean
-    field). Counts that are not whole are tokens of weight 1 and one of the rest.
+    field). Counts that are not whole are tokens of weight 1 and one of the rest. The sampler visits
+    tokens one by one, given the others; those of a count above 1,000 it draws together, given a
+    draw of the document's proportions.
 
     References
     ----------
@@ -192,7 +198,15 @@ class StructuredLDA(TopicEstimator):
         "n_burn_in": [Interval(Integral, 0, None, closed="left")],
         "n_samples": [Interval(Integral, 1, None, closed="left")],
     }
+    _model_parameters = (
+        *TopicEstimator._model_parameters,
+        "local_step",
+        "global_step",
+        "n_burn_in",
+        "n_samples",
+    )
     _fit_scale, _fit_delay = 5.0, 0.4
+    _planned_passes = 40.0
 
     def __init__(
         self,

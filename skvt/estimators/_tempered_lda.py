@@ -42,7 +42,8 @@ class TemperedLDA(TopicEstimator):
         Stochastic inference on minibatches, or coordinate ascent on all data.
 
     learning_decay : float, default=0.7
-        Step number t has size ``(learning_offset + t) ** -learning_decay``.
+        How fast steps fall: with ``learning_offset`` given, step number t has size
+        ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
@@ -61,7 +62,9 @@ class TemperedLDA(TopicEstimator):
 
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by
-        less than this from one evaluation to the next, at the final temperature.
+        less than this from one evaluation to the next, at the final temperature. So that it is
+        reached whatever ``max_iter``, named temperatures then last three quarters of 10 passes at
+        most. (The sizes of steps do not depend on ``max_iter``.) 0 never stops.
 
     total_samples : float or None, default=None
         Documents of the whole data set for ``partial_fit``. None is a million for a stream begun
@@ -100,11 +103,12 @@ class TemperedLDA(TopicEstimator):
         q(beta): ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
     elbo_ : float
         Untempered evidence lower bound of the training data in nats, all constants included, at
-        the final topics. Set by ``fit``.
+        the final topics. Set by ``fit``; not there after ``partial_fit``, see ``elbo``.
     history_ : dict of lists
         "n_iter", "elbo", "objective" (the tempered bound), "temperature", "learning_rate",
-        "n_components", "seconds", one entry a pass of ``fit``. Online, the bounds are estimates
-        from the pass's minibatches unless ``evaluate_every`` asks for exact ones.
+        "n_components", "seconds", one entry a pass of ``fit``, those of earlier warm starts
+        included, and one a call of ``partial_fit``, without bounds (NaN). Online, the bounds are
+        estimates from the pass's minibatches unless ``evaluate_every`` asks for exact ones.
     move_log_ : dict of lists
         One entry for each pass of ``fit`` after which moves were due: "n_iter", "move",
         "proposed", "accepted", "gain" (nats, estimated on a sample).
@@ -113,7 +117,7 @@ class TemperedLDA(TopicEstimator):
     converged_ : bool
         Whether ``perp_tol`` stopped the fit.
     n_iter_ : int
-        Passes made by ``fit``.
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
     n_batch_iter_ : int
         Updates of the topics made.
     doc_topic_prior_, topic_word_prior_ : float or ndarray
@@ -151,6 +155,8 @@ class TemperedLDA(TopicEstimator):
     >>> lda.transform(X[:2]).shape
     (2, 5)
     """
+
+    _planned_passes = 10.0
 
     def __init__(
         self,

@@ -7,12 +7,18 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_scalar
-from sklearn.utils.validation import validate_data
 
-from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
+from skvt.estimators._base import (
+    ROWS_PER_BATCH,
+    VariationalEstimator,
+    _attribute_of_fit,
+    all_or_nothing,
+)
 from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions, fit_context
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._validation import require_counts, require_prior, validated
 from skvt.expfam import Dirichlet, Posterior
+from skvt.expfam._ties import stable_order
 from skvt.inference import MovingInference, Rows, Workers, evaluate_bound, local_results
 from skvt.inference._loop import Stopping
 from skvt.models._completion import split_tokens
@@ -22,6 +28,8 @@ from skvt.schedules import RobbinsMonro
 
 # learning_offset of a stream where it is not given
 STREAM_OFFSET = 64.0
+# What X holds, and where it comes from.
+OF_WORDS = ("counts of words", " Pass counts, such as CountVectorizer's.")
 
 
 class TopicEstimator(
@@ -63,11 +71,20 @@ class TopicEstimator(
         | LearningRateMixin._learning_rate_constraints
         | {"learning_offset": [None, Interval(Real, 1.0, None, closed="left")]}
     )
+    _of_counts = True
+    _model_parameters = (
+        "doc_topic_prior",
+        "topic_word_prior",
+        "mean_change_tol",
+        "max_doc_update_iter",
+    )
+    # LatentDirichletAllocation says nothing either
+    _warns_unconverged = False
     # Steps of a fit without learning_offset, M minibatches a pass:
     # scale / M (delay + t / M)^-decay.
     _fit_scale, _fit_delay = 2.8, 0.8
 
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
         """Fit the topics to a corpus.
 
@@ -88,11 +105,12 @@ class TopicEstimator(
         Raises
         ------
         ValueError
-            For negative, infinite or missing counts, illegal priors or temperatures.
+            For negative, infinite or missing counts, illegal priors or temperatures, and where
+            counts (times weights) add up to less than 1e-30 or more than 1e30.
         """
         return self._fit(X, y, sample_weight)
 
-    @fit_context(prefer_skip_nested_validation=True)
+    @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
         """Go on with documents of a stream, one step for each ``batch_size`` of them.
 
@@ -114,15 +132,12 @@ class TopicEstimator(
 
     # --------------------------------------------------------------------------- validation
     def _validate_rows(self, X, *, reset):
-        X = validate_data(
-            self,
-            X,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=[np.float64, np.float32] if reset else self._fitted.model.dtype,
+        remedy = (
+            "Count the words first: CountVectorizer().fit_transform(texts), of "
+            "sklearn.feature_extraction.text."
         )
-        X = sp.csr_array(X)
-        require_counts(X, type(self).__name__)
+        X = sp.csr_array(validated(self, X, reset=reset, accept_sparse="csr", remedy=remedy))
+        require_counts(X, type(self).__name__, *OF_WORDS)
         return canonical(X)
 
     def _build_model(self, X, weights):
@@ -134,17 +149,9 @@ class TopicEstimator(
         self._check_moves(("split-merge",))
         alpha = self._prior("doc_topic_prior", self.n_components, "n_components")
         eta = self._prior("topic_word_prior", X.shape[1], "n_features")
-        with np.errstate(over="ignore", under="ignore"):
-            alpha, eta = alpha.astype(X.dtype), eta.astype(X.dtype)
-        for name, prior in (("doc_topic_prior", alpha), ("topic_word_prior", eta)):
-            if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
-                raise ValueError(
-                    f"The {name!r} parameter is out of the range of {X.dtype}. Got "
-                    f"{getattr(self, name)!r}; pass float64 data."
-                )
         return LDA(
-            doc_topic_prior=alpha,
-            topic_word_prior=eta,
+            doc_topic_prior=alpha.astype(X.dtype),
+            topic_word_prior=eta.astype(X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             learn_doc_topic_prior=_is_auto(self.doc_topic_prior),
@@ -154,11 +161,6 @@ class TopicEstimator(
     def _continued_model(self, X, weights):
         """The model by the parameters as they are now, learned priors kept."""
         old = self._fitted.model
-        if self.n_components != old.n_components:
-            raise ValueError(
-                f"A warm start goes on with the {old.n_components} topics fitted before. Got "
-                f"n_components={self.n_components}; set warm_start=False to start anew."
-            )
         model = self._build_model(X, weights)
         kept = {}
         if model.learn_doc_topic_prior:
@@ -188,6 +190,7 @@ class TopicEstimator(
                 f"The {name!r} parameter must be in the range (0, inf), each entry. Got {value} "
                 "instead; drop words or topics that shall have no mass."
             )
+        require_prior(name, getattr(self, name))
         return np.broadcast_to(value, (size,)).copy()
 
     def _engine(self, n_batches):
@@ -225,8 +228,7 @@ class TopicEstimator(
         return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, gain)
 
     def _publish(self):
-        """The priors as used, a float where all entries are one; the moves."""
-        self._publish_moves(self._fitted.state.move_log)
+        """The priors as used, a float where all entries are one."""
         model = self._fitted.model
         self.doc_topic_prior_ = _simplest(self.doc_topic_prior, model.doc_topic_prior)
         self.topic_word_prior_ = _simplest(self.topic_word_prior, model.topic_word_prior)
@@ -349,8 +351,9 @@ class TopicEstimator(
         n_words : int, default=10
             Words of each topic.
         feature_names : array-like of str of shape (n_features,), optional
-            Such as ``CountVectorizer.get_feature_names_out()``; by default the column names X had
-            at ``fit``, else column numbers.
+            By default the column names X had at ``fit``, else column numbers. The sparse counts of
+            ``CountVectorizer`` have no column names: pass its ``get_feature_names_out()``. In a
+            pipeline, ``pipeline[-1].top_words(10, pipeline[:-1].get_feature_names_out())``.
 
         Returns
         -------
@@ -361,7 +364,8 @@ class TopicEstimator(
         check_scalar(n_words, "n_words", Integral, min_val=1)
         names = column_names(self, feature_names, lam.shape[1])
         probability = Dirichlet.mean(lam)
-        order = np.argsort(-probability, axis=1, kind="stable")[:, :n_words]
+        dtype = self._fitted.model.dtype
+        order = [stable_order(-topic, dtype=dtype)[:n_words] for topic in probability]
         return [names[topic].tolist() for topic in order]
 
     def __sklearn_tags__(self):
@@ -370,16 +374,6 @@ class TopicEstimator(
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def require_counts(X, whom):
-    """Raise ValueError if a CSR matrix has negative entries."""
-    lowest = X.data.min() if X.nnz else 0.0
-    if lowest < 0.0:
-        raise ValueError(
-            f"Negative values in data passed to {whom}: the lowest is {lowest:g}, and counts of "
-            "words are in the range [0, inf). Pass counts, such as CountVectorizer's."
-        )
 
 
 def column_names(estimator, feature_names, n_features):

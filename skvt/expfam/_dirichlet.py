@@ -111,15 +111,17 @@ class Dirichlet:
         """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
 
         Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D)
-        [Minka00 sec. 1]. Long steps are shortened. A single event has probability 1 whatever its
-        concentration, which stays as it is.
+        [Minka00 sec. 1]. Long steps are shortened, and entries at an end of the range that would
+        leave it are held there. A single event has probability 1 whatever its concentration, which
+        stays as it is.
         """
         eta, mean_log = np.array(eta, dtype=np.float64), np.asarray(mean_log, dtype=np.float64)
         if eta.size == 1:
             return eta
         for _ in range(max_iter):
             gradient = mean_log - Dirichlet.expectation(eta)
-            q = -polygamma(1, eta)
+            held = (eta <= _SMALLEST) & (gradient < 0.0) | (eta >= _LARGEST) & (gradient > 0.0)
+            q = np.where(held, -np.inf, -polygamma(1, eta))
             z = polygamma(1, eta.sum())
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
             step = -(gradient - b) / q

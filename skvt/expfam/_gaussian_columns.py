@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg.lapack import dtrtri
 
 from skvt.expfam._gaussian import join
 from skvt.expfam._triangle import pack, pack_statistic, unpack
@@ -41,12 +42,10 @@ class GaussianColumns:
         triangles = triangles.reshape(*eta.shape[:-1], -1, K * (K + 1) // 2)
         return unpack(triangles), linear.reshape(*eta.shape[:-1], K, D)
 
-    def _moments(self, eta):
-        """Mean (..., K, D), covariances (..., P, K, K), and log|Lambda_d| summed over d (...)."""
+    def _solved(self, eta):
+        """Mean (..., K, D), Cholesky factors of ``Lambda_d``, and log|Lambda_d| summed over d."""
         precision, linear = self._split(eta)
         factor = np.linalg.cholesky(precision)
-        root = np.linalg.inv(factor)
-        covariance = np.swapaxes(root, -1, -2) @ root
         # solved for, not multiplied by the inverse: rows far from 0 leave Lambda ill-conditioned
         if precision.shape[-3] == 1:
             mean = np.linalg.solve(precision[..., 0, :, :], linear)
@@ -54,7 +53,17 @@ class GaussianColumns:
             columns = np.swapaxes(linear, -1, -2)[..., None]
             mean = np.swapaxes(np.linalg.solve(precision, columns)[..., 0], -1, -2)
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=(-2, -1))
-        return mean, covariance, log_det * (self.n_columns // precision.shape[-3])
+        return mean, factor, log_det * (self.n_columns // precision.shape[-3])
+
+    def _moments(self, eta):
+        """Mean (..., K, D), covariances (..., P, K, K), and log|Lambda_d| summed over d (...)."""
+        mean, factor, log_det = self._solved(eta)
+        if factor.size == self.n_rows**2:
+            # one large matrix: five times as fast as the general inverse
+            root = dtrtri(factor.reshape(self.n_rows, -1), lower=1)[0].reshape(factor.shape)
+        else:
+            root = np.linalg.inv(factor)
+        return mean, np.swapaxes(root, -1, -2) @ root, log_det
 
     def second_moments(self, mean, covariance, *, by_column):
         """``E[mu_d mu_d']`` (..., D, K, K), or (..., 1, K, K) summed over the columns."""
@@ -67,7 +76,7 @@ class GaussianColumns:
 
     def log_normalizer(self, eta):
         """``A(eta) = sum_d (h_d' Lambda_d^-1 h_d - log|Lambda_d|) / 2`` in nats, shape (...)."""
-        mean, _, log_det = self._moments(eta)
+        mean, _, log_det = self._solved(eta)
         _, linear = self._split(eta)
         return 0.5 * ((mean * linear).sum(axis=(-2, -1)) - log_det)
 
@@ -93,7 +102,7 @@ class GaussianColumns:
 
     def mean(self, eta):
         """E[mu], shape (..., K, D)."""
-        return self._moments(eta)[0]
+        return self._solved(eta)[0]
 
     def variance(self, eta):
         """Var[mu_kd], shape (..., K, D)."""
@@ -103,7 +112,7 @@ class GaussianColumns:
 
     def log_density(self, eta, x):
         """Log density at x (..., K, D) in nats, shape (...)."""
-        mean, _, log_det = self._moments(eta)
+        mean, _, log_det = self._solved(eta)
         precision, _ = self._split(eta)
         columns = np.swapaxes(np.asarray(x, dtype=np.float64) - mean, -1, -2)[..., None]
         square = (columns * (precision @ columns)).sum(axis=(-3, -2, -1))
@@ -111,5 +120,5 @@ class GaussianColumns:
 
     def entropy(self, eta):
         """Differential entropy in nats, shape (...)."""
-        _, _, log_det = self._moments(eta)
+        _, _, log_det = self._solved(eta)
         return 0.5 * (self.n_rows * self.n_columns * (1.0 + LOG_2PI) - log_det)

@@ -19,13 +19,13 @@ its end and is called again until it has: loops that are through already have no
 """
 
 import os
+import threading
 import time
 
 import numpy as np
 from numba.core import types
-from numba.extending import intrinsic
 
-from skvt.expfam._special import jit
+from skvt.expfam._special import instruction, jit, part
 
 # Claims of one call: between calls the interpreter can answer an interrupt.
 CLAIMS = 2000
@@ -44,7 +44,14 @@ def _pointer(context, builder, signature, args):
     return builder.gep(array.data, [args[1]])
 
 
-@intrinsic
+def _fetch_and_add_in_python(counter, place, size, lock=threading.Lock()):  # noqa: B008
+    with lock:
+        value = int(counter[place])
+        counter[place] += size
+    return value
+
+
+@instruction(_fetch_and_add_in_python)
 def _fetch_and_add(typingctx, counter, place, size):
     """``counter[place]``, to which ``size`` is added before another thread sees it."""
 
@@ -55,7 +62,7 @@ def _fetch_and_add(typingctx, counter, place, size):
     return types.int64(counter, types.int64, types.int64), codegen
 
 
-@intrinsic
+@instruction(lambda counter, place: int(counter[place]))
 def _look(typingctx, counter, place):
     """``counter[place]`` as it is now, and all that was written before it became that.
 
@@ -84,7 +91,7 @@ def all_finished(counter, n):
     return False
 
 
-@jit
+@part
 def claim(counter, size, n):
     """Start and stop of the next ``size`` of n items; nothing is left if start >= stop.
 
@@ -99,7 +106,7 @@ def claim(counter, size, n):
     return start, min(start + size, n)
 
 
-@jit
+@part
 def finish(counter, start, stop):
     """The items of a claim are done."""
     _fetch_and_add(counter, _FINISHED, stop - start)

@@ -21,7 +21,9 @@ and an exp that overflows. exp is 0 below the smallest normal number, so that no
 ever made: those cost a factor of ten in every loop they reach.
 """
 
+import functools
 import math
+import warnings
 
 import numba as nb
 import numpy as np
@@ -31,9 +33,52 @@ from numba.extending import intrinsic
 
 # No "nnan"/"ninf": bad values must stay visible. "reassoc" lets sums run in vector lanes.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
-jit = nb.njit(nogil=True, cache=True, fastmath=FASTMATH, error_model="numpy")
-# A loop is vectorised only if the function in it is inlined, which gammaln's length would prevent.
-_inlined = nb.njit(nogil=True, fastmath=FASTMATH, error_model="numpy", forceinline=True)
+_OPTIONS = {
+    "nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True,
+}  # fmt: skip
+
+
+def _cached(function):
+    """``function`` compiled and kept on disk; for this process alone where that is impossible."""
+    try:
+        return nb.njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # no folder can be written
+        _warn_of_no_cache()
+        return nb.njit(**_OPTIONS)(function)
+
+
+@functools.cache
+def _warn_of_no_cache():
+    warnings.warn(
+        "Compiled functions of skvt cannot be stored, since neither its folder nor the user's "
+        "cache is writable: every process will compile them anew, which takes several seconds. "
+        "Set the environment variable NUMBA_CACHE_DIR to a writable folder before Python starts.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+if nb.config.DISABLE_JIT:
+    # As compiled code has it, whole numbers wrap around.
+    jit = part = inner = _inlined = np.errstate(over="ignore")
+else:
+    #: Decorator of a compiled function that Python calls.
+    jit = _cached
+    #: Of one that only compiled functions call: it is stored with them, not by itself. Numba
+    #: compiles a function for itself and again within each that calls it, so that few levels of
+    #: calls compile fast.
+    part = nb.njit(**_OPTIONS)
+    #: Of a part without an entrance from Python, which takes long to compile where there are many
+    #: arrays. To call it from there crashes the process.
+    inner = nb.njit(no_cpython_wrapper=True, **_OPTIONS)
+    # A loop is vectorised only if the function in it is inlined, which gammaln's length would
+    # prevent.
+    _inlined = nb.njit(forceinline=True, **_OPTIONS)
+
+
+def instruction(in_python):
+    """Decorator of an intrinsic; ``in_python`` does the same where NUMBA_DISABLE_JIT is set."""
+    return (lambda function: in_python) if nb.config.DISABLE_JIT else intrinsic
 
 
 def _float_layout(bits):
@@ -43,7 +88,7 @@ def _float_layout(bits):
     return ir.IntType(64), ir.DoubleType(), 52, 1023
 
 
-@intrinsic
+@instruction(lambda x, value: type(x)(value))
 def lit(typingctx, x, value):
     """The number ``value`` in the type of ``x`` (a compile-time constant)."""
     if not isinstance(x, types.Float):
@@ -55,7 +100,7 @@ def lit(typingctx, x, value):
     return x(x, types.float64), codegen
 
 
-@intrinsic
+@instruction(lambda x, single, double: type(x)(single if type(x) is np.float32 else double))
 def _by_type(typingctx, x, single, double):
     """``single`` if ``x`` is float32, else ``double``, in the type of ``x``."""
     if not isinstance(x, types.Float):
@@ -67,7 +112,7 @@ def _by_type(typingctx, x, single, double):
     return x(x, types.float64, types.float64), codegen
 
 
-@intrinsic
+@instruction(lambda n: float(np.ldexp(1.0, n)))
 def _power_of_two(typingctx, n):
     """2**n for a whole number n held in a float, by writing the exponent's bits."""
 
@@ -80,7 +125,15 @@ def _power_of_two(typingctx, n):
     return n(n), codegen
 
 
-@intrinsic
+def _frexp(x):
+    """:func:`_mantissa_exponent` in Python."""
+    m, e = math.frexp(x)
+    if m < math.sqrt(0.5):
+        m, e = 2.0 * m, e - 1
+    return type(x)(m), type(x)(e)
+
+
+@instruction(_frexp)
 def _mantissa_exponent(typingctx, x):
     """(m, e) with x = m 2**e and m in [sqrt(1/2), sqrt(2)), both as floats."""
 

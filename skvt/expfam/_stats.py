@@ -5,6 +5,7 @@ array for each block. All inference is ``lam = prior + statistics``, so that eng
 than this file knows.
 """
 
+import weakref
 from copy import copy
 from dataclasses import dataclass
 
@@ -17,7 +18,7 @@ from skvt.expfam._special import jit, lit
 # statistics by it stays accurate.
 _SMALLEST_SCALE = 1e-6
 # Rows that a thread adds at a time.
-_ROWS = 64
+_ROWS = np.int64(64)
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,15 @@ def _add_rows(array, rows, factor, addend, totals, counter):
 
 
 @jit
+def _copy_rows(source, rows, target):
+    """target[rows] = source[rows]."""
+    for i in range(rows.size):
+        row = rows[i]
+        for k in range(source.shape[1]):
+            target[row, k] = source[row, k]
+
+
+@jit
 def _clip_rows(array, totals):
     """array <- max(array, 0); totals (float64) = its sums over rows."""
     totals[:] = 0.0
@@ -64,6 +74,11 @@ def _clip_rows(array, totals):
             row[k] = max(row[k], lit(row[k], 0.0))
         for k in range(row.size):
             totals[k] += row[k]
+
+
+def _writeable(arrays):
+    """Whether all are: those of a file mapped for reading are not."""
+    return all(array.flags.writeable for array in arrays)
 
 
 class RunningStats:
@@ -80,11 +95,23 @@ class RunningStats:
         Initial value of each block; owned and written from here on.
     """
 
+    # What :meth:`draft` copies into: arrays, the rows in which they differ from the own ones (None
+    # if in all), and a weak reference to whom they belonged. They are free once he is.
+    _spare = None
+
     def __init__(self, arrays):
         self.arrays = tuple(arrays)
         self.scale = 1.0
-        self._folded = 1.0
         self.resum()
+
+    def __getstate__(self):
+        return {name: value for name, value in self.__dict__.items() if name != "_spare"}
+
+    def _rewrite(self):
+        """To be called before more rows are written than :meth:`draft` was told."""
+        if self._spare is not None:
+            arrays, _, owner = self._spare
+            self._spare = arrays, None, owner
 
     def resum(self):
         """Sum the blocks anew over their first axis, so that rounding cannot drift."""
@@ -92,6 +119,7 @@ class RunningStats:
 
     def clip(self):
         """``S <- max(S, 0)``, in place."""
+        self._rewrite()
         sums = []
         for array in self.arrays:
             if array.ndim == 2:
@@ -106,9 +134,9 @@ class RunningStats:
     def fold(self):
         """Multiply the scale into the arrays."""
         if self.scale != 1.0:
+            self._rewrite()
             for array in self.arrays:
                 array *= array.dtype.type(self.scale)
-            self._folded *= self.scale
             self.scale = 1.0
             self.resum()
 
@@ -128,9 +156,9 @@ class RunningStats:
         keep = 1.0 - rho
         if keep * self.scale < _SMALLEST_SCALE:
             self.fold()
+            self._rewrite()
             for array in self.arrays:
                 array *= array.dtype.type(keep)
-            self._folded *= keep
         else:
             self.scale *= keep
         self.sums = tuple(keep * total for total in self.sums)
@@ -143,6 +171,7 @@ class RunningStats:
 
     def jitter(self, relative, rng):
         """Multiply each entry by noise of mean 1 and this relative standard deviation."""
+        self._rewrite()
         shape = relative**-2
         for array in self.arrays:
             array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
@@ -150,6 +179,8 @@ class RunningStats:
 
     def add(self, stats, factor=1.0, run=in_turn):
         """``S <- S + factor * stats``, in place."""
+        if stats.rows is None:
+            self._rewrite()
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
             step = array.dtype.type(factor / self.scale)
@@ -170,30 +201,41 @@ class RunningStats:
         return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
 
     def scaled(self, factor):
-        """``factor * S`` as a view: it shares the arrays."""
+        """``factor * S`` as a view: it shares the arrays, and is not to be written to."""
         twin = copy(self)
         twin.rescale(factor)
+        # what the view shows must not be taken for free as long as it is there
+        twin._owner = self
         return twin
 
     def copy(self):
         """An independent copy."""
         twin = copy(self)
-        twin.arrays = tuple(array.copy() for array in self.arrays)
+        twin.arrays = tuple(np.array(array) for array in self.arrays)
         return twin
 
-    def remember(self, rows):
-        """What :meth:`restore` needs after steps that touched these rows only."""
-        saved = tuple(array[rows] for array in self.arrays)
-        return rows, saved, self.scale, self.sums, self._folded
+    def draft(self, rows):
+        """A copy for steps that add to these rows only; None for all.
 
-    def restore(self, memory):
-        """Undo all since :meth:`remember`, in place."""
-        rows, saved, self.scale, self.sums, folded = memory
-        for array, values in zip(self.arrays, saved, strict=True):
-            if self._folded != folded:
-                array *= array.dtype.type(folded / self._folded)
-            array[rows] = values
-        self._folded = folded
+        With rows, a copy costs what they hold, not the vocabulary: it is made in the arrays of the
+        predecessor, from which these were copied in the same way, as soon as he has been freed.
+        """
+        if rows is None:
+            return self.copy()
+        # (taken in one go: of two threads only one gets it)
+        spare = self.__dict__.pop("_spare", None)
+        twin = copy(self)
+        if spare is None or spare[2]() is not None or not _writeable(spare[0]):
+            twin.arrays = tuple(np.array(array) for array in self.arrays)
+        else:
+            twin.arrays, stale, _ = spare
+            for array, target in zip(self.arrays, twin.arrays, strict=True):
+                if stale is None:
+                    np.copyto(target, array)
+                else:
+                    _copy_rows(array, stale, target)
+        twin._spare = self.arrays, rows, weakref.ref(self)
+        return twin
 
     @classmethod
     def zeros_like(cls, other):

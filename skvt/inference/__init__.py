@@ -2,7 +2,7 @@
 
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._loop import History, fit_loop
+from skvt.inference._loop import Entry, History, fit_loop
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._moving import MovingInference
 from skvt.inference._parallel import Workers, one_blas_thread
@@ -14,6 +14,7 @@ from skvt.inference._structured import StructuredInference
 
 __all__ = [
     "CoordinateAscent",
+    "Entry",
     "History",
     "MemoizedInference",
     "MovingInference",

@@ -4,35 +4,45 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
+from skvt.expfam._ties import exceeds
 from skvt.inference._bound import evaluate_bound
 
 
-@dataclass
-class History:
-    """What a fit recorded after each pass: equal-length lists, one entry a pass.
+class Entry(NamedTuple):
+    """What is recorded of a pass of ``fit`` or a call of ``partial_fit``.
 
     ``elbo`` is the untempered bound and ``objective`` the tempered one, in nats for the whole data
     set. Batch inference records their exact values at the start of the pass, memoized inference
     at its end; minibatches give estimates. Where an evaluation on all data was asked for, ``elbo``
-    is that; of structured inference, which has no other bound, it is NaN elsewhere.
+    is that; of structured inference, which has no other bound, it is NaN elsewhere. Both are NaN
+    in a stream, where the data set is not known.
     """
 
-    n_iter: list = field(default_factory=list)
-    elbo: list = field(default_factory=list)
-    objective: list = field(default_factory=list)
-    temperature: list = field(default_factory=list)
-    learning_rate: list = field(default_factory=list)
-    n_components: list = field(default_factory=list)
-    seconds: list = field(default_factory=list)
+    n_iter: int
+    elbo: float
+    objective: float
+    temperature: float
+    learning_rate: float
+    n_components: int
+    seconds: float
 
-    def append(self, **values):
-        """Add one pass."""
-        for name, value in values.items():
-            getattr(self, name).append(value)
+
+class History(list):
+    """The entries of a model since it began, over warm starts and streams."""
+
+    def lists(self):
+        """A dict of equal-length lists, as ``history_`` shows it."""
+        return {name: [getattr(entry, name) for entry in self] for name in Entry._fields}
+
+    @property
+    def seconds(self):
+        """Time that the passes and calls took in all."""
+        return self[-1].seconds if self else 0.0
 
 
 def relative_gain(previous, current):
@@ -51,7 +61,7 @@ class Stopping:
     evaluate_every : int
         Evaluate the exact bound on all data every so many passes; not at all if <= 0.
     tol : float
-        Stop when the gain between two evaluations is in [0, tol).
+        Stop when the gain between two evaluations is in [0, tol), a fall by rounding being none.
     gain : callable
         ``gain(previous, current)`` of two values of the exact bound in nats; relative by default.
     """
@@ -60,6 +70,13 @@ class Stopping:
     evaluate_every: int = 0
     tol: float = 0.0
     gain: Callable = field(default=relative_gain)
+
+    def judges(self, engine):
+        """Whether a fit by this engine may stop before ``max_iter``: its bound is known, tol > 0.
+
+        A gain is never less than a ``tol`` of 0.
+        """
+        return self.tol > 0.0 and (engine.exact or self.evaluate_every > 0)
 
 
 def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history, monitor):
@@ -72,7 +89,7 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
     rng : numpy.random.Generator
         Shuffles minibatches, or jitters.
     history : History
-        Appended to.
+        Appended to; passes are counted, and their time, from its end.
     monitor : FitMonitor
         Told of each pass; may stop the fit.
 
@@ -82,8 +99,8 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         With learned priors.
     converged : bool
     """
-    started = time.perf_counter()
-    previous = None
+    started = time.perf_counter() - history.seconds
+    n_before, previous = len(history), None
     for iteration in range(1, stopping.max_iter + 1):
         monitor.begin_pass()
         totals, divergence, model = engine.sweep(model, data, state, policy, workers, rng)
@@ -93,8 +110,8 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         due = stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0
         if due and exact is None:
             exact = evaluate_bound(model, state.plain_stats, data, workers)
-        history.append(
-            n_iter=iteration,
+        entry = Entry(
+            n_iter=n_before + iteration,
             elbo=estimate if exact is None else exact,
             objective=totals.tempered
             - divergence / policy.replication
@@ -104,18 +121,19 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
             n_components=model.size(state.stats),
             seconds=time.perf_counter() - started,
         )
+        history.append(entry)
         converged = False
         if exact is not None and policy.settled and engine.settled:
             monotone = engine.monotone and policy.mean_inv_temp == 1.0
-            converged = _has_converged(previous, exact, stopping, monotone)
+            converged = _has_converged(previous, exact, stopping, monotone, data.X.dtype)
             previous = exact
         if monitor.end_pass(model, state, history) or converged:
             return model, converged
     return model, False
 
 
-def _has_converged(previous, current, stopping, monotone):
-    """Whether 0 <= gain < tol; a fall beyond rounding warns and never counts."""
+def _has_converged(previous, current, stopping, monotone, dtype):
+    """Whether 0 <= gain < tol, up to rounding; a fall beyond 1e-6 warns and never counts."""
     if previous is None:
         return False
     if monotone and relative_gain(previous, current) < -1e-6:
@@ -126,4 +144,7 @@ def _has_converged(previous, current, stopping, monotone):
             ConvergenceWarning,
             stacklevel=2,
         )
-    return 0.0 <= stopping.gain(previous, current) < stopping.tol
+    # at rest the bound rises and falls by its last digits
+    if exceeds(previous, current, dtype=dtype):
+        return False
+    return stopping.tol > 0.0 and stopping.gain(previous, current) < stopping.tol

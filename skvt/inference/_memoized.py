@@ -88,7 +88,9 @@ class MemoizedInference:
         if any(isinstance(move, Delete) for move in self._active):
             dissolve(model, state)
             sort_by_mass(model, state)
-        state.memos.change_all(lambda memo: replace(memo, start=None))
+        for key, memo in state.memos.items():
+            if memo.start is not None:
+                state.memos[key] = replace(memo, start=None)
         totals, divergence = exact_bound(model, state)
         return totals.untempered - divergence
 
@@ -99,7 +101,9 @@ class MemoizedInference:
         """
         if state.names is None:
             state.begin(model.size(state.stats))
-        seen = sum(memo.weight for k, memo in state.memos.items() if k != key)
+        seen = state.memos.weight
+        if key in state.memos:
+            seen -= state.memos[key].weight
         weight = float(batch.weights.sum())
         total = max(total or 0.0, seen + weight)
         # the first batch replaces all of the initial statistics

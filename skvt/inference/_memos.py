@@ -1,10 +1,14 @@
 """What memoized inference remembers of each batch [HS13 sec. 3]."""
 
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 
 import numpy as np
 
 from skvt.expfam import Stats
+
+# Memos whose sum is kept, and sums whose sum is.
+_SUMMED = 32
 
 
 @dataclass(frozen=True)
@@ -77,25 +81,104 @@ class Memo:
         )
 
 
-class Memos(dict):
-    """The memo of each batch by its key; sums over all of them are exact by construction."""
+class Memos(MutableMapping):
+    """The memo of each batch by its key, in the order in which they came, and their sum.
+
+    Sums are kept of each 32 memos, of each 32 such sums and so on; a memo that is replaced has only
+    those formed anew that it is part of. So the sum of all costs a stream as much however long it
+    is, and rounding cannot drift: each is the plain sum of 32 numbers. Changes of all memos wait
+    until a memo is asked for; a sum of many memos makes the change itself, since all changes are
+    linear.
+
+    Parameters
+    ----------
+    memos : Memos or dict, optional
+        What there is at the start; of Memos an independent copy, whose memos are shared.
+    """
+
+    def __init__(self, memos=()):
+        if isinstance(memos, Memos):
+            self._places = dict(memos._places)
+            self._levels = [list(level) for level in memos._levels]
+            self._changes = list(memos._changes)
+            return
+        self._places = {}
+        # [(memo, number of changes made to it)], [the same for each sum of 32 of them, or None] ...
+        self._levels, self._changes = [[]], []
+        self.update(memos)
+
+    def __copy__(self):
+        return Memos(self)
+
+    def __getitem__(self, key):
+        return self._now(0, self._places[key])
+
+    def __setitem__(self, key, memo):
+        place = self._places.setdefault(key, len(self._places))
+        entry = memo, len(self._changes)
+        for level in self._levels:
+            if place == len(level):
+                level.append(entry)
+            else:
+                level[place] = entry
+            place, entry = place // _SUMMED, None
+        n_sums = -(-len(self._levels[-1]) // _SUMMED)
+        if n_sums > 1:
+            self._levels.append([None] * n_sums)
+
+    def __delitem__(self, key):
+        raise TypeError("a batch that has been seen stays")
+
+    def __iter__(self):
+        return iter(self._places)
+
+    def __len__(self):
+        return len(self._places)
 
     def total(self):
-        """The sum of all memos, as a memo."""
-        memos = list(self.values())
-        arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
-        known = all(memo.excess is not None for memo in memos)
-        return Memo(
-            Stats(tuple(_sum(parts) for parts in arrays)),
-            _sum([memo.entropy for memo in memos]),
-            _sum([memo.excess for memo in memos]) if known else None,
-            float(sum(memo.weight for memo in memos)),
-        )
+        """The sum of all memos, as a memo of its own arrays."""
+        return _sum_of(self._summands())
+
+    @property
+    def weight(self):
+        """Sum of the rows' weights of all batches."""
+        return float(sum(memo.weight for memo in self._summands()))
 
     def change_all(self, change):
-        """Replace each memo by ``change(memo)``."""
-        for key, memo in self.items():
-            self[key] = change(memo)
+        """Replace each memo by ``change(memo)``, which is linear and can be pickled."""
+        self._changes.append(change)
+
+    def _summands(self):
+        """A few memos or sums of memos, whose sum is that of all."""
+        top = len(self._levels) - 1
+        return [self._now(top, place) for place in range(len(self._levels[top]))]
+
+    def _now(self, level, place):
+        """A memo, or a sum of memos, after all changes."""
+        entry = self._levels[level][place]
+        if entry is None:
+            parts = range(len(self._levels[level - 1]))[place * _SUMMED : (place + 1) * _SUMMED]
+            memo = _sum_of([self._now(level - 1, part) for part in parts])
+        else:
+            memo, n_made = entry
+            if n_made == len(self._changes):
+                return memo
+            for change in self._changes[n_made:]:
+                memo = change(memo)
+        self._levels[level][place] = memo, len(self._changes)
+        return memo
+
+
+def _sum_of(memos):
+    """The sum of some memos, as a memo of its own arrays."""
+    arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
+    known = all(memo.excess is not None for memo in memos)
+    return Memo(
+        Stats(tuple(_sum(parts) for parts in arrays)),
+        _sum([memo.entropy for memo in memos]),
+        _sum([memo.excess for memo in memos]) if known else None,
+        float(sum(memo.weight for memo in memos)),
+    )
 
 
 def take(array, index):

@@ -5,12 +5,20 @@ call of ``joblib.Parallel`` costs more than the work; a plain queue hands over i
 release the interpreter lock and write into slices of shared arrays. Where the user has chosen
 another joblib backend (``parallel_config(backend="loky" | "dask" | "ray")``), engines that work
 through many batches at once send whole batches there and get statistics back.
+
+An interrupt (Ctrl-C) can come between any two bytecodes of the calling thread. What must not be
+lost then - the word to the threads to end, the number of threads of the matrix library - is said
+again where the first attempt was cut short, and at the latest when the object that stands for it
+is freed.
 """
 
+import os
+import weakref
+from _thread import start_new_thread
 from collections import deque
 from functools import cache
 from queue import SimpleQueue
-from threading import Thread
+from threading import RLock
 
 import joblib
 from joblib.parallel import get_active_backend
@@ -22,16 +30,65 @@ from skvt.expfam._shared_loop import SharedLoop, in_turn
 @cache
 def _blas():
     """The matrix libraries of this process; looking for them takes milliseconds, so once."""
-    return ThreadpoolController().select(user_api="blas")
+    return ThreadpoolController().select(user_api="blas").lib_controllers
 
 
-def one_blas_thread():
+class _Limit:
+    """The numbers of threads of the matrix libraries, which belong to the process.
+
+    They are one as long as anybody wants it, in whichever thread, and what they were before when
+    nobody does any more. (Limits of threadpoolctl are taken back one by one, so that those of two
+    threads that overlap can end in the limit.)
+    """
+
+    def __init__(self):
+        # reentrant: whoever is freed while the lock is held gives up his claim there and then
+        self._lock, self._claims, self._before = RLock(), set(), None
+
+    def renew_lock(self):
+        """After a fork: the child has none of the threads that may have held it."""
+        self._lock = RLock()
+
+    def claim(self, owner):
+        """One thread, until the owner gives his claim back, or is freed."""
+        with self._lock:
+            self._claims.add(weakref.ref(owner, self.give_back))
+            if self._before is None:
+                self._before = [(library, library.get_num_threads()) for library in _blas()]
+            for library, _ in self._before:
+                library.set_num_threads(1)
+
+    def give_back(self, claim):
+        """The claim, a reference to its owner, ends; nothing happens if it has ended already."""
+        with self._lock:
+            self._claims.discard(claim)
+            if not self._claims and self._before is not None:
+                for library, n_threads in self._before:
+                    library.set_num_threads(n_threads)
+                self._before = None
+
+
+_limit = _Limit()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_limit.renew_lock)
+
+
+class one_blas_thread:
     """A ``with`` block whose matrix products run on one thread each.
 
     Several would compete with the package's own threads, and the last digits would depend on their
     number.
     """
-    return _blas().limit(limits=1)
+
+    def __enter__(self):
+        _limit.claim(self)
+        return self
+
+    def __exit__(self, *exc_info):
+        try:
+            _limit.give_back(weakref.ref(self))
+        finally:
+            _limit.give_back(weakref.ref(self))  # in case that an interrupt cut the first short
 
 
 def _work(function, waiting, done):
@@ -48,10 +105,19 @@ def _work(function, waiting, done):
             done.put((place, None, error))
 
 
-def _help(jobs):
-    """A thread's life: work on each job until there is None."""
-    while (job := jobs.get()) is not None:
-        _work(*job)
+def _help(jobs, ended, bell, watch):
+    """A thread's life: work on each job until something else comes; then ``ended`` is longer.
+
+    ``watch`` is a weak reference to the :class:`Workers`, here only to be kept.
+    """
+    try:
+        while isinstance(job := jobs.get(), tuple):
+            _work(*job)
+            del job  # may hold the Workers, while this thread waits for the next
+    finally:
+        jobs.put(None)  # one word for all: each passes it on
+        ended.append(None)
+        bell.put(None)
 
 
 class Workers:
@@ -65,30 +131,42 @@ class Workers:
 
     def __init__(self, n_jobs=None):
         self.n_jobs = joblib.effective_n_jobs(n_jobs)
-        self._requested = n_jobs
-        self._jobs = SimpleQueue()
-        self._threads = []
-
-    def __enter__(self):
+        self._requested, self._n_helpers = n_jobs, 0
         # Matrix products on one thread each: several would compete with ours, and the last digits
         # would depend on their number.
         self._one_blas_thread = one_blas_thread()
-        self._threads = [
-            Thread(target=_help, args=(self._jobs,), name=f"skvt-{i}", daemon=True)
-            for i in range(1, self.n_jobs)
-        ]
-        for thread in self._threads:
-            thread.start()
+
+    def __enter__(self):
+        self._jobs, self._ended, self._bell = SimpleQueue(), deque(), SimpleQueue()
+        try:
+            self._one_blas_thread.__enter__()
+            # The threads end at the latest when this object is freed: the reference then puts
+            # itself into the queue, without a line of Python that an interrupt could keep from it.
+            watch = weakref.ref(self, self._jobs.put)
+            # (A start of threading.Thread waits for a sign of life, and if it is interrupted, the
+            # thread stays in threading's lists for good.)
+            for _ in range(1, self.n_jobs):
+                start_new_thread(_help, (self._jobs, self._ended, self._bell, watch))
+                self._n_helpers += 1
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *exc_info):
-        for _ in self._threads:
-            self._jobs.put(None)
-        # After an interrupt too: a task that has begun must not go on writing.
-        for thread in self._threads:
-            thread.join()
-        self._threads = []
-        self._one_blas_thread.restore_original_limits()
+        try:
+            self._end()
+        finally:
+            self._end()  # in case that an interrupt cut the first short
+
+    def _end(self):
+        """Let the threads end, and wait until they have; nothing happens the second time."""
+        self._jobs.put(None)
+        # After an interrupt too: nothing is still at work when a call has returned.
+        while len(self._ended) < self._n_helpers:
+            self._bell.get()
+        self._n_helpers = 0
+        self._one_blas_thread.__exit__()
 
     def run(self, function, tasks):
         """``[function(*task) for task in tasks]``, by the threads where there are several.
@@ -99,8 +177,8 @@ class Workers:
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         if loop is not None:
-            tasks = loop + [loop.helpers_call] * len(self._threads)
-        n_helpers = min(len(self._threads), len(tasks) - 1)
+            tasks = loop + [loop.helpers_call] * self._n_helpers
+        n_helpers = min(self._n_helpers, len(tasks) - 1)
         if n_helpers < 1:
             return in_turn(function, tasks)
         results, waiting, done = [None] * len(tasks), deque(enumerate(tasks)), SimpleQueue()
@@ -128,7 +206,7 @@ class Workers:
             Gives the result; the calling thread does the work if no other has begun it.
         """
         waiting, done = deque([(0, args)]), SimpleQueue()
-        if self._threads:
+        if self._n_helpers:
             self._jobs.put((function, waiting, done))
 
         def result():

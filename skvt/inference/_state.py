@@ -2,6 +2,7 @@
 
 from collections import deque
 from dataclasses import dataclass, field, replace
+from operator import methodcaller
 
 import numpy as np
 
@@ -139,7 +140,6 @@ class State:
 
     def forget_batches(self, total):
         """Other data, of this weight, follow: what was learned stands for them at the start."""
-        self.move_log = []
         if self.memos:
             self.stats.rescale(total / self.memos.total().weight)
             self.memos, self.names = Memos(), None
@@ -160,7 +160,7 @@ class State:
 
     def merge(self, a, b, *, bounded=False):
         """Component a takes over the rows of b, which is left empty; a < b. See `Memo.merged`."""
-        self.memos.change_all(lambda memo: memo.merged(a, b, bounded=bounded))
+        self.memos.change_all(methodcaller("merged", a, b, bounded=bounded))
         self.names = self.names.copy()  # a snapshot shares them
         self.names[a] = self.new_names(1)[0]
 
@@ -172,7 +172,7 @@ class State:
         self.names = names
         self.stats.fold()
         self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
-        self.memos.change_all(lambda memo: memo.rearranged(index))
+        self.memos.change_all(methodcaller("rearranged", index))
         if self.start is not None:
             self.start = Stats(tuple(take(array, index) for array in self.start.arrays))
 

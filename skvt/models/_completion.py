@@ -8,19 +8,22 @@ and beside any other rows.
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.expfam._special import jit
+from skvt.expfam._special import jit, part
 from skvt.models._random_bits import GOLDEN, mix
 
 _S63 = np.uint64(63)
 MOST_COINS = 4096
+# Larger counts have the hash of this one, which an int64 holds.
+_LARGEST_KEY = 2.0**62
 
 
-@jit
+@part
 def _key(start, stop, indices, data):
     """A hash of a row's content; a sum, so that the order of the entries does not matter."""
     state = np.uint64(0)
     for j in range(start, stop):
-        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(np.int64(data[j] * 1024.0)))
+        whole = np.int64(min(data[j] * 1024.0, _LARGEST_KEY))
+        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(whole))
     return state
 
 
@@ -47,11 +50,11 @@ def _split(indptr, indices, data, observed):
     for d in range(indptr.size - 1):
         state = _key(indptr[d], indptr[d + 1], indices, data)
         for j in range(indptr[d], indptr[d + 1]):
-            whole = np.int64(np.floor(data[j]))
+            whole = np.floor(np.float64(data[j]))
             token = mix(state + np.uint64(indices[j]) * GOLDEN)
             # What is more than coins are tossed for is halved.
-            kept = np.floor(0.5 * max(whole - MOST_COINS, 0))
-            for _ in range(min(whole, MOST_COINS)):
+            kept = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
+            for _ in range(np.int64(min(whole, MOST_COINS))):
                 token += GOLDEN
                 kept += np.float64(mix(token) >> _S63)
             rest = data[j] - whole

@@ -12,7 +12,7 @@ So all log densities of a batch are one matrix product ``F @ T.T``, all statisti
 A missing value (NaN) has no features: it is integrated out.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import numpy as np
@@ -71,6 +71,8 @@ class Component(Protocol):
 
 def _generic_log_predictive(component, X, lam):
     """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
+    if component.added is not None:
+        component = replace(component, added=None)
     features = component.features(X)
     features = features.toarray() if sp.issparse(features) else features
     base = features @ np.broadcast_to(component.base, features.shape[1])
@@ -95,6 +97,8 @@ class _Base:
 
     missing = False
     sparse = False
+    # what is added to squares of each row
+    added = None
 
     def spread(self, sums):
         """``M S``: features are statistics unless a subclass says otherwise."""
@@ -172,11 +176,15 @@ class FullGaussian(_Centred, _Base):
     center : ndarray, shape (D,)
         Subtracted from the rows, so that a far origin does not cost digits.
     dtype : dtype
+    added : ndarray, shape (D (D + 1) / 2,), or None
+        Added to ``x x'`` of each row where columns are dependent; densities are of rows as they
+        are. See :mod:`skvt.models._gaussian_prior`.
     """
 
     prior: np.ndarray
     center: np.ndarray
     dtype: np.dtype
+    added: np.ndarray | None = None
 
     family = NormalWishart
 
@@ -189,7 +197,7 @@ class FullGaussian(_Centred, _Base):
 
     def features(self, X):
         """``[1, x, upper triangle of x x']``."""
-        return outer_features(self._centred(X), linear=True)
+        return _widened(outer_features(self._centred(X), linear=True), self.added)
 
     def spread(self, sums):
         """A row counts for log|Lambda| / 2 and for -mu' Lambda mu / 2."""
@@ -234,6 +242,7 @@ class ZeroMeanFullGaussian(_Base):
     prior: np.ndarray
     n_features: int
     dtype: np.dtype
+    added: np.ndarray | None = None
 
     family = Wishart
     center = 0.0
@@ -247,7 +256,7 @@ class ZeroMeanFullGaussian(_Base):
 
     def features(self, X):
         """``[1, upper triangle of x x']``."""
-        return outer_features(self._centred(X), linear=False)
+        return _widened(outer_features(self._centred(X), linear=False), self.added)
 
     def log_predictive(self, X, lam):
         """Student t around 0 with nu - D + 1 degrees of freedom."""
@@ -269,6 +278,13 @@ class ZeroMeanFullGaussian(_Base):
         return np.zeros((lam.shape[0], self.n_features)), covariances
 
 
+def _widened(features, added):
+    """The last columns of the features, the squares, with what is added to each row's."""
+    if added is not None:
+        features[:, -added.size :] += added
+    return features
+
+
 class _WithMissing(_Base):
     """Gaussians whose columns are independent given the precision: NaN is left out."""
 
@@ -280,17 +296,22 @@ class _WithMissing(_Base):
         there = ~np.isnan(X)
         return np.where(there, X, 0.0), there.astype(np.float64)
 
+    def _squares(self, X, seen):
+        squares = X * X
+        return squares if self.added is None else squares + seen * self.added
+
 
 @dataclass(frozen=True)
 class DiagonalGaussian(_Centred, _WithMissing):
     """Independent columns, each N(mu_kd, 1 / tau_kd), normal-gamma; features [seen, x, x^2].
 
-    ``prior`` is (D, 4).
+    ``prior`` is (D, 4), and ``added`` None or (D,): what is added to the squares.
     """
 
     prior: np.ndarray
     center: np.ndarray
     dtype: np.dtype
+    added: np.ndarray | None = None
 
     family = NormalGamma
 
@@ -303,7 +324,7 @@ class DiagonalGaussian(_Centred, _WithMissing):
     def features(self, X):
         """``[seen_d, x_d, x_d^2]``, D of each."""
         X, seen = self._observed(X)
-        return np.concatenate([seen, X, X * X], axis=1)
+        return np.concatenate([seen, X, self._squares(X, seen)], axis=1)
 
     def spread(self, sums):
         """(..., 3D) -> (..., D, 4): counts, squares, sums, counts."""
@@ -372,11 +393,12 @@ class SphericalGaussian(_Centred, _WithMissing):
 class ZeroMeanDiagonalGaussian(_PairOfEachColumn, _WithMissing):
     """Independent columns, each N(0, 1 / tau_kd), gamma prior; features [seen / 2, x^2 / 2].
 
-    ``prior`` is (D, 2) of shape and rate.
+    ``prior`` is (D, 2) of shape and rate, and ``added`` None or (D,): what is added to the squares.
     """
 
     prior: np.ndarray
     dtype: np.dtype
+    added: np.ndarray | None = None
 
     family = Gamma
     center = 0.0
@@ -389,7 +411,7 @@ class ZeroMeanDiagonalGaussian(_PairOfEachColumn, _WithMissing):
     def features(self, X):
         """``[seen_d, x_d^2] / 2``, D of each."""
         X, seen = self._observed(X)
-        return 0.5 * np.concatenate([seen, X * X], axis=1)
+        return 0.5 * np.concatenate([seen, self._squares(X, seen)], axis=1)
 
     def sample(self, lam, n_rows, rng):
         """Draws of independent Student t around 0."""
@@ -477,6 +499,12 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
         """Transpose of :meth:`spread`."""
         nothing = np.zeros((*t.shape[:-2], 1))
         return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
+
+    def sums_at(self, means, counts):
+        """Sums of features for which q has these means (K, D) after so many rows (K,)."""
+        seen = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
+        first = (self.prior[:, 1] + seen) * (means - self.center) - self.prior[:, 0]
+        return np.concatenate([first, seen, np.zeros((len(counts), 1))], axis=1)
 
     def log_predictive(self, X, lam):
         """Independent normal columns of variance ``s + Var[mu_kd]``."""

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish, in_turn
-from skvt.expfam._special import digamma, exp, jit
+from skvt.expfam._special import digamma, exp, jit, part
 
 # Gauss-Legendre nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(16))
@@ -24,8 +24,12 @@ _NODES = _NODES + 0.5
 _TAIL = 20.0
 # Terms of the power series: the next is e^18 / 18! of the first, at most.
 _TERMS = 17
+# Shapes above which quantiles are those of a cube of a normal variate, to rounding.
+_NEARLY_NORMAL = 1e6
+# Totals of lam above which 1 - c sum(1 / psi') would be lost in rounding.
+_LARGE_TOTAL = 1e8
 # Words that a thread takes at a time.
-_WORDS = 16
+_WORDS = np.int64(16)
 
 
 class Gammas(NamedTuple):
@@ -59,8 +63,9 @@ def trigamma(x):
     The steps' sum of 1 / (x + i)^2 as one fraction: divisions are what costs.
     """
     numerator, denominator = 0.0, 1.0
+    small = min(x, 1e17)  # beyond, the steps add nothing, and their product overflows
     for step in range(8):
-        square = (x + step) * (x + step)
+        square = (small + step) * (small + step)
         numerator = numerator * square + denominator
         denominator *= square
     inverse = 1.0 / (x + 8.0)
@@ -74,7 +79,8 @@ def log_gamma_slopes(a, log_x, out):
     """``d log x / d a`` of Gamma(a, 1) variates x at fixed quantiles, all (n,).
 
     With the distribution function P(a, x), it is ``-(dP/da) / (x dP/dx)``. For x <= e by the power
-    series of P; otherwise by quadrature. Relative error below 2e-7 for a in [1e-3, 1e5].
+    series of P; otherwise by quadrature, or for very large shapes by the normal approximation of
+    Wilson and Hilferty (1931). Relative error below 2e-7 for a of 1e-3 and more.
     """
     for i in range(a.size):
         # S(a) = sum over n of x^n / ((a+1) .. (a+n)) from within: as a fraction p / q, whose
@@ -95,7 +101,7 @@ def log_gamma_slopes(a, log_x, out):
     _slopes_of_large(a, log_x, out)
 
 
-@jit
+@part
 def _slopes_of_large(a, log_x, out):
     """The same for x > e, by quadrature over the smaller tail; other entries of ``out`` stay.
 
@@ -131,10 +137,16 @@ def _slopes_of_large(a, log_x, out):
             grown = exp(x[j] + abs(rate[j]) * s - x[j] * exp(s))
             value[j] += _WEIGHTS[i] * (abs(s) + distance[j]) * grown
     for j in range(n):
-        out[which[j]] = abs(longest[j]) * value[j]
+        shape = abs(rate[j])
+        if shape > _NEARLY_NORMAL:
+            # cube root of x / a: w = 1 - 1 / 9a + z / 3 sqrt(a), z fixed
+            w = exp((log_x[which[j]] - np.log(shape)) / 3.0)
+            out[which[j]] = (1.0 + (1.0 / (6.0 * shape) - 1.5 * (w - 1.0)) / w) / shape
+        else:
+            out[which[j]] = abs(longest[j]) * value[j]
 
 
-@jit
+@part
 def _series(a, coefficients):
     """Coefficients (_TERMS + 1, 2) of S(a) / a and of its derivative in a, highest power first."""
     value, slope = 1.0 / a, -1.0 / (a * a)
@@ -145,7 +157,7 @@ def _series(a, coefficients):
         coefficients[_TERMS - n, 0], coefficients[_TERMS - n, 1] = value, slope
 
 
-@jit
+@part
 def _slopes_of_one_shape(coefficients, digamma_of_it, log_x, out):
     """:func:`log_gamma_slopes` for x <= e and variates of one shape: its series is a polynomial."""
     for i in range(log_x.size):
@@ -246,7 +258,9 @@ def _add_multiples(out, inverses, factors, counter):
         finish(counter, start, stop)
 
 
-def corrected_statistics(array, gammas, hat, run=in_turn, *, scale=1.0, prior=None, rows=None):
+def corrected_statistics(
+    array, gammas, hat, run=in_turn, *, scale=1.0, prior=None, rows=None, most=np.inf
+):
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
 
     Words without statistics matter by the sum of their gammas alone. That is a gamma of the sum of
@@ -269,10 +283,18 @@ def corrected_statistics(array, gammas, hat, run=in_turn, *, scale=1.0, prior=No
         Zero without.
     rows : ndarray of int, shape (A,), optional
         Words that have statistics and variates of their own; all without.
+    most : float
+        What the common part of a topic, see below, may add up to.
 
     Returns
     -------
     ndarray of float64, shape (V, K)
+
+    Notes
+    -----
+    V is the identity on average only: where a word's statistics exceed its lam by orders of
+    magnitude, the part that is common to all words of a topic, a multiple of ``1 / psi'(lam)``,
+    may be as much larger than the statistics themselves.
     """
     array, hat, logs = (np.ascontiguousarray(part) for part in (array, hat, gammas.logs))
     n_words, n_topics = array.shape
@@ -297,6 +319,22 @@ def corrected_statistics(array, gammas, hat, run=in_turn, *, scale=1.0, prior=No
     gradients, diagonals, totals = sums.sum(axis=0)
     # F^-1 grad by the formula of Sherman and Morrison
     c = np.array([trigamma(total) for total in totals])
-    factors = c * gradients / (1.0 - c * diagonals)
+    rest = 1.0 - c * diagonals
+    large = totals > _LARGE_TOTAL
+    if large.any():
+        rest[large] = c[large] * _excess(
+            prior[:, None] + scale * array[:, large], inverses[:, large], totals[large]
+        )
+    limit = most / diagonals
+    factors = np.clip(c * gradients / rest, -limit, limit)
     run(_add_multiples, SharedLoop(n_words, _WORDS, out, inverses, factors))
     return out
+
+
+def _excess(lam, inverses, totals):
+    """``1 / psi'(sum lam) - sum 1 / psi'(lam)`` of each column, from ``1 / psi'(x) - x + 1/2``.
+
+    That is 1 / 12 x for large x, so that large numbers do not cancel.
+    """
+    rests = np.where(lam < _NEARLY_NORMAL, inverses - lam + 0.5, 1.0 / (12.0 * lam))
+    return 0.5 * (len(lam) - 1.0) + 1.0 / (12.0 * totals) - rests.sum(axis=0)

@@ -11,12 +11,11 @@ which all columns share; where values are missing, each column has its own.
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.special import logsumexp
-from scipy.stats import qmc
 
 from skvt.expfam import GaussianColumns, RunningStats, Stats
 from skvt.models._base import LocalResult, RowBatch
 from skvt.models._factorial_kernels import row_squares, sweep_factors
+from skvt.models._factorial_posterior import explain, particles_of, spread
 from skvt.models._known_partition import choice_log_partition, noise_log_partition
 
 # Rows whose products are held at a time, and most numbers where rows have matrices of their own.
@@ -24,15 +23,13 @@ ROWS_PER_CHUNK = 1024
 NUMBERS_PER_CHUNK = 1 << 21
 # Without a start, a row begins at pi, at these inverse temperatures relative to its own.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
-# Sweeps of a row that goes on from its last visit.
-SWEEPS = 1
+# A row that goes on from its last visit: no ladder, one sweep.
+GO_ON = LADDER[:0], 1, 0.0
 # Rows that initial values are taken from, and what random components cost in nats.
 ROWS_TO_START = 10_000
 WEAK = 15.0
-# Predictive densities sum over all activations of a row where they are no more than this.
-MOST_SUMMED = 1 << 10
-# Otherwise so many are drawn at each of these temperatures, with chances no less than the last.
-DRAWS, TEMPERATURES, SMALLEST_CHANCE = 64, (1.0, 2.0, 4.0, 8.0), 0.02
+# A row is taken to have so many components on at least, where their size is guessed from its own.
+FEWEST_ON = 1e-3
 # Learned activation priors stay this far from 0 and 1.
 _EDGE = 1e-6
 
@@ -75,6 +72,9 @@ class FactorialMixture:
         direction of the rows, over the noise.
     max_sweeps, sweep_tol : int, float
         A row without a start is swept at most so often; until its activations change by less.
+    search : bool
+        Whether a row without a start also begins from annealed particles, and ends where the bound
+        is highest. For bounds reported to users; too slow for fits.
 
     Notes
     -----
@@ -94,6 +94,7 @@ class FactorialMixture:
     critical_temperature: float = np.inf
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
+    search: bool = False
 
     @property
     def family(self):
@@ -144,18 +145,25 @@ class FactorialMixture:
         """``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
         family = self.family
         after = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
-        return float(after - family.log_normalizer(self.prior().arrays[0])) + self._rest(stats)
+        before = 0.5 * family.n_rows * family.n_columns * np.log(self.component_variance)
+        return float(after - before) + self._rest(stats)
 
     def _rest(self, stats):
         """What of the energy does not depend on the components."""
         _, _, on, (n_rows, n_values, squares) = stats.arrays
         noise = self.noise_variance
         rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
-        return float(rest + on @ self._logit + n_rows * np.log1p(-self.activation_prior).sum())
+        return float(rest + on @ self.logit + n_rows * self.log_all_off)
 
     @property
-    def _logit(self):
+    def logit(self):
+        """Log odds of the activations, shape (K,)."""
         return np.log(self.activation_prior) - np.log1p(-self.activation_prior)
+
+    @property
+    def log_all_off(self):
+        """Log probability that no component is on, in nats."""
+        return np.log1p(-self.activation_prior).sum()
 
     def mean_field(self):
         """The model whose local step gives the bound: itself."""
@@ -185,19 +193,34 @@ class FactorialMixture:
     ):
         """Activations of each row; ``q`` of the result are their probabilities (n, K).
 
-        Where the batch has a start, ``SWEEPS`` sweeps from there, after which the bound is no lower
-        than before; otherwise as many as it takes, from pi and hotter temperatures.
+        Where the batch has a start, one sweep from there, after which the bound is no lower than
+        before; otherwise as many as it takes, from pi and hotter temperatures, and with ``search``
+        from annealed particles too, whichever ends highest.
         """
+        wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
+        if batch.start is not None:
+            return self._step(batch, g, inv_temp, run, batch.start, GO_ON, **wanted)
+        v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
+        begin = LADDER, self.max_sweeps, self.sweep_tol
+        if not self.search:
+            return self._step(batch, g, inv_temp, run, v, begin, **wanted)
+        best = self._step(batch, g, inv_temp, run, v, begin, with_stats=False)
+        v, bound = best.q, best.bound
+        for start in self._particle_starts(batch, g, run):
+            other = self._step(batch, g, inv_temp, run, start, (LADDER[:0], *begin[1:]))
+            v = np.where((other.bound > bound)[:, None], other.q, v)
+            bound = np.maximum(other.bound, bound)
+        return self._step(batch, g, inv_temp, run, v, GO_ON, **wanted)
+
+    def _step(self, batch, g, inv_temp, run, start, plan, *, with_marginal=False, with_stats=False):
+        """The local step begun at ``start``; ``plan`` is (ladder, most sweeps, tol)."""
         own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         row_weights = batch.weights
         if own:
             row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
-        if batch.start is None:
-            v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
-            plan = LADDER.astype(self.dtype), self.max_sweeps, self.sweep_tol
-        else:
-            v, plan = batch.start.astype(self.dtype), (np.empty(0, self.dtype), SWEEPS, 0.0)
+        v = start.astype(self.dtype)
+        plan = plan[0].astype(self.dtype), *plan[1:]
         energy, entropy = np.empty((2, batch.n_rows))
         means, second = (np.ascontiguousarray(part, self.dtype) for part in g)
         tasks = [
@@ -213,6 +236,35 @@ class FactorialMixture:
         # a lower bound on what it is with the activations summed out
         marginal = energy + entropy if with_marginal else None
         return FactorialResult(stats, bound, energy, v, marginal, start=v, entropies=entropy)
+
+    def row_terms(self, X, there, means, second):
+        """What the activations of rows depend on.
+
+        ``there`` (n, D) is 1 where a value is there and 0 where it is missing; None without any.
+
+        Returns
+        -------
+        X : ndarray, shape (n, D)
+            With 0 for what is missing.
+        linear : ndarray, shape (n, K)
+            ``E[mu_k] . x``.
+        gram : ndarray, shape (1, K, K) or (n, K, K)
+            E[mu mu'] summed over the columns that are there.
+        n_values : float or ndarray, shape (n,)
+            Number of values.
+        """
+        if there is None:
+            return X, X @ means.T, second, float(X.shape[1])
+        X = np.where(there > 0.0, X, X.dtype.type(0.0))
+        gram = (there @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
+        return X, X @ means.T, gram, there.sum(axis=1, dtype=np.float64)
+
+    def _particle_starts(self, batch, g, run):
+        """The most probable particle of each row, and the probabilities of its activations."""
+        best, chances = np.empty((2, batch.n_rows, self.n_components))
+        tasks = [(self, batch, rows, g, best, chances) for rows in self._chunks(batch)]
+        run(_start_task, tasks)
+        return best, chances
 
     def _chunks(self, batch):
         """Slices of rows, fixed by the number and kind of rows alone."""
@@ -231,22 +283,22 @@ class FactorialMixture:
         if stats is None or not self.learned:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
-        changes = {}
+        g, changes = self.expectation(stats, None, None), {}
         # (values that are all 0 or missing tell nothing of noise)
         if "noise_variance" in self.learned and squares > 0.0:
             # a perfect fit must not make it 0, nor so small that rounding counts
-            error = max(self._squared_error(stats), 1e-4 * squares)
+            error = max(self._squared_error(stats, g), 1e-4 * squares)
             changes["noise_variance"] = error / n_values
         if "component_variance" in self.learned:
-            total = np.trace(self.expectation(stats, None, None)[1].sum(axis=0))
+            total = np.trace(g[1].sum(axis=0))
             changes["component_variance"] = total / (self.n_components * self.n_features)
         if "activation_prior" in self.learned:
             changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
         return replace(self, **changes)
 
-    def _squared_error(self, stats):
+    def _squared_error(self, stats, g):
         """``E_q |x - sum_k z_k mu_k|^2`` summed over all values that are there."""
-        mean, second = self.expectation(stats, None, None)
+        mean, second = g
         pairs, products, _, (_, _, squares) = stats.value().arrays
         return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
 
@@ -272,7 +324,9 @@ class FactorialMixture:
         """
         K = self.n_components
         mean, variance = column_moments(data)
-        start = mean / self.activation_prior.sum() + self._random_components(variance, rng)
+        start = mean / max(self.activation_prior.sum(), FEWEST_ON) + self._random_components(
+            variance, rng
+        )
         pi = self.activation_prior
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.component_variance * np.eye(K)
@@ -280,7 +334,8 @@ class FactorialMixture:
         pairs = np.repeat(pairs[None], self._n_precisions, axis=0)
         totals = np.array([data.total, data.total * self.n_features, 0.0])
         stats = RunningStats([pairs, products, data.total * pi, totals])
-        totals[2] = self.noise_variance * totals[1] - self._squared_error(stats)
+        totals[2] = self.noise_variance * totals[1]
+        totals[2] -= self._squared_error(stats, self.expectation(stats, None, None))
         return stats
 
     def strangers(self, stats, data, share, rng):
@@ -305,56 +360,20 @@ class FactorialMixture:
     def log_predictive(self, batch, stats, run):
         """Log posterior predictive density of each row in nats, shape (n,).
 
-        ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly. Up to 10
-        components the sum is over all z. With more it is estimated by importance sampling from an
-        even mixture of q(z) at four temperatures, which reaches other ways to explain the row; the
-        sum's estimate is unbiased, its logarithm a little too low. The same quasi-random numbers
-        serve every row, so that a row's value depends on nothing but the row.
+        ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly, the activations
+        as :func:`skvt.models._factorial_posterior.explain` says.
         """
-        q = self.family.standard(self.natural_parameters(stats)[0])
-        if 2**self.n_components <= MOST_SUMMED:
-            numbers = np.arange(2**self.n_components)[:, None]
-            z = (numbers >> np.arange(self.n_components)) & 1
-            draws, chances = z[None].astype(np.float64), None
-        else:
-            draws, g = None, self.expectation(stats, batch, run)
-            steps = [
-                self.local_step(batch, g, 1.0 / temperature, run, with_stats=False)
-                for temperature in TEMPERATURES
-            ]
-            chances = np.stack([step.q for step in steps], axis=1).astype(np.float64)
-            chances = np.clip(chances, SMALLEST_CHANCE, 1.0 - SMALLEST_CHANCE)
-        out = np.empty(batch.n_rows)
-        width = max(self.n_features, self.n_components)
-        step = max(1, NUMBERS_PER_CHUNK // (MOST_SUMMED * width))
-        tasks = [
-            (self, batch.X[rows], q, draws, None if chances is None else chances[rows], out[rows])
-            for rows in (slice(i, i + step) for i in range(0, batch.n_rows, step))
-        ]
-        run(_predictive_task, tasks)
-        return out
+        return explain(self, batch, stats, run).log_density
 
-    def log_joint(self, X, z, q):
-        """``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), shape (n, S)."""
-        X, mean = X.astype(np.float64), q["mean"]
-        variance = self.noise_variance + _spread(z, q["covariance"])
-        # given z, a value is normal; a missing one counts for nothing
-        if variance.shape[2] == 1 and not np.isnan(X).any():
-            variance = variance[:, :, 0]
-            explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
-            explained -= _spread(z, (mean @ mean.T)[None])[:, :, 0]
-            error = ((X**2).sum(axis=1)[:, None] - explained) / variance
-            log_density = -0.5 * (self.n_features * np.log(2.0 * np.pi * variance) + error)
-        else:
-            error = (X[:, None] - z @ mean) ** 2 / variance
-            log_density = -0.5 * np.nansum(np.log(2.0 * np.pi * variance) + error, axis=2)
-        return log_density + z @ self._logit + np.log1p(-self.activation_prior).sum()
+    def activation_chances(self, batch, stats, run):
+        """``p(z_k = 1 | x)`` of each row, the other activations summed out, shape (n, K)."""
+        return explain(self, batch, stats, run).chances.astype(self.dtype)
 
     def sample(self, stats, n_rows, rng):
         """Rows from the posterior predictive (n, D), and their activations (n, K)."""
         q = self.family.standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
-        variance = self.noise_variance + _spread(z[:, None].astype(np.float64), q["covariance"])
+        variance = self.noise_variance + spread(z[:, None].astype(np.float64), q["covariance"])
         noise = np.sqrt(variance[:, 0]) * rng.standard_normal((n_rows, self.n_features))
         return (z @ q["mean"] + noise).astype(self.dtype), z
 
@@ -364,21 +383,14 @@ def _local_task(
 ):
     """Activations of these rows, and their statistics."""
     X, v = np.asarray(batch.X[rows], model.dtype), v[rows]
-    there = None
-    if batch.missing:
-        there = ~np.isnan(X)
-        X = np.where(there, X, model.dtype.type(0.0))
-        there = there.astype(model.dtype)
-        gram = (there @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
-        n_values = there.sum(axis=1, dtype=np.float64)
-    else:
-        gram, n_values = second, float(X.shape[1])
+    there = (~np.isnan(X)).astype(model.dtype) if batch.missing else None
+    X, linear, gram, n_values = model.row_terms(X, there, means, second)
     squares, noise = row_squares(X), model.noise_variance
     ladder, most, tol = plan
     sweep_factors(
-        X @ means.T,
+        linear,
         gram,
-        model._logit.astype(model.dtype),
+        model.logit.astype(model.dtype),
         model.dtype.type(1.0 / noise),
         inv_temps[rows] if inv_temps.size > 1 else inv_temps,
         ladder,
@@ -390,7 +402,7 @@ def _local_task(
     )
     # what does not depend on the activations
     energy[rows] -= 0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
-    energy[rows] += np.log1p(-model.activation_prior).sum()
+    energy[rows] += model.log_all_off
     if not with_stats:
         return None
     weights = weights[rows]
@@ -409,24 +421,12 @@ def _local_task(
     return pairs, (weighted.T @ X).astype(np.float64), on, totals
 
 
-def _predictive_task(model, X, q, draws, chances, out):
-    """Log predictive density of these rows: a sum over ``draws``, or else over samples."""
-    if chances is None:
-        out[:] = logsumexp(model.log_joint(X, draws, q), axis=1)
-        return
-    n_rows, n_temperatures, K = chances.shape
-    uniform = qmc.Sobol(K, seed=0).random(n_temperatures * DRAWS).reshape(n_temperatures, DRAWS, K)
-    z = (uniform < chances[:, :, None]).reshape(n_rows, -1, K).astype(np.float64)
-    # log q_t(z) of each draw under each temperature's q, (n, S, t)
-    logits = np.log(chances) - np.log1p(-chances)
-    log_chance = z @ logits.swapaxes(1, 2) + np.log1p(-chances).sum(axis=2)[:, None]
-    log_weight = model.log_joint(X, z, q) - logsumexp(log_chance, axis=2)
-    out[:] = logsumexp(log_weight, axis=1) - np.log(DRAWS)
-
-
-def _spread(z, covariance):
-    """Variance of z' mu for each column that has a covariance of its own, (n, S, P)."""
-    return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
+def _start_task(model, batch, rows, g, best, chances):
+    """Where annealed particles of these rows end."""
+    X = np.asarray(batch.X[rows], np.float64)
+    there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
+    _, linear, gram, _ = model.row_terms(X, there, *g)
+    _, _, chances[rows], _, best[rows] = particles_of(model, X, linear, gram)
 
 
 def column_moments(data):

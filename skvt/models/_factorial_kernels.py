@@ -63,7 +63,9 @@ def sweep_factors(linear, gram, logit, precision, inv_temps, ladder, most, tol, 
     sums = np.empty((2, LANES))
     n_sweeps = 0
     if shared:
-        G[:, :K] = gram[0]
+        for k in range(K):
+            for j in range(K):
+                G[k, j] = gram[0, k, j]
     for start in range(0, n_rows, LANES):
         n = min(LANES, n_rows - start)
         for r in range(LANES):
@@ -87,8 +89,11 @@ def sweep_factors(linear, gram, logit, precision, inv_temps, ladder, most, tol, 
                     change[r] = max(change[r], abs(new - v[k, r]))
                     v[k, r] = new
             if sweep >= ladder.size:
-                last[:] = change
-                if last.max() < tol:
+                largest = zero
+                for r in range(LANES):
+                    last[r] = change[r]
+                    largest = max(largest, change[r])
+                if largest < tol:
                     break
         sums[:] = 0.0
         for k in range(K):

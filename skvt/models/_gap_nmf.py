@@ -22,6 +22,7 @@ import scipy.sparse as sp
 from skvt.expfam import Gamma, RunningStats, Stats
 from skvt.expfam._gamma import log_standard_gamma
 from skvt.expfam._special import digamma_array
+from skvt.expfam._ties import exceeds
 from skvt.models import _gap_nmf_kernels as kernels
 from skvt.models._base import LocalResult
 
@@ -162,7 +163,7 @@ class GaPNMF:
 
     def size(self, stats):
         """Number of active components."""
-        return int((self.shares(stats) > ACTIVE_SHARE).sum())
+        return int(exceeds(self.shares(stats), ACTIVE_SHARE, dtype=self.dtype).sum())
 
     def initial(self, data, rng):
         """Each component begins as a random row, mixed with the mean of all rows."""
@@ -426,8 +427,9 @@ def _expected_weights(shape, prior_rate, shapes, SH, a):
     half = 0.5 * (prior_rate * a + (total - shape) * mean)
     square = np.sqrt(half**2 + prior_rate * mean * shape * a)
     # of the two forms of the root the one without cancellation
-    t = np.where(half > 0.0, shape * a / (half + square), 0.0)
-    negative = half <= 0.0
+    t, negative = np.empty_like(half), half <= 0.0
+    positive = ~negative
+    t[positive] = (shape * a)[positive] / (half + square)[positive]
     t[negative] = (square - half)[negative] / (prior_rate * mean[negative])
     if np.array_equal(SH, np.broadcast_to(SH[:, :1], SH.shape)):
         return t

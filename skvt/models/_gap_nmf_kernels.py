@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.expfam._special import digamma, exp, gammaln, jit, lit, log
+from skvt.expfam._special import digamma, exp, gammaln, jit, lit, log, part
 from skvt.models._random_bits import (
     GOLDEN,
     fill_normals,
@@ -34,7 +34,7 @@ def divergences(shape, rate, prior, out):
         for k in range(shape.shape[1]):
             s, r = shape[i, k], row[k]
             value = (s - prior) * digamma(s) - gammaln(s) + constant
-            total += value + prior * log(r) + s * (prior - r) / r
+            total += value + prior * log(r) + np.float64(s) * (prior - r) / r
         out[i] = total
 
 
@@ -79,7 +79,7 @@ def draw_gammas(shape, rate, seed, smallest, out):
         n_doubtful = 0
         for k in range(width):
             topics_of[n_doubtful] = k
-            n_doubtful += doubtful[k]
+            n_doubtful += np.int64(doubtful[k])
         for j in range(n_doubtful):
             k = topics_of[j]
             shapes[j], normals[j] = shape[i, k], normal[k]
@@ -94,7 +94,7 @@ def draw_gammas(shape, rate, seed, smallest, out):
             out[i, k] = value if value >= smallest else lit(a, 0.0)
 
 
-@jit
+@part
 def _power(u, a):
     """u^(1/a)."""
     return exp(log(u + lit(a, 0.0)) / a)

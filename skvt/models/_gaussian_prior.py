@@ -1,14 +1,18 @@
 """The prior of a Gaussian mixture's components, given or from the data."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart
+from skvt.expfam import _triangle as triangle
 from skvt.models import _components as components
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
 _ROWS_AT_ONCE = 16_384
 # Relative to the variance of a column, where it has none to the mean of all: what a default prior
-# adds to it, so that constant or collinear columns leave it positive definite.
+# adds to it, so that constant or collinear columns leave it positive definite; and the least
+# variance that rows have in any direction, see `_least_variance`.
 _RIDGE = 1e-6
 
 
@@ -46,7 +50,11 @@ def gaussian_component(
         "degrees_of_freedom_prior": nu,
         "covariance_prior": scale,
     }
-    return _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, X.dtype), priors
+    component = _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, X.dtype)
+    if weights.sum() > D and covariance_type != "spherical":
+        added = _least_variance(moment)
+        component = component if added is None else replace(component, added=added)
+    return component, priors
 
 
 def component_class(covariance_type, zero_mean):
@@ -112,6 +120,46 @@ def weighted_moments(X, weights, covariance_type, zero_mean):
     return center, moment if covariance_type == "diag" else float(moment.mean())
 
 
+def _least_variance(moment):
+    """What is added to ``x x'`` (or ``x^2``) of each row where columns are constant or dependent.
+
+    In a direction in which no row varies, a component's evidence does not depend on where the rows
+    are, and yet grows faster than in proportion to their number: the posterior of a variance
+    approaches 0 the sooner, the more rows a component has. One component for all rows would beat
+    the true ones. So each row counts as if it varied a little: the variance of each direction is
+    filled up to a millionth of that of the columns. None where all have as much, the ordinary case.
+
+    Parameters
+    ----------
+    moment : ndarray, shape (D, D) or (D,)
+        Covariance of the data, or variances of the columns.
+
+    Returns
+    -------
+    ndarray, shape (D (D + 1) / 2,) or (D,), or None
+        The upper triangle row by row, or the columns' variances.
+    """
+    own = _variances(moment)
+    if not (np.isfinite(moment).all() and np.all(own > 0.0)):
+        return None
+    if moment.ndim == 1:
+        added = np.maximum(_RIDGE * own - moment, 0.0)
+        return added if added.any() else None
+    unit = np.sqrt(own)
+    values, directions = np.linalg.eigh(moment / unit[:, None] / unit)
+    lacking = np.maximum(_RIDGE - values, 0.0)
+    if not lacking.any():
+        return None
+    directions = unit[:, None] * directions[:, lacking > 0.0]
+    return triangle.pack((directions * lacking[lacking > 0.0]) @ directions.T)
+
+
+def _variances(moment):
+    """Variance of each column, where it has none the mean of all."""
+    variances = np.diagonal(moment) if moment.ndim == 2 else moment
+    return np.where(variances > 0.0, variances, variances.mean())
+
+
 def _pieces(n_rows):
     return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
 
@@ -136,8 +184,7 @@ def _vector(name, value, size, default):
 def _scale(covariance, covariance_type, D, moment):
     """The prior's inverse scale in the shape of the covariance type."""
     if covariance is None:
-        variances = np.diagonal(moment) if covariance_type == "full" else np.asarray(moment)
-        own = np.where(variances > 0.0, variances, variances.mean())
+        own = _variances(np.asarray(moment))
         ridge = np.where(own > 0.0, _RIDGE * own, 1.0)
         return moment + (np.diag(ridge) if covariance_type == "full" else ridge)
     shape = {"full": (D, D), "diag": (D,), "spherical": ()}[covariance_type]

@@ -6,11 +6,11 @@ have the conditionals ``p(z_n = k | z_-n, w) ~ (alpha_k + n_k^{-n}) beta_{k w_n}
 
 import numpy as np
 
-from skvt.expfam._special import gammaln, jit, log
-from skvt.models._random_bits import GOLDEN, mix, uniform
+from skvt.expfam._special import gammaln, jit, log, part
+from skvt.models._random_bits import GOLDEN, mix, resample, uniform
 
 
-@jit
+@part
 def _draw(weights, state):
     """(index drawn in proportion to the weights, their sum, new state)."""
     total = 0.0
@@ -25,30 +25,13 @@ def _draw(weights, state):
     return weights.size - 1, total, state
 
 
-@jit
+@part
 def _conditional(alpha, sizes, row, weights):
     for k in range(alpha.size):
         weights[k] = (alpha[k] + sizes[k]) * row[k]
 
 
-@jit
-def _resample(increments, parents, state):
-    """Draw as many parents as particles in proportion to their weights, evenly spaced."""
-    n_particles = increments.size
-    state += GOLDEN
-    offset = uniform(mix(state))
-    step = increments.sum() / n_particles
-    reached, r = 0.0, -1
-    for i in range(n_particles):
-        target = (i + offset) * step
-        while (reached <= target and r < n_particles - 1) or r < 0:
-            r += 1
-            reached += increments[r]
-        parents[i] = r
-    return state
-
-
-@jit
+@part
 def left_to_right(words, topics, alpha, n_particles, state):
     """Log probability of a document's words, in order: "left-to-right".
 
@@ -80,7 +63,8 @@ def left_to_right(words, topics, alpha, n_particles, state):
             _conditional(alpha, sizes[r], topics[words[n]], weights)
             increments[r] = weights.sum() / (alpha_sum + n)
         value += log(increments.mean())
-        state = _resample(increments, parents, state)
+        state += GOLDEN
+        resample(increments, uniform(mix(state)), parents)
         old_topic[:], old_sizes[:] = topic, sizes
         for r in range(n_particles):
             topic[r], sizes[r] = old_topic[parents[r]], old_sizes[parents[r]]
@@ -90,7 +74,7 @@ def left_to_right(words, topics, alpha, n_particles, state):
     return value
 
 
-@jit
+@part
 def _sweep(words, topics, alpha, topic, sizes, weights, backwards, state):
     """One Gibbs sweep over all assignments, in order or in reverse."""
     n_tokens = words.size
@@ -103,7 +87,7 @@ def _sweep(words, topics, alpha, topic, sizes, weights, backwards, state):
     return state
 
 
-@jit
+@part
 def _log_transition(words, topics, alpha, topic, sizes, target, weights):
     """log T(target <- topic) of a forward sweep; leaves ``topic`` and ``sizes`` as they were."""
     value = 0.0
@@ -118,7 +102,7 @@ def _log_transition(words, topics, alpha, topic, sizes, target, weights):
     return value
 
 
-@jit
+@part
 def chib(words, topics, alpha, n_burn_in, n_samples, state):
     """Log probability of a document's words by a Chib-style estimate.
 

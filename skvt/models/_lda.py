@@ -60,6 +60,8 @@ class DocumentBatch:
 
 
 _scratch = threading.local()
+# Bytes of scratch that a thread keeps at most.
+MOST_KEPT = 2**24
 
 
 def _aligned(size, dtype):
@@ -72,16 +74,18 @@ def _aligned(size, dtype):
 def _scratch_of(dtype, longest, n_topics):
     """Work arrays of this thread for ``document_steps``.
 
-    Kept from call to call: fresh ones of this size would be mapped and unmapped by the system each
-    time, which stops all threads of the process.
+    Kept from call to call, but for those of very long documents: fresh ones of this size would be
+    mapped and unmapped by the system each time, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
     sizes = 2 * longest * width, 3 * longest, 7 * width
     arrays = getattr(_scratch, "arrays", {})
-    if arrays.get(dtype, np.empty(0)).size < sum(sizes):
-        arrays[dtype] = _aligned(sum(sizes), dtype)
-        _scratch.arrays = arrays
-    array = arrays[dtype]
+    array = arrays.get(dtype)
+    if array is None or array.size < sum(sizes):
+        array = _aligned(sum(sizes), dtype)
+        if array.nbytes <= MOST_KEPT:
+            arrays[dtype] = array
+            _scratch.arrays = arrays
     tables, array = array[: sizes[0]], array[sizes[0] :]
     per_word, per_topic = array[: sizes[1]], array[sizes[1] : sizes[1] + sizes[2]]
     return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
@@ -258,21 +262,22 @@ class LDA:
         ``g`` is an :class:`ExpectedLog` or its value. The statistics are
         ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
         """
-        own = np.ndim(inv_temp) > 0
-        inv_temps = np.atleast_1d(np.asarray(inv_temp, self.dtype))
+        inv_temp, own = np.asarray(inv_temp, self.dtype), None
         floor = kernels.FLOOR[self.dtype]
         row_weights = batch.weights
-        if own:
-            mean = np.average(inv_temps, weights=row_weights)
-            row_weights = row_weights * (inv_temps / mean)  # [VT16 eq. 11]
-        # rows that have temperatures of their own share no table
-        n_tabled, n_words = 0 if own else batch.active.size, batch.active.size * with_stats
+        n_tabled, n_words = batch.active.size, batch.active.size * with_stats
+        if inv_temp.ndim > 0:
+            # rows that have temperatures of their own share no table
+            own, inv_temp, n_tabled = inv_temp, np.average(inv_temp, weights=row_weights), 0
+            row_weights = row_weights * (own / inv_temp)  # [VT16 eq. 11]
         table = np.empty((n_tabled, self.n_components), self.dtype)
         shift = np.empty(n_tabled, self.dtype)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights = np.empty_like(gamma)
         ratio = np.empty_like(batch.counts)
-        bound, energy, marginal = np.empty((3, batch.n_rows))
+        bound = np.empty(batch.n_rows)
+        energy = np.empty(batch.n_rows * with_energy)
+        marginal = np.empty(batch.n_rows) if with_marginal else None
         statistics = np.empty((n_words, self.n_components), self.dtype)
         if isinstance(g, ExpectedLog):
             expected_log, to_compute = np.empty((g.words.size, self.n_components), self.dtype), g
@@ -281,9 +286,8 @@ class LDA:
         before = (
             *to_compute, batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
             batch.documents, batch.entries, row_weights, expected_log, table, shift,
-            self.doc_topic_prior, inv_temps, own, floor, self.max_doc_update_iter,
-            self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE), with_energy,
-            with_marginal,
+            self.doc_topic_prior, self.dtype.type(inv_temp), own, floor, self.max_doc_update_iter,
+            self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE),
         )  # fmt: skip
         after = (gamma, weights, ratio, bound, energy, marginal, statistics)
         task = (batch.longest, self.n_components, self.dtype, before, after)
@@ -293,7 +297,7 @@ class LDA:
             bound,
             energy if with_energy else None,
             gamma,
-            marginal if with_marginal else None,
+            marginal,
         )
 
     # --------------------------------------------------------------------------- temperature

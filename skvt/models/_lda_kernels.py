@@ -15,10 +15,11 @@ topic's statistics is below rounding.
 import numpy as np
 
 from skvt.expfam._shared_loop import CLAIMS, COUNTER, all_finished, claim, finish
-from skvt.expfam._special import digamma, exp, gammaln, jit, lit, log
+from skvt.expfam._special import digamma, exp, gammaln, inner, jit, lit, log
 
-# Words that a thread takes at a time; of documents, one.
-WORDS = 16
+# Words and documents that a thread takes at a time. Not Python's int: for each of those, as for
+# other constants, numba would compile the function that takes it anew.
+WORDS, DOCUMENTS = np.int64(16), np.int64(1)
 # A document's table is filled up to a multiple of so many topics and words.
 LANES = 8
 # Sweeps over all topics before those without a share are set aside.
@@ -97,7 +98,7 @@ def expected_log_topics(array, rows, scale, prior, digamma_sums, out, counter):
         finish(counter, start, stop)
 
 
-@jit
+@inner
 def _tempered_row(source, inv_temp, floor, target):
     """target = exp(inv_temp * (source - top)), top its maximum, not below floor.
 
@@ -124,7 +125,7 @@ def tempered_table(expected_log, inv_temp, floor, table, shift, counter):
 
 
 # ----------------------------------------------------------------------------- document step
-@jit
+@inner
 def _topic_weights(gamma, inv_temp, floor, weights):
     """weights = exp(inv_temp * (digamma(gamma) - top)), not below floor; returns the shift.
 
@@ -140,7 +141,7 @@ def _topic_weights(gamma, inv_temp, floor, weights):
     return inv_temp * top
 
 
-@jit
+@inner
 def _mix(table, weights, norm):
     """norm_j = sum_k weights_k table_kj, four topics at a time."""
     for k in range(0, weights.size, 4):
@@ -154,7 +155,7 @@ def _mix(table, weights, norm):
                 norm[j] += (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
 
 
-@jit
+@inner
 def _share(table, ratio, total):
     """total_k = sum_j ratio_j table_kj, four topics at a time."""
     for k in range(0, total.size, 4):
@@ -169,27 +170,7 @@ def _share(table, ratio, total):
         total[k], total[k + 1], total[k + 2], total[k + 3] = s0, s1, s2, s3
 
 
-@jit
-def _sweep(table, counts, alpha, inv_temp, floor, gamma, weights, total, ratio):
-    """One fixed-point update of q(z) and gamma on a document's ``table``, topics x words.
-
-    ratio_j = n_j / sum_k weights_k table_kj, so that n_j phi_jk = ratio_j weights_k table_kj.
-    Returns the summed absolute change of gamma.
-    """
-    _topic_weights(gamma, inv_temp, floor, weights)
-    _mix(table, weights, ratio)
-    for j in range(ratio.size):
-        ratio[j] = counts[j] / ratio[j]
-    _share(table, ratio, total)
-    change = lit(inv_temp, 0.0)
-    for k in range(gamma.size):
-        updated = alpha[k] + inv_temp * weights[k] * total[k]  # [VT16 app. B.2]
-        change += abs(updated - gamma[k])
-        gamma[k] = updated
-    return change
-
-
-@jit
+@inner
 def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, gammaln_sum):
     """KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
     value = constant + gammaln_sum
@@ -199,7 +180,7 @@ def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, ga
     return value
 
 
-@jit
+@inner
 def _topics_by_words(source, words, table):
     """table[k, j] = source[words[j], k]; filled up with topics without words and more of word 0."""
     n_topics = source.shape[1]
@@ -210,7 +191,7 @@ def _topics_by_words(source, words, table):
     table[n_topics:] = lit(source[0, 0], 0.0)
 
 
-@jit
+@inner
 def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, shift):
     """The same of the tempered exponential of ``expected_log``; the shifts of its rows too."""
     n_topics = expected_log.shape[1]
@@ -222,20 +203,61 @@ def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, 
     table[n_topics:] = lit(floor, 0.0)
 
 
-@jit
+@inner
 def _converge(
-    table, counts, alpha, inv_temp, floor, gamma, weights, total, ratio, sweeps, max_sweeps, limit
-):
-    """Sweep until gamma changes by less than ``limit``; (sweeps made so far, whether it has)."""
+    topics, counts, n_topics, share, prune, inv_temp, floor, max_sweeps, limit, packed, kept,
+    per_topic, ratio,
+):  # fmt: skip
+    """Fixed-point updates of q(z) and gamma on a document's table, topics x words.
+
+    ratio_j = n_j / sum_k weights_k table_kj, so that n_j phi_jk = ratio_j weights_k table_kj. Ends
+    where the summed absolute change of gamma is less than ``limit``. After FULL_SWEEPS only topics
+    that have a share go on, packed together; all others are back at their prior.
+    """
+    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
+    table, gamma, alpha = topics, g, prior
+    sweeps = n_kept = 0
     while sweeps < max_sweeps:
+        if sweeps == FULL_SWEEPS:
+            # well below an equal share, so that flat documents keep all topics
+            threshold = min(prune, lit(inv_temp, 0.1) * share)
+            gamma, alpha, filled = per_topic[4], per_topic[5], topics.shape[1]
+            smallest = prior[0]
+            for k in range(n_topics):
+                smallest = min(smallest, prior[k])
+                if g[k] - prior[k] > threshold:
+                    kept[n_kept] = k
+                    for j in range(filled):
+                        packed[n_kept * filled + j] = topics[k, j]
+                    gamma[n_kept], alpha[n_kept] = g[k], prior[k]
+                    n_kept += 1
+                g[k] = prior[k]
+            width = (n_kept + LANES - 1) // LANES * LANES
+            for k in range(n_kept, width):
+                packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
+                gamma[k] = alpha[k] = smallest
+            table = packed[: width * filled].reshape(width, filled)
+            gamma, alpha, weights, total = (
+                gamma[:width], alpha[:width], weights[:width], total[:width],
+            )  # fmt: skip
         sweeps += 1
-        change = _sweep(table, counts, alpha, inv_temp, floor, gamma, weights, total, ratio)
+        _topic_weights(gamma, inv_temp, floor, weights)
+        _mix(table, weights, ratio)
+        for j in range(ratio.size):
+            ratio[j] = counts[j] / ratio[j]
+        _share(table, ratio, total)
+        change = lit(inv_temp, 0.0)
+        for k in range(gamma.size):
+            updated = alpha[k] + inv_temp * weights[k] * total[k]  # [VT16 app. B.2]
+            change += abs(updated - gamma[k])
+            gamma[k] = updated
         if change < limit:
-            return sweeps, True
-    return sweeps, False
+            break
+    for i in range(n_kept):
+        g[kept[i]] = gamma[i]
 
 
-@jit
+@inner
 def document_steps(
     indptr,
     words,
@@ -245,14 +267,12 @@ def document_steps(
     table,
     table_shift,
     alpha,
-    inv_temps,
+    inv_temp,
     own,
     floor,
     max_iter,
     tol,
     prune,
-    with_energy,
-    with_marginal,
     tables,
     per_word,
     per_topic,
@@ -276,46 +296,54 @@ def document_steps(
     indptr, words, counts : CSR of the documents over local words
     lengths : (n,) tokens of each document
     expected_log : (n_active, K) E[log beta]
-    table, table_shift : its tempered exponential (unused with ``own``)
+    table, table_shift : its tempered exponential, unused with ``own``
     alpha : (K,) document prior
-    inv_temps : (n,) or (1,) inverse temperatures
-    own : bool, one temperature per document
+    inv_temp, own : inverse temperature; those of the documents, (n,), or None
     tol : mean absolute change of gamma at which a document has converged
     tables, per_word, per_topic : (2, W w), (3, W), (7, w) scratch; W and w: the longest document's
         words and K, each filled up to a multiple of LANES
-    gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy, marginal : (n,), written
+    gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy, marginal : (n,), written;
+        ``energy`` may be empty, ``marginal`` None
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
-    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
-    row = per_topic[6]
+    g, prior, weights, row = per_topic[0], per_topic[1], per_topic[2], per_topic[6]
     kept = np.empty(n_topics, np.int32)
     # Loops run to a multiple of the vector length: a scalar remainder would cost more than the
     # rest. The topics that fill up have no words, so that they stay at their prior.
-    prior[:n_topics] = alpha
-    prior[n_topics:] = alpha.min()
+    smallest = alpha[0]
+    for k in range(n_topics):
+        prior[k] = alpha[k]
+        smallest = min(smallest, alpha[k])
+    for k in range(n_topics, width):
+        prior[k] = smallest
     limit = tol * n_topics
     # The divergence of q(theta) is a difference of large numbers: float64 throughout. Topics that
     # fill up stay at their prior and add nothing.
     wide = np.empty(width, np.float64)
-    alpha_wide = prior.astype(np.float64)
-    gammaln_alpha = np.empty(width, np.float64)
+    alpha_wide, gammaln_alpha = np.empty(width, np.float64), np.empty(width, np.float64)
+    sum_alpha = 0.0
     for k in range(width):
+        alpha_wide[k] = prior[k]
         gammaln_alpha[k] = gammaln(alpha_wide[k])
-    gammaln_sum_alpha = gammaln(alpha_wide[:n_topics].sum())
+    for k in range(n_topics):
+        sum_alpha += alpha_wide[k]
+    gammaln_sum_alpha = gammaln(sum_alpha)
     for _ in range(CLAIMS):
-        d, stop = claim(counter, 1, indptr.size - 1)
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
         lo, hi = indptr[d], indptr[d + 1]
         n_words = hi - lo
         filled = (n_words + LANES - 1) // LANES * LANES
-        inv_temp = inv_temps[d] if own else inv_temps[0]
         topics = tables[0][: width * filled].reshape(width, filled)
         n, shift, ratio = per_word[0][:filled], per_word[1][:filled], per_word[2][:filled]
-        n[:n_words], n[n_words:] = counts[lo:hi], lit(inv_temp, 0.0)
+        for j in range(n_words):
+            n[j] = counts[lo + j]
+        n[n_words:] = lit(inv_temp, 0.0)
         shift[n_words:] = lit(inv_temp, 0.0)
-        if own:
+        if own is not None:
+            inv_temp = own[d]
             _tempered_topics_by_words(
                 expected_log, words[lo:hi], inv_temp, floor, row, topics, shift
             )
@@ -328,15 +356,10 @@ def document_steps(
             g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
 
         most = max_iter if n_words > 0 and n_topics > 1 else 0
-        sweeps, done = _converge(
-            topics, n, prior, inv_temp, floor, g, weights, total, ratio, 0,
-            min(FULL_SWEEPS, most), limit,
+        _converge(
+            topics, n, n_topics, share, prune, inv_temp, floor, most, limit, tables[1], kept,
+            per_topic, ratio,
         )  # fmt: skip
-        if not done and sweeps < most:
-            _converge_packed(
-                topics, n, n_topics, share, prune, inv_temp, floor, sweeps, most, limit,
-                tables[1], kept, per_topic, ratio,
-            )  # fmt: skip
 
         # q(z) at the final gamma, and its value.
         shift_topics = np.float64(_topic_weights(g, inv_temp, floor, weights))
@@ -345,7 +368,8 @@ def document_steps(
         for j in range(filled):
             value += np.float64(n[j]) * (log(ratio[j]) + np.float64(shift[j]) + shift_topics)
             ratio[j] = n[j] / ratio[j]
-        ratio_out[lo:hi] = ratio[:n_words]
+        for j in range(n_words):
+            ratio_out[lo + j] = ratio[j]
         sum_gamma = 0.0
         for k in range(n_topics):
             gamma[d, k] = g[k]
@@ -359,11 +383,11 @@ def document_steps(
         bound[d] -= _dirichlet_divergence(
             wide, alpha_wide, gammaln_alpha, -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
         )
-        if with_energy:
+        if energy.size > 0:
             energy[d] = _energy(
                 expected_log, words[lo:hi], topics, weights, ratio, wide[:n_topics], digamma_sum
             )
-        if with_marginal:
+        if marginal is not None:
             marginal[d] = (
                 _marginal(expected_log, words[lo:hi], n, g, floor, weights, row)
                 - lengths[d] * digamma_sum
@@ -371,46 +395,12 @@ def document_steps(
         finish(counter, d, stop)
 
 
-@jit
-def _converge_packed(
-    topics, counts, n_topics, share, prune, inv_temp, floor, sweeps, most, limit, packed, kept,
-    per_topic, ratio,
-):  # fmt: skip
-    """Go on with the topics that have a share; all others go back to their prior."""
-    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
-    gamma_kept, prior_kept = per_topic[4], per_topic[5]
-    filled = topics.shape[1]
-    # well below an equal share, so that flat documents keep all topics
-    smallest = prior.min()
-    threshold = min(prune, lit(inv_temp, 0.1) * share)
-    n_kept = 0
-    for k in range(n_topics):
-        if g[k] - prior[k] > threshold:
-            kept[n_kept] = k
-            packed[n_kept * filled : (n_kept + 1) * filled] = topics[k]
-            gamma_kept[n_kept] = g[k]
-            prior_kept[n_kept] = prior[k]
-            n_kept += 1
-    width = (n_kept + LANES - 1) // LANES * LANES
-    for k in range(n_kept, width):
-        packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
-        gamma_kept[k] = prior_kept[k] = smallest
-    _converge(
-        packed[: width * filled].reshape(width, filled), counts, prior_kept[:width], inv_temp,
-        floor, gamma_kept[:width], weights[:width], total[:width], ratio, sweeps, most, limit,
-    )  # fmt: skip
-    for k in range(n_topics):
-        g[k] = prior[k]
-    for i in range(n_kept):
-        g[kept[i]] = gamma_kept[i]
-
-
-@jit
+@inner
 def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
     """sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), of q(z) as in ``_sweep``."""
     value = 0.0
     for k in range(gamma.size):
-        total = part = lit(ratio[0], 0.0)
+        total = part = lit(weights[0], 0.0)
         topic = table[k]
         for j in range(words.size):
             mass = ratio[j] * topic[j]
@@ -422,7 +412,7 @@ def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
     return value
 
 
-@jit
+@inner
 def _marginal(expected_log, words, counts, gamma, floor, weights, row):
     """sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered.
 
@@ -441,13 +431,13 @@ def _marginal(expected_log, words, counts, gamma, floor, weights, row):
 
 
 # ------------------------------------------------------------------------------- statistics
-@jit
+@inner
 def word_statistics(
     word_indptr, documents, entries, row_weights, weights, ratio, table,
-    expected_log, inv_temps, own, floor, out, counter,
+    expected_log, own, floor, out, counter,
 ):  # fmt: skip
     """out[a, k] = sum_d row_weight_d n_da phi_dak, word by word in the order of the documents."""
-    n_topics = table.shape[1]
+    n_topics = expected_log.shape[1]
     row = np.empty(n_topics, out.dtype)
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)
@@ -457,7 +447,15 @@ def word_statistics(
             target = out[a]
             for k in range(n_topics):
                 target[k] = lit(floor, 0.0)
-            if not own:
+            if own is not None:
+                for p in range(word_indptr[a], word_indptr[a + 1]):
+                    d = documents[p]
+                    r = ratio[entries[p]] * row_weights[d]
+                    source = weights[d]
+                    _tempered_row(expected_log[a], own[d], floor, row)
+                    for k in range(n_topics):
+                        target[k] += r * source[k] * row[k]
+            else:
                 for p in range(word_indptr[a], word_indptr[a + 1]):
                     r = ratio[entries[p]] * row_weights[documents[p]]
                     source = weights[documents[p]]
@@ -465,14 +463,6 @@ def word_statistics(
                         target[k] += r * source[k]
                 for k in range(n_topics):
                     target[k] *= table[a, k]
-            else:
-                for p in range(word_indptr[a], word_indptr[a + 1]):
-                    d = documents[p]
-                    r = ratio[entries[p]] * row_weights[d]
-                    source = weights[d]
-                    _tempered_row(expected_log[a], inv_temps[d], floor, row)
-                    for k in range(n_topics):
-                        target[k] += r * source[k] * row[k]
         finish(counter, start, stop)
 
 
@@ -480,28 +470,29 @@ def word_statistics(
 def local_steps(
     array, active, scale, prior, digamma_sums,
     indptr, words, counts, lengths, word_indptr, documents, entries, row_weights, expected_log,
-    table, shift, alpha, inv_temps, own, floor, max_iter, tol, prune,
-    with_energy, with_marginal, tables, per_word, per_topic,
+    table, shift, alpha, inv_temp, own, floor, max_iter, tol, prune, tables, per_word, per_topic,
     gamma, weights, ratio, bound, energy, marginal, statistics, counters,
 ):  # fmt: skip
     """E[log beta] of the ``active`` words, the table, the documents, the statistics of a minibatch.
 
     Where there are no active words E[log beta] is given, and empty statistics are not wanted. One
     function, since to call threads together costs 30 microseconds each time. Returns whether all is
-    done; the work arrays may be others in the next call.
+    done; the work arrays may be others in the next call. ``marginal`` is None where it is not
+    wanted, and ``own`` where documents share their temperature: code that few fits need is not
+    compiled for the others.
     """
     of_words, of_table = counters[:COUNTER], counters[COUNTER : 2 * COUNTER]
     of_documents = counters[2 * COUNTER : 3 * COUNTER]
     expected_log_topics(array, active, scale, prior, digamma_sums, expected_log, of_words)
     if not all_finished(of_words, active.size):
         return False
-    if not own:
-        tempered_table(expected_log, inv_temps[0], floor, table, shift, of_table)
+    if table.shape[0] > 0:
+        tempered_table(expected_log, inv_temp, floor, table, shift, of_table)
         if not all_finished(of_table, table.shape[0]):
             return False
     document_steps(
-        indptr, words, counts, lengths, expected_log, table, shift, alpha, inv_temps, own, floor,
-        max_iter, tol, prune, with_energy, with_marginal, tables, per_word, per_topic,
+        indptr, words, counts, lengths, expected_log, table, shift, alpha, inv_temp, own, floor,
+        max_iter, tol, prune, tables, per_word, per_topic,
         gamma, weights, ratio, bound, energy, marginal, of_documents,
     )  # fmt: skip
     if not all_finished(of_documents, indptr.size - 1):
@@ -511,7 +502,7 @@ def local_steps(
         return True
     word_statistics(
         word_indptr, documents, entries, row_weights, weights, ratio, table, expected_log,
-        inv_temps, own, floor, statistics, of_statistics,
+        own, floor, statistics, of_statistics,
     )  # fmt: skip
     return all_finished(of_statistics, statistics.shape[0])
 
@@ -520,7 +511,7 @@ def local_steps(
 def mixture_log_likelihood(indptr, words, counts, proportions, topics, out, counter):
     """out[d] = sum_j n_j log sum_k proportions_dk topics_jk, topics (n_active, K)."""
     for _ in range(CLAIMS):
-        d, stop = claim(counter, 1, indptr.size - 1)
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
         value = 0.0

@@ -9,29 +9,39 @@ At inverse temperature b the likelihood of words and assignments is raised to th
 document prior is not; to the precision of Stirling's formula that is
 
     ((alpha_k + b n_k^{-i}) beta_{k w_i})^b.
+
+Tokens of an entry with a large count are not visited one by one. They are drawn together after each
+sweep over the others, given a draw of the proportions,
+
+    theta ~ Dir(alpha + b n),   z of the entry ~ Mult(count, (theta_k beta_kw)^b),
+
+which leaves the same p(z | w, beta) as it is (at b < 1, that of the tempered model itself).
 """
 
 import numpy as np
 
 from skvt.expfam._shared_loop import CLAIMS, claim, finish
-from skvt.expfam._special import exp, jit, lit, log
-from skvt.models._lda_kernels import WORDS
+from skvt.expfam._special import exp, jit, lit, log, part
+from skvt.models._lda_kernels import DOCUMENTS, WORDS
 from skvt.models._random_bits import (
     GOLDEN,
+    binomial,
     fill_normals,
+    gamma_variate,
     mix,
     proposed_gamma,
     settled_gammas,
+    uniform,
     unit,
     unit_pair,
 )
 
-# An entry of a larger count is sampled as so many equal parts.
+# The tokens of an entry of a larger count are drawn together.
 MOST_TOKENS = 1000
 # Topics whose share of the prior is added up beforehand.
 PRIOR_TOPICS = 16
 # Words that a thread takes at a time to draw topics.
-DRAWN_WORDS = 64
+DRAWN_WORDS = np.int64(64)
 
 
 # -------------------------------------------------------------------------------- random numbers
@@ -59,7 +69,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
     normal = np.empty((DRAWN_WORDS, n_topics + 1), np.float32)
     log_boost = np.empty((DRAWN_WORDS, n_topics), np.float32)
     doubtful = np.empty(n_topics, np.uint8)
-    top, total = np.empty((2, n_topics))
+    top, total = np.empty(n_topics), np.empty(n_topics)
     # of the entries that fail the test, side by side
     rows_of, topics_of = np.empty(size, np.int32), np.empty(size, np.int32)
     shapes, bits, normals, values = (
@@ -70,8 +80,8 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
         if start >= stop:
             break
         block, n = start // DRAWN_WORDS, 0
-        top[:], total[:] = -np.inf, 0.0
-        shape_sums[block, :] = 0.0
+        for k in range(n_topics):
+            top[k], total[k], shape_sums[block, k] = -np.inf, 0.0, 0.0
         for i in range(start, stop):
             r, row, eta = i - start, rows[i], np.float64(prior[rows[i]])
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
@@ -85,7 +95,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
                 log_boost[r, k] = log(u) / a
             for k in range(n_topics):
                 rows_of[n], topics_of[n] = i, k
-                n += doubtful[k]
+                n += np.int64(doubtful[k])
         for j in range(n):
             i, k = rows_of[j], topics_of[j]
             row = rows[i]
@@ -110,18 +120,16 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
 # ------------------------------------------------------------------------------------- tokens
 @jit
 def count_tokens(counts, token_indptr):
-    """Where each entry's tokens begin: ceil(count) of them, MOST_TOKENS at most."""
+    """Where each entry's tokens begin: ceil(count) of them, none of a count above MOST_TOKENS."""
     token_indptr[0] = 0
     for j in range(counts.size):
-        tokens = min(np.int64(np.ceil(counts[j])), MOST_TOKENS)
+        tokens = np.int64(np.ceil(counts[j])) if counts[j] <= MOST_TOKENS else 0
         token_indptr[j + 1] = token_indptr[j] + tokens
 
 
-@jit
+@part
 def _token_weight(count, position, n_tokens):
     """Whole tokens have weight 1, the last of a fractional count the rest."""
-    if n_tokens == MOST_TOKENS:
-        return count / lit(count, 1.0 * MOST_TOKENS)
     return lit(count, 1.0) if position < n_tokens - 1 else count - lit(count, 1.0) * position
 
 
@@ -148,21 +156,111 @@ def prior_table(table, base, cumulative, counter):
         finish(counter, start, stop)
 
 
-@jit
+@part
 def _power(x, b):
     return x if b == lit(b, 1.0) else exp(b * log(x))
 
 
-@jit
+@part
 def _gain(alpha, size, inv_temp):
     """(alpha + b n)^b - alpha^b."""
     return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
 
 
+@part
+def _draw_proportions(alpha, inv_temp, sizes, drawn, theta, state):
+    """``theta = t^b`` up to a factor, t ~ Dir(alpha + b sizes), or its mean; the new state."""
+    top = -np.inf
+    for k in range(theta.size):
+        shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
+        if drawn:
+            value, state = gamma_variate(shape, state)
+            state += GOLDEN
+            theta[k] = np.log(value) + np.log(1.0 - uniform(mix(state))) / shape
+        else:
+            theta[k] = np.log(shape)
+        top = max(top, theta[k])
+    for k in range(theta.size):
+        theta[k] = np.exp(inv_temp * (theta[k] - top))
+    return state
+
+
+@part
+def _draw_assignments(count, theta, row, tails, out, state):
+    """Tokens of one entry in each topic, ``out`` ~ Mult(count, theta * row); the new state.
+
+    A fractional count has whole tokens and one of the rest. ``tails`` (K,) is scratch.
+    """
+    n_topics = theta.size
+    total = 0.0
+    for k in range(n_topics - 1, -1, -1):
+        tails[k] = total  # of the later topics
+        total += theta[k] * np.float64(row[k])
+    left = np.floor(count)
+    state += GOLDEN
+    place, rest = uniform(mix(state)) * total, count - left
+    for k in range(n_topics):
+        own = theta[k] * np.float64(row[k])
+        out[k] = left
+        if tails[k] > 0.0:
+            out[k], state = binomial(left, own / (own + tails[k]), state)
+        left -= out[k]
+        if place >= tails[k]:
+            out[k] += rest
+            rest = 0.0
+    return state
+
+
+@part
+def _bulk_step(
+    bulk, d, sweep, share, words, counts, table, alpha, inv_temp, topic, weights, n_own, sizes,
+    n_members, members, place, size, extra, tokens_of, state,
+):  # fmt: skip
+    """Draw the tokens of document d's large entries; returns (n_members, the new random state).
+
+    ``bulk`` is that of :func:`gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
+    (K,) float64 are the large entries' tokens of each topic in the last sweep, and of this one
+    thereafter. The other arrays are those of :func:`gibbs_steps` at the end of a sweep.
+    """
+    indptr, entries, means = bulk
+    n_topics = alpha.size
+    of_tokens, totals, theta, tails, drawn = np.zeros((5, n_topics))
+    n_tokens = np.zeros(n_topics, np.int64)
+    for i in range(n_own):
+        of_tokens[topic[i]] += weights[i]
+        n_tokens[topic[i]] += 1
+    for k in range(n_topics):
+        totals[k] = of_tokens[k] + sizes[k]
+        sizes[k] = 0.0
+    state = _draw_proportions(alpha, inv_temp, totals, sweep > 0, theta, state)
+    for e in range(indptr[d], indptr[d + 1]):
+        j = entries[e]
+        state = _draw_assignments(
+            np.float64(counts[j]), theta, table[words[j]], tails, drawn, state
+        )
+        for k in range(n_topics):
+            sizes[k] += drawn[k]
+            means[e, k] += share * drawn[k]
+    # The packed topics anew: beside a large count, steps of single tokens were rounded.
+    for m in range(n_members):
+        place[members[m]] = -1
+        extra[m] = 0.0
+    n_members = 0
+    for k in range(n_topics):
+        if n_tokens[k] > 0 or sizes[k] > 0.0:
+            m = n_members
+            n_members += 1
+            members[m], place[k] = k, m
+            size[m] = of_tokens[k] + sizes[k]
+            tokens_of[m] = n_tokens[k] + (sizes[k] > 0.0)
+            extra[m] = _gain(alpha[k], size[m], inv_temp)
+    return n_members, state
+
+
 @jit
 def gibbs_steps(
     indptr, words, counts, token_indptr, seeds, table, base, cumulative, alpha, inv_temp, gains,
-    n_burn_in, n_samples, samples, proportions, counter,
+    n_burn_in, n_samples, samples, proportions, bulk, counter,
 ):  # fmt: skip
     """Sample the assignments of each document, each by random numbers of its own.
 
@@ -183,6 +281,9 @@ def gibbs_steps(
     n_burn_in, n_samples : sweeps dropped and kept
     samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
     proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
+    bulk : None, or (indptr, entries, means) of the entries of large counts, which have no tokens
+        Numbers (M,) of these entries and where those of each document begin, (n + 1,); ``means``
+        (M, K) float64 are 0, and their tokens of each topic in the mean over the kept sweeps after.
     """
     # Scalars and two-dimensional indices throughout: the references that a view of a row or an
     # array handed on counts cost as much as the arithmetic of a token.
@@ -193,19 +294,21 @@ def gibbs_steps(
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
     # its gain in extra[m], whose entry n_members is 0; place[k] is the member of topic k. One that
     # has lost its last token stays until the end of the sweep.
-    members = np.zeros(n_topics + 1, np.int32)
-    place = np.full(n_topics, -1, np.int32)
-    size = np.zeros(n_topics, alpha.dtype)
-    extra = np.zeros(n_topics + 1, table.dtype)
-    tokens_of = np.zeros(n_topics, np.int64)
-    partial = np.empty(n_topics + 1, table.dtype)
+    members, place = np.empty(n_topics + 1, np.int32), np.empty(n_topics, np.int32)
+    size, tokens_of = np.empty(n_topics, alpha.dtype), np.empty(n_topics, np.int64)
+    extra, partial = np.empty(n_topics + 1, table.dtype), np.empty(n_topics + 1, table.dtype)
+    for k in range(n_topics):
+        members[k], place[k], size[k], tokens_of[k], extra[k] = 0, -1, nothing, 0, zero
+    members[n_topics], extra[n_topics] = 0, zero
     longest = 0
     for d in range(indptr.size - 1):
         longest = max(longest, token_indptr[indptr[d + 1]] - token_indptr[indptr[d]])
     word_of, topic = np.empty(longest, np.int32), np.empty(longest, np.int32)
     weights = np.empty(longest, alpha.dtype)
+    if bulk is not None:  # decided when the function is compiled
+        bulk_sizes = np.empty(n_topics)
     for _ in range(CLAIMS):
-        d, stop = claim(counter, 1, indptr.size - 1)
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
         origin = token_indptr[indptr[d]]
@@ -220,6 +323,8 @@ def gibbs_steps(
         state = seeds[d]
         for k in range(n_topics):
             proportions[d, k] = nothing
+        if bulk is not None:
+            bulk_sizes[:] = 0.0
         for sweep in range(n_burn_in + n_samples + 1):
             # sweep 0 places the tokens one after the other
             kept = sweep - n_burn_in - 1
@@ -232,8 +337,9 @@ def gibbs_steps(
                     size[m] = size[m] - weight if tokens_of[m] > 0 else nothing
                     extra[m] = size[m]
                     if hot:
-                        k, n = members[m], np.int64(size[m])
-                        whole = n < n_tabled and size[m] == lit(nothing, 1.0 * n)
+                        k = members[m]
+                        n = np.int64(size[m]) if size[m] < n_tabled else 0
+                        whole = size[m] == lit(nothing, 1.0 * n)
                         extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
                 # The sums of two halves do not wait for each other, and to count the partial sums
                 # below a draw takes less time than to search them, since nothing is guessed.
@@ -274,12 +380,20 @@ def gibbs_steps(
                 size[m] += weight
                 extra[m] = size[m]
                 if hot:
-                    n = np.int64(size[m])
-                    whole = n < n_tabled and size[m] == lit(nothing, 1.0 * n)
+                    n = np.int64(size[m]) if size[m] < n_tabled else 0
+                    whole = size[m] == lit(nothing, 1.0 * n)
                     extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
                 topic[i] = k
                 if kept >= 0:
                     samples[origin + i, kept] = k
+            if bulk is not None:
+                if bulk[0][d] < bulk[0][d + 1]:
+                    share = 1.0 / n_samples if kept >= 0 else 0.0
+                    n_members, state = _bulk_step(
+                        bulk, d, sweep, share, words, counts, table, alpha, inv_temp, topic,
+                        weights, n_own, bulk_sizes, n_members, members, place, size, extra,
+                        tokens_of, state,
+                    )  # fmt: skip
             m = 0
             while m < n_members:
                 if tokens_of[m] > 0:
@@ -355,7 +469,7 @@ def cvb0_steps(
     for k in range(n_topics):
         base[k] = _power(alpha[k], inv_temp)
     for _ in range(CLAIMS):
-        d, stop = claim(counter, 1, indptr.size - 1)
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
             break
         size = proportions[d]

@@ -156,6 +156,8 @@ class LDAGivenTopics(LDA):
             scale=float(stats.scale),
             prior=self.topic_word_prior,
             rows=result_stats.rows,
+            # a minibatch cannot say more of a topic than that all its tokens are the topic's
+            most=result_stats.arrays[0].sum(dtype=np.float64),
         )
         return Stats((corrected.astype(self.dtype, copy=False),))
 
@@ -244,11 +246,15 @@ class LDAGivenTopics(LDA):
         # the row's place in the batch, not its number: a stream has no numbers
         seeds = sampling.row_seeds(np.uint64(seed), batch.n_rows)
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
+        bulk, large = None, np.flatnonzero(batch.counts > sampling.MOST_TOKENS)
+        if large.size:
+            means = np.zeros((large.size, self.n_components))
+            bulk = np.searchsorted(large, batch.indptr), large, means
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
             base, cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in,
-            self.n_samples, samples, proportions,
+            self.n_samples, samples, proportions, bulk,
         )  # fmt: skip
         run(sampling.gibbs_steps, loop)
         if not with_stats:
@@ -259,6 +265,10 @@ class LDAGivenTopics(LDA):
             batch.counts, token_indptr, batch.weights, samples, out,
         )  # fmt: skip
         run(sampling.sampled_statistics, loop)
+        if large.size:
+            documents = np.searchsorted(batch.indptr, large, side="right") - 1
+            addend = batch.weights[documents, None] * means
+            np.add.at(out, batch.words[large], addend.astype(out.dtype))
         return proportions, Stats((out,), rows=batch.active)
 
     def _log_probability(self, batch, proportions, table, shift, run):

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats, Stats
+from skvt.expfam._ties import exceeds, stable_argmax
 from skvt.models._base import LocalResult, RowBatch
 from skvt.models._components import Component, per_component
 from skvt.models._mixture_kernels import assignment_entropy, responsibilities
@@ -49,6 +50,8 @@ class Mixture:
         How they are found.
     n_fewest : int
         Components at the start at least; where fewer are found, others without rows.
+    start : Stats or None
+        Statistics to begin with; None are found on the rows as ``init_params`` says.
 
     Notes
     -----
@@ -61,6 +64,7 @@ class Mixture:
     n_initial: int = 1
     init_params: str = "k-means++"
     n_fewest: int = 1
+    start: Stats | None = None
 
     @property
     def families(self):
@@ -135,11 +139,10 @@ class Mixture:
         return float(self.log_evidence(sums).sum() + self.weights_log_evidence(counts))
 
     def best_order(self, stats):
-        """The order that suits the weights where that raises the bound; else None."""
+        """The order that suits the weights, which raises the bound; None if they have it."""
         counts = stats.value().arrays[0]
         order = self.weights.order(counts)
-        rise = self.weights_log_evidence(counts[order]) - self.weights_log_evidence(counts)
-        return order if rise > 0.0 else None
+        return None if np.array_equal(order, np.arange(order.size)) else order
 
     def mean_field(self):
         """The model whose local step gives the bound: itself."""
@@ -222,10 +225,12 @@ class Mixture:
     # ------------------------------------------------------------------------- initial values
     def with_start(self, n_components):
         """The same model, begun with other components: so many, by k-means++."""
-        return replace(self, n_initial=n_components, init_params="k-means++")
+        return replace(self, n_initial=n_components, init_params="k-means++", start=None)
 
     def initial(self, data, rng):
         """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""
+        if self.start is not None:
+            return RunningStats([a.copy() for a in self.start.arrays])
         rows = np.arange(data.n_rows)
         if data.n_rows > ROWS_TO_START:
             rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
@@ -354,15 +359,20 @@ def _distinct(component, X, weights):
     if X.shape[0] > ROWS_TO_SEED or (sp.issparse(X) and component.sparse):
         return X, weights
     X = X.toarray() if sp.issparse(X) else X
-    X, inverse = np.unique(X, axis=0, return_inverse=True)
-    return X, np.bincount(inverse.ravel(), weights=weights)
+    # as np.unique(X, axis=0) does, in which an interrupt may become a TypeError of NumPy's
+    order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
+    ranked = X[order]
+    first = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
+    inverse = np.empty(order.size, np.intp)
+    inverse[order] = np.cumsum(first) - 1
+    return ranked[first], np.bincount(inverse, weights=weights)
 
 
 def _nearest_seed(component, features, weights, n_components, init_params, rng):
     """One-hot responsibilities (n, K) of the seed that explains each row best."""
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
     few, chances = features[candidates], weights[candidates]
-    own = _own_fit(component, few) if init_params == "k-means++" else None
+    own, size = _own_fit(component, few) if init_params == "k-means++" else (None, None)
     best, seeds = np.full(candidates.size, -np.inf), []
     used = np.zeros(candidates.size, dtype=bool)
     left = chances
@@ -373,9 +383,14 @@ def _nearest_seed(component, features, weights, n_components, init_params, rng):
         left = chances * ~used
         if own is not None:
             best = np.maximum(best, few @ _tables(component, few, [seed])[0])
-            missed = left * np.maximum(own - best, 0.0)
+            # a row like a seed has nothing to miss, whatever rounding says
+            missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
             left = missed if missed.sum() > 0.0 else left
-    nearest = np.argmax(features @ _tables(component, features, seeds).T, axis=1)
+    tables = _tables(component, features, seeds).T
+    fits, size = features @ tables, abs(features) @ np.abs(tables)
+    size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
+    # of seeds as near as each other, the one drawn first
+    nearest = stable_argmax(fits, scale=size)
     resp = np.zeros((weights.size, len(seeds)))
     resp[np.arange(weights.size), nearest] = 1.0
     return resp
@@ -389,11 +404,15 @@ def _tables(component, features, rows):
 
 
 def _own_fit(component, features):
-    """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,)."""
-    out = np.empty(features.shape[0])
+    """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
+
+    And the size of the terms whose sum it is, (n,), to which rounding is relative.
+    """
+    out, size = np.empty((2, features.shape[0]))
     for chunk in _chunks(slice(0, features.shape[0])):
         tables = _tables(component, features, chunk)
         part = features[chunk]
         product = part.multiply(tables) if sp.issparse(part) else part * tables
         out[chunk] = np.asarray(product.sum(axis=1)).ravel()
-    return out
+        size[chunk] = np.asarray(abs(product).sum(axis=1)).ravel()
+    return out, size

@@ -17,8 +17,10 @@ def _outer(columns, linear, out):
     out[0] = 1.0
     position = 1
     if linear:
-        out[1 : 1 + n_features] = columns
-        position += n_features
+        for i in range(n_features):
+            for n in range(n_rows):
+                out[position, n] = columns[i, n]
+            position += 1
     for i in range(n_features):
         for j in range(i, n_features):
             for n in range(n_rows):

@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from skvt.expfam import Beta, Dirichlet
+from skvt.expfam._ties import stable_order
 from skvt.models._known_partition import choice_log_partition
 
 
@@ -48,7 +49,10 @@ class Weights(Protocol):
         """Log probability of assignments with these counts, weights summed out, in nats."""
 
     def order(self, counts):
-        """Permutation of the components after which their counts are most probable."""
+        """Permutation of the components after which their counts are most probable.
+
+        Components whose counts are tied stay in the order they have.
+        """
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,7 @@ class StickBreaking:
     @staticmethod
     def order(counts):
         """Largest first."""
-        return np.argsort(-counts, kind="stable")
+        return _largest_first(counts)
 
 
 @dataclass(frozen=True)
@@ -173,6 +177,11 @@ class SymmetricDirichlet:
         return np.arange(counts.size)
 
 
+def _largest_first(counts):
+    # a count is what is left of a sum over all rows
+    return stable_order(-counts, scale=float(counts.sum()))
+
+
 def _log_evidence(family, lam, prior):
     """``A(lam) - A(prior)`` in nats, summed over members."""
     prior = np.broadcast_to(prior, lam.shape)
@@ -231,7 +240,9 @@ class KnownWeights:
 
     def order(self, counts):
         """The components with most rows where the largest weights are; else as they are."""
-        ranked = np.argsort(-counts, kind="stable")
+        # tied components keep the weights that they have
+        places = np.argsort(-self.weights, kind="stable")
+        ranked = places[_largest_first(counts[places])]
         alike = np.unique(-self.weights, return_inverse=True)[1]
         order = np.empty_like(ranked)
         order[np.argsort(alike, kind="stable")] = ranked[np.lexsort((ranked, np.sort(alike)))]

@@ -7,13 +7,17 @@ import math
 
 import numpy as np
 
-from skvt.expfam._special import jit, lit, log
+from skvt.expfam._special import jit, lit, log, part
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
 _S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
 _S40, _S16, _LOW_24 = np.uint64(40), np.uint64(16), np.uint64(0xFFFFFF)
+# Proposals before a sampler gives up: of numbers, one of five is refused at most; of NaN all are.
+MOST_TRIES = 100
+# Expected successes below which a binomial variate is sought one by one.
+_FEW = 10.0
 
 
 @jit
@@ -25,22 +29,22 @@ def mix(state):
     return z ^ (z >> _S31)
 
 
-@jit
+@part
 def uniform(bits):
     """A number in [0, 1) from the upper 53 bits."""
     return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
-@jit
+@part
 def unit(bits):
     """A float32 in [0, 1) from the upper 24 bits."""
     return np.float32(np.int32(bits >> _S40)) * np.float32(1.0 / 16777216.0)
 
 
-@jit
+@part
 def normal_pair(state):
     """(two normal variates by the polar method, new state)."""
-    while True:
+    for _ in range(MOST_TRIES):
         state += GOLDEN
         x = 2.0 * uniform(mix(state)) - 1.0
         state += GOLDEN
@@ -49,9 +53,10 @@ def normal_pair(state):
         if 0.0 < square < 1.0:
             factor = np.sqrt(-2.0 * log(square) / square)
             return x * factor, y * factor, state
+    return 0.0, 0.0, state  # once in 10^66 calls
 
 
-@jit
+@part
 def unit_pair(bits):
     """Two float32 in (0, 1], from 24 bits each."""
     one, step = np.float32(1.0), np.float32(1.0 / 16777216.0)
@@ -59,7 +64,7 @@ def unit_pair(bits):
     return first, (np.float32(np.int32((bits >> _S16) & _LOW_24)) + one) * step
 
 
-@jit
+@part
 def normals_of(bits):
     """Two float32 normal variates by the method of Box and Muller."""
     u, x = unit_pair(bits)
@@ -89,7 +94,7 @@ def normals_of(bits):
     return radius * c, radius * s * x * lit(u, 2.0 * math.pi)
 
 
-@jit
+@part
 def fill_normals(state, out):
     """float32 normal variates; an entry over stays as it is."""
     half = out.size // 2
@@ -97,7 +102,7 @@ def fill_normals(state, out):
         out[j], out[half + j] = normals_of(mix(state + GOLDEN * np.uint64(j + 1)))
 
 
-@jit
+@part
 def proposed_gamma(a, normal, test):
     """(d v, whether it may be no gamma variate of shape a + 1) for a normal and a uniform variate.
 
@@ -111,18 +116,82 @@ def proposed_gamma(a, normal, test):
     return d * root * root * root, np.uint8(root <= lit(a, 0.0)) | np.uint8(test > sure)
 
 
-@jit
+@part
 def _accepted_gamma(a, normal, test):
-    """(whether d v is a gamma variate of shape a + 1, d v), see :func:`proposed_gamma`."""
-    d, z = a + 2.0 / 3.0, np.float64(normal)
+    """(whether d v is a gamma variate of shape a + 1, d v), see :func:`proposed_gamma`; float64."""
+    d, z = a + 2.0 / 3.0, normal
     root = 1.0 + z / np.sqrt(9.0 * d)
     # some number above zero where there is none: the proposal is refused
     v = max(root, 1e-3) ** 3
-    found = log(np.float64(test)) < 0.5 * z * z + d - d * v + d * log(v)
+    found = log(test) < 0.5 * z * z + d - d * v + d * log(v)
     return np.uint8(found & (root > 1e-3)), d * v
 
 
+@part
+def gamma_variate(a, state):
+    """(a gamma variate of shape a + 1 and rate 1, new state); NaN where a is no number."""
+    for _ in range(MOST_TRIES):
+        normal, _, state = normal_pair(state)
+        state += GOLDEN
+        found, value = _accepted_gamma(a, normal, 1.0 - uniform(mix(state)))
+        if found:
+            return value, state
+    return np.nan, state
+
+
 @jit
+def binomial(n, p, state):
+    """(a binomial variate of n trials of probability p, new state); n is whole, n and p float64.
+
+    Of n uniform numbers, the i-th smallest is a beta variate x. If it is below p, so are i of the
+    numbers, and each of the n - i larger ones with probability (p - x) / (1 - x); otherwise all
+    below p are among the i - 1 smaller ones (Ahrens and Dieter 1974). With i about n p, some
+    sqrt(n p) of the expected successes are left to find, and a few rounds lead to a search.
+    """
+    found, sign = 0.0, 1.0
+    for _ in range(MOST_TRIES):
+        if p > 0.5:  # count the failures
+            found, sign, p = found + sign * n, -sign, 1.0 - p
+        if n * p < _FEW:
+            break
+        i = np.floor((n + 1.0) * p)
+        below, state = gamma_variate(i - 1.0, state)
+        above, state = gamma_variate(n - i, state)
+        x = below / (below + above)
+        if x <= p:
+            found, n, p = found + sign * i, n - i, (p - x) / (1.0 - x)
+        else:
+            found, sign, n, p = found + sign * (i - 1.0), -sign, i - 1.0, (x - p) / x
+    state += GOLDEN
+    rest, few = uniform(mix(state)), 0.0
+    odds, share = p / (1.0 - p), np.exp(n * np.log1p(-p))
+    for _ in range(MOST_TRIES):
+        if rest < share or few >= n:
+            break
+        rest -= share
+        few += 1.0
+        share *= odds * (n - few + 1.0) / few
+    return found + sign * few, state
+
+
+@part
+def resample(weights, offset, parents):
+    """Systematic resampling: as many parents as particles, in proportion to their weights.
+
+    ``offset`` is a uniform number in [0, 1), and ``parents``, integers, are written.
+    """
+    n_particles = weights.size
+    step = weights.sum() / n_particles
+    reached, r = 0.0, -1
+    for i in range(n_particles):
+        target = (i + offset) * step
+        while (reached <= target and r < n_particles - 1) or r < 0:
+            r += 1
+            reached += weights[r]
+        parents[i] = r
+
+
+@part
 def settled_gammas(shapes, bits, normals, out):
     """Gamma variates of these shapes + 1, all (n,): from a proposal, or the next that is accepted.
 
@@ -130,26 +199,26 @@ def settled_gammas(shapes, bits, normals, out):
     proposals are made for all entries side by side, where loops run on vectors; few are left then.
     """
     n = shapes.size
-    which, accepted, values = np.arange(n), np.empty(n, np.uint8), np.empty(n)
-    own_shapes, own_bits, own_normals = shapes.copy(), bits.copy(), normals.copy()
+    which, accepted, values = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n)
+    own_shapes, own_bits, own_normals = np.empty(n), np.empty(n, np.uint64), np.empty(n)
+    for j in range(n):
+        which[j], own_shapes[j], own_bits[j], own_normals[j] = j, shapes[j], bits[j], normals[j]
     for _ in range(2):
         for j in range(n):
             test = unit_pair(own_bits[j])[1]
-            accepted[j], values[j] = _accepted_gamma(own_shapes[j], own_normals[j], test)
+            accepted[j], values[j] = _accepted_gamma(
+                own_shapes[j], own_normals[j], np.float64(test)
+            )
         n_refused = 0
         for j in range(n):
             out[which[j]] = values[j]
             which[n_refused] = which[j]
             own_shapes[n_refused], own_bits[n_refused] = own_shapes[j], own_bits[j]
-            n_refused += 1 - accepted[j]
+            n_refused += 1 - np.int64(accepted[j])
         n = n_refused
         for j in range(n):
             own_normals[j] = normals_of(mix(own_bits[j] + GOLDEN))[0]
             own_bits[j] = mix(own_bits[j] - GOLDEN)
     for j in range(n):
         i = which[j]
-        found, state = np.uint8(0), mix(bits[i])
-        while not found:
-            normal, _, state = normal_pair(state)
-            state += GOLDEN
-            found, out[i] = _accepted_gamma(shapes[i], normal, 1.0 - uniform(mix(state)))
+        out[i], _ = gamma_variate(shapes[i], mix(bits[i]))

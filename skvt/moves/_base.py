@@ -99,3 +99,11 @@ class SampledMove(Protocol):
 def bound_of(model, memo):
     """The exact evidence lower bound in nats of what a memo remembers, globals optimal for it."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
+
+
+def size_of(model, memo):
+    """Nats to which the rounding of the bound is relative, so that a gain is told from none.
+
+    The bound itself, and a nat for each row: it is a sum over rows, in which terms may cancel.
+    """
+    return max(abs(bound_of(model, memo)), memo.weight)

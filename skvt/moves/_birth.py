@@ -22,6 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
+from skvt.expfam._ties import exceeds, stable_argmax, stable_order
 from skvt.models._base import LocalResult
 from skvt.moves._base import MoveRecord, bound_of
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
@@ -200,7 +201,7 @@ class Birth:
         """
         tries = np.array([self._tries(n, name) for n, name in zip(counts, names, strict=True)])
         free = np.ones(counts.size, bool)
-        eligible = (counts > FEWEST_ROWS) & (tries < MOST_TRIES)
+        eligible = exceeds(counts, FEWEST_ROWS) & (tries < MOST_TRIES)
         targets = []
         if counts.size >= self._max_components:
             return targets
@@ -211,8 +212,9 @@ class Birth:
             free[chosen] = False
             for _ in range(tries[chosen]):
                 nearness = overlaps[components].sum(axis=0) * free
-                nearest = int(np.argmax(nearness))
-                if nearness[nearest] > 0.0:
+                nearest = int(stable_argmax(nearness))
+                # shares that are next to nothing overlap by next to nothing
+                if exceeds(nearness[nearest], 0.0, scale=counts[chosen]):
                     components.append(nearest)
                     free[nearest] = False
             targets.append(
@@ -223,7 +225,7 @@ class Birth:
     def _tries(self, mass, name):
         """Births that failed from a component as it is."""
         before, tries = self._failed.get(int(name), (0.0, 0))
-        return tries if abs(mass - before) <= SAME_MASS * before else 0
+        return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
 
     def _fail(self, target):
         """Remember that a birth from this target failed."""
@@ -237,7 +239,7 @@ class Birth:
         well.
         """
         weights = np.concatenate([np.empty(0), *target.weights])
-        if weights.sum() > FEWEST_ROWS:
+        if exceeds(weights.sum(), FEWEST_ROWS):
             weights *= np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)
             stack = sp.vstack if sp.issparse(target.rows[0]) else np.concatenate
             batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
@@ -271,7 +273,8 @@ def _remembered(model, batch, resp, tools):
 def _at_most(fresh, number):
     """Statistics of all components, or if they are too many of all but the largest."""
     counts = fresh.arrays[0]
-    kept = np.sort(np.argsort(-counts, kind="stable")[max(0, counts.size - number) :])
+    order = stable_order(-counts, scale=float(counts.sum()))
+    kept = np.sort(order[max(0, counts.size - number) :])
     return Stats(tuple(array[kept] for array in fresh.arrays))
 
 
@@ -294,7 +297,7 @@ def _try(model, batch, key, state, fresh, tools):
             memo = tools.memo_of(model, model.local_step(batch, g, 1.0, tools.run), batch)
             total = others.plus(memo)
             stats = RunningStats(total.stats.arrays)
-        won = total.stats.arrays[0][n_old:] >= FEWEST_WON
+        won = ~exceeds(FEWEST_WON, total.stats.arrays[0][n_old:])
         if won.all():
             rise = bound_of(model, total) - bound_of(model, before)
             if rise > SMALLEST_GAIN:

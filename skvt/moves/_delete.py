@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from skvt.moves._base import MoveRecord, bound_of
+from skvt.expfam._ties import exceeds, stable_argmax, stable_order
+from skvt.moves._base import MoveRecord, bound_of, size_of
 
 # A component with fewer rows than this, or less than a hundredth of an equal share, is a candidate.
 FEWEST_ROWS = 2.0
@@ -30,8 +31,9 @@ class Delete:
         """Choose the candidates."""
         counts = state.plain_stats.value().arrays[0]
         small = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
-        order = np.argsort(counts, kind="stable")[:MOST_CANDIDATES]
-        self._candidates = [int(k) for k in order if counts[k] < small] if counts.size > 1 else []
+        order = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]
+        order = order[exceeds(small, counts[order])]
+        self._candidates = order.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
 
     def observe(self, model, batch, key, g, result, tools):
@@ -54,17 +56,7 @@ class Delete:
 
     def finish(self, model, state, tools):
         """Delete the best candidate if the bound rises."""
-        best, rise = None, 0.0
-        before = bound_of(model, state.memos.total()) if self._candidates else 0.0
-        for k in self._candidates:
-            memo = state.memos.total()
-            for change in self._changes[k].values():
-                memo = memo.plus(change)
-            kept = np.delete(np.arange(memo.entropy.size), k)
-            gain = bound_of(model, memo.rearranged(kept)) - before
-            if gain > rise:
-                best, rise = k, gain
-        proposed = len(self._candidates)
+        best, rise, proposed = self._best(model, state.memos.total())
         self.settled = best is None
         if best is None:
             return MoveRecord(tools.n_iter, "delete", proposed, 0, 0.0)
@@ -73,3 +65,18 @@ class Delete:
         state.rearrange(np.delete(np.arange(state.names.size), best))
         state.resum()
         return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)
+
+    def _best(self, model, total):
+        """(candidate whose going raises the bound most or None, rise, candidates tried)."""
+        if not self._candidates:
+            return None, 0.0, 0
+        before, size, gains = bound_of(model, total), size_of(model, total), []
+        for k in self._candidates:
+            memo = total
+            for change in self._changes[k].values():
+                memo = memo.plus(change)
+            kept = np.delete(np.arange(memo.entropy.size), k)
+            gains.append(bound_of(model, memo.rearranged(kept)) - before)
+        first = stable_argmax(gains, scale=size)
+        best = self._candidates[first] if exceeds(gains[first], 0.0, scale=size) else None
+        return best, gains[first], len(gains)

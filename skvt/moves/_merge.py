@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from skvt.moves._base import MoveRecord
+from skvt.expfam._ties import exceeds, stable_argmax, stable_order
+from skvt.moves._base import MoveRecord, size_of
 
 # Numbers that the statistics of candidate pairs hold at a time.
 _ENTRIES_AT_ONCE = 2**21
@@ -46,7 +47,7 @@ def dissolve(model, state, names=None):
     while True:
         memo = state.memos.total()
         counts = memo.stats.arrays[0]
-        few = counts < FEWEST_ROWS
+        few = exceeds(FEWEST_ROWS, counts)
         if names is not None:
             few &= np.isin(state.names, list(names))
         if counts.size < 2 or not few.any():
@@ -54,7 +55,7 @@ def dissolve(model, state, names=None):
         a, b, gain = pair_gains(model, memo, few)
         if a.size == 0 or gain.max() < -_TRIFLE:
             return
-        best = np.argmax(gain)
+        best = stable_argmax(gain, scale=size_of(model, memo))
         state.merge(a[best], b[best], bounded=True)
         state.rearrange(np.delete(np.arange(counts.size), b[best]))
         state.resum()
@@ -80,7 +81,8 @@ class Merge:
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         a, b, gain = pair_gains(model, memo)
         counts = memo.stats.arrays[0].copy()
-        order = np.argsort(-gain, kind="stable")[: 3 * n_components]
+        size = size_of(model, memo)
+        order = stable_order(-gain, scale=size)[: 3 * n_components]
         gone, touched, total = [], set(), 0.0
         weights_before = model.weights_log_evidence(counts)
         for i in order:
@@ -92,7 +94,7 @@ class Merge:
             kept = np.delete(np.arange(n_components), [*gone, b[i]])
             weights_after = model.weights_log_evidence(merged[kept])
             rise = gain[i] + weights_after - weights_before
-            if rise <= 0.0:
+            if not exceeds(rise, 0.0, scale=size):
                 continue
             counts, weights_before = merged, weights_after
             total += rise

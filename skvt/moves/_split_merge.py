@@ -22,6 +22,7 @@ from scipy.special import entr, expit
 
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.expfam._special import gammaln_array as gammaln
+from skvt.expfam._ties import exceeds, stable_order
 from skvt.models._lda_kernels import FLOOR
 from skvt.moves._base import MoveRecord
 
@@ -36,6 +37,8 @@ STEPS = 2
 FEWEST_TOKENS, SMALLEST_SHARE = 1.0, 1e-2
 # Entries times topics are held for so many at a time.
 SHARES_AT_ONCE = 4_000_000
+# Squared singular value, the first of which is 1, below which documents differ by rounding alone.
+SMALLEST_SQUARE = 1e-12
 # Steps to the leading direction of a topic's documents, and of the mixture begun there.
 DIRECTION_STEPS, MIXTURE_STEPS = 15, 15
 
@@ -76,14 +79,21 @@ class SplitMerge:
         splits = _splits(sample, S, result, rng)
         merges = _merges(sample, S)
         tried, gains, used = 0, [], set()
-        order = [c for c in sorted(splits, key=lambda c: -splits[c][0]) if splits[c][0] > 0.0]
-        for gain, a, b in sorted(merges, reverse=True):
-            c = next((c for c in order if c not in used and c not in (a, b)), None)
-            if a in used or b in used or c is None or gain + splits[c][0] <= 0.0:
+        # evidence is a sum over tokens
+        precise = {"scale": S.sum() / sample.factor, "dtype": sample.model.dtype}
+        order = [splits[i] for i in stable_order([-gain for gain, *_ in splits], **precise)]
+        order = [split for split in order if exceeds(split[0], 0.0, **precise)]
+        for i in stable_order([-gain for gain, *_ in merges], **precise):
+            loss, a, b = merges[i]
+            split = next((s for s in order if s[1] not in used and s[1] not in (a, b)), None)
+            if a in used or b in used or split is None:
+                continue
+            gain, c, shares = split
+            if not exceeds(loss + gain, 0.0, **precise):
                 continue
             tried += 1
             used |= {a, b, c}
-            rise, changed = _trial(sample, S, tokens, (a, b, c), splits[c][1])
+            rise, changed = _trial(sample, S, tokens, (a, b, c), shares)
             if rise > 0.0:
                 S = changed
                 gains.append(rise)
@@ -164,7 +174,8 @@ def _merges(sample, S):
     root = np.sqrt(Dirichlet.mean(counts + eta))
     first, second = np.triu_indices(len(root), 1)
     alike = (root @ root.T)[first, second]
-    pairs = np.argsort(-alike, kind="stable")[: PAIRS_PER_TOPIC * len(root)]
+    order = stable_order(-alike, scale=1.0, dtype=sample.model.dtype)
+    pairs = order[: PAIRS_PER_TOPIC * len(root)]
     alone = _evidence(counts, eta, eta_sum)
     return [
         (float(_evidence(counts[a] + counts[b], eta, eta_sum) - alone[a] - alone[b]), a, b)
@@ -173,18 +184,18 @@ def _merges(sample, S):
 
 
 def _splits(sample, S, result, rng):
-    """Topic -> (gain in evidence, share (A,) of each word's counts that goes to one group)."""
+    """List of (gain in evidence, topic, share (A,) of each word's counts in one group)."""
     batch, eta = sample.batch, sample.model.topic_word_prior.astype(np.float64)
     eta, eta_sum = eta[batch.active], eta.sum()
-    splits = {}
+    splits, dtype = [], sample.model.dtype
     for topic, (entries, values) in enumerate(sample.shares(S, result.q.astype(np.float64))):
         places = sample.document[entries], batch.words[entries]
         shape = batch.n_rows, batch.active.size
         counts = sp.csr_array((values.astype(np.float64), places), shape=shape)
-        rows = np.flatnonzero(counts.sum(axis=1) >= FEWEST_TOKENS)
+        rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
         groups = _groups(counts[rows], batch.weights[rows].astype(np.float64), eta, eta_sum, rng)
         if groups is not None:
-            splits[topic] = groups
+            splits.append((groups[0], topic, groups[1]))
     return splits
 
 
@@ -192,7 +203,9 @@ def _groups(counts, weights, eta, eta_sum, rng):
     """Divide documents (n, A) into two groups: (gain, shares of words); None if they are one."""
     if counts.shape[0] < 2:
         return None
-    first = (_leading_direction(counts, weights, rng) > 0.0).astype(float)
+    place = _leading_direction(counts, weights, rng)
+    # on the line, documents are on neither side
+    first = exceeds(place, 0.0, scale=np.abs(place).max()).astype(float)
     for _ in range(MIXTURE_STEPS):
         one, two = counts.T @ (weights * first), counts.T @ (weights * (1.0 - first))
         chance = np.average(first, weights=weights)
@@ -212,7 +225,7 @@ def _groups(counts, weights, eta, eta_sum, rng):
 
 
 def _leading_direction(counts, weights, rng):
-    """Coordinates (n,) of documents along the direction in which they differ most.
+    """Coordinates (n,) of documents along the direction in which they differ most, 0 if in none.
 
     The second singular vector of ``counts / sqrt(row sums x column sums)``: the first says how
     long documents and how frequent words are.
@@ -229,12 +242,18 @@ def _leading_direction(counts, weights, rng):
         u = scaled @ v
         u -= of_rows * (of_rows @ u)
         v = scaled.T @ u
-        v /= max(np.linalg.norm(v), np.finfo(float).tiny)
+        length = np.linalg.norm(v)
+        v /= max(length, np.finfo(float).tiny)
+    if length < SMALLEST_SQUARE:
+        return np.zeros(rows.size)
     return scaled @ (v - of_words * (of_words @ v))
 
 
 def _trial(sample, S, tokens, topics, shares):
-    """(rise of the bound in nats, statistics) with a and b merged and c split into b and c."""
+    """(rise of the bound in nats, statistics) with a and b merged and c split into b and c.
+
+    What may be rounding is no rise.
+    """
     a, b, c = topics
     documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
     batch = sample.data.batch(sample.model, sample.rows[documents])
@@ -246,7 +265,8 @@ def _trial(sample, S, tokens, topics, shares):
     before, _ = _after_updates(sample, batch, S, topics)
     after, updated = _after_updates(sample, batch, changed, topics)
     # of a sample, updated topics would keep the noise
-    return after - before, updated if sample.is_all else changed
+    rise = after - before if exceeds(after, before, dtype=sample.model.dtype) else 0.0
+    return rise, updated if sample.is_all else changed
 
 
 def _after_updates(sample, batch, S, topics):

@@ -16,6 +16,8 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.expfam import RunningStats
+from skvt.expfam._ties import exceeds, stable_order
+from skvt.models._factorial_kernels import LANES
 from skvt.moves._base import MoveRecord, bound_of
 
 # Rows of the sample, and those of them on which all changes are tried.
@@ -25,6 +27,9 @@ FINALISTS, STEPS = 4, 2
 # Pairs tried, the most correlated ones, and components changed in sign, the largest ones.
 MOST_PAIRS = 8
 MOST_SIGNS = 16
+# With hundreds of components fewer changes are tried: no more multiplications in one search than
+# this, counted as rows times squares of the components times sweeps.
+MOST_WORK, SWEEPS = 1e10, 60
 # The bound must rise by more nats than this; less than so many per row is next to nothing.
 SMALLEST_GAIN = 0.1
 NEXT_TO_NOTHING = 1e-2
@@ -99,10 +104,13 @@ class Superposition:
 
     def _choose(self, model, state, tools):
         """The change that raises the bound of the sample most, if one does."""
-        changes = [c for c in _candidates(state.stats.value()) if c not in self._failed]
+        candidates = _candidates(state.stats.value(), model.dtype)
+        changes = [c for c in candidates if c not in self._failed]
         few, many = (self._sampled(model, state, size) for size in (FIRST_SAMPLE, SAMPLE))
+        work = SWEEPS * max(few.n_rows, LANES) * model.size(state.stats) ** 2
+        changes = _evenly_of(changes, max(2, int(MOST_WORK / work)))
         bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
-        best = np.argsort(bounds)[::-1][:FINALISTS]
+        best = stable_order(-np.array(bounds), dtype=model.dtype)[:FINALISTS]
         highest = bound_of(model, _trial(model, many, state.stats, None, STEPS, tools))
         for change in (changes[i] for i in best):
             memo = _trial(model, many, state.stats, change, STEPS, tools)
@@ -123,6 +131,11 @@ class Superposition:
         return replace(model.batch(X, rows, weights[rows]), start=q[rows])
 
 
+def _evenly_of(changes, most):
+    """At most so many of the changes, of each kind some."""
+    return [changes[i] for i in _evenly(len(changes), most)] if changes else changes
+
+
 def _evenly(n_rows, most):
     """At most so many row numbers, evenly spread: rows may be in an order."""
     return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
@@ -132,7 +145,8 @@ def _begun_anew(model, batch, g, tools):
     """A local step that begins each row anew or goes on, whichever gives it the higher bound."""
     on = model.local_step(batch, g, 1.0, tools.run, with_stats=False)
     anew = model.local_step(replace(batch, start=None), g, 1.0, tools.run, with_stats=False)
-    start = np.where((anew.bound > on.bound)[:, None], anew.q, on.q)
+    better = exceeds(anew.bound, on.bound, scale=1.0, dtype=model.dtype)
+    start = np.where(better[:, None], anew.q, on.q)
     return model.local_step(replace(batch, start=start), g, 1.0, tools.run)
 
 
@@ -141,9 +155,12 @@ def _trial(model, batch, stats, change, n_steps, tools):
     g = model.expectation(stats, batch, tools.run)
     if change is not None:
         a, b, factor = change
-        mix = np.eye(model.size(stats))
-        mix[a, b] = factor
-        g = mix @ g[0], mix @ g[1] @ mix.T
+        mean, second = g[0].copy(), g[1].copy()
+        for part in (mean, second, second.swapaxes(1, 2)):
+            own = part[..., a, :]
+            own *= factor if a == b else 1.0
+            own += 0.0 if a == b else factor * part[..., b, :]
+        g = mean, second
     result = _begun_anew(model, batch, g, tools)
     for _ in range(n_steps - 1):
         g = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
@@ -151,20 +168,22 @@ def _trial(model, batch, stats, change, n_steps, tools):
     return tools.memo_of(model, result, batch)
 
 
-def _candidates(stats):
+def _candidates(stats, dtype):
     """(a, b, factor): ``mu_a`` gains ``factor mu_b``, or for a = b is multiplied by it."""
     pairs, products, on, (n_rows, n_values, _) = stats.arrays
     chance = on / n_rows
-    together = pairs.mean(axis=0) * products.shape[1] / n_values
+    # (without a single value there are no pairs either)
+    together = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
     spread = np.sqrt(np.maximum(chance * (1.0 - chance), 1e-12))
     correlation = (together - np.outer(chance, chance)) / np.outer(spread, spread)
     first, second = np.triu_indices(len(chance), 1)
-    order = np.argsort(-np.abs(correlation[first, second]), kind="stable")[:MOST_PAIRS]
+    strength = np.abs(correlation[first, second])
+    order = stable_order(-strength, scale=1.0, dtype=dtype)[:MOST_PAIRS]
     sums = [
         change
         for i, j in zip(first[order].tolist(), second[order].tolist(), strict=True)
         for factor in (1.0, -1.0)
         for change in ((i, j, factor), (j, i, factor))
     ]
-    largest = np.argsort(-np.abs(products).sum(axis=1), kind="stable")[:MOST_SIGNS]
+    largest = stable_order(-np.abs(products).sum(axis=1), dtype=dtype)[:MOST_SIGNS]
     return sums + [(k, k, -1.0) for k in largest.tolist()]

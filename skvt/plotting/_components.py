@@ -1,4 +1,4 @@
-"""Components as images, or as ellipses over the plane."""
+"""Components as images, as ellipses over a plane, or as a table of means."""
 
 import numpy as np
 
@@ -6,35 +6,41 @@ from skvt.plotting._axes import chosen, fitted_attribute, panels, single
 
 
 class ComponentsDisplay:
-    """Components as a grid of images, or of a mixture in two dimensions as ellipses.
+    """Components as a grid of images, as ellipses over two columns, or as a table of means.
 
     Make it by :meth:`from_estimator`, or give either ``images``, or ``means`` and ``covariances``.
+    In two dimensions a mixture is shown as ellipses; in one, or in more, as a table: a row for each
+    component, a column for each column of the data, and as colour the distance of the component's
+    mean from the mean of the mixture, in standard deviations of the mixture.
 
     Parameters
     ----------
     images : array-like of shape (n_components, height, width) or None, default=None
         An image for each component.
-    means : array-like of shape (n_components, 2) or None, default=None
-        Centres of ellipses.
-    covariances : array-like of shape (n_components, 2, 2) or None, default=None
+    means : array-like of shape (n_components, n_features) or None, default=None
+        Means: centres of ellipses, or the table.
+    covariances : array-like of shape (n_components, n_features, n_features) or None, default=None
         Covariances that the ellipses are contours of.
     weights : array-like of shape (n_components,) or None, default=None
-        Weights of the components: titles of images.
+        Weights of the components: titles of images, and what the mixture of a table is made of
+        (equal ones by default).
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        Names of the columns; None numbers them.
 
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (n_shown,)
-        Axes of each image; with ellipses the only one.
+        Axes of each image; with ellipses and tables the only one.
     ax_ : matplotlib Axes
-        Axes of the ellipses; of images the first one.
+        Axes of the ellipses or of the table; of images the first one.
     bounding_ax_ : matplotlib Axes or None
         Axes whose place the images share, where one was given.
     figure_ : matplotlib Figure
         Figure of the axes.
     images_ : list of matplotlib AxesImage
-        The images, empty with ellipses.
+        The images, or the table; empty with ellipses.
     ellipses_ : list of matplotlib Ellipse
-        The ellipses, empty with images.
+        The ellipses, empty otherwise.
 
     Examples
     --------
@@ -48,17 +54,21 @@ class ComponentsDisplay:
     3
     """
 
-    def __init__(self, images=None, *, means=None, covariances=None, weights=None):
+    def __init__(
+        self, images=None, *, means=None, covariances=None, weights=None, feature_names=None
+    ):
         self.images = images
         self.means = means
         self.covariances = covariances
         self.weights = weights
+        self.feature_names = feature_names
 
     def plot(
         self,
         ax=None,
         *,
         components=None,
+        features=None,
         titles=None,
         n_columns=8,
         n_std=2.0,
@@ -70,10 +80,13 @@ class ComponentsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, array-like of Axes or None, default=None
-            Axes of the ellipses. Axes whose place the images share, or one for each image. None
-            makes a new figure.
+            Axes of the ellipses or of the table. Axes whose place the images share, or one for each
+            image. None makes a new figure.
         components : array-like of int or None, default=None
             Numbers of the components to show, in this order; None shows all.
+        features : array-like of int or None, default=None
+            Numbers of the columns to show: two are the plane of the ellipses, any other number
+            are the columns of a table. None shows all. Images have no columns to choose.
         titles : array-like of str or None, default=None
             Of the images shown; None is the weights, where there are any.
         n_columns : int, default=8
@@ -81,7 +94,8 @@ class ComponentsDisplay:
         n_std : float, default=2.0
             Ellipses lie so many standard deviations from the means.
         image_kw : dict or None, default=None
-            Parameters of ``Axes.imshow``; grey by default, each image with a range of its own.
+            Parameters of ``Axes.imshow``. Images are grey by default, each with a range of its
+            own; tables blue below the mean of the mixture and red above.
         ellipse_kw : dict or None, default=None
             Parameters of ``matplotlib.patches.Ellipse``.
 
@@ -93,18 +107,25 @@ class ComponentsDisplay:
         Raises
         ------
         ValueError
-            Unless there are images, or means and covariances in two dimensions.
+            Unless there are images, or means and covariances.
         """
         self.images_, self.ellipses_ = [], []
         if self.images is not None:
             self._plot_images(ax, components, titles, n_columns, image_kw or {})
-        elif np.ndim(self.means) == 2 and np.shape(self.means)[1] == 2:
-            self._plot_ellipses(ax, components, n_std, ellipse_kw or {})
+        elif np.ndim(self.means) == 2 and np.ndim(self.covariances) == 3:
+            features = chosen(features, np.shape(self.means)[1], "features")
+            names = self._names()[features]
+            if features.size == 2:
+                self._plot_ellipses(ax, components, features, names, n_std, ellipse_kw or {})
+            else:
+                self._plot_table(ax, components, features, names, image_kw or {})
         else:
             raise ValueError(
                 "ComponentsDisplay shows images of shape (n_components, height, width), or means "
-                f"of shape (n_components, 2) with covariances. Got means of shape "
-                f"{np.shape(self.means)}; pass images, or image_shape to from_estimator."
+                "of shape (n_components, n_features) with covariances of shape (n_components, "
+                f"n_features, n_features). Got means of shape {np.shape(self.means)} and "
+                f"covariances of shape {np.shape(self.covariances)}; pass images, or image_shape "
+                "to from_estimator."
             )
         self.ax_ = self.axes_[0]
         self.figure_ = self.ax_.figure
@@ -122,12 +143,13 @@ class ComponentsDisplay:
             if titles is not None:
                 panel.set_title(titles[i], fontsize="small")
 
-    def _plot_ellipses(self, ax, components, n_std, ellipse_kw):
+    def _plot_ellipses(self, ax, components, features, names, n_std, ellipse_kw):
         ax = single(ax)
         from matplotlib.patches import Ellipse
 
         self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
-        means, covariances = np.asarray(self.means), np.asarray(self.covariances)
+        means = np.asarray(self.means)[:, features]
+        covariances = np.asarray(self.covariances)[:, features[:, None], features]
         for k in chosen(components, len(means), "components"):
             values, vectors = np.linalg.eigh(covariances[k])
             width, height = 2.0 * n_std * np.sqrt(values)
@@ -137,6 +159,41 @@ class ComponentsDisplay:
             self.ellipses_.append(ax.add_patch(ellipse))
         ax.autoscale_view()
         ax.set_aspect("equal")
+        if self.feature_names is not None or np.shape(self.means)[1] > 2:
+            ax.set(xlabel=names[0], ylabel=names[1])
+
+    def _plot_table(self, ax, components, features, names, image_kw):
+        means, covariances = np.asarray(self.means), np.asarray(self.covariances)
+        numbers = chosen(components, len(means), "components")
+        weights = np.ones(len(means)) if self.weights is None else np.asarray(self.weights)
+        weights = weights / weights.sum()
+        # moments of the mixture, of all components whichever are shown
+        off = means - weights @ means
+        variance = weights @ (off**2 + np.diagonal(covariances, axis1=1, axis2=2))
+        table = (off / np.sqrt(np.where(variance > 0.0, variance, 1.0)))[numbers][:, features]
+        ax = single(ax)
+        self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
+        limit = max(np.abs(table).max(), 1e-12)
+        style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "aspect": "auto"} | image_kw
+        self.images_.append(ax.imshow(table, **style))
+        rotation = 90 if max(map(len, names)) > 3 or len(names) > 20 else 0
+        ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
+        ax.set_yticks(range(len(numbers)), numbers, fontsize="small")
+        ax.set_ylabel("component")
+        ax.figure.colorbar(self.images_[0], ax=ax, label="standardised mean")
+
+    def _names(self):
+        """Names of the columns as an array of strings, shape (n_features,)."""
+        n_features = np.shape(self.means)[1]
+        if self.feature_names is None:
+            return np.arange(n_features).astype(str)
+        names = np.asarray(self.feature_names).astype(str)
+        if names.shape != (n_features,):
+            raise ValueError(
+                f"feature_names must be {n_features} names, one for each column. Got an array of "
+                f"shape {names.shape} instead."
+            )
+        return names
 
     @classmethod
     def from_estimator(
@@ -145,8 +202,10 @@ class ComponentsDisplay:
         *,
         values=None,
         image_shape=None,
+        feature_names=None,
         ax=None,
         components=None,
+        features=None,
         titles=None,
         n_columns=8,
         n_std=2.0,
@@ -164,8 +223,10 @@ class ComponentsDisplay:
             are shown as matrices.
         image_shape : tuple of int or None, default=None
             Height and width of the images that rows of the data are. Without it, and without
-            ``values``, a mixture in two dimensions is shown as ellipses.
-        ax, components, titles, n_columns, n_std, image_kw, ellipse_kw : see :meth:`plot`
+            ``values``, a mixture is shown as ellipses over two columns, or as a table of means.
+        feature_names : array-like of str of shape (n_features,) or None, default=None
+            Names of the columns; by default those that the data had at ``fit``, else numbers.
+        ax, components, features, titles, n_columns, n_std, image_kw, ellipse_kw : see :meth:`plot`
             How to draw them.
 
         Returns
@@ -180,7 +241,9 @@ class ComponentsDisplay:
         ValueError
             If it has no such values, or they do not have the shape of images.
         """
-        display = cls(weights=getattr(estimator, "weights_", None))
+        if feature_names is None:
+            feature_names = getattr(estimator, "feature_names_in_", None)
+        display = cls(weights=getattr(estimator, "weights_", None), feature_names=feature_names)
         if values is None and image_shape is None:
             display.means = _values(estimator, "means")
             display.covariances = full_covariances(estimator)
@@ -193,6 +256,7 @@ class ComponentsDisplay:
         return display.plot(
             ax,
             components=components,
+            features=features,
             titles=titles,
             n_columns=n_columns,
             n_std=n_std,

@@ -9,10 +9,8 @@ X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 
 
 def history_of(estimator):
-    """``history_`` of an estimator fitted by ``fit``."""
-    return fitted_attribute(
-        estimator, "history_", "It is recorded by fit, not by partial_fit: call fit."
-    )
+    """``history_`` of a fitted estimator."""
+    return fitted_attribute(estimator, "history_", "Pass an estimator of skvt.")
 
 
 def _check_choice(name, value, legal):
@@ -115,8 +113,9 @@ class ELBODisplay(HistoryDisplay):
             known = np.isfinite(values)
             if not known.any():
                 raise ValueError(
-                    f"No pass has a value of {bound!r}: structured inference knows the bound only "
-                    "where it is evaluated. Fit with evaluate_every=1."
+                    f"No pass has a value of {bound!r}: partial_fit knows no bound of all rows, "
+                    "and structured inference only where it is evaluated. Call fit with "
+                    "evaluate_every=1."
                 )
             drawn.append((bound, known, values / (1.0 if n_samples is None else n_samples)))
         position = self._place(ax, x)
@@ -166,7 +165,7 @@ class ELBODisplay(HistoryDisplay):
         NotFittedError
             If the estimator is not fitted.
         ValueError
-            If it was fitted by ``partial_fit`` alone, or no pass has a bound.
+            If no pass has a bound, as after ``partial_fit`` alone.
         """
         name = type(estimator).__name__ if name is None else name
         return cls(history_of(estimator), name=name).plot(
@@ -257,7 +256,7 @@ class TemperatureDisplay(HistoryDisplay):
         NotFittedError
             If the estimator is not fitted.
         ValueError
-            If it was fitted by ``partial_fit`` alone.
+            If it has no history.
         """
         name = type(estimator).__name__ if name is None else name
         return cls(history_of(estimator), name=name).plot(ax, x=x, line_kw=line_kw)

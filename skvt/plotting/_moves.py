@@ -85,11 +85,9 @@ class MovesDisplay(HistoryDisplay):
         self.lines_ = self.ax_.plot(position, n_components, **style)
         moves, passes = np.asarray(self.move_log["move"]), np.asarray(self.move_log["n_iter"], int)
         accepted = np.asarray(self.move_log["accepted"])
-        # partial_fit after fit goes on with the log, but not with the history
-        made_in_fit = (accepted > 0) & np.isin(passes, self.history["n_iter"])
         self.markers_ = {}
         for move, (marker, color) in STYLES.items():
-            made = (moves == move) & made_in_fit
+            made = (moves == move) & (accepted > 0)
             if made.any():
                 at = np.searchsorted(self.history["n_iter"], passes[made])
                 self.markers_[move] = self.ax_.scatter(
@@ -113,7 +111,7 @@ class MovesDisplay(HistoryDisplay):
         Parameters
         ----------
         estimator : estimator
-            One that makes moves, fitted by ``fit``.
+            One that makes moves, fitted by ``fit`` or ``partial_fit``.
         name : str or None, default=None
             Of the fit, for the legend; None is the class.
         ax, x, line_kw : see :meth:`plot`
@@ -129,7 +127,7 @@ class MovesDisplay(HistoryDisplay):
         NotFittedError
             If the estimator is not fitted.
         ValueError
-            If it makes no moves, or was fitted by ``partial_fit`` alone.
+            If it makes no moves.
         """
         log = fitted_attribute(estimator, "move_log_", "Only estimators that make moves have it.")
         name = type(estimator).__name__ if name is None else name

@@ -2,6 +2,8 @@
 
 import numpy as np
 import scipy.sparse as sp
+from scipy.spatial.distance import pdist, squareform
+from sklearn.manifold import ClassicalMDS
 
 from skvt.estimators._topics import column_names
 from skvt.plotting._topics import topic_probabilities
@@ -29,7 +31,9 @@ def prepare_arguments(estimator, X, feature_names=None):
         "topic_term_dists" (n_components, n_words) and "doc_topic_dists" (n_samples, n_components)
         with rows that sum to 1, "doc_lengths" (n_samples,), "vocab" and "term_frequency"
         (n_words,): arrays. Words that X does not have are left out, since pyLDAvis divides by
-        their frequency, and so are documents without words.
+        their frequency, and so are documents without words. "mds" is a function that places the
+        topics in the plane as pyLDAvis does by default (principal coordinates of Jensen-Shannon
+        divergences), in real numbers: pyLDAvis 3.4.1 itself gets complex ones from NumPy 2.5.
 
     Raises
     ------
@@ -63,4 +67,26 @@ def prepare_arguments(estimator, X, feature_names=None):
         "doc_lengths": lengths[documents],
         "vocab": names[words],
         "term_frequency": frequency[words],
+        "mds": principal_coordinates,
     }
+
+
+def principal_coordinates(topics):
+    """Places of the topics in the plane: classical scaling of Jensen-Shannon divergences.
+
+    Parameters
+    ----------
+    topics : array-like of shape (n_components, n_words)
+        Probabilities of words.
+
+    Returns
+    -------
+    ndarray of shape (n_components, 2)
+    """
+    # the root of what rounding has left below 0 is NaN
+    divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
+    places = np.zeros((len(divergences), 2))
+    n_axes = min(2, len(divergences) - 1)
+    if n_axes > 0:
+        places[:, :n_axes] = ClassicalMDS(n_axes, metric="precomputed").fit_transform(divergences)
+    return places

@@ -3,6 +3,7 @@
 import numpy as np
 from sklearn.base import clone
 
+from skvt.expfam._ties import exceeds
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
 # A stream is annealed over so many minibatches.
@@ -12,22 +13,23 @@ SHARE = 0.75
 
 
 class _Scheduled(RunningPolicy):
-    """Follows ``temperature_at(progress)``; progress is 1 after ``length`` passes or steps."""
+    """Follows a recipe's schedule; progress is 1 after ``length`` passes or steps."""
 
-    def __init__(self, temperature_at, length, replication, *, in_steps):
-        self._temperature_at = temperature_at
+    def __init__(self, recipe, length, *, in_steps):
+        # (not its method: a bound method has the module of the class that defines it)
+        self._recipe = recipe
         self._length = length
-        self._replication = replication
         self._in_steps = in_steps
         self.advance(0.0, 0.0, 0)
 
     def advance(self, passes, step, n_steps):
         # The middle of the step: neither the first step's nor the last one's temperature is lost.
         done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
-        progress = min(1.0, done / self._length) if self._length > 0.0 else 1.0
+        # passes are a sum of weights, which rounding may leave next to their end
+        progress = done / self._length if exceeds(self._length, done) else 1.0
         self.settled = progress >= 1.0
-        self.mean_inv_temp = 1.0 / self._temperature_at(progress)
-        self.replication = 1.0 if self.settled else self._replication
+        self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
+        self.replication = 1.0 if self.settled else self._recipe.replication
 
 
 class _Annealing(TemperaturePolicy):
@@ -52,15 +54,12 @@ class _Annealing(TemperaturePolicy):
             return self._running(STREAM_STEPS, in_steps=True)
         if stream:
             return self._running(self.n_passes, in_steps=False)
-        # A fit ends at T = 1: the last pass, or half of the only one, is kept for that.
-        longest = max(plan.n_passes - 1.0, 0.5 * plan.n_passes)
-        length = self._share * plan.n_passes if self.n_passes is None else self.n_passes
-        return self._running(min(length, longest), in_steps=False)
+        asked = plan.passes(self._share) if self.n_passes is None else self.n_passes
+        return self._running(min(asked, plan.most_hot), in_steps=False)
 
     def _running(self, length, *, in_steps):
         # Of a copy: a policy that runs does not notice what becomes of its recipe.
-        temperature_at = clone(self)._temperature_at
-        return _Scheduled(temperature_at, length, self.replication, in_steps=in_steps)
+        return _Scheduled(clone(self), length, in_steps=in_steps)
 
 
 class LinearAnnealing(_Annealing):
@@ -73,7 +72,9 @@ class LinearAnnealing(_Annealing):
     n_passes : float, optional
         Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
         its only one) at the latest. None is three quarters of the fit's passes, and in
-        ``partial_fit`` 64 minibatches.
+        ``partial_fit`` 64 minibatches. Where a fit may stop on convergence, three
+        quarters of 20 passes at most, so that a large ``max_iter`` does not keep it hot: of 10 for
+        :class:`~skvt.TemperedLDA`, of 100 for :class:`~skvt.AnnealedFactorialMixture`.
     replication : float, default=10.0
         While the temperature falls, the global update counts each row so many times, which
         divides KL(q(globals) || p(globals)) in the bound by this number; 1 is the annealing of the

@@ -33,6 +33,10 @@ class FitPlan:
         ``pilot(replication)`` fits the model to at most a pass of the data without temperature and
         returns the untempered marginal energy per unit of a sample: its mean and that of each row;
         ``pilot(replication, rows)`` for these rows.
+    planned_passes : float or None
+        Passes of which a policy takes its share, ``n_passes`` at most. Fewer where the fit stops on
+        convergence: how long it may last is then no measure of how long it shall be hot. None are
+        ``n_passes``.
     """
 
     model: object
@@ -40,6 +44,17 @@ class FitPlan:
     n_rows: int = 0
     n_units: float = 1.0
     pilot: Callable | None = None
+    planned_passes: float | None = None
+
+    @property
+    def most_hot(self):
+        """Most passes above T = 1: all but the last, of an only pass half."""
+        return max(self.n_passes - 1.0, 0.5 * self.n_passes)
+
+    def passes(self, share):
+        """Passes that are this share of the fit, ``most_hot`` at most."""
+        planned = self.n_passes if self.planned_passes is None else self.planned_passes
+        return min(share * min(planned, self.n_passes), self.most_hot)
 
 
 class TemperaturePolicy(BaseEstimator):

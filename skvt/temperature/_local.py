@@ -14,9 +14,9 @@ over the row's visits, and the ceiling on all temperatures is the same.
 
 import numpy as np
 
+from skvt.temperature._annealed import SHARE
 from skvt.temperature._variational import (
     VariationalTempering,
-    _hot_passes,
     _Ladder,
     _Learned,
     _rate,
@@ -118,5 +118,5 @@ class LocalTempering(VariationalTempering):
             plan.n_units,
             self._passes_remembered(plan),
             self.replication,
-            _hot_passes(plan.n_passes),
+            plan.passes(SHARE),
         )

@@ -24,6 +24,7 @@ the hottest temperature or falls to 1 at once:
 import numpy as np
 from scipy.special import entr, softmax
 
+from skvt.expfam._ties import exceeds
 from skvt.temperature._annealed import SHARE
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 
@@ -31,11 +32,6 @@ from skvt.temperature._base import RunningPolicy, TemperaturePolicy
 STREAM_STEPS = 32
 # As good as 1: the ladder's softmax approaches 1 without reaching it.
 NEARLY_ONE = 1e-3
-
-
-def _hot_passes(n_passes):
-    """Passes at T > 1 at most: as in annealing, all but the last pass (of one: half of it)."""
-    return min(SHARE * n_passes, max(n_passes - 1.0, 0.5 * n_passes))
 
 
 def _rate(age):
@@ -89,7 +85,7 @@ class _Learned(RunningPolicy):
         """Lower the ceiling and move q(y), after what the last step has observed."""
         # The middle of the step, as in annealing.
         cooled = (passes + 0.5 * step) / self._hot_passes
-        if self.settled or cooled >= 1.0:
+        if self.settled or not exceeds(1.0, cooled):
             self._finish()
             return
         self._ladder.lower(1.0 - cooled)
@@ -140,7 +136,7 @@ class VariationalTempering(TemperaturePolicy):
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
     max_temperature : float, default=1.6
         Hottest of them, at which the fit starts. It falls linearly to 1 over three quarters of the
-        fit's passes; energies can only make T fall sooner.
+        fit's passes, counted as in :class:`LinearAnnealing`; energies can only make T fall sooner.
     memory : float, optional
         Passes over which energies are averaged (time constant of the running mean): the speed at
         which y moves. None is a quarter of the fit's passes, and in ``partial_fit`` 32 minibatches.
@@ -179,11 +175,11 @@ class VariationalTempering(TemperaturePolicy):
             plan.n_units,
             self._passes_remembered(plan),
             self.replication,
-            _hot_passes(plan.n_passes),
+            plan.passes(SHARE),
         )
 
     def _passes_remembered(self, plan):
         """``memory``, or its default; None is a stream's, in steps."""
         if self.memory is None and np.isfinite(plan.n_passes):
-            return self._share_remembered * plan.n_passes
+            return plan.passes(self._share_remembered)
         return self.memory

@@ -2,14 +2,17 @@
 
 import itertools
 import re
+import warnings
 
 import numpy as np
 import pytest
 from estimators._registry import published
 from scipy.special import logsumexp, softmax, xlogy
 from scipy.stats import multivariate_normal, norm
+from sklearn.exceptions import ConvergenceWarning
 
 from skvt import CAVIGaussianMixture
+from skvt.expfam import Normal
 from skvt.temperature import (
     ConstantTemperature,
     LinearAnnealing,
@@ -69,7 +72,7 @@ def test_passes_are_those_of_the_textbook(D, weights):
     # the assignments that are shown are those under the last means
     _, _, phi = textbook(X, m, v, w, 0.7, 3.0, 1)
     np.testing.assert_allclose(mixture.predict_proba(X), phi, atol=1e-9)
-    assert mixture.n_iter_ == 4
+    assert mixture.n_iter_ == 3 + 4
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -222,6 +225,7 @@ def test_a_component_without_rows_keeps_the_prior():
     np.testing.assert_allclose(alone.means_[1], 0.0, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:1 of 60 rows have no value:UserWarning")
 def test_missing_values_are_integrated_out():
     X = np.concatenate([few(seed, n=20, D=2) for seed in range(3)])
     gaps = X.copy()
@@ -346,3 +350,66 @@ def test_learned_temperatures_end_at_one_below_the_evidence_of_the_tempered_mode
             assert np.all(np.array(mixture.history_["objective"]) < max(evidences))
         assert mixture.elbo_ < exact_evidence(X, w, 0.7, 3.0)
         assert mixture.elbo(X) == pytest.approx(mixture.elbo_, rel=1e-8)
+
+
+def three_clusters(seed=0):
+    rng = np.random.default_rng(seed)
+    clusters = ((-8.0, 100), (0.0, 100), (8.0, 60))
+    return np.concatenate([rng.normal(mean, 1.0, (n, 1)) for mean, n in clusters])
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_annealing_leaves_the_poor_optimum_in_which_the_plain_fit_ends(seed):
+    X = three_clusters(seed)
+    start = {"means_init": [[-1.5], [5.5]], "random_state": seed}
+    annealing = LinearAnnealing(initial_temperature=60.0, n_passes=60, replication=1.0)
+    plain = CAVIGaussianMixture(2, **start).fit(X)
+    annealed = CAVIGaussianMixture(2, temperature=annealing, **start).fit(X)
+    np.testing.assert_allclose(np.sort(plain.means_.ravel()), [-4.0, 8.0], atol=1.0)
+    np.testing.assert_allclose(np.sort(annealed.means_.ravel()), [-8.0, 3.0], atol=1.0)
+    assert annealed.elbo_ > plain.elbo_ + 100.0
+
+
+@pytest.mark.parametrize("weights", [None, [0.2, 0.8]])
+def test_a_fit_begins_at_the_means_given(weights):
+    X = three_clusters() + 30.0
+    means = np.array([[25.0], [39.0]])
+    model = CAVIGaussianMixture(2, means_init=means, weights=weights)._build_model(
+        X, np.full(len(X), 2.0)
+    )
+    start = model.initial(None, None)
+    lam = model.component.uncentred(model.natural_parameters(start)[1])
+    np.testing.assert_allclose(Normal.mean(lam), means, rtol=1e-12)
+    # as if each component had seen its share of the rows
+    share = np.array(weights or [0.5, 0.5])
+    expected = 1.0 / (1.0 / 100.0 + 2.0 * len(X) * share)
+    np.testing.assert_allclose(Normal.variance(lam)[:, 0], expected, rtol=1e-12)
+    # without heat the rows go to the nearer of them in the first pass
+    one = CAVIGaussianMixture(2, means_init=means, max_iter=1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        one.fit(X)
+    near = np.abs(X - 25.0) < np.abs(X - 39.0)
+    np.testing.assert_allclose(one.means_.ravel(), [X[near].mean(), X[~near].mean()], atol=0.2)
+
+
+@pytest.mark.parametrize("wrong", [[[0.0]], [0.0, 1.0], [[0.0], [np.nan]], [[0.0], [1e200]]])
+def test_starts_of_the_wrong_shape_or_size_are_refused(wrong):
+    with pytest.raises(ValueError, match=r"means_init.*\(2, 1\).*Got"):
+        CAVIGaussianMixture(2, means_init=wrong).fit(three_clusters())
+
+
+@pytest.mark.parametrize("name", ["noise_variance", "prior_variance"])
+@pytest.mark.parametrize("value", [1e-300, 1e300])
+def test_variances_whose_products_overflow_are_refused(name, value):
+    with pytest.raises(ValueError, match=rf"{name}.*\[1e-200, 1e\+200\].*scale"):
+        CAVIGaussianMixture(2, **{name: value}).fit(three_clusters())
+
+
+def test_a_bound_that_overflows_is_an_error_and_leaves_the_fit_before():
+    mixture = CAVIGaussianMixture(2, noise_variance=1e-150, random_state=0)
+    X = three_clusters()
+    before = mixture.fit(X).means_
+    with pytest.raises(ValueError, match="Scale the columns"), np.errstate(all="ignore"):
+        mixture.fit(1e90 * X)
+    np.testing.assert_array_equal(mixture.means_, before)

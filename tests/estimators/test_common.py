@@ -10,17 +10,23 @@ import pytest
 import scipy.sparse as sp
 import sklearn
 from estimators._registry import (
+    CLASSES,
     ENTRIES,
     Interrupter,
     assert_same_fit,
+    every_check_of_engines,
+    every_class,
     every_estimator,
-    every_estimator_of_sparse_data,
+    every_estimator_whose_fits_make_minibatches,
     every_estimator_without_sampling,
     every_method,
+    every_pair,
     every_stream_of_minibatches,
     every_topic_model,
     every_transformer,
+    every_transforming_class,
     published,
+    takes,
 )
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
@@ -50,7 +56,6 @@ TRANSFORMER_CHECKS = [
     estimator_checks.check_get_feature_names_out_error,
 ]
 WEIGHT_CHECKS = [
-    estimator_checks.check_sample_weight_equivalence_on_dense_data,
     estimator_checks.check_sample_weights_shape,
     estimator_checks.check_sample_weights_not_overwritten,
     estimator_checks.check_all_zero_sample_weights_error,
@@ -63,10 +68,7 @@ def _name_of_check(check):
 
 # --------------------------------------------------------------------------- scikit-learn's
 def _expected_failures(estimator):
-    temperature = estimator.get_params().get("temperature")
     failures = {}
-    if temperature == "local":
-        failures["check_n_features_in_after_fitting"] = "it refuses partial_fit, with a remedy"
     if type(estimator) is StructuredLDA and estimator.local_step == "gibbs":
         for kind in ("dense", "sparse"):
             why = "the sampler draws for a repeated row twice and for one of weight 2 once"
@@ -79,8 +81,7 @@ def _expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [entry.cls(**entry.engine) for entry in ENTRIES]
-    + [entry.cls(**entry.engine, temperature=t) for entry in ENTRIES for t in entry.learned],
+    [entry.cls(**entry.engine) for entry in CLASSES],
     expected_failed_checks=_expected_failures,
     xfail_strict=True,
 )
@@ -88,36 +89,55 @@ def test_scikit_learn_check(estimator, check):
     check(estimator)
 
 
+@every_check_of_engines
+@pytest.mark.parametrize(
+    "entry, temperature",
+    [(entry, None) for entry in ENTRIES if not any(entry is one for one in CLASSES)]
+    + [(entry, temperature) for entry in ENTRIES for temperature in entry.learned],
+    ids=str,
+)
+def test_scikit_learn_check_of_engines(entry, temperature, check):
+    params = entry.engine | {"max_iter": 4, "temperature": temperature}
+    check(entry.cls.__name__, entry.cls(**params))
+
+
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
-@every_estimator
+@every_class
 @pytest.mark.parametrize("check", MORE_CHECKS, ids=_name_of_check)
 def test_further_scikit_learn_check(entry, check):
     check(entry.cls.__name__, entry.cls(**entry.engine))
 
 
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
-@every_transformer
+@every_transforming_class
 @pytest.mark.parametrize("check", TRANSFORMER_CHECKS, ids=_name_of_check)
 def test_further_scikit_learn_check_of_transformers(entry, check):
     check(entry.cls.__name__, entry.cls(**entry.engine))
 
 
-@every_estimator
+@every_class
 @pytest.mark.parametrize("check", WEIGHT_CHECKS, ids=_name_of_check)
-@pytest.mark.parametrize("temperature", [None, "annealed"])
-def test_scikit_learn_weight_check(entry, check, temperature):
-    if entry.sampled and "equivalence" in check.__name__:
-        pytest.skip("a repeated row is drawn twice, one of weight 2 once")
-    check(entry.cls.__name__, entry.cls(**entry.engine, temperature=temperature))
+def test_scikit_learn_weight_check(entry, check):
+    check(entry.cls.__name__, entry.cls(**entry.engine))
 
 
-@every_estimator_of_sparse_data
-@pytest.mark.parametrize("temperature", [None, "annealed"])
-def test_scikit_learn_weight_check_of_sparse_data(entry, temperature):
-    if entry.sampled:
-        pytest.skip("a repeated row is drawn twice, one of weight 2 once")
-    check = estimator_checks.check_sample_weight_equivalence_on_sparse_data
-    check(entry.cls.__name__, entry.cls(**entry.engine, temperature=temperature))
+@pytest.mark.parametrize(
+    "entry, temperature",
+    [
+        (entry, temperature)
+        for entry in ENTRIES
+        for temperature in (None, "annealed", *entry.learned)
+        if not entry.sampled  # which draws for a repeated row twice and for one of weight 2 once
+    ],
+    ids=str,
+)
+def test_scikit_learn_check_that_weights_are_repetitions(entry, temperature):
+    estimator = entry.cls(**entry.engine, temperature=temperature)
+    estimator_checks.check_sample_weight_equivalence_on_dense_data(entry.cls.__name__, estimator)
+    if entry.takes.sparse:
+        estimator_checks.check_sample_weight_equivalence_on_sparse_data(
+            entry.cls.__name__, estimator
+        )
 
 
 # ---------------------------------------------------------------------------- sample weights
@@ -458,6 +478,8 @@ def test_elbo_of_the_training_data_is_the_published_one(entry, temperature, dtyp
         estimator = entry.make(**settings).fit(X)
         rounding = 1e-10 if dtype is np.float64 else 1e-6
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=rounding)
+    elif entry.searches:
+        assert estimator.elbo(X) >= estimator.elbo_ - 1e-6 * abs(estimator.elbo_)
     elif not entry.goes_on:
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=1e-12)
     # Rows only add to the energy and entropy of each; the globals' divergence is counted once.
@@ -471,7 +493,7 @@ def test_of_several_starts_the_best_is_kept_and_all_are_told(entry):
     assert estimator.restart_elbos_.shape == (4,)
     assert len(set(estimator.restart_elbos_)) == 4
     assert estimator.elbo_ == estimator.restart_elbos_.max()
-    if not (entry.remembers or entry.goes_on):
+    if not (entry.remembers or entry.goes_on or entry.searches):
         assert estimator.elbo(X) == pytest.approx(estimator.elbo_, rel=1e-12)
     assert len(estimator.history_["elbo"]) == estimator.n_iter_ == 4
     single = entry.make(**entry.still).fit(X)
@@ -553,6 +575,10 @@ def test_before_fit_every_question_is_refused_and_a_stream_can_begin(entry):
     assert all(np.isfinite(answer).all() for answer in entry.answers(estimator, X))
 
 
+# What has an entry for each call of partial_fit.
+BY_CALL = ("history_", "lower_bounds_", "n_iter_", "move_log_")
+
+
 @every_stream_of_minibatches
 def test_a_stream_cut_at_minibatches_is_the_same_stream(entry):
     X = entry.data()
@@ -562,8 +588,10 @@ def test_a_stream_cut_at_minibatches_is_the_same_stream(entry):
     at_once.partial_fit(X[8:])
     for start in range(8, 40, 8):
         in_pieces.partial_fit(X[start : start + 8])
-    assert_same_fit(at_once, in_pieces)
+    # but for what is counted in calls
+    assert_same_fit(at_once, in_pieces, apart=BY_CALL)
     assert at_once.n_batch_iter_ == 5
+    assert (at_once.n_iter_, in_pieces.n_iter_) == (2, 5)
 
 
 @every_estimator
@@ -624,15 +652,13 @@ def test_a_warm_start_goes_on(entry):
     assert warm.n_batch_iter_ == 2 * first["n_batch_iter_"]
     # (a structured step does not raise the bound, but on average)
     assert warm.elbo_ > first["elbo_"] or not entry.bounded
-    assert warm.n_iter_ == len(warm.history_["elbo"]) == 4
+    assert warm.n_iter_ == len(warm.history_["elbo"]) == 2 * first["n_iter_"]
     # A fresh estimator with warm_start has nothing to go on from.
     assert_same_fit(entry.make(warm_start=True).fit(X), entry.make().fit(X))
 
 
-@every_stream_of_minibatches
+@every_estimator_whose_fits_make_minibatches
 def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
-    if all(entry.engine.get(name, value) == value for name, value in entry.full.items()):
-        pytest.skip("fit makes no minibatches")
     # A pass of one minibatch: `fit` and `partial_fit` make the same step.
     X = entry.data()
     settings = {"batch_size": 40, "max_iter": 1, "warm_start": True, "total_samples": 40}
@@ -643,11 +669,17 @@ def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
     np.testing.assert_allclose(entry.globals(one), entry.globals(other), rtol=1e-10)
 
 
-@every_stream_of_minibatches
-@pytest.mark.parametrize("temperature", ["annealed", "variational"])
+@pytest.mark.parametrize(
+    "entry, temperature",
+    [
+        (entry, temperature)
+        for entry in ENTRIES
+        for temperature in ("annealed", "variational")
+        if takes(entry, temperature) and not entry.remembers
+    ],
+    ids=str,
+)
 def test_a_stream_in_its_hot_phase_claims_no_more_data_than_it_has_met(entry, temperature):
-    if temperature not in ("annealed", *entry.learned):
-        pytest.skip("not for this estimator")
     X = entry.data(n_rows=200)
     # full steps: the statistics are those of the last minibatch, for all rows
     settings = {"learning_decay": 0.0, "batch_size": 200}
@@ -679,26 +711,29 @@ def test_a_warm_start_never_ignores_a_changed_number_of_components(entry):
 
 
 # --------------------------------------------------------------------------- all or nothing
-@every_estimator
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
-@pytest.mark.parametrize(
-    "history, method",
-    [
-        ("new", "fit"),
-        ("fitted", "fit"),
-        ("fitted", "warm fit"),
-        ("new", "partial_fit"),
-        ("fitted", "partial_fit"),
-        ("streamed", "partial_fit"),
-        ("streamed", "warm fit"),
-    ],
+CALLS = {
+    "fit": ("new", "fit"),
+    "a second fit": ("fitted", "fit"),
+    "a warm start": ("fitted", "warm fit"),
+    "the first call of a stream": ("new", "partial_fit"),
+    "a stream after a fit": ("fitted", "partial_fit"),
+    "a stream": ("streamed", "partial_fit"),
+    "a warm start after a stream": ("streamed", "warm fit"),
+}
+
+
+@every_pair(
+    "entry, call, temperature, error",
+    ENTRIES,
+    list(CALLS),
+    ["annealed", "variational"],
+    [KeyboardInterrupt, RuntimeError],
+    legal=lambda entry, call, temperature, error: takes(entry, temperature),
 )
-@pytest.mark.parametrize("temperature", ["annealed", "variational"])
 def test_a_failure_in_between_leaves_the_estimator_as_it_was(
-    entry, monkeypatch, history, method, temperature, error
+    entry, monkeypatch, call, temperature, error
 ):
-    if temperature not in ("annealed", *entry.learned):
-        pytest.skip("not for this estimator")
+    history, method = CALLS[call]
     X, more = entry.data(), entry.data(1)
 
     def start():

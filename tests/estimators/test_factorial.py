@@ -1,11 +1,15 @@
 """AnnealedFactorialMixture as users meet it; see _registry.py for what all estimators share."""
 
+import warnings
+
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
+from sklearn.exceptions import ConvergenceWarning
 
 from skvt import AnnealedFactorialMixture
 from skvt.datasets import make_shapes
+from skvt.moves import _superposition
 from skvt.temperature import ConstantTemperature, VariationalTempering
 
 X, ACTIVATIONS, COMPONENTS = make_shapes(4_000, random_state=0)
@@ -93,6 +97,42 @@ def test_activations_are_told_by_transform():
         estimator.inverse_transform(probabilities[:, :5])
 
 
+@pytest.mark.parametrize("K", [8, 13])
+def test_rows_that_mean_field_explains_badly_are_explained(K):
+    rng = np.random.default_rng(0)
+    Z = rng.random((1_000, K)) < 0.3
+    rows = Z @ rng.standard_normal((K, 8)) + 0.3 * rng.standard_normal((1_000, 8))
+    estimator = AnnealedFactorialMixture(K, moves=(), max_iter=30, random_state=0).fit(rows)
+    # no poorer than as the fit left them, in nats a row
+    assert estimator.elbo(rows) > estimator.elbo_ - 0.01 * len(rows)
+    assert estimator.elbo(rows) < estimator.score_samples(rows).sum()
+    model, stats = estimator._fitted.model, estimator._fitted.stats
+    q = model.family.standard(model.natural_parameters(stats)[0])
+    z = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(float)
+    variance = model.noise_variance + np.einsum("sk,kl,sl->s", z, q["covariance"][0], z)
+    few = rows[:60]
+    square = ((few[:, None] - z @ q["mean"]) ** 2).sum(axis=2)
+    joint = -0.5 * (8 * np.log(2 * np.pi * variance) + square / variance)
+    joint += z @ model.logit + np.log1p(-model.activation_prior).sum()
+    exact = np.exp(joint - joint.max(axis=1, keepdims=True)) @ z
+    exact /= np.exp(joint - joint.max(axis=1, keepdims=True)).sum(axis=1, keepdims=True)
+    assert np.abs(estimator.transform(few) - exact).max() < (1e-6 if K == 8 else 0.3)
+
+
+def test_a_row_is_explained_the_same_in_any_company_and_by_any_number_of_threads():
+    estimator = AnnealedFactorialMixture(13, moves=(), max_iter=5, random_state=0).fit(X[:500])
+    holes = X[:40].copy()
+    holes[3, 2] = np.nan
+    several = estimator.transform(holes), estimator.score_samples(holes), estimator.elbo(holes)
+    estimator.set_params(n_jobs=3)
+    again = estimator.transform(holes), estimator.score_samples(holes), estimator.elbo(holes)
+    for one, other in zip(several, again, strict=True):
+        np.testing.assert_array_equal(one, other)
+    for n in (3, 17):
+        np.testing.assert_allclose(estimator.transform(holes[n : n + 1])[0], several[0][n])
+        np.testing.assert_allclose(estimator.score_samples(holes[n : n + 1])[0], several[1][n])
+
+
 def test_draws_score_as_the_data_do():
     estimator = AnnealedFactorialMixture(8, random_state=0).fit(X[:2_000])
     draws, activations = estimator.sample(1_000, random_state=1)
@@ -111,7 +151,9 @@ def test_more_components_than_rows_and_constant_columns_are_no_obstacle():
     alone = AnnealedFactorialMixture(2, max_iter=10, random_state=0).fit(np.zeros((5, 3)))
     assert np.isfinite(alone.elbo_)
     empty = np.full((4, 3), np.nan)
-    assert np.isfinite(AnnealedFactorialMixture(2, max_iter=5, random_state=0).fit(empty).elbo_)
+    with pytest.warns(UserWarning, match="4 of 4 rows have no value"):
+        alone.fit(empty)
+    assert np.isfinite(alone.elbo_)
 
 
 @pytest.mark.parametrize("share, alike", [(0.7, False), (1.4, True)])
@@ -168,3 +210,39 @@ def test_a_warm_start_wants_the_same_number_of_components():
     estimator = AnnealedFactorialMixture(4, max_iter=5, warm_start=True).fit(X)
     with pytest.raises(ValueError, match="warm_start=False"):
         estimator.set_params(n_components=5).fit(X)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"activation_prior": 1e-300}, {"n_components": 41}, {"noise_variance": 1e-12}],
+)
+def test_extreme_priors_end_in_finite_results_or_a_clear_error(changes):
+    rows = np.random.default_rng(0).standard_normal((40, 4))
+    for data in (rows, 1e99 * rows, 1e-160 * rows, np.column_stack([rows, np.full(40, 1e14)])):
+        estimator = AnnealedFactorialMixture(**{"n_components": 5, "max_iter": 8} | changes)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            try:
+                estimator.fit(data)
+            except ValueError as error:
+                assert not isinstance(error, np.linalg.LinAlgError)
+                assert "Scale the columns" in str(error)
+                assert not hasattr(estimator, "elbo_")
+            else:
+                assert np.isfinite(estimator.elbo_) and np.isfinite(estimator.components_).all()
+
+
+def test_a_search_for_moves_is_bounded_however_many_components_there_are(monkeypatch):
+    rows = np.random.default_rng(0).standard_normal((30, 5))
+    tried = []
+    trial = _superposition._trial
+    monkeypatch.setattr(
+        _superposition, "_trial", lambda *args: (tried.append(args[3]), trial(*args))[1]
+    )
+    monkeypatch.setattr(_superposition, "MOST_WORK", 60 * 64 * 12**2 * 5)
+    estimator = AnnealedFactorialMixture(12, temperature=None, max_iter=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        estimator.fit(rows)
+    # 5 changes on few rows, the best of them and none on more
+    assert 2 <= len(tried) <= 5 + 1 + 4

@@ -1,13 +1,20 @@
 """What mixtures say of rows: components, labels, densities, draws, moves, priors."""
 
-import itertools
+import pickle
 import re
+import tracemalloc
+import warnings
+from itertools import pairwise, product
 
 import numpy as np
+import pandas as pd
 import pytest
 from estimators._registry import (
+    ENTRIES,
     assert_same_fit,
     every_mixture,
+    every_pair,
+    is_mixture,
     published,
     rows,
 )
@@ -15,13 +22,20 @@ from scipy.integrate import quad
 from scipy.special import logsumexp
 from scipy.stats import multivariate_t
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from skvt import MemoizedDPGMM
+from skvt import (
+    AnnealedFactorialMixture,
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    StructuredBernoulliMixture,
+    StructuredGaPNMF,
+)
 from skvt.datasets import make_edge_patches
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
@@ -169,7 +183,7 @@ def test_the_density_has_mass_one(kind):
         return np.exp(mixture.score_samples([[x]])[0])
 
     cuts = [-np.inf, *np.linspace(-8.0, 8.0, 5), np.inf]
-    mass = sum(quad(density, low, high)[0] for low, high in itertools.pairwise(cuts))
+    mass = sum(quad(density, low, high)[0] for low, high in pairwise(cuts))
     assert mass == pytest.approx(1.0, abs=1e-6)
 
 
@@ -274,6 +288,7 @@ def test_precisions_are_inverses_and_their_roots(shape):
 
 
 # --------------------------------------------------------------------------- missing values
+@pytest.mark.filterwarnings("ignore:1 of 600 rows have no value:UserWarning")
 @pytest.mark.parametrize("mean_type", ["full", "zero"])
 @pytest.mark.parametrize("shape", ["diag", "spherical"])
 def test_missing_values_are_left_out(shape, mean_type):
@@ -311,7 +326,7 @@ def test_a_column_without_any_value_changes_nothing(shape):
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-9)
 
 
-@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict", "score_samples"])
+@pytest.mark.parametrize("method", ["partial_fit", "predict", "score_samples"])
 def test_missing_values_are_refused_with_full_covariances_whatever_was_set_later(method):
     X = rows()
     mixture = MemoizedDPGMM(3, warm_start=True, random_state=0).fit(X)
@@ -374,6 +389,28 @@ def test_a_rotation_changes_nothing(shape):
 Q2 = np.array([[0.6, 0.8], [-0.8, 0.6]])
 
 
+@pytest.mark.parametrize("start", [{}, {"n_components": 6, "moves": ("merge", "delete")}])
+@pytest.mark.parametrize("n_dependent", [2, 3])
+def test_dependent_columns_do_not_hide_the_clusters(n_dependent, start):
+    rng = np.random.default_rng(0)
+    means = np.array([[-5.0, 0.0, 0.0], [0.0, 5.0, 0.0], [5.0, 0.0, 3.0]])
+    labels = np.arange(600) % 3
+    X = means[labels] + rng.standard_normal((600, 3))
+    X = np.c_[X, X @ rng.standard_normal((3, n_dependent))]
+    mixture = MemoizedDPGMM(random_state=0, **start).fit(X)
+    assert mixture.n_components_ == 3
+    assert adjusted_rand_score(labels, mixture.predict(X)) > 0.95
+
+
+@pytest.mark.parametrize("shape", ["full", "diag"])
+def test_constant_columns_do_not_hide_the_clusters(shape):
+    X, labels = clusters(600)
+    X = np.c_[X, np.tile([3.0, 0.0, -7.0, 1e-3], (600, 1))]
+    mixture = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
+    assert mixture.n_components_ == 3
+    assert adjusted_rand_score(labels, mixture.predict(X)) > 0.95
+
+
 EXTREMES = {
     "one row": lambda X: X[:1],
     "two rows": lambda X: X[:2],
@@ -391,11 +428,14 @@ EXTREMES = {
 }
 
 
-@every_mixture
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("extreme", EXTREMES)
-@pytest.mark.parametrize("n_components", [1, 3])
-def test_extreme_rows_give_finite_answers(entry, dtype, extreme, n_components):
+@every_pair(
+    "entry, extreme_in, n_components",
+    [entry for entry in ENTRIES if is_mixture(entry)],
+    list(product(EXTREMES, ["float32", "float64"])),
+    [1, 3],
+)
+def test_extreme_rows_give_finite_answers(entry, extreme_in, n_components):
+    extreme, dtype = extreme_in
     X = EXTREMES[extreme](entry.data()).astype(dtype)
     mixture = entry.make(n_components=min(n_components, len(X)), **entry.unwatched).fit(X)
     for name, value in published(mixture).items():
@@ -442,7 +482,7 @@ def test_a_search_over_covariances_and_temperatures():
     rng = np.random.default_rng(2)
     X = np.concatenate([rng.multivariate_normal(m, [[3.0, 2.8], [2.8, 3.0]], 150) for m in
                         ([0.0, 0.0], [5.0, -5.0])])  # fmt: skip
-    grid = {"covariance_type": SHAPES, "temperature": [None, "annealed"]}
+    grid = {"covariance_type": ["diag", "full"], "temperature": [None, "annealed"]}
     search = GridSearchCV(MemoizedDPGMM(max_iter=20, random_state=0), grid, cv=3).fit(X)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_params_["covariance_type"] == "full"
@@ -730,15 +770,16 @@ def test_a_warm_start_on_other_rows_begins_with_what_was_learned(algorithm):
     other, labels = clusters(500, seed=1)
     settings = {"algorithm": algorithm, "moves": (), "random_state": 0, "batch_size": 100}
     warm = MemoizedDPGMM(3, warm_start=True, **settings).fit(X)
+    n_before = warm.n_iter_
     warm.fit(other)
     assert adjusted_rand_score(labels, warm.predict(other)) == 1.0
     # nothing of the first data is left
     assert (warm.weight_concentration_[0] - 1.0).sum() == pytest.approx(500.0, rel=1e-9)
-    assert warm.n_iter_ <= 4
+    assert warm.n_iter_ <= n_before + 4
     assert {len(column) for column in warm.history_.values()} == {warm.n_iter_}
 
 
-def test_a_warm_start_records_its_own_moves():
+def test_a_warm_start_records_its_moves_after_those_before():
     X, _ = clusters()
     warm = MemoizedDPGMM(warm_start=True, random_state=0).fit(X).fit(X)
     assert warm.move_log_["n_iter"] == list(np.repeat(warm.history_["n_iter"], 3))
@@ -903,3 +944,145 @@ def test_a_larger_concentration_expects_more_components():
         a, b = mixture.fit(X).weight_concentration_
         rest.append(np.prod(b / (a + b)))
     assert rest == sorted(rest) and rest[0] < 1e-3 < rest[2]
+
+
+# ------------------------------------------------------------------- what a stream refuses
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"n_components": 4},
+        {"weight_concentration_prior": 2.0},
+        {"mean_prior": [1.0, 1.0, 1.0]},
+        {"degrees_of_freedom_prior": 7.0},
+        {"covariance_type": "diag"},
+        {"algorithm": "stochastic"},
+    ],
+    ids=str,
+)
+def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
+    X, (name,) = rows(), changed
+    stream = MemoizedDPGMM(2, random_state=0).partial_fit(X)
+    before = published(stream)
+    stream.set_params(**changed)
+    with pytest.raises(ValueError, match=rf"partial_fit goes on .*with {name}=.*Got {name}="):
+        stream.partial_fit(X)
+    np.testing.assert_equal(published(stream), before)
+    if name != "algorithm":  # a warm start of any algorithm begins with the components
+        with pytest.raises(ValueError, match=rf"A warm start goes on .*with {name}="):
+            stream.set_params(warm_start=True).fit(X)
+
+
+def test_the_value_of_an_array_counts_and_not_which_array():
+    prior = np.zeros(rows().shape[1])
+    stream = MemoizedDPGMM(2, mean_prior=prior, random_state=0).partial_fit(rows())
+    stream.set_params(mean_prior=prior.tolist()).partial_fit(rows())
+    assert stream.n_iter_ == 2
+
+
+def test_parameters_are_validated_at_each_call_of_a_stream():
+    stream = MemoizedDPGMM(2, random_state=0).partial_fit(rows())
+    for changed in ({"n_components": -5}, {"max_components": 1}, {"n_components": "many"}):
+        with pytest.raises(ValueError, match=f"'{next(iter(changed))}' parameter"):
+            clone_of(stream).set_params(**changed).partial_fit(rows())
+
+
+def clone_of(fitted):
+    return pickle.loads(pickle.dumps(fitted))
+
+
+@pytest.mark.parametrize("n_samples", [1.5, 2.0, 0, -1, "3", None])
+def test_only_whole_numbers_of_rows_are_drawn(n_samples):
+    mixture = MemoizedDPGMM(2, max_iter=2, random_state=0).fit(rows())
+    factorial = AnnealedFactorialMixture(2, max_iter=2, random_state=0).fit(rows())
+    for model in (mixture, factorial):
+        with pytest.raises(ValueError, match=r"n_samples must be an int .*\[1, inf\)\. Got "):
+            model.sample(n_samples)
+        assert len(model.sample(np.int32(3), random_state=0)[0]) == 3
+
+
+@pytest.mark.parametrize(
+    "mixture",
+    [
+        MemoizedDPGMM(),
+        CAVIGaussianMixture(),
+        StructuredBernoulliMixture(2),
+        AnnealedFactorialMixture(2),
+        StructuredGaPNMF(2),
+    ],
+    ids=lambda mixture: type(mixture).__name__,
+)
+def test_columns_of_text_are_refused_with_the_names_of_encoders(mixture):
+    table = pd.DataFrame({"colour": ["red", "green"] * 3, "size": np.arange(6.0)})
+    for X in (table, table.to_numpy(), table.astype({"colour": "category"})):
+        with pytest.raises(ValueError, match=r"^X holds text, such as 'red'.*OneHotEncoder"):
+            mixture.fit(X)
+
+
+def real_mixtures():
+    rows = np.random.default_rng(0).standard_normal((60, 3))
+    return rows, [
+        MemoizedDPGMM(covariance_type="diag", max_iter=20, random_state=0),
+        CAVIGaussianMixture(2, random_state=0),
+        AnnealedFactorialMixture(2, temperature=None, tol=1e3, random_state=0),
+    ]
+
+
+@pytest.mark.parametrize("which", range(3))
+@pytest.mark.parametrize("dtype, most", [(np.float32, 1e15), (np.float64, 1e100)])
+def test_values_whose_squares_overflow_are_refused_and_lesser_ones_are_not(which, dtype, most):
+    rows, mixtures = real_mixtures()
+    mixture, rows = mixtures[which], rows.astype(dtype)
+    large = rows.copy()
+    large[3, 1] = -2.0 * most
+    with pytest.raises(ValueError, match=rf"-?{2 * most:g}".replace("+", r"\+")):
+        mixture.fit(large)
+    mixture.fit(rows)
+    of_rows = "predict_proba" if hasattr(mixture, "predict_proba") else "transform"
+    for name in (of_rows, "score_samples", "elbo"):
+        with pytest.raises(ValueError, match="squares"):
+            getattr(mixture, name)(large)
+    large[3, 1] = 0.9 * most
+    for name in (of_rows, "score_samples"):
+        assert np.isfinite(getattr(mixture, name)(large)).all()
+    fitted = mixture.set_params(max_iter=3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        fitted.fit(large)
+    assert np.isfinite(fitted.elbo_)
+    assert np.isfinite(getattr(fitted, "covariances_", 0.0)).all()
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_rows_without_values_get_the_weights_and_are_counted(which):
+    rows, mixtures = real_mixtures()
+    if which == 3:
+        rows = (rows > 0.0).astype(float)
+        mixtures.append(StructuredBernoulliMixture(2, random_state=0))
+    mixture = mixtures[which]
+    holes = rows.copy()
+    holes[[4, 9]] = np.nan
+    holes[5, 0] = np.nan
+    with pytest.warns(UserWarning, match="2 of 60 rows have no value"):
+        mixture.fit(holes)
+    of_rows = "predict_proba" if hasattr(mixture, "predict_proba") else "transform"
+    with pytest.warns(UserWarning, match="1 of 3 rows") as caught:
+        probabilities = getattr(mixture, of_rows)(holes[4:7])
+    assert len(caught) == 1
+    if of_rows == "predict_proba" and which != 3:
+        log_weights = mixture._fitted.model.row_globals(mixture._fitted.stats, None, None)[0]
+        expected = np.exp(log_weights - log_weights.max())
+        np.testing.assert_allclose(probabilities[0], expected / expected.sum(), rtol=1e-6)
+    getattr(mixture, of_rows)(holes[5:7])  # warns of nothing
+
+
+def test_labels_of_many_rows_need_no_table_of_all_responsibilities():
+    rows, _ = real_mixtures()
+    mixture = CAVIGaussianMixture(50, max_iter=100, tol=1e6, random_state=0).fit(rows)
+    many = np.tile(rows, (1_000, 1))
+    mixture.predict(many[:5_000])
+    tracemalloc.start()
+    labels = mixture.predict(many)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.3 * 8 * labels.size * 50
+    np.testing.assert_array_equal(labels, mixture.predict_proba(many).argmax(axis=1))

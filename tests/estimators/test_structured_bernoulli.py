@@ -108,6 +108,7 @@ def logs_of(X, p):
 
 @each_law
 @each_algorithm
+@pytest.mark.filterwarnings("ignore:1 of 60 rows have no value:UserWarning")
 def test_densities_and_labels_are_those_of_their_formulas(law, algorithm):
     X, _ = clusters(60, D=6, noise=0.3)
     X[::5, 2], X[7] = np.nan, np.nan
@@ -205,7 +206,8 @@ def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, 
 
 # ---------------------------------------------------------------------------------- binary input
 ILLEGAL = {
-    "a count": (2.0, r"binary.* Got 2; .*'binarize'"),
+    "a count": (2.0, r"binary.* Got 2\. .*'binarize'"),
+    "a code": (-1.0, r"Got -1\. If -1 stands for a missing value, replace it by NaN"),
     "a negative number": (-1.0, r"binary.* Got -1"),
     "a fraction": (0.5, r"binary.* Got 0\.5"),
     "infinity": (np.inf, "infinity"),

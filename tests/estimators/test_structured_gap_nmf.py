@@ -5,7 +5,12 @@ import pickle
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from estimators._registry import assert_same_fit, counts, published
+from estimators._registry import (
+    assert_same_fit,
+    counts,
+    every_check_of_engines,
+    published,
+)
 from scipy.stats import poisson
 from sklearn.base import clone
 from sklearn.utils import estimator_checks
@@ -38,8 +43,6 @@ def quick(**params):
 
 
 def expected_failures(estimator):
-    if estimator.local_step != "gibbs":
-        return {}
     why = "the sampler draws for a repeated row twice and for one of weight 2 once"
     return {
         "check_sample_weight_equivalence_on_dense_data": why,
@@ -48,12 +51,23 @@ def expected_failures(estimator):
 
 
 @parametrize_with_checks(
-    [StructuredGaPNMF(**SMALL, **steps) for steps in STEPS],
-    expected_failed_checks=expected_failures,
-    xfail_strict=True,
+    [StructuredGaPNMF(**SMALL)], expected_failed_checks=expected_failures, xfail_strict=True
 )
 def test_scikit_learn_check(estimator, check):
     check(estimator)
+
+
+@every_check_of_engines
+@pytest.mark.parametrize("steps", STEPS[1:], ids=str)
+def test_scikit_learn_check_of_engines(steps, check):
+    check("StructuredGaPNMF", StructuredGaPNMF(**SMALL, **steps))
+
+
+def test_scikit_learn_check_that_weights_are_repetitions():
+    # (the steps of the registry's entries are checked with the others)
+    estimator = StructuredGaPNMF(**SMALL, local_step="mean_field")
+    estimator_checks.check_sample_weight_equivalence_on_dense_data("StructuredGaPNMF", estimator)
+    estimator_checks.check_sample_weight_equivalence_on_sparse_data("StructuredGaPNMF", estimator)
 
 
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")

@@ -1,12 +1,17 @@
 """What topic models say of documents: scores, words, priors and posteriors."""
 
+import pickle
+
 import numpy as np
 import pandas as pd
+import polars as pl
 import pytest
 import scipy.sparse as sp
-from estimators._registry import counts, every_topic_model
+from estimators._registry import counts, every_topic_model, published
 from scipy.special import digamma
 from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
 
 from skvt import StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
@@ -395,7 +400,7 @@ def test_step_sizes_of_a_fit_are_tied_to_its_passes(
 def test_a_warm_start_counts_passes_where_minibatches_change(make, scale, delay, first, second):
     X = counts(n_rows=80)
     fitted = make(3, batch_size=first, max_iter=3, warm_start=True, random_state=0).fit(X)
-    found = fitted.set_params(batch_size=second, max_iter=2).fit(X).history_["learning_rate"]
+    found = fitted.set_params(batch_size=second, max_iter=2).fit(X).history_["learning_rate"][3:]
     n_batches = 80 // second
     passes = np.array([4.0, 5.0]) - 1.0 / n_batches  # at the last step of each
     expected = np.minimum(scale / n_batches * (delay + passes) ** -0.7, 1.0)
@@ -409,3 +414,93 @@ def test_a_stream_begins_as_with_an_offset_of_64(make):
         for offset in (None, 64.0)
     ]
     np.testing.assert_array_equal(streams[0].components_, streams[1].components_)
+
+
+# --------------------------------------------------------------------------- text for counts
+TEXTS = ["a b c", "b c d", "c d e"]
+
+
+@pytest.mark.parametrize(
+    "X",
+    [
+        TEXTS,
+        TEXTS[0],
+        [text.encode() for text in TEXTS],
+        [text.split() for text in TEXTS],
+        [["a"], ["b", "c"]],
+        np.array(TEXTS),
+        np.array(TEXTS, dtype=object),
+        pd.Series(TEXTS),
+        pd.Series(TEXTS, dtype="category"),
+        pd.DataFrame({"text": TEXTS, "likes": [1.0, 2.0, 3.0]}),
+        pl.Series(TEXTS),
+        pl.DataFrame({"text": TEXTS}),
+    ],
+    ids=lambda X: f"{type(X).__module__}.{type(X).__name__}",
+)
+def test_text_is_refused_with_the_name_of_what_counts_its_words(X):
+    with pytest.raises(ValueError, match=r"^X holds text, such as .*TemperedLDA .*CountVectorizer"):
+        TemperedLDA(2).fit(X)
+
+
+def test_text_is_refused_by_all_that_take_rows(corpus):
+    lda = TemperedLDA(2, max_iter=1, random_state=0).fit(corpus)
+    for method in (lda.partial_fit, lda.transform, lda.score, lda.elbo):
+        with pytest.raises(ValueError, match=r"^X holds text.*CountVectorizer"):
+            method(TEXTS)
+    # other errors keep their own words
+    with pytest.raises(ValueError, match="NaN"):
+        lda.transform(np.full_like(corpus, np.nan, dtype=float))
+    with pytest.raises(TypeError, match="dict"):
+        lda.transform(np.full(corpus.shape, {}, dtype=object))
+
+
+def test_top_words_are_column_names_or_given():
+    names = [f"word{n}" for n in range(6)]
+    X = np.random.default_rng(0).poisson(2.0, size=(20, 6))
+    common = {"max_iter": 1, "random_state": 0}
+    plain = TemperedLDA(2, **common).fit(X)
+    named = TemperedLDA(2, **common).fit(pd.DataFrame(X, columns=names))
+    numbers = plain.top_words(3)
+    assert named.top_words(3) == [[names[n] for n in topic] for topic in numbers]
+    assert plain.top_words(3, names) == named.top_words(3)
+    pipeline = make_pipeline(CountVectorizer(token_pattern="."), TemperedLDA(2, **common))
+    pipeline.fit(["ab", "bc", "cd"])
+    words = pipeline[-1].top_words(2, pipeline[:-1].get_feature_names_out())
+    assert {word for topic in words for word in topic} <= set("abcd")
+
+
+# ----------------------------------------------------------------- parameters amid a stream
+def test_a_stream_takes_on_changed_parameters_of_the_model(corpus):
+    stream = TemperedLDA(3, doc_topic_prior=0.5, random_state=0).partial_fit(corpus)
+    other = pickle.loads(pickle.dumps(stream))
+    stream.set_params(doc_topic_prior=[0.1, 0.2, 0.3], max_doc_update_iter=1).partial_fit(corpus)
+    other.partial_fit(corpus)
+    np.testing.assert_array_equal(stream.doc_topic_prior_, [0.1, 0.2, 0.3])
+    assert stream._fitted.model.max_doc_update_iter == 1
+    assert not np.array_equal(stream.components_, other.components_)
+    # as by a twin with these parameters from the start on, in what the prior says
+    assert other.doc_topic_prior_ == 0.5
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"n_components": -5}, r"'n_components' parameter .* Got -5"),
+        ({"n_components": 4}, r"partial_fit goes on .*n_components=3\. Got n_components=4"),
+        ({"doc_topic_prior": -1.0}, r"'doc_topic_prior' parameter .* Got -1.0"),
+        ({"topic_word_prior": [1.0, 2.0]}, r"'topic_word_prior' parameter .*shape \(2,\)"),
+        ({"batch_size": 0}, r"'batch_size' parameter .* Got 0"),
+    ],
+    ids=str,
+)
+def test_a_stream_refuses_what_is_illegal_or_cannot_change(corpus, changed, message):
+    stream = TemperedLDA(3, random_state=0).partial_fit(corpus)
+    before = published(stream)
+    stream.set_params(**changed)
+    with pytest.raises(ValueError, match=message):
+        stream.partial_fit(corpus)
+    np.testing.assert_equal(published(stream), before)
+    # set back, it goes on
+    stream.set_params(**{name: TemperedLDA(3).get_params()[name] for name in changed})
+    assert stream.partial_fit(corpus).n_iter_ == 2

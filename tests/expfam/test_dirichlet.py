@@ -43,6 +43,11 @@ def test_moments_density_and_entropy_agree_with_scipy(eta):
     )
 
 
+def test_the_entropy_of_single_precision_parameters_is_computed_in_double():
+    eta = CONCENTRATIONS["sparse"].astype(np.float32)
+    assert Dirichlet.entropy(eta) == Dirichlet.entropy(eta.astype(np.float64))
+
+
 def test_density_is_zero_off_the_simplex():
     eta = np.array([2.0, 3.0, 1.0])
     outside = np.array([[0.5, 0.6, 0.1], [1.2, -0.2, 0.0], [0.2, 0.2, 0.2]])
@@ -103,6 +108,16 @@ def attainable(eta):
     return digamma(eta) - digamma(eta.sum())
 
 
+def test_a_fit_that_begins_at_the_maximum_ends_there_at_once(monkeypatch):
+    gradients, expectation = [], Dirichlet.expectation
+    monkeypatch.setattr(
+        Dirichlet, "expectation", lambda eta: gradients.append(1) or expectation(eta)
+    )
+    eta = np.array([0.2, 0.4, 8.0])
+    np.testing.assert_allclose(Dirichlet.fit(eta, attainable(eta)), eta, rtol=1e-12)
+    assert len(gradients) == 1
+
+
 STARTS = {"ones": 1.0, "tiny": 1e-4, "small": 0.02, "large": 50.0, "huge": 1e4}
 
 
@@ -153,6 +168,19 @@ def test_fit_stays_finite_where_a_component_has_no_mass():
     assert np.all(np.isfinite(fitted))
     assert np.all(fitted > 0.0)
     assert fitted[2] < 1e-3
+
+
+def test_fit_is_the_best_within_its_range():
+    mean_log = np.array([-0.7, -0.8, -1e5])
+
+    def loss(log_eta):
+        eta = np.append(np.exp(log_eta), 1e-4)
+        return gammaln(eta).sum() - gammaln(eta.sum()) - eta @ mean_log
+
+    best = scipy.optimize.minimize(loss, np.zeros(2), tol=1e-10).x
+    fitted = Dirichlet.fit(np.full(3, 0.3), mean_log)
+    np.testing.assert_allclose(fitted, [*np.exp(best), 1e-4], rtol=1e-4)
+    np.testing.assert_array_equal(Dirichlet.fit(np.ones(2), attainable(np.full(2, 1e6))), 1e4)
 
 
 def test_fit_of_a_single_event_leaves_the_concentration_alone():

@@ -8,6 +8,7 @@ from scipy.special import betaln, digamma, gammaln, multigammaln
 
 from skvt.expfam import Beta, MeanPrecision, NormalGamma, NormalWishart, Wishart, kl_divergence
 from skvt.expfam import _triangle as triangle
+from skvt.expfam._gaussian import join
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -485,3 +486,10 @@ def test_textbook_parameters_broadcast():
     eta = NormalGamma.from_standard(m, 0.1, 1.5, 1.0)
     assert eta.shape == (K, 2 + 2 * D)
     assert Beta.from_standard(np.ones(K), 2.0).shape == (K, 2)
+
+
+def test_parameters_of_single_precision_are_joined_in_double():
+    single = np.float32([[0.1, 0.2, 0.3]])
+    joined = join(single, single[:, :1])
+    assert joined.dtype == np.float64
+    np.testing.assert_array_equal(joined, np.float64(single[:, [0, 1, 2, 0]]))

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scipy.stats
 
 from skvt.expfam import (
     Beta,
@@ -312,3 +313,198 @@ def test_posterior_shows_draws_moments_entropy_and_log_prob(family, q, p):
         posterior.entropy(), sum(family.entropy(row) for row in eta), rtol=1e-11
     )
     assert repr(posterior).startswith(f"Posterior({family.__name__}, members=(3,), ")
+
+
+# ------------------------------------------------------------------------------------ calibration
+# Draws of a posterior are calibrated (Talts et al. 2018): of parameters drawn from the prior, data
+# drawn given them, and draws from the posterior given the data, the rank of the parameter among
+# the draws is uniform. All but the draws of the posterior is SciPy's and NumPy's, and statistics
+# are those of the families' docstrings. A test of the some sixty here fails by chance once in
+# 1 / ALARM seeds.
+ALARM = 1e-5
+REPLICATES, DRAWS = 600, 31
+
+
+def triangles(x):
+    """Sum over rows of the upper triangle of x x', of x (R, n, D)."""
+    i, j = np.triu_indices(x.shape[-1])
+    return np.einsum("rnd,rne->rde", x, x)[:, i, j]
+
+
+def rows_of(rng, mean, precision, n):
+    """(R, n, D) Gaussian rows by means (R, D) and precisions (R, D, D)."""
+    factor = np.swapaxes(np.linalg.cholesky(precision), 1, 2)
+    noise = rng.standard_normal((len(mean), mean.shape[1], n))
+    return mean[:, None] + np.swapaxes(np.linalg.solve(factor, noise), 1, 2)
+
+
+def dirichlet_case(concentration):
+    def case(rng, R):
+        c = np.asarray(concentration)
+        # in log space, where small concentrations do not underflow
+        logs = np.log(rng.gamma(c + 1.0, size=(R, c.size))) + np.log(rng.random((R, c.size))) / c
+        x = np.exp(logs - np.logaddexp.reduce(logs, axis=1)[:, None])
+        x /= x.sum(axis=1, keepdims=True)
+        return x, c + rng.multinomial(5, x)
+
+    return Dirichlet, case, lambda x: [x[..., 0], x[..., -1], x.max(axis=-1)]
+
+
+def beta_case(a, b):
+    def case(rng, R):
+        v = rng.beta(a, b, size=R)
+        ones = rng.binomial(3, v)
+        return v, np.stack([a + ones, b + 3 - ones], axis=-1)
+
+    return Beta, case, lambda v: [v]
+
+
+def categorical_case():
+    def case(rng, R):
+        prior = np.array([0.5, 0.3, 0.15, 0.05])
+        means, z = np.array([-1.0, 0.0, 0.5, 2.0]), rng.choice(4, p=prior, size=R)
+        x = rng.normal(means[z])
+        eta = np.log(prior) - 0.5 * (x[:, None] - means) ** 2
+        return np.eye(4)[z], eta
+
+    return Categorical, case, lambda z: [z.argmax(axis=-1)]
+
+
+def gamma_case(a, b):
+    def case(rng, R):
+        x = rng.gamma(a, 1.0 / b, size=R)
+        return x, np.stack([a + rng.poisson(2.0 * x), np.full(R, b + 2.0)], axis=-1)
+
+    return Gamma, case, lambda x: [x]
+
+
+def normal_case():
+    def case(rng, R):
+        mu = rng.normal(0.7, 1.5, size=R)
+        x = rng.normal(mu[:, None], 2.0, size=(R, 3))
+        of_data = np.stack([x.sum(axis=1) / 4.0, np.full(R, 3 / 4.0)], axis=-1)
+        return mu, np.array([0.7 / 1.5**2, 1.5**-2]) + of_data
+
+    return Normal, case, lambda mu: [mu]
+
+
+def entries(precision):
+    first = precision[..., 0, 0], precision[..., -1, 0]
+    eigenvalues = np.linalg.eigvalsh(precision)
+    return [*first, np.linalg.slogdet(precision)[1], eigenvalues[..., 0]]
+
+
+def precisions(rng, D, nu, R):
+    scale_inverse = covariance(D, 5)
+    drawn = scipy.stats.wishart(nu, np.linalg.inv(scale_inverse)).rvs(R, random_state=rng)
+    return scale_inverse, drawn.reshape(R, D, D)
+
+
+def wishart_case(D, nu):
+    def case(rng, R):
+        scale_inverse, precision = precisions(rng, D, nu, R)
+        x = rows_of(rng, np.zeros((R, D)), precision, 2)
+        of_data = np.column_stack([np.full(R, 2.0), triangles(x)])
+        prior = np.append(nu - D - 1.0, scale_inverse[np.triu_indices(D)])
+        return precision, prior + of_data
+
+    return Wishart, case, entries
+
+
+def normal_wishart_case(D, nu, kappa):
+    def case(rng, R):
+        m = np.linspace(-1.0, 2.0, D)
+        scale_inverse, precision = precisions(rng, D, nu, R)
+        mean = rows_of(rng, np.tile(m, (R, 1)), kappa * precision, 1)[:, 0]
+        x = rows_of(rng, mean, precision, 2)
+        square = (scale_inverse + kappa * np.outer(m, m))[np.triu_indices(D)]
+        prior = np.concatenate([[nu - D, kappa], kappa * m, square])
+        of_data = np.column_stack([np.full((R, 2), 2.0), x.sum(axis=1), triangles(x)])
+        return (mean, precision), prior + of_data
+
+    def scalars(value):
+        mean, precision = value
+        quadratic = np.einsum("...d,...de,...e->...", mean, precision, mean)
+        return [mean[..., 0], mean[..., -1], (mean**2).sum(axis=-1), quadratic, *entries(precision)]
+
+    return NormalWishart, case, scalars
+
+
+def normal_gamma_case(a, b, kappa):
+    def case(rng, R):
+        k, D = np.array(kappa), len(kappa)
+        m = np.linspace(-1.0, 2.0, D)
+        tau = rng.gamma(a, 1.0 / b, size=R)
+        mean = rng.normal(m, 1.0 / np.sqrt(k * tau[:, None]))
+        x = rng.normal(mean[:, None], 1.0 / np.sqrt(tau)[:, None, None], size=(R, 2, D))
+        prior = np.concatenate([[2.0 * (a - 1.0) + D, 2.0 * b + k @ m**2], k * m, k])
+        of_data = [np.full(R, 2.0 * D), (x**2).sum(axis=(1, 2)), x.sum(axis=1), np.full((R, D), 2)]
+        return (mean, tau), prior + np.column_stack(of_data)
+
+    def scalars(value):
+        mean, tau = value
+        return [mean[..., 0], mean[..., -1], tau, tau * (mean**2).sum(axis=-1)]
+
+    return NormalGamma, case, scalars
+
+
+CALIBRATION = {
+    "Dirichlet": dirichlet_case([1.5, 0.8, 4.0]),
+    "Dirichlet, small": dirichlet_case([0.01, 0.02, 0.05]),
+    "Dirichlet, tiny": dirichlet_case(np.full(30, 1e-4)),
+    "Beta": beta_case(0.9, 2.5),
+    "Beta, small": beta_case(0.05, 0.02),
+    "Categorical": categorical_case(),
+    "Gamma": gamma_case(3.5, 0.6),
+    "Gamma, small": gamma_case(0.2, 0.1),
+    "Normal": normal_case(),
+    "Wishart 1": wishart_case(1, 3.0),
+    "Wishart 3": wishart_case(3, 3.2),
+    "NormalWishart 1": normal_wishart_case(1, 2.5, 0.4),
+    "NormalWishart 3": normal_wishart_case(3, 3.2, 0.4),
+    "NormalGamma 1": normal_gamma_case(1.3, 0.7, [0.4]),
+    "NormalGamma 3": normal_gamma_case(0.6, 0.7, [0.4, 3.0, 1.0]),
+}
+
+
+@pytest.mark.parametrize(
+    "replicates", [REPLICATES, pytest.param(20_000, marks=pytest.mark.slow)], ids=["few", "many"]
+)
+@pytest.mark.parametrize("name", CALIBRATION)
+def test_the_parameters_of_data_have_every_rank_among_draws_of_the_posterior(name, replicates):
+    family, case, scalars = CALIBRATION[name]
+    rng = np.random.default_rng(replicates)
+    truth, eta = case(rng, replicates)
+    drawn = family.sample(np.broadcast_to(eta, (DRAWS, *eta.shape)), rng)
+    for one, others in zip(scalars(truth), scalars(drawn), strict=True):
+        rank = (others < one).sum(axis=0)
+        # what equals the parameter comes before it or after, all orders alike
+        rank = rank + rng.integers(0, (others == one).sum(axis=0) + 1)
+        observed = np.bincount(rank // 4, minlength=(DRAWS + 1) // 4)
+        assert scipy.stats.chisquare(observed).pvalue > ALARM
+
+
+@pytest.mark.parametrize("concentration", [1e-5, 1e-3, 0.05, 0.7, 40.0])
+def test_draws_of_small_concentrations_have_the_beta_law_of_each_entry(concentration):
+    n, eta = 20_000, concentration * np.array([1.0, 3.0, 0.5])
+    rng = np.random.default_rng(6)
+    draws = {
+        "Dirichlet": Dirichlet.sample(np.broadcast_to(eta, (n, 3)), rng)[:, 0],
+        "Beta": Beta.sample(np.broadcast_to([eta[0], eta[1:].sum()], (n, 2)), rng),
+    }
+    law = scipy.stats.beta(eta[0], eta[1:].sum())
+    for x in draws.values():
+        # where a number is too small, or too close to 1, for its digits: anywhere below, or above
+        low, high = law.cdf(1e-290), law.cdf(1.0 - 1e-12)
+        u = np.where(x < 1e-290, low * rng.random(n), law.cdf(x))
+        u = np.where(x > 1.0 - 1e-12, high + (1.0 - high) * rng.random(n), u)
+        assert scipy.stats.kstest(u, "uniform").pvalue > ALARM
+
+
+@pytest.mark.parametrize("shape", [1e-3, 0.05, 0.7, 2e4])
+def test_draws_of_small_shapes_have_the_gamma_law(shape):
+    n, rng = 20_000, np.random.default_rng(7)
+    x = Gamma.sample(np.broadcast_to([shape, 3.0], (n, 2)), rng)
+    law = scipy.stats.gamma(shape, scale=1.0 / 3.0)
+    u = np.where(x < 1e-290, law.cdf(1e-290) * rng.random(n), law.cdf(x))
+    assert scipy.stats.kstest(u, "uniform").pvalue > ALARM

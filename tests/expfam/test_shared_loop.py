@@ -5,8 +5,20 @@ import time
 
 import numpy as np
 import pytest
+from _properties import quick
+from hypothesis import given
+from hypothesis import strategies as st
 
-from skvt.expfam._shared_loop import CLAIMS, COUNTER, SharedLoop, all_finished, claim, finish
+from skvt.expfam import _shared_loop
+from skvt.expfam._shared_loop import (
+    CLAIMS,
+    COUNTER,
+    SharedLoop,
+    all_finished,
+    claim,
+    finish,
+    give_way,
+)
 from skvt.expfam._special import jit
 from skvt.inference import Workers
 
@@ -87,6 +99,33 @@ def test_claims_cover_the_items_in_order():
     assert [claim(counter, 4, 10) for _ in range(4)] == [(0, 4), (4, 8), (8, 10), (12, 10)]
 
 
+@quick
+@given(st.integers(0, 40), st.integers(1, 9), st.lists(st.integers(0, 3), max_size=30), st.data())
+def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns, data):
+    counter, held, done = np.zeros(COUNTER, np.int64), {}, []
+    loop_ends = -(-n // size) + 4
+    for who in turns + [0] * loop_ends:
+        if who in held and data.draw(st.booleans()):
+            start, stop = held.pop(who)
+            finish(counter, start, stop)
+            done.extend(range(start, stop))
+        elif who not in held:
+            start, stop = claim(counter, size, n)
+            if start < stop:
+                held[who] = start, stop
+        # (asked while some are still at work, it would wait for them a while)
+        if not held:
+            assert all_finished(counter, n) == (len(done) == n)
+    for start, stop in held.values():
+        done.extend(range(start, stop))
+        finish(counter, start, stop)
+    while (claimed := claim(counter, size, n))[0] < n:
+        done.extend(range(*claimed))
+        finish(counter, *claimed)
+    assert sorted(done) == list(range(n))
+    assert all_finished(counter, n)
+
+
 def test_finished_is_what_has_been_finished_not_what_has_been_claimed():
     loop = SharedLoop(10, 4, np.zeros(10))
     ((_, counter),) = loop
@@ -159,3 +198,23 @@ def test_an_item_that_was_never_finished_is_an_error_of_its_thread():
     claimed = threading.Event()
     with Workers(2) as workers, pytest.raises(MemoryError):
         workers.run(failing, SharedLoop(2, 1, np.zeros(2, int)))
+
+
+def test_without_sched_yield_a_thread_gives_way_by_sleeping(monkeypatch):
+    slept = []
+    monkeypatch.delattr(_shared_loop.os, "sched_yield", raising=False)
+    monkeypatch.setattr(_shared_loop.time, "sleep", slept.append)
+    give_way()
+    assert slept == [0.0]
+
+
+def test_compiled_loops_release_the_interpreter():
+    # else threads would take turns; all loops are compiled with the options of these
+    assert count.targetoptions["nogil"]
+
+
+def test_items_are_counted_in_plain_python_too():
+    counter = np.zeros(3, np.int64)
+    before = [_shared_loop._fetch_and_add_in_python(counter, 1, size) for size in (5, 2)]
+    assert before == [0, 5]
+    assert counter.tolist() == [0, 7, 0]

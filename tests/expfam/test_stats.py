@@ -1,7 +1,12 @@
 """Running statistics: the scaled, sparse arithmetic is the plain one."""
 
+import pickle
+
 import numpy as np
 import pytest
+from _properties import sequences
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from skvt.expfam import RunningStats, Stats
 
@@ -166,6 +171,18 @@ def test_blocks_are_blended_alike():
     assert all(np.all(total == 0.0) for total in empty.sums)
 
 
+def test_sums_are_those_of_all_the_rows_that_are_added():
+    # more rows than a thread takes at a time, and not a multiple of them
+    rng = np.random.default_rng(10)
+    plain = rng.gamma(1.0, size=(1000, K))
+    running = RunningStats([plain.copy()])
+    rows = rng.permutation(1000)[:333].astype(np.int32)
+    addend = rng.gamma(0.5, size=(rows.size, K))
+    running.add(Stats((addend,), rows=rows), 3.0)
+    plain[rows] += 3.0 * addend
+    assert_equal_to(running, plain, rtol=1e-12)
+
+
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("shape", [(7, 3), (7,), (4, 3, 2)], ids=str)
 def test_clipped_statistics_are_not_negative(dtype, shape):
@@ -180,3 +197,202 @@ def test_clipped_statistics_are_not_negative(dtype, shape):
         expected = 0.25 * np.maximum(given, 0.0)
         np.testing.assert_array_equal(found, expected)
         np.testing.assert_allclose(total, expected.sum(axis=0, dtype=float), rtol=1e-12)
+
+
+# ---------------------------------------------------------------------------------------- drafts
+def drafted(running, rng, *, rho=0.3):
+    """A step on a draft, and the plain arithmetic of it."""
+    addend = random_addend(rng, sparse=True)
+    draft = running.draft(addend.rows)
+    draft.blend(rho, addend, 2.0)
+    plain = (1.0 - rho) * running.value().arrays[0] + rho * 2.0 * dense(addend)
+    return draft, plain
+
+
+@pytest.mark.parametrize("rho", [0.3, 1.0 - 1e-7, 1.0], ids="step {}".format)
+def test_a_draft_is_the_same_statistics_and_leaves_them_alone(rho):
+    rng = np.random.default_rng(10)
+    running = RunningStats([rng.gamma(1.0, size=(V, K))])
+    for step in range(12):
+        before, sums = running.value().arrays[0], running.sums[0].copy()
+        draft, plain = drafted(running, rng, rho=rho if step % 3 == 2 else 0.2)
+        np.testing.assert_array_equal(running.value().arrays[0], before)
+        np.testing.assert_array_equal(running.sums[0], sums)
+        assert not np.shares_memory(draft.arrays[0], running.arrays[0])
+        assert_equal_to(draft, plain, rtol=1e-12, atol=1e-14)
+        if step % 4 != 3:  # now and then a draft comes to nothing
+            running = draft
+
+
+@pytest.mark.parametrize(
+    "rewrite",
+    [
+        RunningStats.fold,
+        RunningStats.clip,
+        lambda stats: stats.jitter(0.1, np.random.default_rng(0)),
+        lambda stats: stats.add(Stats((np.ones((V, K)),))),
+    ],
+    ids=["fold", "clip", "jitter", "dense addition"],
+)
+def test_a_draft_that_rewrites_all_rows_is_copied_whole_into_the_next(rewrite):
+    rng = np.random.default_rng(11)
+    running = RunningStats([rng.normal(size=(V, K))])
+    for _ in range(3):
+        running, _ = drafted(running, rng)
+    rewrite(running)
+    draft = running.draft(np.array([0]))
+    np.testing.assert_array_equal(draft.value().arrays[0], running.value().arrays[0])
+
+
+def test_a_draft_is_made_in_arrays_that_nobody_needs_any_more():
+    rng = np.random.default_rng(12)
+    first = RunningStats([rng.gamma(1.0, size=(V, K))])
+    view = first.scaled(2.0)
+    shown = view.value().arrays[0]
+    own = first.arrays[0]
+    second, _ = drafted(first, rng)
+    del first
+    third, _ = drafted(second, rng)  # the view shows the first's arrays
+    assert not np.shares_memory(third.arrays[0], own)
+    np.testing.assert_array_equal(view.value().arrays[0], shown)
+    del view
+    first_again, _ = drafted(third, rng)
+    assert not np.shares_memory(first_again.arrays[0], third.arrays[0])
+    freed = second.arrays[0]
+    del second
+    again, _ = drafted(third, rng)
+    assert not np.shares_memory(again.arrays[0], third.arrays[0])
+    del freed, again
+    fourth, _ = drafted(third, rng)
+    place = third.arrays[0].__array_interface__["data"]
+    del third
+    fifth, _ = drafted(fourth, rng)
+    assert fifth.arrays[0].__array_interface__["data"] == place
+
+
+def test_a_scaled_view_leaves_the_original_as_it_is():
+    rng = np.random.default_rng(13)
+    running = RunningStats([rng.gamma(1.0, size=(V, K))])
+    value, sums = running.value().arrays[0], running.sums[0].copy()
+    view = running.scaled(0.25)
+    assert np.shares_memory(view.arrays[0], running.arrays[0])
+    assert_equal_to(view, 0.25 * value, rtol=1e-14)
+    np.testing.assert_array_equal(running.value().arrays[0], value)
+    np.testing.assert_array_equal(running.sums[0], sums)
+    assert running.scale == 1.0
+
+
+def test_drafts_of_arrays_mapped_for_reading_can_be_written_to():
+    rng = np.random.default_rng(14)
+    running = RunningStats([rng.gamma(1.0, size=(V, K))])
+    running.arrays[0].flags.writeable = False
+    for _ in range(4):
+        running, plain = drafted(running, rng)
+        assert_equal_to(running, plain, rtol=1e-12)
+
+
+# ------------------------------------------------------------------------- any sequence of calls
+_SEEDS = st.integers(0, 2**32 - 1)
+_STEPS = st.sampled_from([0.0, 1e-3, 0.3, 0.9, 1.0 - 1e-7, 1.0])
+_FACTORS = st.sampled_from([1e-3, 0.5, 1.0, 40.0])
+_REWRITES = st.sampled_from(["add", "clip", "fold", "rescale", "resum"])
+
+
+class Statistics(RuleBasedStateMachine):
+    """Statistics beside the plain array that they stand for, and older ones that must stay.
+
+    ``error`` bounds what rounding has done to an entry.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.plain = np.random.default_rng(0).gamma(1.0, size=(V, K))
+        self.stats, self.error = RunningStats([self.plain.copy()]), 1e-14
+        self.kept, self.is_draft = [], False
+
+    def _becomes(self, plain, error):
+        self.plain, self.error = plain, error + 1e-14 * np.abs(plain).max()
+
+    def _added(self, addend, factor, keep=1.0):
+        new = factor * dense(addend)
+        error = keep * self.error + 1e-14 * np.abs(new).max()
+        self._becomes(keep * self.plain + new, error + 1e-14 * np.abs(self.plain).max() * keep)
+
+    @rule(seed=_SEEDS, sparse=st.booleans(), rho=st.none() | _STEPS, factor=_FACTORS)
+    def learn(self, seed, sparse, rho, factor):
+        # (to a draft only the rows may be added that it was made for)
+        sparse = sparse and not self.is_draft
+        addend = random_addend(np.random.default_rng(seed), sparse=sparse)
+        if rho is None:
+            self.stats.add(addend, -factor)
+            self._added(addend, -factor)
+        else:
+            self.stats.blend(rho, addend, factor)
+            self._added(addend, rho * factor, 1.0 - rho)
+
+    @rule(how=_REWRITES, factor=_FACTORS)
+    def rewrite(self, how, factor):
+        if how == "rescale":
+            self.stats.rescale(factor)
+            self._becomes(factor * self.plain, factor * self.error)
+        elif how == "add":
+            self.learn(0, False, None, factor)
+        else:
+            getattr(self.stats, how)()
+            if how == "clip":
+                self.plain = np.maximum(self.plain, 0.0)
+
+    @rule(how=st.sampled_from(["copy", "pickle", "draft of all rows", "scaled"]), factor=_FACTORS)
+    def go_on_with_a_copy(self, how, factor):
+        if how == "scaled":
+            return self._check(self.stats.scaled(factor), factor * self.plain, factor * self.error)
+        self.kept.append((self.stats, self.plain, self.error))
+        self.is_draft = False
+        if how == "pickle":
+            self.stats = pickle.loads(pickle.dumps(self.stats))
+        else:
+            self.stats = self.stats.copy() if how == "copy" else self.stats.draft(None)
+
+    def _drafted(self, seed, rhos):
+        addend = random_addend(np.random.default_rng(seed), sparse=True)
+        twin = self.stats.draft(addend.rows)
+        for rho in rhos:
+            twin.blend(rho, addend, 2.0)
+            self._added(addend, 2.0 * rho, 1.0 - rho)
+        self._check(twin, self.plain, self.error)
+        return twin
+
+    @rule(seed=_SEEDS, rhos=st.lists(_STEPS, min_size=1, max_size=2), how=_REWRITES)
+    def two_drafts(self, seed, rhos, how):
+        # nobody has the old ones any more: the second draft is made in their arrays
+        self.stats, self.is_draft = self._drafted(seed, rhos), True
+        self.rewrite(how, 0.5)
+        self.stats = self._drafted(seed + 1, rhos)
+
+    @rule(seed=_SEEDS, rhos=st.lists(_STEPS, min_size=1, max_size=2), adopted=st.booleans())
+    def draft_and_keep_the_old(self, seed, rhos, adopted):
+        before = self.stats, self.plain, self.error
+        twin = self._drafted(seed, rhos)
+        if adopted:
+            self.kept.append(before)
+            self.stats, self.is_draft = twin, True
+        else:
+            _, self.plain, self.error = before
+
+    @precondition(lambda self: self.kept)
+    @rule()
+    def free_the_oldest(self):
+        self.kept.pop(0)
+
+    def _check(self, stats, plain, error):
+        np.testing.assert_allclose(stats.value().arrays[0], plain, rtol=0.0, atol=4.0 * error)
+        np.testing.assert_allclose(stats.sums[0], plain.sum(axis=0), rtol=0.0, atol=4.0 * V * error)
+
+    @invariant()
+    def are_what_they_stand_for(self):
+        for stats, plain, error in [(self.stats, self.plain, self.error), *self.kept]:
+            self._check(stats, plain, error)
+
+
+TestStatistics = Statistics.TestCase
+TestStatistics.settings = sequences

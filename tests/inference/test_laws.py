@@ -8,17 +8,23 @@ import scipy.sparse as sp
 from joblib import parallel_config
 
 from skvt import TemperedLDA
+from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,
+    MovingInference,
     Rows,
     State,
     StochasticInference,
     Workers,
     evaluate_bound,
     global_divergence,
+    local_results,
 )
+from skvt.inference._bound import LocalTotals
 from skvt.models._lda import LDA
+from skvt.moves._base import MoveRecord
 from skvt.temperature import ConstantTemperature, LinearAnnealing
+from skvt.temperature._base import FitPlan, RunningPolicy
 
 TIGHT = {"mean_change_tol": 1e-9, "max_doc_update_iter": 5000}
 
@@ -50,6 +56,59 @@ def never_falls(bounds, tolerance=1e-9):
 
 
 # ------------------------------------------------------------------------- coordinate ascent
+def test_batches_that_leave_the_process_give_the_same_statistics(monkeypatch):
+    model, X = LDA(np.full(3, 0.2), np.full(50, 0.1)), corpus(0)
+    data, ends = Rows(X, np.ones(60), 16), []
+    for remote in (False, True):
+        monkeypatch.setattr(Workers, "remote", remote)
+        state = State(model.initial(data, np.random.default_rng(0)))
+        policy = LinearAnnealing(2.0, n_passes=4).start(FitPlan(model, 4, 60, 1800.0, None))
+        rng = np.random.default_rng(1)
+        with Workers() as workers:
+            for _ in range(2):
+                totals, *_ = CoordinateAscent().sweep(model, data, state, policy, workers, rng)
+        ends.append((state.stats.value().arrays[0], totals.tempered))
+    np.testing.assert_array_equal(ends[0][0], ends[1][0])
+    assert ends[0][1] == ends[1][1]
+
+
+def test_the_bound_alone_asks_for_no_statistics():
+    model, X = LDA(np.full(3, 0.2), np.full(50, 0.1)), corpus(0)
+    data = Rows(X, np.ones(60), 16)
+    stats = model.initial(data, np.random.default_rng(0))
+    with Workers() as workers:
+        found = list(
+            local_results(model, lambda b: model.expectation(stats, b, workers.run), data, workers)
+        )
+    assert len(found) == 4
+    assert all(result.stats is None for _, result in found)
+
+
+@pytest.mark.parametrize("monotone", [True, False])
+def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_them(monotone):
+    class Passes:
+        pass
+
+    class Move:
+        settled = True
+
+        def between(self, model, data, state, tools):
+            return MoveRecord(1, "move", 1, self.accepted, 0.0)
+
+    Passes.monotone, move = monotone, Move()
+    Passes.sweep = lambda self, model, *_: (None, None, model)
+    engine = MovingInference(Passes(), [move], n_passes=6)
+    assert engine.monotone == monotone
+    state = State(RunningStats([np.zeros((2, 2))]))
+    for move.accepted in (0, 1, 0):
+        for _ in range(2 if move.accepted else 3):
+            before = engine.monotone
+            with Workers() as workers:
+                engine.sweep(None, None, state, RunningPolicy(), workers, None)
+            assert engine.monotone == (before and not move.accepted)
+    assert not engine.monotone
+
+
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("temperature", [1.0, 1.5, 4.0])
 def test_bound_never_falls_at_constant_temperature(seed, temperature):
@@ -411,7 +470,7 @@ def test_warm_start_goes_on_where_the_last_fit_ended(learning_method):
     fitted.fit(X)
     assert fitted.n_batch_iter_ == 2 * steps
     if learning_method == "batch":
-        assert fitted.history_["elbo"][0] == pytest.approx(elbo, rel=1e-12)
+        assert fitted.history_["elbo"][3] == pytest.approx(elbo, rel=1e-12)
         whole = estimator(max_iter=6).fit(X)
         np.testing.assert_allclose(fitted.components_, whole.components_, rtol=1e-12)
     assert fitted.elbo_ > elbo
@@ -457,3 +516,57 @@ def test_of_several_starts_the_best_is_kept():
     assert len(set(fitted.restart_elbos_)) == 4
     assert fitted.elbo_ == fitted.restart_elbos_.max()
     assert fitted.elbo(X) == pytest.approx(fitted.elbo_, rel=1e-12)
+
+
+# ---------------------------------------------------------------- what one step does, term by term
+class Fixed:
+    """A running policy that replicates rows at T = 1.5, or whatever is given."""
+
+    settled, wishes, jitter = False, {"with_energy": True}, 0.0
+
+    def __init__(self, replication, inv_temp=1.0 / 1.5):
+        self.replication, self.mean_inv_temp = replication, inv_temp
+
+    def advance(self, passes, step, n_steps):
+        pass
+
+    def inv_temp(self, batch):
+        return self.mean_inv_temp
+
+    def observe(self, result, batch):
+        pass
+
+
+def test_a_stochastic_step_counts_the_batch_as_often_as_the_policy_says():
+    X, rho = corpus(20), 0.25
+    model = LDA(np.full(5, 0.2), np.full(X.shape[1], 0.2))
+    state = State(model.initial(None, np.random.default_rng(0)))
+    before = state.stats.value().arrays[0]
+    with Workers() as workers:
+        batch = model.batch(X, np.arange(12), np.ones(12))
+        StochasticInference(lambda step: rho).step(
+            model, batch, 60.0, state, Fixed(7.0), workers, LocalTotals()
+        )
+    # lam <- (1 - rho) lam + rho (eta + (N/B) c S/T), all statistics counted c times; whatever the
+    # assignments, S holds the tokens of each word
+    tokens = X[:12].sum(axis=0)
+    expected = 7.0 * ((1.0 - rho) * before.sum(axis=1) + rho * (60.0 / 12.0) / 1.5 * tokens)
+    np.testing.assert_allclose(state.stats.value().arrays[0].sum(axis=1), expected, rtol=1e-12)
+
+
+def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():
+    X, seen = corpus(21), []
+
+    class Spy(LDA):
+        def prior_statistics(self, batch, result):
+            seen.append(super().prior_statistics(batch, result))
+            return seen[-1]
+
+    model = Spy(np.full(5, 0.2), np.full(X.shape[1], 0.2), learn_doc_topic_prior=True)
+    state = State(model.initial(None, np.random.default_rng(0)))
+    data = Rows(X, np.random.default_rng(1).uniform(0.5, 2.0, 60), 16)
+    with Workers() as workers:
+        CoordinateAscent().sweep(model, data, state, Fixed(1.0), workers, None)
+    assert len(seen) == 4
+    assert state.prior_stats.weight == pytest.approx(data.total, rel=1e-12)
+    np.testing.assert_allclose(state.prior_stats.total, sum(total for total, _ in seen), rtol=1e-12)

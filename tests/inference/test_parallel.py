@@ -1,17 +1,39 @@
 """Workers: results in order, work shared, errors raised, no thread left behind."""
 
+import sys
 import threading
 import time
 
+import joblib
+import numpy as np
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from skvt.inference import Workers
+from skvt import StructuredLDA, TemperedLDA
+from skvt.expfam._shared_loop import SharedLoop, in_turn
+from skvt.inference import Workers, _parallel
 
 N_JOBS = [1, 2, 3]
 
 
 def alive():
-    return [thread for thread in threading.enumerate() if thread.name.startswith("skvt-")]
+    """Threads of Workers that have not ended, after a moment in which the last ones may."""
+    for _ in range(200):
+        frames = sys._current_frames().values()
+        helpers = [frame for frame in frames if _in_help(frame)]
+        if not helpers:
+            break
+        del frames
+        time.sleep(0.01)
+    return helpers
+
+
+def _in_help(frame):
+    while frame is not None:
+        if frame.f_code is _parallel._help.__code__:
+            return True
+        frame = frame.f_back
+    return False
 
 
 @pytest.mark.parametrize("n_jobs", N_JOBS)
@@ -113,3 +135,74 @@ def test_a_task_may_itself_run_tasks():
             return sum(workers.run(pow, [(j, i) for j in range(4)]))
 
         assert workers.run(outer, [(1,), (2,), (3,)]) == [6, 14, 36]
+
+
+def test_nothing_leaves_the_process_unless_the_user_has_said_so():
+    for n_jobs in (1, 2):
+        assert not Workers(n_jobs).remote
+        with joblib.parallel_config("threading"):
+            assert not Workers(n_jobs).remote
+        with joblib.parallel_config("loky"):
+            assert Workers(n_jobs).remote == (n_jobs > 1)
+
+
+def test_tasks_for_other_processes_come_back_in_order():
+    with Workers(2) as workers, joblib.parallel_config("threading"):
+        assert not workers.remote  # threads share memory
+        assert workers.run_remote(pow, [(i, 2) for i in range(5)]) == [0, 1, 4, 9, 16]
+
+
+@pytest.mark.parametrize(
+    "estimator",
+    [
+        TemperedLDA(3, max_iter=3),
+        StructuredLDA(3, max_iter=3),
+        StructuredLDA(3, max_iter=3, local_step="cvb0", global_step="ssvi"),
+    ],
+    ids=repr,
+)
+def test_shared_loops_mark_every_item_as_done(estimator, monkeypatch):
+    # others wait for the last item no longer than it takes
+    loops = []
+
+    def run(function, tasks):
+        results = in_turn(function, tasks)
+        if isinstance(tasks, SharedLoop):
+            loops.append((function, tasks.finished()))
+        return results
+
+    monkeypatch.setattr(Workers, "run", staticmethod(run))
+    X = np.random.default_rng(0).poisson(0.5, size=(60, 40))
+    estimator.set_params(batch_size=20, random_state=0).fit(X).score(X)
+    assert len(loops) > 9
+    assert {function for function, done in loops if not done} == set()
+
+
+def test_matrix_products_run_on_one_thread_in_the_block_and_on_as_many_as_before_after_it():
+    def n_threads():
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    with threadpool_limits(2, user_api="blas"):
+        assert n_threads() == {2}
+        with Workers():
+            assert n_threads() == {1}
+        assert n_threads() == {2}
+
+
+def test_an_interrupt_while_threads_are_given_back_does_not_keep_them(monkeypatch):
+    give_back, calls = _parallel._limit.give_back, []
+
+    def interrupted(claim):
+        calls.append(claim)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        give_back(claim)
+
+    with threadpool_limits(2, user_api="blas"):
+        limit = _parallel.one_blas_thread()
+        limit.__enter__()
+        monkeypatch.setattr(_parallel._limit, "give_back", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            limit.__exit__()
+        pools = [pool for pool in threadpool_info() if pool["user_api"] == "blas"]
+        assert {pool["num_threads"] for pool in pools} == {2}

@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from scipy.special import digamma
 
 from skvt import StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
@@ -28,6 +29,7 @@ from skvt.temperature import (
     LocalTempering,
     VariationalTempering,
 )
+from skvt.temperature._base import FitPlan
 
 LOCAL_STEPS = ("gibbs", "cvb0", "mean_field")
 each_local = pytest.mark.parametrize("local", LOCAL_STEPS)
@@ -139,7 +141,7 @@ def test_the_ramp_leaves_the_temperature_schedule_alone():
     for ramp in (False, True):
         model = model_of(X)
         engine = StructuredInference(lambda t: 0.5, "ssvi-a", ramp=ramp)
-        running = LinearAnnealing(1.5, 2.0).start(type("Plan", (), {"n_passes": 4.0})())
+        running = LinearAnnealing(1.5, 2.0).start(FitPlan(model, n_passes=4.0))
         state, seen = State(model.initial(None, np.random.default_rng(0))), []
         data = Rows(X, np.ones(60), 12)
         with Workers() as workers:
@@ -348,8 +350,15 @@ def test_priors_are_learned(local, kind):
         topic_word_prior="auto", max_iter=24, batch_size=50, temperature="annealed",
     ).fit(X)  # fmt: skip
     # from 1 / K = 0.25 towards the truth, 0.1 and 0.05
-    assert np.all((fitted.doc_topic_prior_ > 0.03) & (fitted.doc_topic_prior_ < 0.2))
-    assert 0.03 < fitted.topic_word_prior_ < 0.18
+    alpha, eta = fitted.doc_topic_prior_, fitted.topic_word_prior_
+    assert np.all((alpha > 0.07) & (alpha < 0.18))
+    assert 0.05 < eta < 0.12
+    # where the bound has its maximum: E[log theta] and E[log beta] are those of the priors
+    mean_log = fitted._fitted.state.prior_stats.mean
+    np.testing.assert_allclose(digamma(alpha) - digamma(alpha.sum()), mean_log, rtol=1e-8)
+    lam = fitted.components_  # (under the eta before)
+    mean_log = (digamma(lam) - digamma(lam.sum(axis=1, keepdims=True))).mean()
+    assert digamma(eta) - digamma(100 * eta) == pytest.approx(mean_log, rel=0.01)
 
 
 @pytest.mark.parametrize("local", ["gibbs", "cvb0"])
@@ -403,6 +412,7 @@ def test_every_pair_of_steps_learns_topics(local, kind, train_and_test):
     assert fitted.score(held_out) > unigram + 0.67 * (best - unigram)
 
 
+@pytest.mark.slow
 def test_structure_gets_stuck_less_often_than_mean_field(train_and_test):
     truth, held_out = train_and_test
     settings = {"max_iter": 15, "batch_size": 40}

@@ -18,7 +18,9 @@ from models._textbook import (
 )
 from scipy.integrate import quad
 from scipy.special import digamma
-from scipy.stats import gamma, norm
+from scipy.stats import f as f_distribution
+from scipy.stats import gamma, kstest, norm, rankdata
+from scipy.stats import t as student_t
 
 from skvt.expfam import Dirichlet, NormalGamma
 from skvt.models import _components as components
@@ -333,6 +335,30 @@ def test_draws_have_the_density_of_the_predictive(name):
         share = np.mean((X > low) & (X < high))
         mass = quad(density, low, high)[0]
         assert abs(share - mass) < 4.5 * np.sqrt(mass * (1.0 - mass) / 40_000)
+
+
+@each_of_precision
+def test_draws_have_students_law_in_several_columns(name):
+    # Columns of one precision are far out together, which no moment up to the second shows.
+    _, component, _, _, lam = setup(name, n=5, K=1)
+    X = component.sample(lam[0], 4_000, np.random.default_rng(5))
+    q = standard_of(component, lam, 0)
+    mean = center_of(component) + np.ravel(q.get("mean", np.zeros(3)))
+    factor = 1.0 + 1.0 / np.ravel(q["mean_precision"]) if "mean" in q else np.ones(1)
+    if "scale_inverse" in q:
+        freedom = q["degrees_of_freedom"] - 2.0
+        matrix = factor * q["scale_inverse"] / freedom
+    else:
+        freedom = 2.0 * q["shape"]
+        matrix = np.diag(np.ones(3) * q["rate"] / q["shape"] * factor)
+    deviation = (X - mean) @ np.linalg.inv(np.linalg.cholesky(matrix)).T
+    if np.ndim(freedom) == 0:
+        assert kstest((deviation**2).mean(axis=1), f_distribution(3, freedom).cdf).pvalue > 1e-4
+    for column, own in zip(deviation.T, np.broadcast_to(freedom, 3), strict=True):
+        assert kstest(column, student_t(own).cdf).pvalue > 1e-4
+    if np.ndim(freedom) > 0:  # each column by itself
+        sizes = rankdata(np.abs(deviation), axis=0)
+        assert np.abs(np.corrcoef(sizes.T) - np.eye(3)).max() < 4.5 / 4_000**0.5
 
 
 @each_of_precision

@@ -7,6 +7,8 @@ For a topic ``beta_v = b_v / sum b`` with ``b_v = quantile of Gamma(lam_v, 1) at
 F the covariance of log beta under Dir(lam), so that E[V hat] = hat.
 """
 
+from decimal import Decimal, localcontext
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -99,6 +101,20 @@ def test_trigamma_is_that_of_scipy():
     np.testing.assert_allclose(ours, polygamma(1, x), rtol=1e-10)
 
 
+@pytest.mark.parametrize("a", [2e6, 1e8, 1e12, 1e20, 1e30])
+@pytest.mark.parametrize("z", [-4.0, -0.5, 0.0, 1.0, 5.0])
+def test_slopes_of_very_large_shapes_are_those_of_a_normal_variate(a, z):
+    # log x = log a + z / sqrt(a) + (z^2 / 3 - 1 / 3 - z^2 / 2) / a + O(a^-3/2), by Cornish-Fisher
+    slope = 1.0 / a - z / (2.0 * a**1.5) + (z**2 / 6.0 + 1.0 / 3.0) / a**2
+    log_x = np.log(a) + z / a**0.5 - (z**2 / 6.0 + 1.0 / 3.0) / a
+    assert log_gamma_slope(a, log_x) == pytest.approx(slope, rel=2e-8 + 1e-15 * np.log(a))
+
+
+def test_trigamma_of_very_large_arguments_is_their_inverse():
+    for x in (1e15, 1e18, 1e25, 1e60):
+        assert trigamma(x) == pytest.approx(1.0 / x, rel=1e-14)
+
+
 # -------------------------------------------------------------------------- the correction
 def fisher(lam):
     """Covariance of log beta under Dir(lam)."""
@@ -164,6 +180,45 @@ def test_it_solves_with_the_dense_fisher_information(lam):
     np.testing.assert_allclose(
         correct(lam, logs, hat), expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max()
     )
+
+
+@pytest.mark.parametrize("size", [1e7, 1e9, 1e12, 1e20])
+def test_it_solves_with_the_fisher_information_of_very_large_parameters(size):
+    # rounding of 1 - c sum(1 / psi') apart: in 60 digits, 1 / psi'(x) = x - 1/2 + 1 / 12x - ...
+    lam = np.array([0.4, 3.0, 1.0 * size, 2.5 * size])
+    rng = np.random.default_rng(9)
+    logs, hat = draw_log_gammas(lam, rng), size * np.array([0.0, 1e-9, 2.0, 0.7])
+    logs[2:] = np.log(lam[2:]) + 0.3 / lam[2:] ** 0.5
+    with localcontext(prec=60):
+        slopes = [Decimal(log_gamma_slope(a, x)) for a, x in zip(lam, logs, strict=True)]
+        variates = [Decimal(x).exp() for x in logs]
+        beta = [x / sum(variates) for x in variates]
+        hats, shapes = map(Decimal, hat), [Decimal(a) for a in lam]
+        whole = sum(map(Decimal, hat))
+        grad = [s * (h - b * whole) for s, h, b in zip(slopes, hats, beta, strict=True)]
+        *inverse, of_sum = (
+            x - Decimal("0.5") + 1 / (12 * x)
+            if x > 100
+            else 1 / Decimal(float(polygamma(1, float(x))))
+            for x in (*shapes, sum(shapes))
+        )
+        parts = [i * g for i, g in zip(inverse, grad, strict=True)]
+        factor = sum(parts) / (of_sum - sum(inverse))
+        expected = np.array([float(p + factor * i) for p, i in zip(parts, inverse, strict=True)])
+    found = correct(lam, logs, hat)
+    np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+
+def test_what_is_common_to_all_words_is_bounded_by_the_statistics():
+    # a word whose lam is far below its statistics beside one whose lam is far above them
+    lam, hat = np.array([0.3, 1e9, 0.3]), np.array([1e7, 1e3, 0.0])
+    logs = np.array([0.5, np.log(1e9), -3.0])
+    free = correct(lam, logs, hat)
+    assert np.abs(free).sum() > 100.0 * hat.sum()
+    columns = (np.ascontiguousarray(a)[:, None] for a in (lam, logs, hat))
+    bounded = correct_all(*columns, most=hat.sum())[:, 0]
+    assert np.abs(bounded).sum() < 3.0 * hat.sum()
+    np.testing.assert_array_equal(np.sign(bounded[1]), np.sign(free[1]))
 
 
 @each_lam

@@ -12,7 +12,7 @@ from scipy.special import logsumexp
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, Rows, State, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
-from skvt.models import _factorial
+from skvt.models import _factorial_posterior
 from skvt.models._factorial import FactorialMixture
 from skvt.moves._base import bound_of
 from skvt.temperature import ConstantTemperature
@@ -136,18 +136,14 @@ def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
     assert bounds[-1] == pytest.approx(energy - divergence, rel=1e-9)
     assert bound_of(model, state.memos.total()) == pytest.approx(bounds[-1], rel=1e-9)
     # all assignments of all rows, components integrated out
-    logs = []
-    for rows in itertools.product(CONFIGURATIONS, repeat=4):
-        Z = np.array(rows)
-        log_prior = scipy.stats.bernoulli.logpmf(Z, model.activation_prior).sum()
-        log_density = 0.0
-        for d in range(D):
-            there = ~np.isnan(X[:, d])
-            if there.any():
-                covariance = model.component_variance * Z @ Z.T + 0.3 * np.eye(4)
-                covariance = covariance[np.ix_(there, there)]
-                log_density += scipy.stats.multivariate_normal(cov=covariance).logpdf(X[there, d])
-        logs.append(log_prior + log_density)
+    Z = np.array(list(itertools.product(CONFIGURATIONS, repeat=4)))
+    logs = scipy.stats.bernoulli.logpmf(Z, model.activation_prior).sum(axis=(1, 2))
+    covariance = model.component_variance * Z @ Z.transpose(0, 2, 1) + 0.3 * np.eye(4)
+    for d in range(D):
+        there = np.flatnonzero(~np.isnan(X[:, d]))
+        part, x = covariance[:, there[:, None], there], X[there, d]
+        distance = np.linalg.solve(part, np.tile(x[:, None], (len(Z), 1, 1)))[..., 0] @ x
+        logs -= 0.5 * (np.linalg.slogdet(2.0 * np.pi * part)[1] + distance)
     assert logsumexp(logs) - 30.0 < bounds[-1] < logsumexp(logs)
 
 
@@ -242,14 +238,14 @@ def test_noise_of_heated_fits_tells_equal_components_apart():
 # -------------------------------------------------------------------------------- predictions
 @pytest.mark.parametrize("missing", [False, True])
 def test_predictive_density_is_the_mean_over_draws_of_the_posterior(missing):
-    model, (X, weights) = model_of(missing), data_of(12, missing, seed=6)
+    model, (X, weights) = model_of(missing), data_of(6, missing, seed=6)
     model, state, _ = fitted(model, X, weights)
-    batch = model.batch(X, np.arange(12), weights)
+    batch = model.batch(X, np.arange(6), weights)
     exact = model.log_predictive(batch, state.stats, run)
     lam, rng = model.natural_parameters(state.stats)[0], np.random.default_rng(0)
     draws = np.array([model.family.sample(lam, rng) for _ in range(20_000)])
     log_prior = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
-    for n in range(12):
+    for n in range(6):
         there = ~np.isnan(X[n])
         centre = np.einsum("ck,skd->scd", CONFIGURATIONS, draws[:, :, there])
         density = scipy.stats.norm(centre, np.sqrt(0.3)).logpdf(X[n, there]).sum(axis=2)
@@ -258,24 +254,90 @@ def test_predictive_density_is_the_mean_over_draws_of_the_posterior(missing):
         assert abs(np.exp(exact[n]) - values.mean()) < 4.5 * error + 1e-12
 
 
-def test_sampled_predictive_density_agrees_with_the_sum(monkeypatch):
-    rng, n, many = np.random.default_rng(0), 300, 8
+@pytest.mark.parametrize("missing", [False, True])
+@pytest.mark.parametrize("fitted_by_column", [False, True])
+def test_enumerated_activations_have_the_probabilities_of_bayes_rule(missing, fitted_by_column):
+    model, (X, weights) = model_of(fitted_by_column), data_of(12, fitted_by_column, seed=6)
+    model, state, _ = fitted(model, X, weights)
+    X = np.where(np.random.default_rng(1).random(X.shape) < 0.2 * missing, np.nan, X)
+    q, batch = q_of(model, state), model.batch(X, np.arange(12), weights)
+    chances = model.activation_chances(batch, state.stats, run)
+    log_density = model.log_predictive(batch, state.stats, run)
+    for n in range(12):
+        joint = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
+        for d in np.flatnonzero(~np.isnan(X[n])):
+            S = q["covariance"][d if len(q["covariance"]) > 1 else 0]
+            variance = model.noise_variance + np.array([z @ S @ z for z in CONFIGURATIONS])
+            normal = scipy.stats.norm(CONFIGURATIONS @ q["mean"][:, d], np.sqrt(variance))
+            joint = joint + normal.logpdf(X[n, d])
+        assert log_density[n] == pytest.approx(logsumexp(joint), rel=1e-9)
+        expected = np.exp(joint - logsumexp(joint)) @ CONFIGURATIONS
+        np.testing.assert_allclose(chances[n], expected, rtol=1e-8, atol=1e-12)
+
+
+def known_activations(noise=0.25, many=8, n=300):
+    """Rows, a model, and statistics as if the activations were known."""
+    rng = np.random.default_rng(0)
     Z = (rng.random((n, many)) < 0.3).astype(float)
-    X = Z @ rng.standard_normal((many, 12)) + 0.5 * rng.standard_normal((n, 12))
-    model = FactorialMixture(many, 12, 0.25, 1.0, np.full(many, 0.3), np.dtype(float))
-    # as if the activations were known
+    X = Z @ rng.standard_normal((many, 12)) + np.sqrt(noise) * rng.standard_normal((n, 12))
+    model = FactorialMixture(many, 12, noise, 1.0, np.full(many, 0.3), np.dtype(float))
     totals = np.array([n, X.size, np.sum(X**2)])
-    stats = RunningStats([(Z.T @ Z)[None], Z.T @ X, Z.sum(axis=0), totals])
-    X[5, 2] = np.nan
-    batch = model.batch(X, np.arange(n), np.ones(n))
-    exact = model.log_predictive(batch, stats, run)
-    monkeypatch.setattr(_factorial, "MOST_SUMMED", 1)
-    estimate = model.log_predictive(batch, stats, run)
-    assert not np.array_equal(exact, estimate)
-    # estimates of densities, relative to them, have mean 1
-    ratio = np.exp(estimate - exact)
-    assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / np.sqrt(n)
-    assert abs(np.mean(estimate - exact)) < 0.05
+    return X, model, RunningStats([(Z.T @ Z)[None], Z.T @ X, Z.sum(axis=0), totals])
+
+
+@pytest.mark.parametrize("noise, largest", [(0.25, 0.1), (4.0, 0.6)])
+def test_annealed_particles_agree_with_the_sum(monkeypatch, noise, largest):
+    X, model, stats = known_activations(noise)
+    X[::5, 2] = np.nan
+    batch = model.batch(X, np.arange(len(X)), np.ones(len(X)))
+    exact = _factorial_posterior.explain(model, batch, stats, run)
+    monkeypatch.setattr(_factorial_posterior, "MOST_ENUMERATED", 2**8 - 1)
+    estimate = _factorial_posterior.explain(model, batch, stats, run)
+    assert not np.array_equal(exact.log_density, estimate.log_density)
+    error = estimate.log_density - exact.log_density
+    assert np.abs(error).max() < largest and abs(error.mean()) < 0.03
+    assert np.abs(estimate.chances - exact.chances).max() < 0.25
+    assert np.sqrt(np.mean((estimate.chances - exact.chances) ** 2)) < 0.03
+
+
+def test_a_start_stands_for_all_rows_and_all_their_values():
+    X, weights = data_of(50)
+    stats = model_of().initial(Rows(X, weights, 20), np.random.default_rng(0))
+    total = weights.sum()
+    np.testing.assert_allclose(stats.value().arrays[3][:2], [total, D * total], rtol=1e-12)
+
+
+def test_particles_estimate_the_sum_over_activations_nearly_without_bias(monkeypatch):
+    """Of one row again and again: estimates of a sum, relative to it, have mean 1."""
+    X, model, stats = known_activations(noise=1.0, many=5)
+    mean, second = model.expectation(stats, None, None)
+    z = np.array(list(itertools.product([0.0, 1.0], repeat=5)))
+    x = np.repeat(X[:1], 4_000, axis=0)
+    exponent = (z @ mean @ X[0] - 0.5 * np.einsum("sk,kl,sl->s", z, second[0], z)) / 1.0
+    exact = logsumexp(exponent + z @ model.logit + model.log_all_off)
+    posterior = np.exp(exponent + z @ model.logit + model.log_all_off - exact) @ z
+    keys = np.arange(4_000, dtype=np.uint64) * np.uint64(0x632BE59BD9B4E019)
+    monkeypatch.setattr(_factorial_posterior, "row_keys", lambda bits: keys)
+    linear = x @ mean.T
+    log_mass, _, chances, states, _ = _factorial_posterior.particles_of(model, x, linear, second)
+    ratio = np.exp(log_mass - exact)
+    # (temperatures are chosen by the particles, which costs a bias of order 1 / particles)
+    assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / np.sqrt(4_000) + 1.0 / 64
+    np.testing.assert_allclose(chances.mean(axis=0), posterior, atol=0.01)
+    np.testing.assert_allclose(states.mean(axis=(0, 1)), posterior, atol=0.015)
+
+
+@pytest.mark.parametrize("missing", [False, True])
+def test_the_search_raises_the_bound_of_rows_and_is_below_the_sum(missing):
+    X, model, stats = known_activations(noise=0.02)
+    if missing:
+        X[::2, 3] = np.nan
+    batch = model.batch(X, np.arange(len(X)), np.ones(len(X)))
+    g = model.expectation(stats, batch, run)
+    plain = model.local_step(batch, g, 1.0, run, with_stats=False).bound
+    found = replace(model, search=True).local_step(batch, g, 1.0, run, with_stats=False).bound
+    assert np.all(found >= plain - 1e-9) and found.mean() > plain.mean() + 0.5
+    assert np.all(found <= model.log_predictive(batch, stats, run) + 1e-9)
 
 
 def test_the_bound_of_rows_is_below_their_predictive_density():

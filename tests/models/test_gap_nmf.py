@@ -6,6 +6,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammaln, polygamma
 
@@ -24,7 +25,7 @@ from skvt.inference import (
 )
 from skvt.models import _gap_nmf_kernels as kernels
 from skvt.models._dirichlet_correction import log_gamma_slopes
-from skvt.models._gap_nmf import SMALLEST, GaPNMF
+from skvt.models._gap_nmf import SMALLEST, GaPNMF, Spectra
 from skvt.temperature import ConstantTemperature
 
 N, F, K = 300, 7, 4  # more rows than a block
@@ -104,7 +105,7 @@ def dense_bound(gap, Y, weights, lam, shape, rate, inv_temp):
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_bound_and_energy_are_those_of_the_definition(temperature, missing, whole, dtype):
     Y = spectrogram(0, missing=missing, whole=whole)
-    gap = model(dtype=dtype, mean_change_tol=1e-9, max_local_iter=20_000)
+    gap = model(dtype=dtype, mean_change_tol=1e-9, max_local_iter=1000)
     data, state = start(gap, Y.astype(dtype))
     batch = data.batch(gap, np.arange(N))
     g = gap.expectation(state.stats, batch, run)
@@ -135,11 +136,11 @@ def test_divergence_of_the_globals_is_that_of_scipy():
     assert global_divergence(gap, state.stats) == pytest.approx(total, abs=5.0 * error**0.5)
 
 
-def log_evidence(gap, Y):
+def log_evidence(gap, Y, cache=None):
     """log p(Y) of a tiny table by enumeration of the allocations and quadrature.
 
     Given theta_k and the H_nk, the W_kf integrate out; the components are independent of each
-    other given the allocations.
+    other given the allocations. ``cache`` is for several tables with the same gaps.
     """
     n, width = Y.shape
     a, b = gap.component_prior, gap.activation_prior
@@ -147,13 +148,13 @@ def log_evidence(gap, Y):
     u, weight = np.polynomial.legendre.leggauss(nodes)
     # the quadrature is on a logarithmic scale
     log_x = 11.0 * u - 7.0
-    grids = np.meshgrid(*[np.exp(log_x)] * (1 + n), indexing="ij")
-    theta, H = grids[0], np.stack(grids[1:])
-    log_weight = sum(np.meshgrid(*[np.log(11.0 * weight) + log_x] * (1 + n), indexing="ij"))
-    log_weight = log_weight + laws.gamma.logpdf(theta, alpha, scale=1.0 / c)
-    log_weight = log_weight + laws.gamma.logpdf(H, b, scale=1.0 / b).sum(axis=0)
+    theta, *H = np.meshgrid(*[np.exp(log_x)] * (1 + n), indexing="ij", sparse=True)
+    log_node = np.log(11.0 * weight) + log_x
+    priors = [laws.gamma.logpdf(np.exp(log_x), alpha, scale=1.0 / c) + log_node]
+    priors += [laws.gamma.logpdf(np.exp(log_x), b, scale=1.0 / b) + log_node] * n
+    log_weight = sum(np.meshgrid(*priors, indexing="ij", sparse=True))
     seen = ~np.isnan(Y)
-    cache = {}
+    cache = {} if cache is None else cache
 
     def component(z):
         """log of the sum over theta, H, W of p(z_nf of one component), z in the order of Y."""
@@ -220,17 +221,16 @@ def test_the_quadrature_is_exact_where_the_evidence_is_known():
     assert log_evidence(gap, np.full((2, 2), np.nan)) == pytest.approx(0.0, abs=1e-5)
     # One count: the sum over all its values is 1.
     Y = np.array([[np.nan, 0.0], [np.nan, np.nan]])
-    total = 0.0
+    total, cache = 0.0, {}
     for y in range(60):
         Y[0, 1] = y
-        total += np.exp(log_evidence(gap, Y))
+        total += np.exp(log_evidence(gap, Y, cache))
     assert total == pytest.approx(1.0, abs=2e-3)
 
 
-@pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("temperature", [1.0, 1.4])
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-@pytest.mark.parametrize("n_local_iter", [1, 3])
+@pytest.mark.parametrize(
+    "seed, temperature, missing, n_local_iter", pairs(range(3), [1.0, 1.4], [0.0, 0.3], [1, 3])
+)
 def test_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n_local_iter):
     gap = model(n_local_iter=n_local_iter)
     data, state = start(gap, spectrogram(seed, missing=missing), seed, batch_size=70)
@@ -240,6 +240,11 @@ def test_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n
 
 
 # ------------------------------------------------------------------------------------- globals
+def test_weights_have_mean_one_in_all_unless_another_is_given():
+    for gap, mean in ((GaPNMF(K, F), 1.0), (GaPNMF(K, F, mean_prior=2.5), 2.5)):
+        assert K * Gamma.mean(gap.prior().arrays[0])[0] == pytest.approx(mean, rel=1e-12)
+
+
 @pytest.mark.parametrize("missing", [0.0, 0.4])
 def test_weights_and_spectra_are_at_their_joint_optimum(missing):
     gap = model()
@@ -352,6 +357,47 @@ def test_sampled_activations_of_one_component_are_exact():
     SW, SH = result.stats.arrays
     np.testing.assert_allclose(SW, 4000 * y[None], rtol=1e-10)
     np.testing.assert_allclose(SH, 4000 * law.mean(), rtol=1e-10)
+
+
+def test_the_energy_of_draws_is_untempered():
+    # a draw of all that is hidden has no entropy: its bound is its energy times 1 / T
+    gap, Y = model(local="gibbs"), spectrogram(8)
+    data, state = start(gap, Y)
+    batch = state.prepared(data.batch(gap, np.arange(N)))
+    g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
+    result = gap.local_step(batch, g, 0.5, run, with_energy=True)
+    np.testing.assert_allclose(result.bound, 0.5 * result.energy, rtol=1e-12)
+
+
+def test_sweeps_have_random_numbers_of_their_own():
+    # One component: levels are independent from sweep to sweep, and ``bound`` is at the last but
+    # one, ``start`` the last.
+    gap = model(n_components=1, n_features=2, local="gibbs", n_sweeps=3)
+    data, state = start(gap, np.tile([3.0, 2.0], (4000, 1)))
+    batch = state.prepared(data.batch(gap, np.arange(4000)))
+    g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
+    result = gap.local_step(batch, g, 1.0, run)
+    at_the_last = 5.0 * np.log(result.start[:, 0]) - result.start[:, 0] * g.rates.sum()
+    assert abs(np.corrcoef(at_the_last, result.bound)[0, 1]) < 0.06
+
+
+def test_sweeps_of_the_second_half_are_kept():
+    # From H = (1, 0), sweep 0 allocates all counts to component 0; those after it do not.
+    gap = model(n_components=2, n_features=1, local="gibbs")
+    n, y, rates = 20_000, 3.0, np.array([1.0, 2.0])
+    g = Spectra(np.log(rates)[:, None], rates[:, None], 5)
+    data, _ = start(gap, np.full((n, 1), y))
+    batch = replace(data.batch(gap, np.arange(n)), start=np.tile([1.0, 0.0], (n, 1)))
+    rng, b, H, shares = np.random.default_rng(1), gap.activation_prior, np.array([1.0, 0.0]), []
+    for _ in range(4):
+        share = H * rates / (H * rates).sum(axis=-1, keepdims=True)
+        shares.append(np.broadcast_to(share, (n, 2)))
+        H = rng.gamma(b + y * shares[-1]) / (b + rates)
+    for n_sweeps, kept in [(1, [0]), (2, [1]), (3, [1, 2]), (4, [2, 3])]:
+        SW = replace(gap, n_sweeps=n_sweeps).local_step(batch, g, 1.0, run).stats.arrays[0]
+        draws = y * np.mean([shares[sweep][:, 1] for sweep in kept], axis=0)
+        # both vary
+        assert abs(SW[1, 0] / n - draws.mean()) <= 5.0 * draws.std() * (2.0 / n) ** 0.5
 
 
 # ---------------------------------------------------------------------------------- statistics

@@ -1,8 +1,11 @@
 """Priors of Gaussian components: the user's numbers as given, else moments of the data."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from skvt.expfam import _triangle
 from skvt.models import _components as components
 from skvt.models import _gaussian_prior
 from skvt.models._gaussian_prior import component_class, gaussian_component, weighted_moments
@@ -154,6 +157,53 @@ DEGENERATE = {
     "tiny": lambda X: 1e-100 * X,
     "huge": lambda X: 1e100 * X,
 }
+
+
+def covariance_of(component, X, weights):
+    """Second moments of the rows as a component's statistics count them, around the center."""
+    sums = weights @ component.features(X)
+    moments = sums[-len(X.T) * (len(X.T) + 1) // 2 :] / weights.sum()
+    return _triangle.unpack(moments)
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_rows_vary_in_every_direction_by_a_millionth(zero):
+    X = np.random.default_rng(0).standard_normal((300, 3)) * [1.0, 1e3, 1e-2]
+    X = np.c_[X, X @ [2.0, 1e-3, 0.0], np.full(300, 0.0 if zero else 7.0)]
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, 300)
+    component, _ = build(X, "full", zero, weights)
+    own = covariance_of(component, X, weights)
+    unit = np.sqrt(np.diagonal(own))
+    unit[-1] = np.sqrt(np.mean(unit[:-1] ** 2) * 0.8)  # a constant one has the mean of all
+    scaled = own / np.outer(unit, unit)
+    np.testing.assert_allclose(np.linalg.eigvalsh(scaled)[:2], 1e-6, rtol=1e-4)
+    # and where they vary as they did
+    plain = covariance_of(replace(component, added=None), X, weights)
+    np.testing.assert_allclose(scaled, plain / np.outer(unit, unit), atol=1.1e-6)
+    ordinary, _ = build(X[:, :3], "full", zero, weights)
+    assert ordinary.added is None
+    # the predictive density is that of the rows as they are
+    lam = component.natural_parameters(weights[None] @ component.features(X))
+    exact = replace(component, added=None)
+    np.testing.assert_array_equal(component.log_predictive(X, lam), exact.log_predictive(X, lam))
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_constant_columns_vary_by_a_millionth(zero):
+    X = rows() * [1.0, 0.0, 1.0]
+    X[3, 1] = X[5, 0] = np.nan
+    component, _ = build(X, "diag", zero)
+    added = component.features(X) - replace(component, added=None).features(X)
+    variances = np.nanmean(X**2, axis=0) if zero else np.nanvar(X, axis=0)
+    expected = np.zeros(added.shape)
+    expected[:, -2] = 1e-6 * variances.mean() * (0.5 if zero else 1.0)
+    expected[3, -2] = 0.0
+    np.testing.assert_allclose(added, expected, rtol=1e-6, atol=1e-15)
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    np.testing.assert_array_equal(
+        component.log_predictive(X, lam), replace(component, added=None).log_predictive(X, lam)
+    )
+    assert build(rows(), "diag", zero)[0].added is None
 
 
 @each_kind

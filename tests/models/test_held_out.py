@@ -65,8 +65,7 @@ TOY = [
     ("method", "n_samples", "n"),
     [
         ("left-to-right", 1, 40_000),
-        ("left-to-right", 2, 40_000),
-        ("left-to-right", 20, 6_000),
+        ("left-to-right", 20, 4_000),
         ("chib", 1, 40_000),
         ("chib", 4, 20_000),
     ],

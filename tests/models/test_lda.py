@@ -23,6 +23,7 @@ from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import TemperedLDA
 from skvt.expfam import RunningStats, Stats
+from skvt.expfam._shared_loop import in_turn
 from skvt.inference import Rows, Workers, evaluate_bound
 from skvt.models import _lda
 from skvt.models._lda import LDA
@@ -449,6 +450,16 @@ def test_the_energy_is_computed_only_where_it_is_asked_for():
 
 
 @pytest.mark.parametrize("b", [1.0, 0.4])
+def test_the_marginal_energy_has_the_topics_of_tokens_summed_out(b):
+    X, lam = corpus(3), random_topics(3, 4, 30)
+    X[5] = 0.0
+    result, _ = step(exact(np.full(4, 0.3), np.full(30, 0.1)), X, lam, b, with_marginal=True)
+    log_theta, log_beta = expected_log(result.q), expected_log(lam)
+    expected = np.sum(X * logsumexp(log_theta[:, :, None] + log_beta, axis=1), axis=1)
+    np.testing.assert_allclose(result.marginal_energy, expected, rtol=1e-10)
+
+
+@each_inv_temp
 def test_equal_temperatures_of_all_rows_are_one_temperature(b):
     model = LDA(ALPHA, ETA)
     common, common_statistics = step(model, X30, LAM, b, with_energy=True)
@@ -499,6 +510,13 @@ def test_rows_may_come_in_any_order_and_more_than_once():
     np.testing.assert_allclose(some.bound, everything.bound[rows], rtol=1e-12)
     _, copied = step(model, X30[rows], LAM, 1.0)
     np.testing.assert_allclose(statistics, copied, rtol=1e-12)
+
+
+def test_rows_may_be_named_by_a_list():
+    model, X = exact(np.full(3, 0.5), np.full(30, 0.1)), sp.csr_array(corpus(4))
+    listed, named = (model.batch(X, rows, np.ones(2)) for rows in ([7, 3], np.array([7, 3])))
+    np.testing.assert_array_equal(listed.counts, named.counts)
+    np.testing.assert_array_equal(listed.rows, named.rows)
 
 
 def test_weights_of_rows_multiply_their_statistics_and_nothing_else():
@@ -665,6 +683,15 @@ def test_setting_small_topics_aside_costs_next_to_nothing(
     )
 
 
+def test_topics_that_are_set_aside_are_back_at_their_own_prior():
+    alpha = np.linspace(0.05, 0.8, 16)
+    lam = np.kron(np.eye(16), np.full(2, 50.0)) + 0.01
+    X = np.zeros((1, 32))
+    X[0, 6:8] = 30.0, 20.0  # words of topic 3 alone
+    result, _ = step(LDA(alpha, np.full(32, 0.1), 100, 1e-9), X, lam, 1.0)
+    np.testing.assert_allclose(result.q[0], alpha + 50.0 * (np.arange(16) == 3), atol=2e-3)
+
+
 def test_the_bound_is_that_of_the_returned_gamma_where_sweeps_are_cut_short():
     # After few sweeps q is not optimal; bound, energy and statistics must still be of one q.
     for sweeps in (1, 2, 5):
@@ -733,6 +760,19 @@ def test_learned_word_prior_maximises_its_part_of_the_bound(start_at):
     assert part(eta) > part(0.95 * eta)
 
 
+def test_the_word_prior_learned_from_given_topics_is_the_best_for_them():
+    lam = random_topics(20, 4, 30)
+    start = np.full(30, 0.2)
+    model = LDA(np.ones(4), start, learn_topic_word_prior=True)
+    eta = model.with_learned_priors(None, model.from_topics(lam)).topic_word_prior
+
+    def loss(log_eta):
+        return -prior_minus_entropy(lam, np.full(30, np.exp(log_eta)))
+
+    best = scipy.optimize.minimize_scalar(loss, bounds=(-6.0, 6.0), options={"xatol": 1e-9}).x
+    np.testing.assert_allclose(eta, np.exp(best), rtol=1e-5)
+
+
 @pytest.mark.parametrize("learning_method", ["batch", "online"])
 def test_learned_priors_of_a_single_topic_are_finite(learning_method):
     X = corpus(21, n=60, n_topics=1)
@@ -778,3 +818,14 @@ def test_prior_statistics_are_the_weighted_sum_of_expected_log_proportions():
     total, weight = model.prior_statistics(batch, result)
     np.testing.assert_allclose(total, weights @ expected_log(result.q), rtol=1e-12)
     assert weight == 4.5
+
+
+def test_the_scratch_of_a_very_long_document_is_not_kept():
+    X = sp.csr_array(np.ones((1, 70_000)))  # 2 x 70,000 x 24 numbers
+    model = LDA(np.full(20, 0.2), np.full(X.shape[1], 0.2), max_doc_update_iter=1)
+    state = model.initial(None, np.random.default_rng(0))
+    batch = model.batch(X, np.arange(1), np.ones(1))
+    _lda._scratch.__dict__.clear()
+    model.local_step(batch, model.expectation(state, batch, in_turn), 1.0, in_turn)
+    arrays = getattr(_lda._scratch, "arrays", {})
+    assert sum(array.nbytes for array in arrays.values()) <= 2**24

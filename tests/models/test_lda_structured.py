@@ -29,6 +29,7 @@ from skvt.inference import Workers
 from skvt.models import _lda_sampling as sampling
 from skvt.models._lda import LDA
 from skvt.models._lda_structured import LDAGivenTopics, Topics
+from skvt.models._random_bits import binomial
 
 
 def run(function, tasks):
@@ -197,6 +198,27 @@ def test_hot_long_chains_have_the_joint_of_their_conditionals(counts, b):
     agrees_with(chain.joint(), chain, result, statistics, ALPHA, n)
 
 
+@each_inv_temp
+@pytest.mark.parametrize("counts", [[0.0, 2.0, 0.0, 0.0], [1.0, 0.0, 1.0, 0.0]], ids=str)
+def test_pairs_of_tokens_have_their_joint_among_many_topics(counts, b):
+    # of 20 topics a token takes one that its document has, or one of the two blocks of the prior
+    n, alpha = 20_000, np.random.default_rng(20).uniform(0.05, 0.4, 20)
+    model = given_topics(alpha, 4, n_burn_in=15, n_samples=1)
+    result, _ = local_step(model, np.tile(counts, (n, 1)), topics(21, 20, 4), b, seed=5)
+    chain = Enumerated(counts, alpha, topics(21, 20, 4), b)
+    # a number for each pair of topics, in whichever order
+    of_topics = np.random.default_rng(0).random(20)
+    pairs, which = np.unique(np.round(chain.sizes @ of_topics, 9), return_inverse=True)
+    assert pairs.size == 210
+    law = np.bincount(which.ravel(), weights=chain.joint())
+    found = np.abs(((result.q - alpha) @ of_topics)[:, None] - pairs).argmin(axis=1)
+    observed, expected = np.bincount(found, minlength=210), n * law
+    order = np.argsort(expected)  # the rare ones together
+    starts = np.flatnonzero(np.diff(np.cumsum(expected[order]) // 5.0, prepend=-1.0))
+    observed, expected = (np.add.reduceat(part[order], starts) for part in (observed, expected))
+    assert laws.chisquare(observed, expected).pvalue > 1e-4
+
+
 def test_kept_sweeps_are_averaged():
     counts, n = np.array([1.0, 2.0, 0.0, 1.0]), 20_000
     model = given_topics(ALPHA, 4, n_burn_in=2, n_samples=3)
@@ -209,6 +231,126 @@ def test_kept_sweeps_are_averaged():
     assert np.all(np.abs(statistics / n - mean) <= 3.5 * error + 1e-12)
     # thirds of tokens occur
     assert np.any(np.abs(3.0 * (result.q - ALPHA) % 3.0 - 1.0) < 1e-9)
+
+
+@each_dtype
+@each_inv_temp
+def test_the_prior_proposes_topics_of_all_blocks_by_its_law(b, dtype):
+    # documents of one token: p(z = k) ~ (alpha_k beta_kw)^b; topics are looked up 16 at a time
+    n_topics, n = 40, 40_000
+    alpha = np.random.default_rng(2).uniform(0.02, 0.2, n_topics)
+    beta = topics(3, n_topics, 2, sharp=2.0)
+    model = given_topics(alpha, 2, dtype=dtype, n_burn_in=0, n_samples=1)
+    result, _ = local_step(model, np.tile([0.0, 1.0], (n, 1)), beta, b, seed=3)
+    law = (alpha * beta[:, 1]) ** b
+    observed = np.round((result.q - alpha).sum(axis=0, dtype=np.float64))
+    assert laws.chisquare(observed, n * law / law.sum()).pvalue > 1e-3
+
+
+# ------------------------------------------------------------------------------ large counts
+def law_of_large_counts(counts, tokens, alpha, beta, b):
+    """Law of the tokens of topic 0 of two: two large entries, and some tokens of a third word.
+
+    ``p(m) ~ prod_k Gamma(alpha_k + b n_k) prod_w C(n_w, m_w) prod_k beta_kw^(b m_kw)``.
+    """
+    axes = [np.arange(count + 1.0) for count in (*counts, tokens)]
+    log_p = [
+        gammaln(n[-1] + 1.0) - gammaln(n + 1.0) - gammaln(n[-1] - n + 1.0)
+        + b * n * np.log(beta[0, w]) + b * (n[-1] - n) * np.log(beta[1, w])
+        for w, n in enumerate(axes)
+    ]  # fmt: skip
+    first, second, third = (np.exp(part - part.max()) for part in log_p)
+    of_words = np.convolve(np.convolve(first, second), third)
+    size = np.arange(of_words.size)
+    prior = gammaln(alpha[0] + b * size) + gammaln(alpha[1] + b * size[::-1])
+    with np.errstate(divide="ignore"):
+        logs = np.log(of_words) + prior
+    law = np.exp(logs - logs.max())
+    return law / law.sum()
+
+
+@each_dtype
+@pytest.mark.parametrize(("b", "tokens"), [(1.0, 0), (1.0, 3), (0.6, 0)])
+def test_large_counts_have_the_posterior_of_the_assignments(b, tokens, dtype):
+    # with priors as strong as the data, or they would not show
+    n, counts, alpha = 4_000, [1200, 1500], np.array([300.0, 900.0])
+    beta = np.array([[0.6, 0.1, 0.3], [0.1, 0.2, 0.7]])
+    model = given_topics(alpha, 3, dtype=dtype, n_burn_in=25, n_samples=1)
+    X = np.tile([*counts, tokens], (n, 1)).astype(dtype)
+    result, statistics = local_step(model, X, beta, b, seed=4)
+    law = law_of_large_counts(counts, tokens, alpha, beta, b)
+    sizes = np.round(result.q[:, 0] - alpha[0]).astype(int)
+    edges = np.searchsorted(np.cumsum(law), np.linspace(0.05, 0.95, 19))
+    expected = np.diff(np.cumsum(law)[edges], prepend=0.0, append=1.0)
+    observed = np.bincount(np.searchsorted(edges, sizes), minlength=20)
+    assert laws.chisquare(observed, n * expected).pvalue > 1e-3
+    np.testing.assert_allclose(statistics.sum(axis=1), n * X[0], rtol=1e-5)
+    # word by word, topics differ by what the words say of them
+    odds = statistics[:2, 0] / statistics[:2, 1]
+    assert odds[0] / odds[1] == pytest.approx((6.0 / 0.5) ** b, rel=0.02)
+
+
+def test_the_tokens_of_an_entry_are_multinomial():
+    theta, row = np.array([0.5, 0.0, 1.0, 0.01, 0.2]), np.array([1.0, 1.0, 0.3, 0.7, 1e-9])
+    p = theta * row / (theta @ row)
+    n, count, tails, out = 4_000, 2000.25, np.empty(5), np.empty((4_000, 5))
+    state = np.uint64(7)
+    for i in range(n):
+        state = np.uint64(sampling._draw_assignments(count, theta, row, tails, out[i], state))
+    np.testing.assert_allclose(out.sum(axis=1), count, rtol=1e-15)
+    assert np.all((out % 1.0 == 0.25).sum(axis=1) == 1)
+    assert np.all(out[:, 1] == 0.0)
+    whole = np.floor(out)
+    # pairs of topics, whose joint law shows in that of their sum
+    for members in ([0], [2], [3], [0, 3], [0, 2]):
+        law = laws.binom(2000, p[members].sum())
+        uniform = law.cdf(whole[:, members].sum(axis=1) - 1.0)
+        uniform += np.random.default_rng(0).random(n) * law.pmf(whole[:, members].sum(axis=1))
+        assert laws.kstest(uniform, "uniform").pvalue > 1e-3
+    of_rest = np.bincount(np.argmax(out % 1.0 == 0.25, axis=1), minlength=5)[[0, 2, 3]]
+    assert laws.chisquare(of_rest, n * p[[0, 2, 3]] / p[[0, 2, 3]].sum()).pvalue > 1e-3
+
+
+@pytest.mark.parametrize("p", [0.0, 1e-5, 0.003, 0.3, 0.5, 0.9, 1.0])
+@pytest.mark.parametrize("n", [0, 1, 17, 1000, 10**6, 10**15])
+def test_binomial_variates_have_their_law(n, p):
+    draws, state = np.empty(2_000), np.uint64(n + 5)
+    for i in range(draws.size):
+        draws[i], state = binomial(float(n), p, np.uint64(state))
+    assert np.all((draws >= 0.0) & (draws <= n) & (draws == np.floor(draws)))
+    if min(p, 1.0 - p) * n == 0.0:
+        np.testing.assert_array_equal(draws, n * p)
+    elif n < 10**15:
+        law, rng = laws.binom(n, p), np.random.default_rng(0)
+        uniform = law.cdf(draws - 1.0) + rng.random(draws.size) * law.pmf(draws)
+        assert laws.kstest(uniform, "uniform").pvalue > 1e-3
+    else:
+        normal = (draws - n * p) / np.sqrt(n * p * (1.0 - p))
+        assert laws.kstest(normal, "norm").pvalue > 1e-3
+
+
+@each_inv_temp
+@each_dtype
+@pytest.mark.parametrize("largest", [2.0**20, 1e12, 1e18])
+def test_large_counts_are_accounted_for_beside_small_ones(largest, b, dtype):
+    X, beta = documents(1, n=20, dtype=dtype), topics(1, 20, 30)
+    X[3, 4] = X[3, 7] = X[8] = largest
+    alpha = np.linspace(0.1, 0.5, 20)
+    weights = np.random.default_rng(2).uniform(0.2, 3.0, len(X))
+    model = given_topics(alpha, 30, dtype=dtype)
+    results = []
+    for n_jobs in (1, 2):
+        with Workers(n_jobs) as workers:
+            result, statistics = local_step(model, X, beta, b, weights=weights, runner=workers.run)
+            results.append((result.q, statistics))
+    np.testing.assert_equal(*results)
+    tolerance = {"rtol": 1e-10 if dtype == np.float64 else 1e-4, "atol": 1e-4}
+    np.testing.assert_allclose(statistics.sum(axis=1), weights @ X, **tolerance)
+    np.testing.assert_allclose((result.q - alpha).sum(axis=1), X.sum(axis=1), **tolerance)
+    # documents without a large count are sampled as they are without the others
+    small = X.max(axis=1) <= 1000.0
+    alone, _ = local_step(model, X * small[:, None], beta, b)
+    np.testing.assert_array_equal(result.q[small], alone.q[small])
 
 
 def documents(seed, n=60, n_words=30, dtype=np.float64, fractional=True):
@@ -270,7 +412,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         sampling.gibbs_steps(
             batch.indptr, batch.words, batch.counts, tokens, seeds[d : d + 1], table, base,
             cumulative, model.doc_topic_prior, b, gains.astype(np.float32), 5, 5, samples, alone,
-            counter(),
+            None, counter(),
         )  # fmt: skip
         np.testing.assert_array_equal(alone[0], together.q[d])
 

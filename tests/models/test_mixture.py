@@ -1,10 +1,14 @@
 """Dirichlet process mixtures: kernels, local steps, and the bound by enumeration."""
 
 import itertools
+from unittest import mock
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _properties import quick
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from models._textbook import (
     KINDS,
     center_of,
@@ -217,6 +221,31 @@ def test_many_rows_are_the_sum_of_their_chunks(name, monkeypatch):
             np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-9)
 
 
+@settings(quick, max_examples=10)
+@given(
+    n=st.integers(1, 120),
+    chunk=st.integers(1, 40),
+    most=st.integers(1, 9),
+    n_jobs=st.integers(2, 4),
+)
+def test_however_rows_are_divided_threads_do_not_change_a_bit(n, chunk, most, n_jobs):
+    model, X = mixture("diagonal"), rows_of("diagonal", 120)
+    g = model.expectation(state_of(model, X, random_responsibilities(120, 3)).stats, None, None)
+    batch, results = batch_of(model, X[:n]), []
+    with mock.patch.multiple(_mixture, ROWS_PER_CHUNK=chunk, MOST_TASKS=most):
+        rows = [
+            np.arange(n)[part] for task in _mixture._tasks(n) for part in _mixture._chunks(task)
+        ]
+        assert all(1 <= part.size <= chunk for part in rows)
+        np.testing.assert_array_equal(np.concatenate(rows), np.arange(n))
+        for jobs in (1, n_jobs):
+            with Workers(jobs) as workers:
+                result = model.local_step(batch, g, 0.9, workers.run, with_energy=True)
+            results.append((result.q, result.bound, result.energy, *result.stats.arrays))
+    for one, other in zip(*results, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_rows_of_their_own_temperature_count_by_it():
     model, X = mixture("spherical"), rows_of("spherical", 40)
     rng = np.random.default_rng(5)
@@ -345,9 +374,9 @@ def test_the_bound_lies_below_the_log_evidence(name, gaps, alpha):
     bounds = []
     with Workers() as workers:
         data = Rows(X, np.ones(5), 5)
-        for K, seed in itertools.product((1, 2, 3), range(3)):
+        for K, seed in itertools.product((1, 2, 3), range(2)):
             state = state_of(model, X, random_responsibilities(5, K, seed))
-            for _ in range(30):
+            for _ in range(20):
                 MemoizedInference().sweep(model, data, state, RunningPolicy(), workers,
                                           np.random.default_rng(0))  # fmt: skip
             bounds.append(evaluate_bound(model, state.stats, data, workers))
@@ -506,7 +535,12 @@ def test_a_start_on_a_sample_stands_for_all_rows(monkeypatch):
     monkeypatch.setattr(_mixture, "ROWS_TO_SEED", 10)
     model, X = mixture("full", n_initial=3), rows_of("full", 100)
     weights = np.random.default_rng(5).uniform(0.5, 2.0, 100)
+    seen, batch = [], Rows.batch
+    monkeypatch.setattr(
+        Rows, "batch", lambda self, model, rows: seen.append(rows) or batch(self, model, rows)
+    )
     counts, sums = model.initial(Rows(X, weights, 10), np.random.default_rng(0)).arrays
+    assert [np.unique(rows).size for rows in seen] == [20]
     assert counts.sum() == pytest.approx(weights.sum(), rel=1e-12)
     assert sums[:, 0].sum() == pytest.approx(weights.sum(), rel=1e-12)
 

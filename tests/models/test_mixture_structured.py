@@ -47,7 +47,7 @@ def whole(model, data):
 @each_likelihood
 def test_draws_have_the_expectations_of_mean_field(weights, name):
     model, _, state = setup(weights, name)
-    expected, n = model.expectation(state.stats, None, run), 4000
+    expected, n = model.expectation(state.stats, None, run), 1500
     rng = np.random.default_rng(2)
     draws = [model.drawn_globals(state.stats, None, "ssvi-a", rng, run) for _ in range(n)]
     for i in range(2):
@@ -98,11 +98,12 @@ def test_a_draw_is_decided_by_its_generator(weights):
 # ------------------------------------------------------------------------------- corrections
 @each_weights
 @each_likelihood
-def test_the_correction_is_the_identity_on_average(weights, name):
+@pytest.mark.parametrize("n", [1000, pytest.param(8000, marks=pytest.mark.slow)])
+def test_the_correction_is_the_identity_on_average(weights, name, n):
     model, data, state = setup(weights, name, D=3)
     g = model.expectation(state.stats, None, run)
     hat = model.local_step(whole(model, data), g, 1.0, run).stats
-    rng, n = np.random.default_rng(3), 8000
+    rng = np.random.default_rng(3)
     corrected = []
     for _ in range(n):
         draw = model.drawn_globals(state.stats, None, "ssvi", rng, run)

@@ -167,3 +167,10 @@ def test_drawn_weights_have_the_expected_logarithms(weights):
     shares = np.exp(logs)
     error = shares.std(axis=0) / np.sqrt(n)
     assert np.all(np.abs(shares.mean(axis=0) - weights.mean(lam)) < 4.5 * error)
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("weights", [StickBreaking(1.0), KnownWeights(np.array([0.2, 0.3, 0.5]))])
+def test_components_of_equal_counts_stay_where_they_are(weights, seed):
+    noise = np.random.default_rng(seed).uniform(-4e-16, 4e-16, 3)
+    np.testing.assert_array_equal(weights.order(np.full(3, 7.0) * (1.0 + noise)), np.arange(3))

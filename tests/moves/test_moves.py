@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from models._textbook import KINDS
-from scipy.special import softmax
+from scipy.special import entr, softmax
 
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import MemoizedInference, Rows, State, Workers
@@ -16,6 +16,7 @@ from skvt.models._mixture import Mixture
 from skvt.models._mixture_weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves import _birth as birth_module
+from skvt.moves import _merge as merge_module
 from skvt.moves._base import bound_of
 from skvt.moves._merge import dissolve, pair_gains
 from skvt.temperature._base import RunningPolicy
@@ -123,6 +124,18 @@ def test_gains_of_many_pairs_do_not_depend_on_their_division(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
+def test_pairs_may_be_asked_for_among_some_components_alone():
+    X, weights, resp = drawn("full", K=5)
+    model = mixture("full", K=5)
+    memo = state_from(model, X, weights, resp).memos.total()
+    a, b, gain = pair_gains(model, memo)
+    assert len(gain) == 10
+    among = np.arange(5) == 2
+    kept = (a == 2) | (b == 2)
+    for some, of_all in zip(pair_gains(model, memo, among), (a, b, gain), strict=True):
+        np.testing.assert_allclose(some, of_all[kept], rtol=1e-12)
+
+
 @pytest.mark.parametrize("name", ["full", "diagonal", "spherical", "Bernoulli"])
 def test_halves_of_a_component_are_put_together(name):
     model, rng = mixture(name, alpha=0.5), np.random.default_rng(1)
@@ -163,6 +176,32 @@ def test_merges_raise_the_bound_by_what_they_record(name, seed):
     assert after - before == pytest.approx(record.gain, rel=1e-9, abs=1e-8)
     assert record.accepted > 0 and record.gain > 0.0
     assert move.settled == (record.accepted == 0)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_merges_that_gain_alike_the_first_is_made(seed):
+    model, (X, weights, _) = mixture("full"), drawn("full")
+    noise = np.random.default_rng(seed).uniform(-1e-13, 1e-13, (len(X), 3))
+    state = state_from(model, X, weights, np.full((len(X), 3), 1.0 / 3.0) * (1.0 + noise))
+    record = Merge().finish(model, state, Tools())
+    assert (record.proposed, record.accepted) == (3, 1)
+    # 0 and 1, which get a new name
+    assert state.names.tolist() == [3, 2]
+
+
+@pytest.mark.parametrize("excess", [0.0, 1e-13])
+def test_a_merge_needs_more_than_rounding(excess, monkeypatch):
+    model, (X, weights, resp) = mixture("full"), drawn("full", K=2)
+    state = state_from(model, X, weights, resp)
+    counts = state.memos.total().stats.arrays[0]
+    one = model.weights_log_evidence(np.array([counts.sum()]))
+    gain = np.array([model.weights_log_evidence(counts) - one])
+    gain += excess * abs(gain)
+    pair = np.array([0]), np.array([1])
+    monkeypatch.setattr(merge_module, "pair_gains", lambda *_: (*pair, gain.copy()))
+    assert Merge().finish(model, state, Tools()).accepted == 0
+    gain += 1e-3
+    assert Merge().finish(model, state, Tools()).accepted == 1
 
 
 def test_clusters_apart_are_not_merged():
@@ -319,6 +358,11 @@ def test_a_component_of_less_than_a_row_is_dissolved_and_no_other(name):
     np.testing.assert_array_equal(state.names, kept)
 
 
+def entropies(weights, resp):
+    """Part of each component (K,) in the entropy of responsibilities (n, K)."""
+    return weights @ entr(resp)
+
+
 @each_kind
 def test_many_small_components_are_dissolved_together(name):
     model, (X, weights, resp) = mixture(name), drawn(name, K=3)
@@ -340,12 +384,19 @@ def test_many_small_components_are_dissolved_together(name):
     total = state.memos.total()
     assert total.stats.arrays[0].min() >= 1.0
     assert len(here) == 3 and set(state.names).isdisjoint(names[3:])
-    # entropies are bounded from below, closely
     expected = memo_from(model, X, weights, whole @ merged[:, here])
     np.testing.assert_allclose(total.stats.arrays[1], expected.stats.arrays[1], atol=1e-9)
     assert np.all(total.entropy <= expected.entropy + 1e-9)
-    np.testing.assert_allclose(total.entropy, expected.entropy, atol=0.5)
+    # each pair of what is now one loses what it would lose alone, at most
+    alone = entropies(weights, whole)
+    pair = np.array([entropies(weights, whole + column[:, None]) for column in whole.T])
+    lost = np.triu(alone[:, None] + alone - pair, 1)
+    lost += lost.T
+    groups = merged[:, here]
+    lower = groups.T @ alone - 0.5 * np.diagonal(groups.T @ lost @ groups)
+    np.testing.assert_allclose(total.entropy, lower, rtol=1e-9)
     assert np.all(total.excess >= expected.excess - 1e-9)
+    np.testing.assert_allclose(total.excess, np.triu(groups.T @ lost @ groups, 1), rtol=1e-9)
     assert before - 3.0 < bound_of(model, total) <= bound_of(model, expected) + 1e-9
 
 
@@ -354,6 +405,17 @@ def test_part_of_a_row_that_nothing_else_explains_is_not_dissolved():
     X = np.concatenate([rng.standard_normal((100, 2)), [[60.0, -60.0]]])
     weights = np.append(np.ones(100), 0.5)
     state = state_from(model, X, weights, np.eye(2)[[0] * 100 + [1]])
+    dissolve(model, state)
+    assert size(model, state) == 2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_component_of_exactly_one_row_is_not_dissolved(seed):
+    model, (X, _, _) = mixture("full"), drawn("full")
+    resp = np.eye(2)[(np.arange(len(X)) >= 3).astype(int)]
+    weights = np.where(np.arange(len(X)) < 3, 1.0 / 3.0, 1.0)
+    weights *= 1.0 + np.random.default_rng(seed).uniform(-4e-16, 0.0)
+    state = state_from(model, X, weights, resp)
     dissolve(model, state)
     assert size(model, state) == 2
 
@@ -548,13 +610,13 @@ def test_neighbours_are_found_anew_together():
     assert not old & set(state.names) and size(model, state) == 2
     births = [record for record in state.move_log if record.move == "birth"]
     assert (births[0].proposed, births[0].accepted) == (1, 2)
-    assert bounds[1] - bounds[0] >= births[1].gain > 100.0
+    assert bounds[1] - bounds[0] >= births[1].gain - 1e-6 > 100.0
     truth = memo_from(model, X, np.ones(300), np.eye(2)[(X[:, 0] > X[:, 0].mean()).astype(int)])
     assert bounds[1] == pytest.approx(bound_of(model, truth), abs=1.0)
 
 
 @pytest.mark.parametrize("max_rows", [4_000, 10_000])
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_births_see_small_differences_of_many_rows(seed, max_rows):
     """A sample may be too small to support two components where all rows are many enough."""
     rng = np.random.default_rng(seed)

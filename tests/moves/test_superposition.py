@@ -1,5 +1,7 @@
 """Superposition moves: optima they leave, bounds they keep."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
@@ -8,8 +10,8 @@ from skvt.datasets import make_shapes
 from skvt.expfam import RunningStats
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.models._factorial import FactorialMixture
-from skvt.moves import Superposition
-from skvt.moves._base import bound_of
+from skvt.moves import Superposition, _superposition
+from skvt.moves._base import MoveTools, bound_of
 from skvt.temperature._base import RunningPolicy
 
 X, ACTIVATIONS, TRUTH = make_shapes(3_000, random_state=0)
@@ -71,12 +73,21 @@ def test_moves_leave_an_optimum_that_sweeps_do_not():
 
 
 @pytest.mark.parametrize("start", [difference, negative, lambda: TRUTH])
-def test_the_bound_never_falls_and_moves_settle(start):
+def test_the_bound_never_falls_and_moves_settle(start, monkeypatch):
     model, state = begun_at(start())
     move = Superposition()
     bounds = sweeps(model, state, [move], 40)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
     assert move.settled
+    # nothing is left to try: a pass costs as much as without moves
+    steps, local_step = [], FactorialMixture.local_step
+    monkeypatch.setattr(
+        FactorialMixture,
+        "local_step",
+        lambda self, *args, **more: steps.append(1) or local_step(self, *args, **more),
+    )
+    sweeps(model, state, [move], 1)
+    assert len(steps) == 3  # batches
 
 
 def test_a_gain_is_what_the_bound_rises_by():
@@ -96,6 +107,24 @@ def test_a_gain_is_what_the_bound_rises_by():
     for record, rise in rises:
         assert record.gain == pytest.approx(rise, abs=1e-6)
         assert record.accepted == (rise > 0.0)
+
+
+def test_each_row_keeps_the_better_of_two_starts():
+    model, state = begun_at(TRUTH)
+    rows = np.arange(300)
+    # half of the rows go on from where they are, half from the opposite
+    q = np.where((rows % 2 == 0)[:, None], ACTIVATIONS[rows], 1.0 - ACTIVATIONS[rows])
+    batch = replace(model.batch(X, rows, np.ones(300)), start=q)
+    with Workers() as workers:
+        tools = MoveTools(1, np.random.default_rng(0), workers.run)
+        g = model.expectation(state.stats, batch, workers.run)
+        on, anew = (
+            model.local_step(b, g, 1.0, workers.run).bound
+            for b in (batch, replace(batch, start=None))
+        )
+        better = _superposition._begun_anew(model, batch, g, tools).bound
+    assert np.any(on > anew + 1.0) and np.any(anew > on + 1.0)
+    assert np.all(better > np.maximum(on, anew) - 1e-6)
 
 
 def test_one_component_has_nothing_to_add_but_its_sign():

@@ -1,6 +1,9 @@
 """What displays draw is what the estimators say."""
 
+import json
+import re
 import sys
+import warnings
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -8,9 +11,10 @@ import pytest
 import scipy.sparse as sp
 from matplotlib.colors import to_rgba
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import pdist
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
-from sklearn.mixture import BayesianGaussianMixture
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 
 from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
@@ -142,15 +146,19 @@ def test_moves_of_topics_are_shown_too():
     assert marks["split-merge"].get_label() == f"split-merge ({accepted})"
 
 
-def test_moves_of_a_stream_that_followed_the_fit_are_not_drawn():
+def test_a_stream_that_follows_a_fit_is_drawn_after_it():
     X = overlapping()
     model = MemoizedDPGMM(n_components=2, max_iter=2, random_state=0).fit(X)
     for seed in range(1, 6):
-        model.partial_fit(overlapping(seed=seed))
-    assert max(model.move_log_["n_iter"]) > 2
-    display = MovesDisplay.from_estimator(model)
-    for marks in display.markers_.values():
-        assert marks.get_offsets()[:, 0].max() <= 2
+        model.partial_fit(overlapping(seed=seed) + (20.0 if seed > 2 else 0.0))
+    (line,) = TemperatureDisplay.from_estimator(model).lines_
+    assert_array_equal(line.get_xdata(), [1, 2, 3, 4, 5, 6, 7])
+    log = model.move_log_
+    accepted = {n for n, number in zip(log["n_iter"], log["accepted"], strict=True) if number}
+    assert max(accepted) > 2
+    markers = MovesDisplay.from_estimator(model).markers_
+    drawn = {x for marks in markers.values() for x in marks.get_offsets()[:, 0]}
+    assert drawn == accepted
 
 
 def test_a_display_can_be_drawn_again(lda):
@@ -260,6 +268,33 @@ def test_tied_covariances_are_those_of_all_components():
         assert_allclose(image.get_array(), model.covariances_)
 
 
+def test_many_columns_are_a_table_of_standardised_means_or_ellipses_of_two():
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(0)
+    centres = 4.0 * rng.standard_normal((3, 36))
+    rows = centres[rng.integers(3, size=400)] + rng.standard_normal((400, 36))
+    rows = rows * np.linspace(0.1, 10.0, 36) + 5.0
+    frame = pandas.DataFrame(rows, columns=[f"column {d}" for d in range(36)])
+    mixture = GaussianMixture(3, covariance_type="diag", reg_covar=0.0, random_state=0).fit(frame)
+    display = ComponentsDisplay.from_estimator(mixture, components=[2, 0])
+    (table,) = display.images_
+    # after a step of EM the first two moments of the mixture are those of the data
+    expected = (mixture.means_[[2, 0]] - rows.mean(axis=0)) / rows.std(axis=0)
+    assert_allclose(table.get_array(), expected, rtol=1e-6)
+    assert [text.get_text() for text in display.ax_.get_xticklabels()] == list(frame.columns)
+    assert [text.get_text() for text in display.ax_.get_yticklabels()] == ["2", "0"]
+    low, high = table.get_clim()
+    assert low == -high, "the mean is white"
+    display = ComponentsDisplay.from_estimator(mixture, features=[4, 1], n_std=1.0)
+    assert (display.ax_.get_xlabel(), display.ax_.get_ylabel()) == ("column 4", "column 1")
+    for k, ellipse in enumerate(display.ellipses_):
+        assert_allclose(ellipse.get_center(), mixture.means_[k, [4, 1]])
+        assert_allclose(
+            np.sort([ellipse.width, ellipse.height]),
+            np.sort(2.0 * np.sqrt(mixture.covariances_[k, [4, 1]])),
+        )
+
+
 def test_images_and_ellipses_of_plain_arrays():
     images = np.arange(24.0).reshape(2, 3, 4)
     display = ComponentsDisplay(images).plot(image_kw={"cmap": "viridis", "vmax": 50.0})
@@ -291,6 +326,7 @@ def test_arguments_of_pyldavis_are_distributions_and_counts(library, container):
         "doc_lengths",
         "vocab",
         "term_frequency",
+        "mds",
     ]
     there, filled = counts.sum(axis=0) > 0, counts.sum(axis=1) > 0
     assert not there.all() and not filled.all()
@@ -301,9 +337,45 @@ def test_arguments_of_pyldavis_are_distributions_and_counts(library, container):
     assert_array_equal(arguments["doc_lengths"], counts.sum(axis=1)[filled])
     assert_array_equal(arguments["term_frequency"], counts.sum(axis=0)[there])
     assert_array_equal(arguments["vocab"], names[there])
-    assert all(isinstance(value, np.ndarray) for value in arguments.values())
+    arrays = [value for name, value in arguments.items() if name != "mds"]
+    assert all(isinstance(value, np.ndarray) for value in arrays)
     for name in ("topic_term_dists", "doc_topic_dists"):
         assert_allclose(arguments[name].sum(axis=1), 1.0)
+
+
+def test_topics_are_placed_by_their_divergences():
+    topics = np.eye(4)[:3]  # each a word of its own: the divergence of any two is log 2
+    places = prepare_arguments(*_two_topics())["mds"](topics)
+    assert places.dtype == np.float64 and places.shape == (3, 2)
+    assert_allclose(pdist(places), np.log(2.0))
+    # equal topics share a place, and one or two lie on a line
+    place = prepare_arguments(*_two_topics())["mds"]
+    assert_allclose(pdist(place(np.full((3, 4), 0.25))), 0.0, atol=1e-12)
+    assert_allclose(place(np.eye(4)[:2])[:, 1], 0.0)
+    assert_array_equal(place(np.full((1, 4), 0.25)), [[0.0, 0.0]])
+
+
+def _two_topics():
+    X = np.array([[3, 1, 0], [0, 2, 4]])
+    return TemperedLDA(n_components=2, max_iter=1, random_state=0).fit(X), X
+
+
+def test_the_page_of_pyldavis_can_be_written_and_read_back(tmp_path, lda, X):
+    pyldavis = pytest.importorskip("pyLDAvis")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # those of pyLDAvis and of what it calls
+        prepared = pyldavis.prepare(**prepare_arguments(lda, X), n_jobs=1)
+        pyldavis.save_html(prepared, str(tmp_path / "topics.html"))
+    page = (tmp_path / "topics.html").read_text()
+    (data,) = re.findall(r"^var ldavis_\w+_data = (.*);$", page, flags=re.MULTILINE)
+    data = json.loads(data)
+    order = np.array(data["topic.order"]) - 1
+    arguments = prepare_arguments(lda, X)
+    places = arguments["mds"](arguments["topic_term_dists"][order])
+    drawn = np.stack([data["mdsDat"]["x"], data["mdsDat"]["y"]], axis=1)
+    assert_allclose(pdist(drawn), pdist(places), atol=1e-10)
+    share = arguments["doc_topic_dists"].T @ arguments["doc_lengths"]
+    assert_allclose(data["mdsDat"]["Freq"], (100.0 * share / share.sum())[order])
 
 
 # --------------------------------------------------------------------------------------- errors
@@ -328,9 +400,8 @@ def test_an_estimator_that_is_not_fitted_is_refused(draw):
 
 def test_errors_say_what_to_do(X, lda, mixture):
     stream = TemperedLDA(n_components=3, random_state=0).partial_fit(X)
-    for display in (ELBODisplay, TemperatureDisplay):
-        with pytest.raises(ValueError, match="not by partial_fit: call fit"):
-            display.from_estimator(stream)
+    with pytest.raises(ValueError, match="partial_fit knows no bound of all rows"):
+        ELBODisplay.from_estimator(stream)
     wide = MemoizedDPGMM(random_state=0).fit(np.random.default_rng(0).normal(size=(30, 3)))
     still = CAVIGaussianMixture(2, random_state=0).fit(np.arange(6.0)[:, None])
     for draw, message in [
@@ -342,7 +413,8 @@ def test_errors_say_what_to_do(X, lda, mixture):
         (lambda: TopicsDisplay.from_estimator(lda, topics=[]), r"range \[0, 3\). Got \[\]"),
         (lambda: TopicsDisplay.from_estimator(lda, feature_names=["a"]), "30 names"),
         (lambda: ComponentsDisplay.from_estimator(lda), "image_shape for images"),
-        (lambda: ComponentsDisplay.from_estimator(wide), "image_shape to from_estimator"),
+        (lambda: ComponentsDisplay.from_estimator(wide, features=[3]), r"range \[0, 3\)"),
+        (lambda: ComponentsDisplay.from_estimator(wide, feature_names=["a"]), "be 3 names"),
         (lambda: ComponentsDisplay.from_estimator(lda, image_shape=(2, 3)), "images of 30 pixels"),
         (lambda: ComponentsDisplay.from_estimator(lda, values="components"), "Got None"),
         (lambda: ComponentsDisplay.from_estimator(lda, values="topics"), "Got 'topics'"),

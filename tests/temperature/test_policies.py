@@ -4,6 +4,9 @@ import pickle
 
 import numpy as np
 import pytest
+from _properties import quick
+from hypothesis import given
+from hypothesis import strategies as st
 from sklearn.base import clone
 
 from skvt import TemperedLDA
@@ -77,6 +80,34 @@ def test_the_division_into_batches_does_not_change_the_schedule(annealing):
     fine, _ = walk(annealing(2.0, 4.0), n_passes=8, batches_per_pass=15)
     # The middle of a coarse step is the middle of the second of its three fine ones.
     np.testing.assert_allclose(coarse, fine[1::3], rtol=1e-12)
+
+
+@every_annealing
+@quick
+@given(
+    st.floats(1.0, 50.0),
+    st.integers(0, 6),
+    st.lists(st.lists(st.floats(0.01, 5.0), min_size=1, max_size=6), min_size=8, max_size=8),
+)
+def test_temperature_falls_to_one_in_time_however_passes_are_divided(
+    annealing, initial, n_hot, passes
+):
+    # ``passes`` are the weights of the rows of each batch; each pass has batches of its own
+    running = annealing(initial, float(n_hot)).start(FitPlan(model=None, n_passes=8))
+    seen, last, n_steps = 0.0, initial, 0
+    for number, batches in enumerate(passes):
+        total = sum(batches)
+        # the same rows in each pass: of the same weight but for rounding
+        for weight in batches:
+            share = weight / total
+            running.advance(seen, share, n_steps)
+            assert 1.0 <= running.temperature <= last * (1.0 + 1e-15)
+            if number >= n_hot:
+                assert running.temperature == 1.0 and running.settled
+            else:
+                assert not running.settled
+                assert running.temperature > 1.0 or initial < 1.0 + 1e-12
+            last, seen, n_steps = running.temperature, seen + share, n_steps + 1
 
 
 @every_annealing
@@ -269,3 +300,43 @@ def test_no_warning_that_a_bound_fell_which_was_not_the_one_climbed():
     )
     objective = np.array(estimator.history_["objective"])
     assert (np.diff(objective) > -1e-6 * np.abs(objective[:-1])).all()
+
+
+# ------------------------------------------------------------- fits that stop on convergence
+@every_annealing
+@pytest.mark.parametrize("n_passes, planned, hot", [(100, 10.0, 7.5), (8, 10.0, 6.0)])
+def test_by_default_annealing_takes_three_quarters_of_the_planned_passes(
+    annealing, n_passes, planned, hot
+):
+    running = annealing(2.0).start(FitPlan(None, n_passes, planned_passes=planned))
+    for passes in np.arange(0.0, n_passes, 0.25):
+        running.advance(passes, 0.25, 0)
+        assert running.settled == (passes + 0.125 >= hot)
+
+
+@every_annealing
+def test_passes_asked_for_are_made_whatever_was_planned(annealing):
+    running = annealing(2.0, n_passes=30.0).start(FitPlan(None, 100, planned_passes=10.0))
+    running.advance(29.0, 0.5, 0)
+    assert not running.settled
+    running.advance(30.0, 0.5, 0)
+    assert running.settled
+
+
+@pytest.mark.parametrize("temperature", ["annealed", "variational", "local"])
+def test_a_fit_that_may_converge_is_not_kept_hot_by_a_large_max_iter(temperature):
+    stops = fitted(temperature, max_iter=100, evaluate_every=1, perp_tol=5.0)
+    assert stops.converged_
+    hot = np.array(stops.history_["temperature"]) > 1.0
+    assert 1 <= hot.sum() <= 8 and stops.n_iter_ < 20
+    # neither evaluation without tolerance nor a tolerance without evaluation can end a fit
+    for settings in ({"evaluate_every": 50, "perp_tol": 0.0}, {"perp_tol": 5.0}):
+        with_all_heat = fitted("annealed", max_iter=100, **settings)
+        assert (np.array(with_all_heat.history_["temperature"]) > 1.0).sum() == 75
+
+
+def test_at_the_default_max_iter_evaluation_changes_nothing():
+    with_stop = fitted("annealed", max_iter=10, evaluate_every=1, perp_tol=1e-9)
+    np.testing.assert_array_equal(
+        with_stop.components_, fitted("annealed", max_iter=10).components_
+    )

@@ -199,6 +199,41 @@ def test_memory_of_a_row_is_the_time_constant_of_its_mean_energy(memory):
         assert temperatures[step] == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("planned", [None, 20.0])
+@pytest.mark.parametrize("learned, share", [(VariationalTempering, 0.25), (LocalTempering, 0.5)])
+def test_memory_is_by_default_the_documented_share_of_the_fit(learned, share, planned):
+    def temperatures(memory):
+        plan = FitPlan(
+            Quadratic(),
+            80.0,
+            N_ROWS,
+            N_ROWS * LENGTH,
+            lambda replication, rows=None: (REFERENCE, np.full(N_ROWS, REFERENCE)),
+            planned_passes=planned,
+        )
+        running = learned(max_temperature=1.5, memory=memory).start(plan)
+        return walk(running, falling, n_passes=8)[0]
+
+    asked = temperatures(share * (planned or 80.0))
+    np.testing.assert_array_equal(temperatures(None), asked)
+    assert not np.array_equal(temperatures(share * 10.0), asked)
+
+
+@pytest.mark.parametrize("total", [N_ROWS, 3.0 * N_ROWS])
+def test_terms_of_rows_met_stand_for_all_rows(total):
+    # of like rows: half of them, met, stand for any number
+    running = start(LocalTempering(max_temperature=1.5))
+    batch = batch_of(np.arange(N_ROWS // 2))
+    for step in range(2):
+        running.advance(float(step), 1.0, step)
+        running.observe(Result((REFERENCE - 0.2) * batch.lengths), batch)
+    ladder = running._ladder
+    r = ladder.weights(-0.2, LENGTH)
+    assert running.bound_terms(total) == pytest.approx(
+        total * float(ladder.bound_terms(r, LENGTH)), rel=1e-12
+    )
+
+
 @every_learned
 def test_chunks_of_a_full_sweep_change_nothing(learned):
     whole = walk(start(learned(max_temperature=1.5)), falling, n_passes=10)

@@ -1,0 +1,55 @@
+"""What the gallery shows: its order, and pictures without empty panels."""
+
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+from sphinx_gallery.scrapers import matplotlib_scraper
+
+# topics first, then mixtures, factors and spectra, then what holds for all of them
+ORDER = [
+    "plot_structured_local_optima",
+    "plot_hyperparameter_sensitivity",
+    "plot_grid_search_schedules",
+    "plot_stream_partial_fit",
+    "plot_digits",
+    "plot_stream_mixture",
+    "plot_edge_patches",
+    "plot_denoise_patches",
+    "plot_bernoulli_mixture",
+    "plot_factorial_shapes",
+    "plot_gap_nmf",
+    "plot_cavi_mixture",
+    "plot_annealed_objective",
+]
+
+
+def place(filename):
+    """Sort key of an example; one that ``ORDER`` does not name comes last."""
+    name = Path(filename).stem
+    return (ORDER.index(name) if name in ORDER else len(ORDER), name)
+
+
+def empty_axes():
+    """Axes of all open figures that are drawn and show nothing."""
+    return [
+        axes
+        for number in plt.get_fignums()
+        for axes in plt.figure(number).axes
+        if axes.axison and not axes.has_data()
+    ]
+
+
+def scraper(block, block_vars, gallery_conf, **kwargs):
+    """The figures of a block of an example, as sphinx-gallery saves them.
+
+    Raises
+    ------
+    ValueError
+        If one has an empty panel: what a later block draws into it is not shown.
+    """
+    if empty := empty_axes():
+        raise ValueError(
+            f"{block_vars['src_file']}, block at line {block[2]}: {len(empty)} empty axes. Draw "
+            "all of a figure in the block that makes it."
+        )
+    return matplotlib_scraper(block, block_vars, gallery_conf, **kwargs)

@@ -1,0 +1,102 @@
+"""Choices among floating-point numbers that rounding cannot flip.
+
+BLAS sums in the order that suits the processor, so that numbers which are equal in exact
+arithmetic (masses of components that hold equally many rows, bounds of two changes that mirror each
+other) differ in their last digits, one way on one machine and the other way on another. A choice
+by comparison alone would then carry the last digit into the first: other labels, other moves,
+another optimum. Here numbers that differ by less than a relative tolerance are tied, and ties go to
+what comes first. Callers list their candidates in an order that no processor changes: that in which
+components were made, or that of the columns.
+"""
+
+import numpy as np
+
+# Relative differences that count as none: far above what sums of many terms lose to rounding, far
+# below what matters.
+RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
+
+
+def _rtol(values, dtype):
+    """The tolerance for numbers that were computed in this precision; by default, their own."""
+    return RTOL.get(np.dtype(values.dtype if dtype is None else dtype), RTOL[np.dtype(float)])
+
+
+def stable_order(values, *, scale=0.0, dtype=None):
+    """Indices that sort values in ascending order; tied ones stay as they stand.
+
+    Neighbours in sorted order are tied if they differ by no more than the tolerance, and so is
+    everything that such neighbours connect: being tied is transitive. Without that, the order of
+    three numbers of which only neighbours are tied would depend on the sorting method.
+
+    Parameters
+    ----------
+    values : ndarray, shape (n,)
+        Infinite values are allowed, NaN are not.
+    scale : float, default=0.0
+        The tolerance is relative to the larger of two numbers and at least to this: the size of the
+        terms of which differences were taken.
+    dtype : dtype, optional
+        Precision of the computation if it is lower than that of ``values``.
+
+    Returns
+    -------
+    ndarray of int, shape (n,)
+    """
+    values = np.asarray(values)
+    order = np.argsort(values, kind="stable")
+    ranked = values[order].astype(np.float64)
+    apart = _above(ranked[1:], ranked[:-1], scale, _rtol(values, dtype))
+    group = np.concatenate([[0], apart.cumsum()]) if order.size else order
+    return order[np.lexsort((order, group))]
+
+
+def stable_argmax(values, *, scale=0.0, dtype=None):
+    """Index of the first value that is tied with the largest, along the last axis.
+
+    Parameters
+    ----------
+    values : ndarray, shape (..., n)
+        n >= 1; infinite values are allowed, NaN are not.
+    scale : float or ndarray, shape (..., 1), default=0.0
+        As in :func:`stable_order`.
+    dtype : dtype, optional
+        Likewise.
+
+    Returns
+    -------
+    ndarray of int, shape (...)
+    """
+    values = np.asarray(values)
+    largest = values.max(axis=-1, keepdims=True)
+    size = np.maximum(_finite_size(largest), scale)
+    return np.argmax(values >= largest - _rtol(values, dtype) * size, axis=-1)
+
+
+def exceeds(a, b, *, scale=0.0, dtype=None):
+    """Whether a > b by more than the tolerance, elementwise.
+
+    Parameters
+    ----------
+    a, b : float or ndarray
+    scale : float or ndarray, default=0.0
+        As in :func:`stable_order`.
+    dtype : dtype, optional
+        Likewise.
+
+    Returns
+    -------
+    bool or ndarray of bool
+    """
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    above = _above(a, b, scale, _rtol(a, dtype))
+    return bool(above) if above.ndim == 0 else above
+
+
+def _above(a, b, scale, rtol):
+    with np.errstate(invalid="ignore"):
+        size = np.maximum(np.maximum(_finite_size(a), _finite_size(b)), scale)
+        return a - b > rtol * size
+
+
+def _finite_size(a):
+    return np.where(np.isfinite(a), np.abs(a), 0.0)

@@ -1,0 +1,346 @@
+"""Interrupts: wherever one comes, it is as if the call had not been made."""
+
+import copy
+import gc
+import itertools
+import signal
+import sys
+import threading
+import time
+import types
+from contextlib import ExitStack
+from functools import partial
+
+import joblib
+import numpy as np
+import pytest
+from estimators._registry import ENTRIES, assert_same_fit
+from threadpoolctl import threadpool_info, threadpool_limits
+
+import skvt
+from skvt import MemoizedDPGMM, StructuredLDA, TemperedLDA
+from skvt.inference import _parallel
+from skvt.inference._memos import Memos
+
+FOLDER = skvt.__path__[0]
+# Where what is undone, ended and published is decided.
+MACHINERY = ("estimators/_base.py", "inference/_parallel.py", "expfam/_stats.py")
+
+
+def content(value):
+    """All that an object holds, at whatever depth, to the last bit; caches and times apart."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    if isinstance(value, Memos):
+        return [(key, content(memo)) for key, memo in value.items()]
+    if isinstance(value, dict):
+        return {k: content(v) for k, v in value.items() if k not in ("cache", "seconds")}
+    if isinstance(value, float):
+        return float(value).hex()
+    if hasattr(value, "_asdict"):
+        return content(value._asdict())
+    if isinstance(value, list | tuple):
+        return [content(entry) for entry in value]
+    if isinstance(value, type | types.FunctionType | np.dtype) or not hasattr(value, "__dict__"):
+        return value
+    return type(value), content(vars(value) | {"_spare": None})
+
+
+def helpers():
+    """Threads of Workers that live."""
+    found = []
+    for frame in sys._current_frames().values():
+        while frame is not None:
+            if frame.f_code is _parallel._help.__code__:
+                found.append(frame)
+            frame = frame.f_back
+    return len(found)
+
+
+def while_there(count):
+    """Wait until there is none of what is counted, but not long."""
+    deadline = time.perf_counter() + 5.0
+    while count() and time.perf_counter() < deadline:
+        gc.collect()
+        time.sleep(0.001)
+
+
+def blas_threads():
+    return [pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"]
+
+
+@pytest.fixture(autouse=True)
+def two_blas_threads():
+    """More than one, so that a limit that stays is seen, and one that is not of our making."""
+    with threadpool_limits(2, user_api="blas"):
+        yield
+
+
+def assert_as_if_nothing_had_been(estimator, before):
+    assert content(estimator) == before
+    while_there(helpers)
+    assert helpers() == 0
+    assert set(blas_threads()) == {2}
+    assert _parallel._limit._claims == set()
+
+
+class Interruption:
+    """Raises KeyboardInterrupt in the calling thread where the interpreter gets to a place.
+
+    A place is a line of the given files of the package (of all, without), or an opcode; counted
+    where each time is to be one of its own.
+    """
+
+    def __init__(self, files=None, *, opcodes=False, each_time=False):
+        self._paths = files and {f"{FOLDER}/{file}" for file in files}
+        self._event, self._each_time = "opcode" if opcodes else "line", each_time
+
+    def places(self, act):
+        """Those of one call, in the order in which they are first reached."""
+        seen = {}
+        self._run(act, lambda place: seen.setdefault(place))
+        return list(seen)
+
+    def at(self, place, act):
+        """Interrupt a call; returns whether it got there."""
+
+        def see(here):
+            if here == place:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+
+        try:
+            self._run(act, see)
+        except KeyboardInterrupt:
+            return True
+        return False
+
+    def _run(self, act, see):
+        count = itertools.count()
+
+        def local(frame, event, arg):
+            if event == self._event:
+                where = frame.f_lasti if event == "opcode" else frame.f_lineno
+                see((frame.f_code, where, next(count) if self._each_time else 0))
+            return local
+
+        def trace(frame, event, arg):
+            path = frame.f_code.co_filename
+            if not (path in self._paths if self._paths else path.startswith(FOLDER)):
+                return None
+            frame.f_trace_opcodes = self._event == "opcode"
+            return local
+
+        sys.settrace(trace)
+        try:
+            act()
+        finally:
+            sys.settrace(None)
+
+
+def assert_safe(estimator, act, interruption, fresh=None):
+    """Interrupt ``act(estimator)`` at all places; afterwards a call ends as if there were none.
+
+    What comes after the assignment that publishes is no interrupt of the call; it may be traced,
+    but there the interpreter looks for none.
+    """
+    start = copy.deepcopy(estimator)
+    before = content(estimator)
+    expected = copy.deepcopy(start)
+    answer = act(expected)
+    places, n_interrupted, n_published = (
+        interruption.places(lambda: act(copy.deepcopy(start))),
+        0,
+        0,
+    )
+    for place in places:
+        reached = interruption.at(place, partial(act, estimator))
+        n_interrupted += reached
+        if not reached or (place[0].co_name == "on_a_twin" and content(estimator) != before):
+            assert content(estimator) == content(expected)
+            n_published += reached
+            estimator = copy.deepcopy(start)
+        assert_as_if_nothing_had_been(estimator, before)
+    assert n_interrupted > 0.5 * len(places)
+    assert n_published < 10
+    np.testing.assert_equal(content(act(estimator)), content(answer))
+    assert content(estimator) == content(expected)
+
+
+LINES_OF_MACHINERY = Interruption(MACHINERY)
+
+
+def streamed(entry, **params):
+    """Fitted, and two more chunks of a stream later."""
+    model = entry.make(**({"max_iter": 1} | params)).fit(entry.data())
+    return model.partial_fit(entry.data(1)).partial_fit(entry.data(2))
+
+
+def calling(method, X):
+    return lambda estimator: getattr(estimator, method)(X)
+
+
+@pytest.mark.parametrize(
+    "method, n_jobs", [("fit", 2), ("partial_fit", 1), ("partial_fit", 2), ("transform", 2)]
+)
+def test_an_interrupt_at_any_line_of_what_publishes_and_ends_leaves_no_trace(method, n_jobs):
+    entry = ENTRIES[0]
+    model = streamed(entry, n_jobs=n_jobs)
+    assert_safe(model, calling(method, entry.data(3)), LINES_OF_MACHINERY)
+
+
+def test_an_interrupt_after_a_step_of_size_one_leaves_no_trace():
+    # such a step folds the statistics, which an undo by rows cannot take back
+    entry = ENTRIES[0]
+    model = streamed(entry, learning_decay=0.0, learning_offset=1.0)
+    before, X = content(model), entry.data(3)
+    reached = Interruption(["temperature/_base.py"], each_time=True)
+    places = reached.places(lambda: copy.deepcopy(model).partial_fit(X))
+    assert reached.at(places[-1], lambda: model.partial_fit(X))
+    assert content(model) == before
+
+
+METHODS = ("fit", "partial_fit", "transform", "predict_proba")
+EVERY = [
+    pytest.param(entry, method, id=f"{entry}-{method}")
+    for entry in ENTRIES
+    for method in METHODS
+    if hasattr(entry.cls, method)
+]
+
+
+def taking_turns(*n_jobs):
+    """Each estimator and method with one of the numbers of threads."""
+    return [
+        pytest.param(*case.values, n, id=f"{case.id}-{n}")
+        for case, n in zip(EVERY, itertools.cycle(n_jobs), strict=False)
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("entry, method, n_jobs", taking_turns(1, 2))
+def test_an_interrupt_at_any_line_leaves_no_trace(entry, method, n_jobs):
+    model = streamed(entry, n_jobs=n_jobs)
+    assert_safe(model, calling(method, entry.data(3)), Interruption())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["fit", "partial_fit", "transform"])
+def test_an_interrupt_at_any_opcode_of_what_publishes_and_ends_leaves_no_trace(method):
+    entry = ENTRIES[0]
+    interruption = Interruption(MACHINERY[:2], opcodes=True)
+    assert_safe(streamed(entry, n_jobs=2), calling(method, entry.data(3)), interruption)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="no interval timer")
+@pytest.mark.parametrize("entry, method, n_jobs", taking_turns(1, 2, 8, 1))
+def test_a_signal_at_a_random_moment_leaves_no_trace(entry, method, n_jobs):
+    model, X, rng = streamed(entry, n_jobs=n_jobs), entry.data(3), np.random.default_rng(0)
+    start, expected = copy.deepcopy(model), copy.deepcopy(model)
+    answer = getattr(expected, method)(X)
+    before, after, durations = content(model), content(expected), []
+    for _ in range(3):
+        another = copy.deepcopy(start)
+        started = time.perf_counter()
+        getattr(another, method)(X)
+        durations.append(time.perf_counter() - started)
+
+    def interrupt(signum, frame):
+        raise KeyboardInterrupt
+
+    n_interrupted, previous = 0, signal.signal(signal.SIGALRM, interrupt)
+    try:
+        for _ in range(100):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 1.2 * min(durations)))
+                getattr(model, method)(X)
+                signal.setitimer(signal.ITIMER_REAL, 0.0)
+            except KeyboardInterrupt:
+                n_interrupted += 1
+            # at the very end, what was published may already be back in this function's hands
+            if content(model) != before:
+                assert content(model) == after
+                model = copy.deepcopy(start)
+            assert_as_if_nothing_had_been(model, before)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, previous)
+    assert n_interrupted > 10
+    np.testing.assert_equal(content(getattr(model, method)(X)), content(answer))
+    assert content(model) == after
+
+
+# ------------------------------------------------------------------------ readers, threads, files
+def test_who_reads_while_a_stream_goes_on_sees_one_state():
+    entry = ENTRIES[0]
+    model = streamed(entry)
+    twin = copy.copy(model)  # shares all that the estimator holds
+    before = content(twin)
+    for seed in range(3, 8):
+        model.partial_fit(entry.data(seed))
+    assert content(twin) == before
+
+
+def test_limits_of_the_matrix_library_that_overlap_end_with_the_last():
+    # as those of fits in several threads do
+    first, second = _parallel.one_blas_thread(), _parallel.one_blas_thread()
+    with ExitStack() as stack:
+        first.__enter__()
+        stack.enter_context(second)
+        assert set(blas_threads()) == {1}
+        first.__exit__()
+        assert set(blas_threads()) == {1}
+    assert set(blas_threads()) == {2}
+
+
+def test_a_limit_that_is_never_left_ends_when_it_is_freed():
+    limit = _parallel.one_blas_thread().__enter__()
+    assert set(blas_threads()) == {1}
+    del limit
+    assert set(blas_threads()) == {2}
+
+
+def test_threads_of_workers_that_are_never_left_end_when_they_are_freed():
+    workers = _parallel.Workers(3).__enter__()
+    workers.run(threading.Barrier(3).wait, [(10.0,)] * 3)  # all are there
+    assert helpers() == 2
+    del workers
+    while_there(helpers)
+    assert helpers() == 0
+
+
+def test_fits_at_once_in_threads_give_what_they_give_one_by_one():
+    entry = ENTRIES[0]
+    models = [entry.make(n_jobs=2, max_iter=2) for _ in range(3)]
+    threads = [threading.Thread(target=model.fit, args=(entry.data(),)) for model in models]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60.0)
+    assert set(blas_threads()) == {2}
+    for model in models:
+        assert_same_fit(model, entry.make(n_jobs=1, max_iter=2).fit(entry.data()))
+
+
+@pytest.mark.slow  # kernels are compiled anew for arrays that are not to be written to
+@pytest.mark.parametrize("cls", [TemperedLDA, StructuredLDA, MemoizedDPGMM])
+def test_an_estimator_in_a_file_mapped_for_reading_goes_on(cls, tmp_path):
+    entry = next(entry for entry in ENTRIES if entry.cls is cls)
+    model = streamed(entry)
+    joblib.dump(model, tmp_path / "model")
+    mapped = joblib.load(tmp_path / "model", mmap_mode="r")
+    for seed in (3, 4):
+        model.partial_fit(entry.data(seed))
+        mapped.partial_fit(entry.data(seed))
+    assert_same_fit(mapped, model)
+
+
+def test_the_log_of_moves_is_made_when_it_is_asked_for():
+    entry = next(entry for entry in ENTRIES if entry.cls is MemoizedDPGMM)
+    model = streamed(entry)
+    # not in each call of partial_fit, which would take the longer the longer a stream is
+    assert "move_log_" not in vars(model)
+    log = model._fitted.state.move_log
+    assert model.move_log_["gain"] == [record.gain for record in log] != []
+    assert not hasattr(entry.make(), "move_log_")

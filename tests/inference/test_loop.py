@@ -1,0 +1,155 @@
+"""What fits and streams record, when fits stop, and what they say if they do not converge."""
+
+import warnings
+
+import numpy as np
+import pytest
+from sklearn.exceptions import ConvergenceWarning
+
+from skvt import (
+    AnnealedFactorialMixture,
+    CAVIGaussianMixture,
+    MemoizedDPGMM,
+    StructuredBernoulliMixture,
+    StructuredGaPNMF,
+    TemperedLDA,
+)
+
+RNG = np.random.default_rng(0)
+REALS = RNG.normal(size=(60, 2)) + RNG.integers(3, size=(60, 1)) * 4.0
+BITS = (RNG.random((60, 6)) < 0.5).astype(float)
+COUNTS = RNG.poisson(1.0, size=(60, 8)).astype(float)
+
+# (estimator, rows): its bound is judged, and two passes are too few
+JUDGED = [
+    (MemoizedDPGMM(2, tol=1e-12, random_state=0), REALS),
+    (MemoizedDPGMM(2, tol=1e-12, algorithm="stochastic", random_state=0), REALS),
+    (StructuredBernoulliMixture(2, tol=1e-12, evaluate_every=1, random_state=0), BITS),
+    (StructuredBernoulliMixture(2, tol=1e-12, algorithm="full", random_state=0), BITS),
+    (CAVIGaussianMixture(3, tol=1e-12, random_state=0), REALS),
+    (StructuredGaPNMF(2, tol=1e-12, evaluate_every=1, random_state=0), COUNTS),
+    (AnnealedFactorialMixture(2, tol=1e-12, random_state=0), REALS),
+]
+every_judged = pytest.mark.parametrize("estimator, X", JUDGED, ids=lambda value: str(value)[:40])
+
+
+def make(estimator, **changes):
+    return type(estimator)(**(estimator.get_params() | changes))
+
+
+# ----------------------------------------------------------------------------- no convergence
+@every_judged
+def test_a_fit_out_of_passes_warns_where_it_was_called(estimator, X):
+    estimator = make(estimator, max_iter=2)
+    with pytest.warns(ConvergenceWarning, match=r"within max_iter=2 passes.*Raise max_iter") as got:
+        estimator.fit(X)
+    assert not estimator.converged_
+    assert [record.filename for record in got] == [__file__]
+
+
+@pytest.mark.parametrize(
+    "estimator, X",
+    [
+        (CAVIGaussianMixture(2, max_iter=50, random_state=0), REALS),  # converges
+        (MemoizedDPGMM(max_iter=2, tol=0.0, random_state=0), REALS),  # judges no gain
+        (StructuredBernoulliMixture(2, max_iter=2, random_state=0), BITS),  # knows no bound
+        (StructuredGaPNMF(2, max_iter=4, random_state=0), COUNTS),
+        # as its twin in scikit-learn
+        (TemperedLDA(2, max_iter=2, evaluate_every=1, perp_tol=1e-9, random_state=0), COUNTS),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_no_warning_where_convergence_is_reached_or_not_judged(estimator, X):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        estimator.fit(X)
+
+
+def test_a_warning_made_an_error_leaves_the_estimator_as_it_was():
+    mixture = CAVIGaussianMixture(3, max_iter=1, random_state=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConvergenceWarning):
+            mixture.fit(REALS)
+    assert not hasattr(mixture, "n_iter_") and not hasattr(mixture, "means_")
+
+
+# ------------------------------------------------------------------------------------ history
+@every_judged
+def test_the_history_covers_all_passes_since_the_model_began(estimator, X):
+    warm = make(estimator, max_iter=2, warm_start=True).fit(X)
+    first = warm.history_
+    warm.set_params(max_iter=3).fit(X)
+    history = warm.history_
+    assert history["n_iter"] == [1, 2, 3, 4, 5]
+    assert warm.n_iter_ == 5
+    for name, values in first.items():
+        np.testing.assert_equal(history[name][:2], values)
+    assert np.all(np.diff(history["seconds"]) > 0.0)
+    # a fresh start begins anew
+    assert warm.set_params(warm_start=False).fit(X).history_["n_iter"] == [1, 2, 3]
+
+
+@every_judged
+def test_each_call_of_a_stream_has_an_entry(estimator, X):
+    stream = make(estimator, max_iter=2).fit(X)
+    assert np.isfinite(stream.elbo_)
+    for _ in range(3):
+        stream.partial_fit(X)
+    history = stream.history_
+    assert history["n_iter"] == [1, 2, 3, 4, 5] and stream.n_iter_ == 5
+    assert np.isnan(history["elbo"][2:]).all() and np.isnan(history["objective"][2:]).all()
+    assert np.isfinite(history["temperature"]).all() and np.isfinite(history["learning_rate"]).all()
+    assert np.all(np.diff(history["seconds"]) > 0.0)
+    with pytest.raises(ValueError):
+        stream.partial_fit(X[:, :1])
+    np.testing.assert_equal(stream.history_, history)
+
+
+def test_moves_are_numbered_as_the_passes_and_calls_of_the_history():
+    model = MemoizedDPGMM(2, max_iter=2, warm_start=True, random_state=0).fit(REALS)
+    passes = [1, 1, 1, 2, 2, 2]
+    assert model.move_log_["n_iter"] == passes
+    model.fit(REALS)
+    passes += [3, 3, 3, 4, 4, 4]
+    assert model.move_log_["n_iter"] == passes
+    model.partial_fit(REALS)
+    assert set(model.move_log_["n_iter"][12:]) == {5}
+
+
+@pytest.mark.parametrize(
+    "estimator, X",
+    [(TemperedLDA(2, random_state=0), COUNTS), (MemoizedDPGMM(random_state=0), REALS)],
+    ids=["topics", "mixture"],
+)
+def test_a_stream_has_no_elbo_and_says_what_to_do(estimator, X):
+    stream = make(estimator).partial_fit(X)
+    for _ in range(2):
+        assert not hasattr(stream, "elbo_")
+        with pytest.raises(AttributeError, match=r"'elbo_'.* after partial_fit.*elbo\(X\) is"):
+            _ = stream.elbo_
+        assert np.isfinite(stream.elbo(X))
+        # neither after a fit
+        stream = make(estimator, max_iter=2).fit(X)
+        assert hasattr(stream, "elbo_")
+        stream.partial_fit(X)
+    fresh = make(estimator)
+    for name in ("elbo_", "history_"):
+        assert not hasattr(fresh, name)
+
+
+def test_a_call_that_fails_half_way_has_no_entry_and_leaves_the_bound(monkeypatch):
+    lda = TemperedLDA(2, max_iter=2, batch_size=20, random_state=0).fit(COUNTS)
+    elbo, step, calls = lda.elbo_, type(lda._fitted.model).local_step, []
+
+    def failing(*args, **kwargs):
+        calls.append(1)
+        if len(calls) == 2:
+            raise RuntimeError
+        return step(*args, **kwargs)
+
+    monkeypatch.setattr(type(lda._fitted.model), "local_step", failing)
+    with pytest.raises(RuntimeError):
+        lda.partial_fit(COUNTS)
+    assert lda.history_["n_iter"] == [1, 2] and lda.n_iter_ == 2
+    assert lda.elbo_ == elbo

@@ -1,0 +1,347 @@
+"""Draws of latents given data leave the joint law of latents and data as it is.
+
+Latents x and data y are simulated from prior and likelihood, and then the kernel of the package
+draws x' given y, where it can from x itself, which is an exact draw from p(x | y). If the kernel
+has the posterior for its stationary law, (x', y) has the law of (x, y), and every function of both
+has the same mean: Geweke (2004, "Getting it right"), with independent replicates in place of one
+long chain. All means of a test are compared at once: a correct kernel is reported with probability
+ALARM at most.
+"""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from models._textbook import KINDS
+from scipy import stats as laws
+
+from skvt.expfam import RunningStats
+from skvt.models import _lda_sampling as sampling
+from skvt.models._gap_nmf import FrameBatch, GaPNMF, Spectra
+from skvt.models._lda import LDA
+from skvt.models._lda_structured import LDAGivenTopics, Topics
+from skvt.models._mixture_structured import MixtureGivenGlobals
+from skvt.models._mixture_weights import SeparateSticks, SymmetricDirichlet
+
+# Probability that a test fails although the kernel is right.
+ALARM = 1e-4
+
+
+def run(function, tasks):
+    return [function(*task) for task in tasks]
+
+
+def replicates(few, many):
+    """So many replicates, and more in the long run of the tests."""
+    return pytest.mark.parametrize("n", [few, pytest.param(many, marks=pytest.mark.slow)])
+
+
+def scores(differences):
+    """Mean over the replicates (first axis) in standard errors; 0 where nothing differs."""
+    d = np.asarray(differences, float).reshape(len(differences), -1)
+    error = d.std(axis=0) / np.sqrt(len(d))
+    return d.mean(axis=0) / np.where(error > 0.0, error, 1.0)
+
+
+def assert_centred(**functions):
+    """No function's differences have another mean than 0, of all functions together."""
+    z = {name: scores(differences) for name, differences in functions.items()}
+    limit = laws.norm.isf(0.5 * ALARM / sum(part.size for part in z.values()))
+    found = {name: float(np.abs(part).max()) for name, part in z.items()}
+    assert max(found.values()) < limit, (limit, found)
+
+
+def products(a, b):
+    """Of each pair of columns, (n, A B)."""
+    return (a[:, :, None] * b[:, None, :]).reshape(len(a), -1)
+
+
+# ----------------------------------------------------------------------------------- topic models
+def simulated_documents(rng, alpha, beta, n, n_tokens):
+    """Tokens of each topic (n, K) and each word (n, V) of n documents, and of both (V, K)."""
+    theta = rng.dirichlet(alpha, size=n)
+    sizes = rng.multinomial(n_tokens, theta)
+    of_both = np.zeros((beta.shape[1], alpha.size))
+    counts = np.zeros((n, beta.shape[1]))
+    for k, p in enumerate(beta):
+        words = rng.multinomial(sizes[:, k], p)
+        of_both[:, k] = words.sum(axis=0)
+        counts += words
+    return sizes.astype(float), counts, of_both
+
+
+def redrawn_documents(alpha, beta, counts, n_sweeps, seed):
+    """Tokens of each topic (n, K), and of each word and topic (V, K), by the sampler."""
+    lda = LDA(alpha, np.full(beta.shape[1], 0.2))
+    model = LDAGivenTopics.of(lda, "gibbs", n_sweeps - 1, 1)
+    batch = model.batch(sp.csr_array(counts), np.arange(len(counts)), np.ones(len(counts)))
+    log_beta = np.ascontiguousarray(np.log(beta).T[batch.active])
+    result = model.local_step(batch, Topics(log_beta, seed), 1.0, run)
+    statistics = np.zeros((beta.shape[1], alpha.size))
+    statistics[result.stats.rows] = result.stats.arrays[0]
+    return result.q - alpha, statistics
+
+
+def assert_same_law_of_documents(alpha, beta, counts, sizes, redrawn):
+    """First and second moments of topics, and of topics with words."""
+    np.testing.assert_allclose(redrawn.sum(axis=1), counts.sum(axis=1))
+    # about their means, squares have no digits to lose
+    expected = counts.sum(axis=1, keepdims=True) * alpha / alpha.sum()
+    old, new, words = sizes - expected, redrawn - expected, counts - counts.mean(axis=0)
+    log_likelihood = [
+        (counts * np.log((alpha + part) @ beta)).sum(axis=1) for part in (redrawn, sizes)
+    ]
+    assert_centred(
+        sizes=new - old,
+        squares=new**2 - old**2,
+        neighbours=new[:, 1:] * new[:, :-1] - old[:, 1:] * old[:, :-1],
+        with_words=products(new - old, words),
+        log_likelihood=log_likelihood[0] - log_likelihood[1],
+    )
+
+
+def assert_same_statistics(alpha, beta, n, n_tokens, before, after):
+    """Tokens of each word and topic in n documents of so many tokens, (V, K)."""
+    total = alpha.sum()
+    share = alpha / total * beta.T
+    second = alpha * (alpha + 1.0) / (total * (total + 1.0)) * beta.T**2
+    variance = n_tokens * share * (1.0 - share) + n_tokens * (n_tokens - 1) * (second - share**2)
+    # of a difference twice that at most, since both have the same words
+    z = (after - before) / np.sqrt(2.0 * n * variance)
+    z = z[n * n_tokens * share > 25.0]
+    assert z.size > 50 and np.abs(z).max() < laws.norm.isf(0.5 * ALARM / z.size)
+
+
+@replicates(5_000, 100_000)
+@pytest.mark.parametrize("n_topics", [17, 40])
+def test_topics_of_tokens_are_redrawn_by_their_law(n_topics, n):
+    # Priors as strong as the data: 20 sweeps forget where they began.
+    rng = np.random.default_rng(n_topics)
+    alpha = rng.uniform(0.1, 0.5, n_topics)
+    beta = rng.dirichlet(np.full(12, 0.5), size=n_topics) + 1e-4
+    beta /= beta.sum(axis=1, keepdims=True)
+    sizes, counts, of_both = simulated_documents(rng, alpha, beta, n, 8)
+    redrawn, statistics = redrawn_documents(alpha, beta, counts, 20, seed=1)
+    assert_same_law_of_documents(alpha, beta, counts, sizes, redrawn)
+    assert_same_statistics(alpha, beta, n, 8, of_both, statistics)
+
+
+@replicates(300, 6_000)
+def test_tokens_of_large_counts_are_redrawn_by_their_law(n):
+    # Two words of more than 1,000 tokens, and some 600 tokens of a third; 20 topics. A sweep
+    # forgets half of what is known: the prior counts as much as the tokens.
+    rng = np.random.default_rng(5)
+    alpha = rng.uniform(100.0, 260.0, 20)
+    beta = np.column_stack([rng.dirichlet(np.full(2, 4.0), size=20), np.full(20, 0.2)])
+    beta[::3, 2] = 0.3
+    beta /= beta.sum(axis=1, keepdims=True)
+    sizes, counts, of_both = simulated_documents(rng, alpha, beta, n, 3_600)
+    assert counts[:, :2].min() > 1000 and counts[:, 2].max() < 1000
+    redrawn, statistics = redrawn_documents(alpha, beta, counts, 15, seed=2)
+    assert_same_law_of_documents(alpha, beta, counts, sizes, redrawn)
+    assert_same_statistics(alpha, beta, n, 3_600, of_both, statistics)
+
+
+@replicates(3_000, 50_000)
+def test_one_draw_of_large_counts_keeps_the_joint_law(n):
+    # The step itself begins where it is told to, and knows of no smallest count: priors are weak.
+    # Words 0 and 1 are drawn together, the tokens of word 2 stay where they are.
+    rng, K = np.random.default_rng(6), 6
+    alpha, beta = rng.uniform(0.1, 0.6, K), rng.dirichlet(np.full(3, 0.7), size=K)
+    table = np.ascontiguousarray(beta.T, np.float32)
+    words, state = np.arange(2, dtype=np.int32), np.uint64(8)
+    functions = []
+    for _ in range(n):
+        sizes = rng.multinomial(9, rng.dirichlet(alpha))
+        of_both = np.array([rng.multinomial(size, p) for size, p in zip(sizes, beta, strict=True)])
+        own = np.repeat(np.arange(K, dtype=np.int32), of_both[:, 2])
+        counts = of_both[:, :2].sum(axis=0).astype(float)
+        means, large = np.zeros((2, K)), of_both[:, :2].sum(axis=1).astype(float)
+        members, place = np.zeros(K + 1, np.int32), np.full(K, -1, np.int32)
+        size, extra, tokens_of = np.zeros(K), np.zeros(K + 1, np.float32), np.zeros(K, np.int64)
+        n_members, state = sampling._bulk_step(
+            (np.array([0, 2]), np.arange(2), means), 0, 1, 1.0, words, counts, table, alpha, 1.0,
+            own, np.ones(own.size), own.size, large, 0, members, place, size, extra, tokens_of,
+            np.uint64(state),
+        )  # fmt: skip
+        np.testing.assert_array_equal(means.sum(axis=1), counts)
+        np.testing.assert_array_equal(large, means.sum(axis=0))
+        redrawn = large + of_both[:, 2]
+        # the sweep over single tokens goes on with these
+        found = np.zeros(K)
+        found[members[:n_members]] = size[:n_members]
+        np.testing.assert_array_equal(found, redrawn)
+        pairs = [
+            [*part.ravel(), *(part**2).ravel(), *np.outer(part.sum(axis=0), part[0]).ravel(),
+             *((part.sum(axis=0) + of_both[:, 2]) ** 2), *part.sum(axis=0) * of_both[:, 2]]
+            for part in (means, of_both[:, :2].T)
+        ]  # fmt: skip
+        functions.append(np.subtract(*pairs))
+    assert_centred(functions=functions)
+
+
+@replicates(400, 6_000)
+def test_topics_and_their_tokens_drawn_in_turn_keep_the_joint_law(n):
+    # beta' given assignments as SSVI-A draws it, then assignments given beta'
+    rng, n_topics, V, n_documents = np.random.default_rng(7), 20, 15, 5
+    alpha, eta = np.full(n_topics, 0.4), np.linspace(0.3, 0.9, V)
+    model = LDAGivenTopics.of(LDA(alpha, eta), "gibbs", 14, 1)
+    rows, functions = np.arange(n_documents), []
+    for _ in range(n):
+        beta = rng.dirichlet(eta, size=n_topics)
+        sizes, counts, of_both = simulated_documents(rng, alpha, beta, n_documents, 8)
+        batch = model.batch(sp.csr_array(counts), rows, np.ones(n_documents))
+        words = batch.active
+        topics = model.drawn_globals(RunningStats([of_both.copy()]), batch, "ssvi-a", rng, run)
+        result = model.local_step(batch, topics, 1.0, run)
+        new_counts = result.stats.arrays[0]
+        of = counts.sum(axis=0)[words]
+
+        def values(log_beta, sizes, own, between, of=of, counts=counts[:, words]):
+            # ``between`` are the assignments given which beta was drawn: those of both sides
+            return np.concatenate([
+                of @ np.exp(log_beta), of @ log_beta, [(between * log_beta).sum()],
+                [(own * log_beta).sum(), (own**2).sum(), (sizes**2).sum()],
+                (sizes.T @ counts[:, 0])[:4],
+                [(own * np.exp(log_beta)).sum(), (own[:, 1:] * own[:, :-1]).sum()],
+            ])  # fmt: skip
+
+        old = of_both[words]
+        with np.errstate(divide="ignore"):
+            log_beta = np.log(beta.T[words])
+        functions.append(
+            values(np.float64(topics.log_beta), result.q - alpha, new_counts, old)
+            - values(log_beta, sizes, old, old)
+        )
+    assert_centred(functions=functions)
+
+
+# -------------------------------------------------------------------------------------- mixtures
+@replicates(500, 8_000)
+@pytest.mark.parametrize("name", ["Bernoulli", "multinomial"])
+@pytest.mark.parametrize(
+    "weights", [SeparateSticks(0.3), SymmetricDirichlet(1.5, 4)], ids=["sticks", "Dirichlet"]
+)
+def test_mixtures_and_assignments_drawn_in_turn_keep_the_joint_law(weights, name, n):
+    rng, K, D, n_rows = np.random.default_rng(11), 4, 3, 10
+    component = KINDS[name].make(D, np.dtype(np.float64))
+    model = MixtureGivenGlobals(weights, component, n_initial=K, n_fewest=K)
+    functions = []
+    while len(functions) < n:
+        if weights.family.__name__ == "Dirichlet":
+            w = rng.dirichlet(np.full(K, 1.5 / K))
+        else:
+            sticks = rng.beta(1.0, 0.3, size=K)
+            w = sticks * np.append(1.0, np.cumprod(1.0 - sticks)[:-1])
+        z = rng.choice(K + 1, size=n_rows, p=np.append(w, max(0.0, 1.0 - w.sum())))
+        if z.max() == K:
+            continue  # a row of none of the components: the law is that given there are none
+        onehot = np.eye(K)[z]
+        if name == "Bernoulli":
+            p = rng.beta(*component.prior.T, size=(K, D))
+            X = (rng.random((n_rows, D)) < p[z]).astype(float)
+            with np.errstate(divide="ignore"):
+                table = np.concatenate([np.log(p), np.log1p(-p)], axis=1)
+        else:
+            p = rng.dirichlet(component.prior, size=K)
+            X = rng.multinomial(4, p[z]).astype(float)
+            with np.errstate(divide="ignore"):
+                table = np.log(p)
+        features = component.features(X)
+        features = features.toarray() if sp.issparse(features) else features
+        stats = RunningStats([weights.statistics(onehot.sum(axis=0)), onehot.T @ features])
+        g = model.drawn_globals(stats, None, "ssvi-a", rng, run)
+        result = model.local_step(model.batch(X, np.arange(n_rows), np.ones(n_rows)), g, 1.0, run)
+        cumulative = result.q.cumsum(axis=1)
+        drawn = (rng.random((n_rows, 1)) * cumulative[:, -1:] > cumulative[:, :-1]).sum(axis=1)
+
+        def values(w, table, z, expected, X=X):
+            onehot = np.eye(K)[z]
+            numbers, sums = onehot.sum(axis=0), onehot.T @ X
+            chances = np.exp(table)[:, :D]
+            return np.concatenate([
+                w, w**2, w * numbers, numbers**2, w[1:] * w[:-1], numbers[1:] * numbers[:-1],
+                chances.ravel(), (chances**2).ravel(), sums.ravel(), (sums * chances).ravel(),
+                (chances @ X.mean(axis=0)), expected,
+            ])  # fmt: skip
+
+        # expected counts of each component have the mean of the counts
+        expected = result.stats.arrays[0].reshape(K, -1)[:, 0]
+        functions.append(
+            values(np.exp(g.log_weights), g.table, drawn, expected)
+            - values(w, table, z, onehot.sum(axis=0))
+        )
+    assert_centred(functions=functions)
+
+
+# --------------------------------------------------------------------------------------- GaP-NMF
+def simulated_frames(rng, rates, prior, n, missing):
+    """Activations (n, K), counts by origin (n, K, F), counts with NaN, and what was seen."""
+    H = rng.gamma(prior, 1.0 / prior, size=(n, len(rates)))
+    origins = rng.poisson(H[:, :, None] * rates).astype(float)
+    Y = origins.sum(axis=1)
+    seen = rng.random(Y.shape) >= missing
+    origins *= seen[:, None]
+    return H, origins, np.where(seen, Y, np.nan), seen.astype(float)
+
+
+def redrawn_frames(rates, prior, Y, H, n_sweeps, seed):
+    """H' and the statistics by the sampler, from H."""
+    K, F = rates.shape
+    gap = GaPNMF(K, F, activation_prior=prior, local="gibbs", n_sweeps=n_sweeps)
+    batch = FrameBatch(Y, np.ones(len(Y)), np.arange(len(Y)), H)
+    with np.errstate(divide="ignore"):
+        g = Spectra(np.log(rates), rates, seed)
+    result = gap.local_step(batch, g, 1.0, run)
+    return result.start, result.stats.arrays
+
+
+@replicates(6_000, 200_000)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_activations_of_disjoint_spectra_are_redrawn_by_their_law(missing, n):
+    # Of spectra without a common bin, expected allocations are the allocations.
+    rng, prior = np.random.default_rng(13), 0.6
+    rates = np.kron(np.eye(3), np.ones(2)) * np.array([0.8, 0.1, 2.0, 0.5, 3.0, 6.0])
+    H, origins, Y, seen = simulated_frames(rng, rates, prior, n, missing)
+    redrawn, (SW, SH) = redrawn_frames(rates, prior, Y, H, 4, seed=3)
+    y = np.nan_to_num(Y)
+    assert_centred(
+        activations=redrawn - H,
+        squares=redrawn**2 - H**2,
+        logs=np.log(redrawn + 0.1) - np.log(H + 0.1),
+        pairs=redrawn[:, 1:] * redrawn[:, :-1] - H[:, 1:] * H[:, :-1],
+        with_counts=products(redrawn - H, y),
+    )
+    np.testing.assert_allclose(SW, origins.sum(axis=0), rtol=1e-9)
+    rate = prior + seen @ rates.T
+    expected = (prior + origins.sum(axis=2)) / rate
+    np.testing.assert_allclose(SH, expected.T @ seen, rtol=1e-9)
+
+
+@replicates(8_000, 200_000)
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_activations_of_any_spectra_have_their_law_but_for_what_allocations_vary(missing, n):
+    # Allocations are in expectation: shape' = b + E[n | H, Y]. Given Y, E[H'] is therefore E[H],
+    # and what lacks to the second moment is Var(n | H, Y) / rate^2, of multinomials.
+    rng, prior = np.random.default_rng(17), 0.6
+    rates = rng.gamma(0.8, 1.5, size=(3, 5))
+    H, origins, Y, seen = simulated_frames(rng, rates, prior, n, missing)
+    redrawn, (SW, SH) = redrawn_frames(rates, prior, Y, H, 1, seed=4)
+    y, rate = np.nan_to_num(Y), prior + seen @ rates.T
+    shares = H[:, :, None] * rates
+    shares /= shares.sum(axis=1, keepdims=True)
+    varying = -np.einsum("nf,njf,nkf->njk", y, shares, shares)
+    varying[:, np.arange(3), np.arange(3)] += np.einsum("nf,nkf->nk", y, shares)
+    varying /= rate[:, :, None] * rate[:, None, :]
+    second = products(redrawn, redrawn) - products(H, H)
+    allocated = y[:, None] * shares
+    assert_centred(
+        activations=redrawn - H,
+        second=second + varying.reshape(n, -1),
+        with_counts=products(redrawn - H, y),
+        # statistics of the rows: what is summed has the mean of what was simulated
+        allocations=allocated - origins,
+        exposed=((prior + allocated.sum(axis=2)) / rate - H)[:, :, None] * seen[:, None],
+    )
+    np.testing.assert_allclose(SW, allocated.sum(axis=0), rtol=1e-9)
+    expected = (prior + allocated.sum(axis=2)) / rate
+    np.testing.assert_allclose(SH, expected.T @ seen, rtol=1e-9)

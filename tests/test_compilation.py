@@ -1,0 +1,81 @@
+"""Compiled loops as plain Python, and where nothing can be kept on disk."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import skvt
+
+FOLDER = Path(skvt.__file__).parent
+FITS = [
+    ("TemperedLDA", {"n_components": 3, "max_iter": 2}),
+    ("StructuredLDA", {"n_components": 3, "max_iter": 2}),
+    ("StructuredLDA", {"n_components": 3, "max_iter": 1, "local_step": "cvb0"}),
+    ("MemoizedDPGMM", {"max_iter": 2}),
+    ("StructuredBernoulliMixture", {"max_iter": 1}),
+    ("StructuredGaPNMF", {"n_components": 3, "max_iter": 1}),
+    ("AnnealedFactorialMixture", {"n_components": 2, "max_iter": 2}),
+    ("CAVIGaussianMixture", {"n_components": 2}),
+]
+
+
+def bounds():
+    """The bound of each fit, on tables so small that Python's loops are fast enough."""
+    rng = np.random.default_rng(0)
+    counts, numbers = rng.poisson(0.5, (12, 8)), rng.standard_normal((20, 2))
+    values = []
+    for name, params in FITS:
+        X = counts if name in ("TemperedLDA", "StructuredLDA", "StructuredGaPNMF") else numbers
+        X = (numbers > 0).astype(float) if name == "StructuredBernoulliMixture" else X
+        # two threads: counters of shared loops must not be read and written at once
+        estimator = getattr(skvt, name)(random_state=0, n_jobs=2, **params).fit(X)
+        values.append(float(estimator.elbo(X)))
+    return values
+
+
+def in_fresh_process(statements, path, **environment):
+    """(standard output, standard error) of the statements."""
+    env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
+    search = os.pathsep.join([str(path), *filter(None, sys.path)])
+    done = subprocess.run(
+        [sys.executable, "-c", statements],
+        capture_output=True,
+        text=True,
+        cwd=path,
+        env={**env, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1", **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, done.stderr
+
+
+@pytest.mark.slow
+def test_every_fit_runs_as_plain_python():
+    statements = "import json, test_compilation\nprint(json.dumps(test_compilation.bounds()))"
+    here = Path(__file__).parent
+    out, _ = in_fresh_process(statements, here, NUMBA_DISABLE_JIT="1")
+    assert json.loads(out) == pytest.approx(bounds(), rel=1e-6)
+
+
+def test_skvt_works_where_no_folder_can_be_written(tmp_path):
+    shutil.copytree(FOLDER, tmp_path / "skvt", ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in ("expfam", "models"):
+        (tmp_path / "skvt" / folder / "__pycache__").touch()  # a file where a folder should be
+    statements = (
+        "import skvt, numpy as np\n"
+        "print(skvt.__file__)\n"
+        "from skvt.expfam._special import digamma_array\n"
+        "print(digamma_array(np.ones(1))[0])\n"
+    )
+    nowhere = {"HOME": os.devnull, "XDG_CACHE_HOME": os.devnull, "LOCALAPPDATA": os.devnull}
+    out, err = in_fresh_process(statements, tmp_path, **nowhere)
+    file, value = out.split()
+    assert Path(file).parent == tmp_path / "skvt"
+    assert float(value) == pytest.approx(-np.euler_gamma)
+    assert err.count("RuntimeWarning: Compiled functions") == 1
+    assert "NUMBA_CACHE_DIR" in err
