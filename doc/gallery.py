@@ -30,12 +30,12 @@ def place(filename):
 
 
 def empty_axes():
-    """Axes of all open figures that are drawn and show nothing."""
+    """Axes of all open figures that are drawn and show nothing, not even a text."""
     return [
         axes
         for number in plt.get_fignums()
         for axes in plt.figure(number).axes
-        if axes.axison and not axes.has_data()
+        if axes.axison and not (axes.has_data() or axes.texts)
     ]
 
 
