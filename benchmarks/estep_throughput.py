@@ -47,10 +47,10 @@ from _peers import warm_up
 from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import TemperedLDA
-from skvt.expfam._shared_loop import in_turn
+from skvt.compiled._shared_loop import serial_map
 from skvt.inference import Rows, State, StochasticInference, Workers
 from skvt.inference._bound import LocalTotals
-from skvt.models._lda import LDA
+from skvt.models.lda._model import LDA
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import ConstantTemperature
 
@@ -165,7 +165,9 @@ def prepared(model, X, lam, batch_size):
     stats = model.from_topics(lam)
     data = Rows(X, np.ones(X.shape[0]), batch_size)
     batches = [data.batch(model, rows) for rows in data.order()]
-    return [(batch, model.expectation(stats, batch, in_turn).value(in_turn)) for batch in batches]
+    return [
+        (batch, model.expectation(stats, batch, serial_map).value(serial_map)) for batch in batches
+    ]
 
 
 def flops_of_sweeps(n_documents, nnz, active, k):
@@ -193,7 +195,7 @@ def local_step(args, X, lam):
 
             def step(model=model, work=work):
                 for batch, g in work:
-                    model.local_step(batch, g, 1.0, in_turn)
+                    model.local_step(batch, g, 1.0, serial_map)
 
             step()
             seconds = least_cpu(max(3, args.repeats), step)

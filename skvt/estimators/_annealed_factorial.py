@@ -9,25 +9,30 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_array
 
 from skvt.estimators._base import (
-    ROWS_PER_BATCH,
     VariationalEstimator,
     _attribute_of_fit,
     all_or_nothing,
 )
 from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._validation import (
+from skvt.estimators.validation import (
     check_magnitude,
     check_variance,
     positive_int,
     validated,
     warn_of_empty_rows,
 )
-from skvt.expfam import Posterior, RunningStats
-from skvt.inference import MemoizedInference, Rows, Workers, evaluate_bound
-from skvt.inference._loop import Stopping
-from skvt.models._factorial import FEWEST_ON, FactorialMixture, column_moments
-from skvt.moves import Superposition
+from skvt.expfam import RunningStats
+from skvt.inference import (
+    ROWS_PER_BATCH,
+    MemoizedInference,
+    Rows,
+    Stopping,
+    Workers,
+    evaluate_bound,
+)
+from skvt.models.factorial import FEWEST_ON, FactorialMixture, Superposition, column_moments
+from skvt.posterior import Posterior
 from skvt.temperature import LinearAnnealing
 
 # Where the activation prior is learned.

@@ -15,30 +15,29 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin, _attribute_of_fit
 from skvt.estimators._sklearn_private import check_sample_weight, fit_context
-from skvt.estimators._validation import LEGAL_RANGE, in_range, out_of_range, total_of
-from skvt.expfam._ties import exceeds
+from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
+    ROWS_PER_BATCH,
     CoordinateAscent,
     Entry,
     History,
+    LocalTotals,
     Rows,
     State,
     StochasticInference,
+    Stopping,
     Workers,
     evaluate_bound,
     fit_loop,
     one_blas_thread,
     pilot_energies,
 )
-from skvt.inference._bound import LocalTotals
-from skvt.inference._loop import Stopping
 from skvt.monitoring import FitMonitor
-from skvt.temperature._base import FitPlan
+from skvt.temperature import FitPlan
+from skvt.ties import exceeds
 
 # What a stream begun by partial_fit stands for unless the user says; scikit-learn's number.
 STREAM_ROWS = 1e6
-# Rows of a batch where the division is not the user's: full-data sweeps, evaluation, transform.
-ROWS_PER_BATCH = 2048
 
 
 @dataclass

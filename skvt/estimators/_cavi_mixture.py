@@ -9,11 +9,10 @@ from skvt.estimators._base import all_or_nothing
 from skvt.estimators._mixins import TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator, _assignments
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._validation import LARGEST_VALUE, check_variance
-from skvt.expfam import Categorical, JointPosterior, Normal, Posterior, Stats
-from skvt.models._components import KnownVarianceGaussian
-from skvt.models._gaussian_prior import weighted_moments
-from skvt.models._mixture_weights import KnownWeights
+from skvt.estimators.validation import LARGEST_VALUE, check_variance
+from skvt.expfam import Categorical, Normal, Stats
+from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, weighted_moments
+from skvt.posterior import JointPosterior, Posterior
 
 
 class CAVIGaussianMixture(MixtureEstimator):

@@ -9,8 +9,7 @@ from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.models._gaussian_prior import gaussian_component
-from skvt.models._mixture_weights import StickBreaking
+from skvt.models.mixture import StickBreaking, gaussian_component
 
 MOVES = ("birth", "merge", "delete")
 

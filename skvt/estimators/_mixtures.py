@@ -4,19 +4,20 @@ import numpy as np
 from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 
-from skvt.estimators._base import ROWS_PER_BATCH, VariationalEstimator, _attribute_of_fit
-from skvt.estimators._validation import check_magnitude, positive_int, validated, warn_of_empty_rows
-from skvt.expfam import JointPosterior, Posterior
-from skvt.expfam._ties import stable_argmax
+from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
+from skvt.estimators.validation import check_magnitude, positive_int, validated, warn_of_empty_rows
 from skvt.inference import (
+    ROWS_PER_BATCH,
     MemoizedInference,
     Rows,
+    Stopping,
     Workers,
     evaluate_bound,
     local_results,
 )
-from skvt.inference._loop import Stopping
-from skvt.models._mixture import Mixture
+from skvt.models.mixture import Mixture
+from skvt.posterior import JointPosterior, Posterior
+from skvt.ties import stable_argmax
 
 
 class MixtureEstimator(DensityMixin, VariationalEstimator):

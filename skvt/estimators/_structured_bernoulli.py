@@ -10,16 +10,20 @@ from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._validation import each_entry_once
-from skvt.expfam import Beta, JointPosterior, Posterior
-from skvt.expfam._ties import exceeds
-from skvt.inference import StructuredInference
-from skvt.inference._structured import GLOBAL_STEPS
-from skvt.models._components import Bernoulli
-from skvt.models._mixture import Mixture
-from skvt.models._mixture_structured import MixtureGivenGlobals
-from skvt.models._mixture_weights import SeparateSticks, StickBreaking, SymmetricDirichlet
+from skvt.estimators.validation import each_entry_once
+from skvt.expfam import Beta
+from skvt.inference import GLOBAL_STEPS, StructuredInference
+from skvt.models.mixture import (
+    Bernoulli,
+    Mixture,
+    MixtureGivenGlobals,
+    SeparateSticks,
+    StickBreaking,
+    SymmetricDirichlet,
+)
+from skvt.posterior import JointPosterior, Posterior
 from skvt.schedules import RobbinsMonro
+from skvt.ties import exceeds
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
 SCALE_OF_FULL_STEPS = 100.0

@@ -11,16 +11,16 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
 
 from skvt.estimators._base import (
-    ROWS_PER_BATCH,
     VariationalEstimator,
     _attribute_of_fit,
     all_or_nothing,
 )
 from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._validation import each_entry_once, require_counts, require_prior, validated
-from skvt.expfam import Gamma, JointPosterior, Posterior
+from skvt.estimators.validation import each_entry_once, require_counts, require_prior, validated
+from skvt.expfam import Gamma
 from skvt.inference import (
+    ROWS_PER_BATCH,
     CoordinateAscent,
     PolishedInference,
     Rows,
@@ -30,7 +30,8 @@ from skvt.inference import (
     evaluate_bound,
     local_results,
 )
-from skvt.models._gap_nmf import GaPNMF, column_sums
+from skvt.models.gap_nmf import GaPNMF, column_sums
+from skvt.posterior import JointPosterior, Posterior
 from skvt.schedules import RobbinsMonro
 
 
@@ -446,7 +447,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     @property
     def posterior_(self):
-        """The posterior q of the weights and of W, a :class:`~skvt.expfam.JointPosterior`."""
+        """The posterior q of the weights and of W, a :class:`~skvt.posterior.JointPosterior`."""
         weights, spectra = _attribute_of_fit(self, "posterior_").lam()
         return JointPosterior(
             weights=Posterior(Gamma, weights), components=Posterior(Gamma, spectra)

@@ -6,9 +6,8 @@ import numpy as np
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
-from skvt.inference import Rows, StructuredInference
-from skvt.inference._structured import GLOBAL_STEPS
-from skvt.models._lda_structured import LDAGivenTopics
+from skvt.inference import GLOBAL_STEPS, Rows, StructuredInference
+from skvt.models.lda import LDAGivenTopics
 from skvt.temperature import LinearAnnealing
 
 # "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such

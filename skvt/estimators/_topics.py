@@ -9,27 +9,30 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_scalar
 
 from skvt.estimators._base import (
-    ROWS_PER_BATCH,
     VariationalEstimator,
     _attribute_of_fit,
     all_or_nothing,
 )
 from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._validation import require_counts, require_prior, validated
-from skvt.expfam import Dirichlet, Posterior
-from skvt.expfam._ties import stable_order
-from skvt.inference import MovingInference, Rows, Workers, evaluate_bound, local_results
-from skvt.inference._loop import Stopping
-from skvt.models._completion import split_tokens
-from skvt.models._lda import LDA
-from skvt.moves import SplitMerge
+from skvt.estimators.completion import completion_score, expected_proportions
+from skvt.estimators.validation import (
+    OF_WORDS,
+    canonical,
+    column_names,
+    require_counts,
+    require_prior,
+    validated,
+)
+from skvt.expfam import Dirichlet
+from skvt.inference import ROWS_PER_BATCH, MovingInference, Rows, Stopping, Workers, evaluate_bound
+from skvt.models.lda import LDA, SplitMerge
+from skvt.posterior import Posterior
 from skvt.schedules import RobbinsMonro
+from skvt.ties import stable_order
 
 # learning_offset of a stream where it is not given
 STREAM_OFFSET = 64.0
-# What X holds, and where it comes from.
-OF_WORDS = ("counts of words", " Pass counts, such as CountVectorizer's.")
 
 
 class TopicEstimator(
@@ -376,29 +379,6 @@ class TopicEstimator(
         return tags
 
 
-def column_names(estimator, feature_names, n_features):
-    """Names of the columns, shape (n_features,): given, of the data at ``fit``, or numbers."""
-    if feature_names is None:
-        feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
-    names = np.asarray(feature_names)
-    if names.shape != (n_features,):
-        raise ValueError(
-            f"feature_names must be {n_features} names, one for each column of X. Got an array of "
-            f"shape {names.shape} instead."
-        )
-    return names
-
-
-def canonical(X):
-    """A CSR matrix with sorted, distinct columns in each row and no stored zeros."""
-    if X.has_canonical_format and (X.nnz == 0 or X.data.min() > 0.0):
-        return X
-    X = X.copy()
-    X.sum_duplicates()
-    X.eliminate_zeros()
-    return X
-
-
 def _is_auto(value):
     return isinstance(value, str) and value == "auto"
 
@@ -406,32 +386,3 @@ def _is_auto(value):
 def _simplest(given, used):
     """A float where one number was given (or is shared by all entries), else the vector."""
     return float(used[0]) if np.all(used == used[0]) and np.ndim(given) == 0 else used
-
-
-def expected_proportions(model, stats, X, workers):
-    """E[theta] of each row of X at T = 1, shape (n, K)."""
-    data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-
-    def globals_of(batch):
-        return model.row_globals(stats, batch, workers.run)
-
-    gammas = [result.q for _, result in local_results(model, globals_of, data, workers)]
-    return np.concatenate([gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas])
-
-
-def completion_score(model, stats, X, workers):
-    """Mean log predictive probability of the held-out half of the tokens, in nats."""
-    observed, held_out = split_tokens(X)
-    n_held_out = float(held_out.sum())
-    if n_held_out == 0.0:
-        raise ValueError(
-            f"No token to hold out: X has {X.sum():g} tokens in {X.shape[0]} documents; "
-            "document completion needs documents of two or more tokens."
-        )
-    topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
-    proportions = expected_proportions(model, stats, observed, workers)
-    data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    total = 0.0
-    for batch in data.batches(model, workers):
-        total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
-    return float(total / n_held_out)

@@ -11,13 +11,12 @@ from skvt.expfam._beta import Beta
 from skvt.expfam._categorical import Categorical
 from skvt.expfam._dirichlet import Dirichlet
 from skvt.expfam._family import Family, kl_divergence
-from skvt.expfam._gamma import Gamma
+from skvt.expfam._gamma import Gamma, log_standard_gamma
 from skvt.expfam._gaussian import MeanPrecision
 from skvt.expfam._gaussian_columns import GaussianColumns
 from skvt.expfam._normal import Normal
 from skvt.expfam._normal_gamma import NormalGamma
 from skvt.expfam._normal_wishart import NormalWishart
-from skvt.expfam._posterior import JointPosterior, Posterior
 from skvt.expfam._stats import RunningStats, Stats
 from skvt.expfam._wishart import Wishart
 
@@ -28,14 +27,13 @@ __all__ = [
     "Family",
     "Gamma",
     "GaussianColumns",
-    "JointPosterior",
     "MeanPrecision",
     "Normal",
     "NormalGamma",
     "NormalWishart",
-    "Posterior",
     "RunningStats",
     "Stats",
     "Wishart",
     "kl_divergence",
+    "log_standard_gamma",
 ]

@@ -3,9 +3,9 @@
 import numpy as np
 from scipy.special import betaln, logsumexp, polygamma
 
+from skvt.compiled import digamma_array as digamma
+from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import log_standard_gamma
-from skvt.expfam._special import digamma_array as digamma
-from skvt.expfam._special import gammaln_array as gammaln
 
 # Learned concentrations stay in this range: beyond it the bound is flat and float32 is not.
 _SMALLEST, _LARGEST = 1e-4, 1e4

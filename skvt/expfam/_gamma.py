@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skvt.expfam._special import digamma_array as digamma
-from skvt.expfam._special import gammaln_array as gammaln
+from skvt.compiled import digamma_array as digamma
+from skvt.compiled import gammaln_array as gammaln
 
 
 def log_standard_gamma(shape, rng):

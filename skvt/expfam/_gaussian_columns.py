@@ -6,7 +6,7 @@ import numpy as np
 from scipy.linalg.lapack import dtrtri
 
 from skvt.expfam._gaussian import join
-from skvt.expfam._triangle import pack, pack_statistic, unpack
+from skvt.expfam.triangle import pack, pack_statistic, unpack
 
 LOG_2PI = np.log(2.0 * np.pi)
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 
+from skvt.compiled import digamma_array as digamma
+from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
-from skvt.expfam._special import digamma_array as digamma
-from skvt.expfam._special import gammaln_array as gammaln
 
 
 def _split(eta):

@@ -3,8 +3,8 @@
 import numpy as np
 
 from skvt.expfam._gaussian import MeanPrecision, join
-from skvt.expfam._triangle import dimension, pack, pack_outer, pack_statistic, unpack
 from skvt.expfam._wishart import Wishart, bartlett, moments, parameters, statistic
+from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
 
 
 def _split(eta):

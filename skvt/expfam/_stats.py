@@ -11,8 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish, in_turn
-from skvt.expfam._special import jit, lit
+from skvt.compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, serial_map
 
 # Below this the scale of a running sum is folded into its array, so that the division of new
 # statistics by it stays accurate.
@@ -140,7 +139,7 @@ class RunningStats:
             self.scale = 1.0
             self.resum()
 
-    def blend(self, rho, stats, factor=1.0, run=in_turn):
+    def blend(self, rho, stats, factor=1.0, run=serial_map):
         """``S <- (1 - rho) S + rho * factor * stats``, in place.
 
         Parameters
@@ -177,7 +176,7 @@ class RunningStats:
             array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
         self.resum()
 
-    def add(self, stats, factor=1.0, run=in_turn):
+    def add(self, stats, factor=1.0, run=serial_map):
         """``S <- S + factor * stats``, in place."""
         if stats.rows is None:
             self._rewrite()

@@ -2,10 +2,10 @@
 
 import numpy as np
 
+from skvt.compiled import digamma_array as digamma
+from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gaussian import join, standard_gamma
-from skvt.expfam._special import digamma_array as digamma
-from skvt.expfam._special import gammaln_array as gammaln
-from skvt.expfam._triangle import dimension, pack, pack_statistic, unpack
+from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack
 
 
 def parameters(eta):

@@ -1,27 +1,31 @@
 """Engines: how statistics of rows become a posterior over globals, the same for every model."""
 
-from skvt.inference._bound import evaluate_bound, global_divergence, local_results
+from skvt.inference._bound import LocalTotals, evaluate_bound, global_divergence, local_results
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._loop import Entry, History, fit_loop
+from skvt.inference._loop import Entry, History, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._moving import MovingInference
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._polished import PolishedInference
-from skvt.inference._state import Rows, State
+from skvt.inference._state import ROWS_PER_BATCH, Rows, State
 from skvt.inference._stochastic import StochasticInference
-from skvt.inference._structured import StructuredInference
+from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
 
 __all__ = [
+    "GLOBAL_STEPS",
+    "ROWS_PER_BATCH",
     "CoordinateAscent",
     "Entry",
     "History",
+    "LocalTotals",
     "MemoizedInference",
     "MovingInference",
     "PolishedInference",
     "Rows",
     "State",
     "StochasticInference",
+    "Stopping",
     "StructuredInference",
     "Workers",
     "evaluate_bound",

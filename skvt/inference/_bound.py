@@ -32,7 +32,7 @@ class LocalTotals:
     weight: float = 0.0
 
     def add(self, result, weights, inv_temp):
-        """Add one batch's :class:`~skvt.models._base.LocalResult`."""
+        """Add one batch's :class:`~skvt.models._contracts.LocalResult`."""
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
         self.tempered += tempered

@@ -1,14 +1,14 @@
 """Coordinate ascent: all rows, then the globals."""
 
+from skvt.compiled import serial_map
 from skvt.expfam import RunningStats
-from skvt.expfam._shared_loop import in_turn
 from skvt.inference._bound import LocalTotals, global_divergence
 from skvt.inference._state import PriorStats
 
 
 def _local_task(model, batch, g, inv_temp, wishes):
     """A batch's local step in another process: arrays in, additive statistics out."""
-    return model.local_step(batch, g, inv_temp, in_turn, **wishes)
+    return model.local_step(batch, g, inv_temp, serial_map, **wishes)
 
 
 class CoordinateAscent:

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from skvt.expfam._ties import exceeds
 from skvt.inference._bound import evaluate_bound
+from skvt.ties import exceeds
 
 
 class Entry(NamedTuple):

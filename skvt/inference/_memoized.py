@@ -7,10 +7,8 @@ import numpy as np
 from skvt.inference._bound import LocalTotals, global_divergence
 from skvt.inference._memos import Memo
 from skvt.inference._state import Rows, State
-from skvt.moves import Delete, Merge
-from skvt.moves._base import MoveTools
-from skvt.moves._merge import dissolve
-from skvt.temperature._base import RunningPolicy
+from skvt.moves import Delete, Merge, MoveTools, dissolve
+from skvt.temperature import RunningPolicy
 
 # Rows for each component of a fresh mixture among which its seeds are found.
 _ROWS_PER_SEED = 50

@@ -23,7 +23,7 @@ class Memo:
         ``-sum_n w_n r_nk log r_nk`` in nats.
     excess : ndarray, shape (K, K), or None
         For a < b, what the entropy loses when a and b become one; after a later merge NaN, or the
-        most that it can lose. See :func:`skvt.models._mixture_kernels.assignment_entropy`.
+        most that it can lose. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     weight : float
         Sum of the rows' weights.
     start : ndarray, shape (n, ...), or None

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.moves._base import MoveTools
+from skvt.moves import MoveTools
 
 # Moves begin after this share of the passes, or so many: before, there is little to judge by.
 FIRST_SHARE, MOST_BEFORE = 0.5, 10

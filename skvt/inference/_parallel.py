@@ -24,7 +24,7 @@ import joblib
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
-from skvt.expfam._shared_loop import SharedLoop, in_turn
+from skvt.compiled import SharedLoop, serial_map
 
 
 @cache
@@ -173,14 +173,14 @@ class Workers:
 
         Whoever is free takes the next task, so that tasks may be of unequal length; a thread that
         wakes up too late to find one is not waited for. Of a
-        :class:`~skvt.expfam._shared_loop.SharedLoop`, every thread gets a call.
+        :class:`~skvt.compiled._shared_loop.SharedLoop`, every thread gets a call.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
         if loop is not None:
             tasks = loop + [loop.helpers_call] * self._n_helpers
         n_helpers = min(self._n_helpers, len(tasks) - 1)
         if n_helpers < 1:
-            return in_turn(function, tasks)
+            return serial_map(function, tasks)
         results, waiting, done = [None] * len(tasks), deque(enumerate(tasks)), SimpleQueue()
         try:
             for _ in range(n_helpers):
@@ -197,7 +197,7 @@ class Workers:
             waiting.clear()  # nobody begins another after an interrupt
         return results
 
-    def ahead(self, function, *args):
+    def prefetch(self, function, *args):
         """Let a thread begin ``function(*args)`` as soon as one is free.
 
         Returns

@@ -9,6 +9,9 @@ import numpy as np
 from skvt.expfam import RunningStats, Stats
 from skvt.inference._memos import Memos, take
 
+# Rows of a batch where the division is not the user's: full-data passes, evaluation, transform.
+ROWS_PER_BATCH = 2048
+
 
 class PriorStats:
     """Weighted mean of what a model learns its priors from; None where nothing is learned.
@@ -236,7 +239,7 @@ class Rows:
         """
         waiting = deque()
         for rows in self.order(rng):
-            waiting.append(workers.ahead(self.batch, model, rows))
+            waiting.append(workers.prefetch(self.batch, model, rows))
             if len(waiting) > 1:
                 yield waiting.popleft()()
         while waiting:

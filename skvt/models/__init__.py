@@ -1,1 +1,16 @@
-"""Models: what each knows of its own likelihood, and nothing of engines or estimators."""
+"""What each model knows of its likelihood: the contracts, what rooms share, and a room for each."""
+
+from skvt.models._contracts import LocalResult, Model, RowBatch, StructuredModel
+from skvt.models._dirichlet_correction import Gammas, corrected_statistics
+from skvt.models._known_partition import choice_log_partition, noise_log_partition
+
+__all__ = [
+    "Gammas",
+    "LocalResult",
+    "Model",
+    "RowBatch",
+    "StructuredModel",
+    "choice_log_partition",
+    "corrected_statistics",
+    "noise_log_partition",
+]

@@ -14,8 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.expfam._shared_loop import CLAIMS, SharedLoop, claim, finish, in_turn
-from skvt.expfam._special import digamma, exp, jit, part
+from skvt.compiled import CLAIMS, SharedLoop, claim, digamma, exp, finish, jit, part, serial_map
 
 # Gauss-Legendre nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(16))
@@ -259,7 +258,7 @@ def _add_multiples(out, inverses, factors, counter):
 
 
 def corrected_statistics(
-    array, gammas, hat, run=in_turn, *, scale=1.0, prior=None, rows=None, most=np.inf
+    array, gammas, hat, run=serial_map, *, scale=1.0, prior=None, rows=None, most=np.inf
 ):
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
 

@@ -1,11 +1,9 @@
 """Moves: changes of components, accepted by the bound."""
 
-from skvt.moves._base import Move, MoveRecord, SampledMove
+from skvt.moves._base import Move, MoveRecord, MoveTools, SampledMove, bound_of
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
-from skvt.moves._merge import Merge
-from skvt.moves._split_merge import SplitMerge
-from skvt.moves._superposition import Superposition
+from skvt.moves._merge import Merge, dissolve
 
 __all__ = [
     "Birth",
@@ -13,7 +11,8 @@ __all__ = [
     "Merge",
     "Move",
     "MoveRecord",
+    "MoveTools",
     "SampledMove",
-    "SplitMerge",
-    "Superposition",
+    "bound_of",
+    "dissolve",
 ]

@@ -22,11 +22,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
-from skvt.expfam._ties import exceeds, stable_argmax, stable_order
-from skvt.models._base import LocalResult
+from skvt.models import LocalResult
 from skvt.moves._base import MoveRecord, bound_of
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
+from skvt.ties import exceeds, stable_argmax, stable_order
 
 # Rows of a component below which there is nothing to split.
 FEWEST_ROWS = 20.0

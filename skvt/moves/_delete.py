@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skvt.expfam._ties import exceeds, stable_argmax, stable_order
 from skvt.moves._base import MoveRecord, bound_of, size_of
+from skvt.ties import exceeds, stable_argmax, stable_order
 
 # A component with fewer rows than this, or less than a hundredth of an equal share, is a candidate.
 FEWEST_ROWS = 2.0

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skvt.expfam._ties import exceeds, stable_argmax, stable_order
 from skvt.moves._base import MoveRecord, size_of
+from skvt.ties import exceeds, stable_argmax, stable_order
 
 # Numbers that the statistics of candidate pairs hold at a time.
 _ENTRIES_AT_ONCE = 2**21

@@ -5,7 +5,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 from sklearn.manifold import ClassicalMDS
 
-from skvt.estimators._topics import column_names
+from skvt.estimators.validation import column_names
 from skvt.plotting._topics import topic_probabilities
 
 

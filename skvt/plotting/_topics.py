@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.estimators._topics import column_names
+from skvt.estimators.validation import column_names
 from skvt.plotting._axes import chosen, fitted_attribute, panels
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 from sklearn.base import clone
 
-from skvt.expfam._ties import exceeds
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
+from skvt.ties import exceeds
 
 # A stream is annealed over so many minibatches.
 STREAM_STEPS = 64

@@ -24,9 +24,9 @@ the hottest temperature or falls to 1 at once:
 import numpy as np
 from scipy.special import entr, softmax
 
-from skvt.expfam._ties import exceeds
 from skvt.temperature._annealed import SHARE
 from skvt.temperature._base import RunningPolicy, TemperaturePolicy
+from skvt.ties import exceeds
 
 # The energies of a stream are averaged over so many minibatches.
 STREAM_STEPS = 32

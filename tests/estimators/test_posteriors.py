@@ -6,7 +6,7 @@ from estimators._registry import every_estimator, every_growing_mixture, publish
 from sklearn.exceptions import NotFittedError
 
 from skvt import MemoizedDPGMM, StructuredLDA
-from skvt.expfam import JointPosterior, Posterior
+from skvt.posterior import JointPosterior, Posterior
 
 N_DRAWS = 2_000
 

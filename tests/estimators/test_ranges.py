@@ -8,7 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from skvt import StructuredGaPNMF, StructuredLDA, TemperedLDA
-from skvt.estimators._validation import LARGEST
+from skvt.estimators.validation import LARGEST
 from skvt.metrics import (
     document_completion_score,
     document_completion_split,

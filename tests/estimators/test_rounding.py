@@ -10,7 +10,7 @@ from skvt import CAVIGaussianMixture, MemoizedDPGMM, TemperedLDA
 from skvt.expfam import Dirichlet
 from skvt.inference._loop import Stopping, _has_converged
 from skvt.metrics import topic_coherence
-from skvt.models._mixture import Mixture
+from skvt.models.mixture._model import Mixture
 from skvt.temperature import GeometricAnnealing, LinearAnnealing
 from skvt.temperature._base import FitPlan
 

@@ -6,7 +6,8 @@ import scipy.optimize
 import scipy.stats
 from scipy.special import digamma, gammaln
 
-from skvt.expfam import Dirichlet, Posterior
+from skvt.expfam import Dirichlet
+from skvt.posterior import Posterior
 
 RNG = np.random.default_rng(0)
 CONCENTRATIONS = {

@@ -5,7 +5,7 @@ import pytest
 import scipy.stats
 
 from skvt.expfam._gaussian_columns import GaussianColumns
-from skvt.expfam._triangle import pack
+from skvt.expfam.triangle import pack
 
 K, D = 3, 4
 FAMILY = GaussianColumns(K, D)

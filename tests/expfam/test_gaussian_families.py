@@ -6,8 +6,15 @@ import scipy.stats
 from scipy.integrate import dblquad, quad
 from scipy.special import betaln, digamma, gammaln, multigammaln
 
-from skvt.expfam import Beta, MeanPrecision, NormalGamma, NormalWishart, Wishart, kl_divergence
-from skvt.expfam import _triangle as triangle
+from skvt.expfam import (
+    Beta,
+    MeanPrecision,
+    NormalGamma,
+    NormalWishart,
+    Wishart,
+    kl_divergence,
+    triangle,
+)
 from skvt.expfam._gaussian import join
 
 LOG_2PI = np.log(2.0 * np.pi)

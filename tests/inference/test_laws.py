@@ -21,7 +21,7 @@ from skvt.inference import (
     local_results,
 )
 from skvt.inference._bound import LocalTotals
-from skvt.models._lda import LDA
+from skvt.models.lda._model import LDA
 from skvt.moves._base import MoveRecord
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 from skvt.temperature._base import FitPlan, RunningPolicy

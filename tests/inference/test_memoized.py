@@ -25,9 +25,9 @@ from skvt.inference import (
 from skvt.inference._bound import LocalTotals
 from skvt.inference._memoized import exact_bound, memo_of, sort_by_mass
 from skvt.inference._memos import Memo, Memos
-from skvt.models._mixture import Mixture
-from skvt.models._mixture_kernels import assignment_entropy
-from skvt.models._mixture_weights import StickBreaking
+from skvt.models.mixture._kernels import assignment_entropy
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import bound_of
 from skvt.schedules import RobbinsMonro
@@ -475,7 +475,7 @@ def test_during_the_first_pass_every_row_counts_once():
 
 @pytest.mark.parametrize("pairs", [False, True])
 def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
-    from skvt.models import _mixture
+    from skvt.models.mixture import _model as _mixture
 
     model, data = mixture("spherical"), data_of("spherical")
     state = start(model, data)

@@ -10,7 +10,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.expfam._shared_loop import SharedLoop, in_turn
+from skvt.compiled._shared_loop import SharedLoop, serial_map
 from skvt.inference import Workers, _parallel
 
 N_JOBS = [1, 2, 3]
@@ -103,13 +103,13 @@ def test_an_interrupt_of_the_calling_thread_waits_for_the_tasks_that_have_begun(
 def test_work_ahead_gives_its_result_whoever_has_done_it(n_jobs):
     with Workers(n_jobs) as workers:
         for i in range(50):
-            square, cube = workers.ahead(pow, i, 2), workers.ahead(pow, i, 3)
+            square, cube = workers.prefetch(pow, i, 2), workers.prefetch(pow, i, 3)
             assert workers.run(pow, [(i, 4), (i, 5)]) == [i**4, i**5]
             assert (square(), cube()) == (i**2, i**3)
-        failing = workers.ahead(pow, 0, -1)
+        failing = workers.prefetch(pow, 0, -1)
         with pytest.raises(ZeroDivisionError):
             failing()
-        workers.ahead(pow, 2, 2)  # nobody asks for it
+        workers.prefetch(pow, 2, 2)  # nobody asks for it
     assert alive() == []
 
 
@@ -122,7 +122,7 @@ def test_work_ahead_goes_on_beside_the_calling_thread():
         return threading.current_thread()
 
     with Workers(2) as workers:
-        result = workers.ahead(task)
+        result = workers.prefetch(task)
         assert begun.wait(10.0)
         release.set()
         assert result() is not threading.current_thread()
@@ -166,7 +166,7 @@ def test_shared_loops_mark_every_item_as_done(estimator, monkeypatch):
     loops = []
 
     def run(function, tasks):
-        results = in_turn(function, tasks)
+        results = serial_map(function, tasks)
         if isinstance(tasks, SharedLoop):
             loops.append((function, tasks.finished()))
         return results

@@ -21,8 +21,8 @@ from skvt.inference import (
 from skvt.inference._bound import LocalTotals
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._dirichlet_correction import corrected_statistics
-from skvt.models._lda import LDA
-from skvt.models._lda_structured import LDAGivenTopics
+from skvt.models.lda._given_topics import LDAGivenTopics
+from skvt.models.lda._model import LDA
 from skvt.temperature import (
     ConstantTemperature,
     LinearAnnealing,

@@ -13,7 +13,7 @@ from scipy.special import betaln, digamma, gammaln, multigammaln
 from scipy.stats import multivariate_t, norm
 
 from skvt.expfam import Gamma, Normal, NormalGamma, NormalWishart, Wishart
-from skvt.models import _components as components
+from skvt.models.mixture import _components as components
 
 LOG_2PI = np.log(2.0 * np.pi)
 

@@ -23,10 +23,10 @@ from scipy.stats import gamma, kstest, norm, rankdata
 from scipy.stats import t as student_t
 
 from skvt.expfam import Dirichlet, NormalGamma
-from skvt.models import _components as components
-from skvt.models._components import _generic_log_predictive
-from skvt.models._mixture import Mixture
-from skvt.models._mixture_weights import StickBreaking
+from skvt.models.mixture import _components as components
+from skvt.models.mixture._components import _generic_log_predictive
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._weights import StickBreaking
 
 GAUSSIANS = [name for name in KINDS if name not in ("Bernoulli", "multinomial")]
 OF_PRECISION = [name for name in GAUSSIANS if name != "known variance"]

@@ -21,8 +21,8 @@ from skvt.models._dirichlet_correction import (
     log_gamma_slopes,
     trigamma,
 )
-from skvt.models._lda import LDA
-from skvt.models._lda_structured import LDAGivenTopics
+from skvt.models.lda._given_topics import LDAGivenTopics
+from skvt.models.lda._model import LDA
 
 
 def run(function, tasks):

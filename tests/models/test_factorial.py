@@ -12,8 +12,8 @@ from scipy.special import logsumexp
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, Rows, State, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
-from skvt.models import _factorial_posterior
-from skvt.models._factorial import FactorialMixture
+from skvt.models.factorial import _posterior as _factorial_posterior
+from skvt.models.factorial._model import FactorialMixture
 from skvt.moves._base import bound_of
 from skvt.temperature import ConstantTemperature
 from skvt.temperature._base import FitPlan, RunningPolicy

@@ -23,9 +23,9 @@ from skvt.inference import (
     evaluate_bound,
     global_divergence,
 )
-from skvt.models import _gap_nmf_kernels as kernels
 from skvt.models._dirichlet_correction import log_gamma_slopes
-from skvt.models._gap_nmf import SMALLEST, GaPNMF, Spectra
+from skvt.models.gap_nmf import _kernels as kernels
+from skvt.models.gap_nmf._model import SMALLEST, GaPNMF, Spectra
 from skvt.temperature import ConstantTemperature
 
 N, F, K = 300, 7, 4  # more rows than a block

@@ -5,10 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from skvt.expfam import _triangle
-from skvt.models import _components as components
+from skvt.expfam import triangle
 from skvt.models import _gaussian_prior
-from skvt.models._gaussian_prior import component_class, gaussian_component, weighted_moments
+from skvt.models.mixture import _components as components
+from skvt.models.mixture._gaussian_prior import (
+    component_class,
+    gaussian_component,
+    weighted_moments,
+)
 
 KINDS = [(shape, zero) for shape in ("full", "diag", "spherical") for zero in (False, True)]
 each_kind = pytest.mark.parametrize(("shape", "zero"), KINDS)
@@ -163,7 +167,7 @@ def covariance_of(component, X, weights):
     """Second moments of the rows as a component's statistics count them, around the center."""
     sums = weights @ component.features(X)
     moments = sums[-len(X.T) * (len(X.T) + 1) // 2 :] / weights.sum()
-    return _triangle.unpack(moments)
+    return triangle.unpack(moments)
 
 
 @pytest.mark.parametrize("zero", [False, True])

@@ -15,12 +15,12 @@ from models._textbook import KINDS
 from scipy import stats as laws
 
 from skvt.expfam import RunningStats
-from skvt.models import _lda_sampling as sampling
-from skvt.models._gap_nmf import FrameBatch, GaPNMF, Spectra
-from skvt.models._lda import LDA
-from skvt.models._lda_structured import LDAGivenTopics, Topics
-from skvt.models._mixture_structured import MixtureGivenGlobals
-from skvt.models._mixture_weights import SeparateSticks, SymmetricDirichlet
+from skvt.models.gap_nmf._model import FrameBatch, GaPNMF, Spectra
+from skvt.models.lda import _sampling as sampling
+from skvt.models.lda._given_topics import LDAGivenTopics, Topics
+from skvt.models.lda._model import LDA
+from skvt.models.mixture._given_globals import MixtureGivenGlobals
+from skvt.models.mixture._weights import SeparateSticks, SymmetricDirichlet
 
 # Probability that a test fails although the kernel is right.
 ALARM = 1e-4

@@ -22,11 +22,11 @@ from scipy.special import digamma, gammaln, logsumexp, softmax
 from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import TemperedLDA
+from skvt.compiled._shared_loop import serial_map
 from skvt.expfam import RunningStats, Stats
-from skvt.expfam._shared_loop import in_turn
 from skvt.inference import Rows, Workers, evaluate_bound
-from skvt.models import _lda
-from skvt.models._lda import LDA
+from skvt.models.lda import _model as _lda
+from skvt.models.lda._model import LDA
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 
@@ -826,6 +826,6 @@ def test_the_scratch_of_a_very_long_document_is_not_kept():
     state = model.initial(None, np.random.default_rng(0))
     batch = model.batch(X, np.arange(1), np.ones(1))
     _lda._scratch.__dict__.clear()
-    model.local_step(batch, model.expectation(state, batch, in_turn), 1.0, in_turn)
+    model.local_step(batch, model.expectation(state, batch, serial_map), 1.0, serial_map)
     arrays = getattr(_lda._scratch, "arrays", {})
     assert sum(array.nbytes for array in arrays.values()) <= 2**24

@@ -23,13 +23,13 @@ import scipy.sparse as sp
 from scipy import stats as laws
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
+from skvt.compiled._random_bits import binomial
+from skvt.compiled._shared_loop import COUNTER
 from skvt.expfam import RunningStats
-from skvt.expfam._shared_loop import COUNTER
 from skvt.inference import Workers
-from skvt.models import _lda_sampling as sampling
-from skvt.models._lda import LDA
-from skvt.models._lda_structured import LDAGivenTopics, Topics
-from skvt.models._random_bits import binomial
+from skvt.models.lda import _sampling as sampling
+from skvt.models.lda._given_topics import LDAGivenTopics, Topics
+from skvt.models.lda._model import LDA
 
 
 def run(function, tasks):

@@ -23,10 +23,10 @@ from scipy.stats import norm
 from skvt.expfam import Beta
 from skvt.inference import Rows, State, Workers, evaluate_bound, global_divergence
 from skvt.inference._memoized import MemoizedInference, exact_bound
-from skvt.models import _mixture
-from skvt.models._mixture import Mixture, seeded_statistics
-from skvt.models._mixture_kernels import assignment_entropy, outer_features, responsibilities
-from skvt.models._mixture_weights import KnownWeights, StickBreaking
+from skvt.models.mixture import _model as _mixture
+from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
+from skvt.models.mixture._model import Mixture, seeded_statistics
+from skvt.models.mixture._weights import KnownWeights, StickBreaking
 from skvt.moves._base import bound_of
 from skvt.temperature._base import RunningPolicy
 

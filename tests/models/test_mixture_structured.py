@@ -10,9 +10,9 @@ from skvt.inference import Rows, State, StochasticInference, StructuredInference
 from skvt.inference._bound import LocalTotals
 from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
-from skvt.models._mixture import Mixture
-from skvt.models._mixture_structured import MixtureGivenGlobals
-from skvt.models._mixture_weights import SeparateSticks, SymmetricDirichlet
+from skvt.models.mixture._given_globals import MixtureGivenGlobals
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._weights import SeparateSticks, SymmetricDirichlet
 from skvt.temperature import ConstantTemperature
 
 WEIGHTS = {"sticks": SeparateSticks(1.3), "dirichlet": SymmetricDirichlet(1.3, 3)}

@@ -10,8 +10,8 @@ from scipy.special import digamma, logsumexp
 from skvt.expfam import Beta, Dirichlet, RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, Rows, State, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
-from skvt.models._mixture import Mixture
-from skvt.models._mixture_weights import (
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._weights import (
     KnownWeights,
     SeparateSticks,
     StickBreaking,

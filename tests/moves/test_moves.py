@@ -10,10 +10,10 @@ from skvt.expfam import RunningStats, Stats
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import memo_of
 from skvt.inference._memos import Memos
-from skvt.models._base import LocalResult
-from skvt.models._gaussian_prior import gaussian_component
-from skvt.models._mixture import Mixture
-from skvt.models._mixture_weights import StickBreaking
+from skvt.models._contracts import LocalResult
+from skvt.models.mixture._gaussian_prior import gaussian_component
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves import _birth as birth_module
 from skvt.moves import _merge as merge_module

@@ -1,0 +1,224 @@
+"""SplitMix64, for compiled loops whose random numbers must not depend on threads.
+
+A state advances by :data:`GOLDEN`; :func:`mix` of it are 64 random bits.
+"""
+
+import math
+
+import numpy as np
+
+from skvt.compiled._special import jit, lit, log, part
+
+GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
+_MIX_2 = np.uint64(0x94D049BB133111EB)
+_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
+_S40, _S16, _LOW_24 = np.uint64(40), np.uint64(16), np.uint64(0xFFFFFF)
+# Proposals before a sampler gives up: of numbers, one of five is refused at most; of NaN all are.
+MOST_TRIES = 100
+# Expected successes below which a binomial variate is sought one by one.
+_FEW = 10.0
+
+
+@jit
+def mix(state):
+    """The finaliser of SplitMix64: every bit of the result depends on all of the state."""
+    z = np.uint64(state)
+    z = (z ^ (z >> _S30)) * _MIX_1
+    z = (z ^ (z >> _S27)) * _MIX_2
+    return z ^ (z >> _S31)
+
+
+@part
+def uniform(bits):
+    """A number in [0, 1) from the upper 53 bits."""
+    return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
+
+
+@part
+def unit(bits):
+    """A float32 in [0, 1) from the upper 24 bits."""
+    return np.float32(np.int32(bits >> _S40)) * np.float32(1.0 / 16777216.0)
+
+
+@part
+def normal_pair(state):
+    """(two normal variates by the polar method, new state)."""
+    for _ in range(MOST_TRIES):
+        state += GOLDEN
+        x = 2.0 * uniform(mix(state)) - 1.0
+        state += GOLDEN
+        y = 2.0 * uniform(mix(state)) - 1.0
+        square = x * x + y * y
+        if 0.0 < square < 1.0:
+            factor = np.sqrt(-2.0 * log(square) / square)
+            return x * factor, y * factor, state
+    return 0.0, 0.0, state  # once in 10^66 calls
+
+
+@part
+def unit_pair(bits):
+    """Two float32 in (0, 1], from 24 bits each."""
+    one, step = np.float32(1.0), np.float32(1.0 / 16777216.0)
+    first = (np.float32(np.int32(bits >> _S40)) + one) * step
+    return first, (np.float32(np.int32((bits >> _S16) & _LOW_24)) + one) * step
+
+
+@part
+def normals_of(bits):
+    """Two float32 normal variates by the method of Box and Muller."""
+    u, x = unit_pair(bits)
+    x -= lit(u, 0.5)
+    radius = np.sqrt(lit(u, -2.0) * log(u))
+    z = x * x * lit(u, 4.0 * math.pi**2)
+    # cosine and sine of 2 pi x by their series, |2 pi x| <= pi
+    c = lit(u, -1.0 / 6402373705728000)
+    c = c * z + lit(u, 1.0 / 20922789888000)
+    c = c * z + lit(u, -1.0 / 87178291200)
+    c = c * z + lit(u, 1.0 / 479001600)
+    c = c * z + lit(u, -1.0 / 3628800)
+    c = c * z + lit(u, 1.0 / 40320)
+    c = c * z + lit(u, -1.0 / 720)
+    c = c * z + lit(u, 1.0 / 24)
+    c = c * z + lit(u, -1.0 / 2)
+    c = c * z + lit(u, 1.0)
+    s = lit(u, 1.0 / 355687428096000)
+    s = s * z + lit(u, -1.0 / 1307674368000)
+    s = s * z + lit(u, 1.0 / 6227020800)
+    s = s * z + lit(u, -1.0 / 39916800)
+    s = s * z + lit(u, 1.0 / 362880)
+    s = s * z + lit(u, -1.0 / 5040)
+    s = s * z + lit(u, 1.0 / 120)
+    s = s * z + lit(u, -1.0 / 6)
+    s = s * z + lit(u, 1.0)
+    return radius * c, radius * s * x * lit(u, 2.0 * math.pi)
+
+
+@part
+def fill_normals(state, out):
+    """float32 normal variates; an entry over stays as it is."""
+    half = out.size // 2
+    for j in range(half):
+        out[j], out[half + j] = normals_of(mix(state + GOLDEN * np.uint64(j + 1)))
+
+
+@part
+def proposed_gamma(a, normal, test):
+    """(d v, whether it may be no gamma variate of shape a + 1) for a normal and a uniform variate.
+
+    The proposal of Marsaglia and Tsang (2000), v = (1 + normal / sqrt(9 d))^3 with d = a + 2/3, and
+    their cheap test, in the precision of a.
+    """
+    z = normal + lit(a, 0.0)
+    d = a + lit(a, 2.0 / 3.0)
+    root = lit(a, 1.0) + z / np.sqrt(lit(a, 9.0) * d)
+    sure = lit(a, 1.0) - lit(a, 0.0331) * z * z * z * z
+    return d * root * root * root, np.uint8(root <= lit(a, 0.0)) | np.uint8(test > sure)
+
+
+@part
+def _accepted_gamma(a, normal, test):
+    """(whether d v is a gamma variate of shape a + 1, d v), see :func:`proposed_gamma`; float64."""
+    d, z = a + 2.0 / 3.0, normal
+    root = 1.0 + z / np.sqrt(9.0 * d)
+    # some number above zero where there is none: the proposal is refused
+    v = max(root, 1e-3) ** 3
+    found = log(test) < 0.5 * z * z + d - d * v + d * log(v)
+    return np.uint8(found & (root > 1e-3)), d * v
+
+
+@part
+def gamma_variate(a, state):
+    """(a gamma variate of shape a + 1 and rate 1, new state); NaN where a is no number."""
+    for _ in range(MOST_TRIES):
+        normal, _, state = normal_pair(state)
+        state += GOLDEN
+        found, value = _accepted_gamma(a, normal, 1.0 - uniform(mix(state)))
+        if found:
+            return value, state
+    return np.nan, state
+
+
+@jit
+def binomial(n, p, state):
+    """(a binomial variate of n trials of probability p, new state); n is whole, n and p float64.
+
+    Of n uniform numbers, the i-th smallest is a beta variate x. If it is below p, so are i of the
+    numbers, and each of the n - i larger ones with probability (p - x) / (1 - x); otherwise all
+    below p are among the i - 1 smaller ones (Ahrens and Dieter 1974). With i about n p, some
+    sqrt(n p) of the expected successes are left to find, and a few rounds lead to a search.
+    """
+    found, sign = 0.0, 1.0
+    for _ in range(MOST_TRIES):
+        if p > 0.5:  # count the failures
+            found, sign, p = found + sign * n, -sign, 1.0 - p
+        if n * p < _FEW:
+            break
+        i = np.floor((n + 1.0) * p)
+        below, state = gamma_variate(i - 1.0, state)
+        above, state = gamma_variate(n - i, state)
+        x = below / (below + above)
+        if x <= p:
+            found, n, p = found + sign * i, n - i, (p - x) / (1.0 - x)
+        else:
+            found, sign, n, p = found + sign * (i - 1.0), -sign, i - 1.0, (x - p) / x
+    state += GOLDEN
+    rest, few = uniform(mix(state)), 0.0
+    odds, share = p / (1.0 - p), np.exp(n * np.log1p(-p))
+    for _ in range(MOST_TRIES):
+        if rest < share or few >= n:
+            break
+        rest -= share
+        few += 1.0
+        share *= odds * (n - few + 1.0) / few
+    return found + sign * few, state
+
+
+@part
+def resample(weights, offset, parents):
+    """Systematic resampling: as many parents as particles, in proportion to their weights.
+
+    ``offset`` is a uniform number in [0, 1), and ``parents``, integers, are written.
+    """
+    n_particles = weights.size
+    step = weights.sum() / n_particles
+    reached, r = 0.0, -1
+    for i in range(n_particles):
+        target = (i + offset) * step
+        while (reached <= target and r < n_particles - 1) or r < 0:
+            r += 1
+            reached += weights[r]
+        parents[i] = r
+
+
+@part
+def settled_gammas(shapes, bits, normals, out):
+    """Gamma variates of these shapes + 1, all (n,): from a proposal, or the next that is accepted.
+
+    The first proposal is the normal variate and the second number of the bits' ``unit_pair``. Two
+    proposals are made for all entries side by side, where loops run on vectors; few are left then.
+    """
+    n = shapes.size
+    which, accepted, values = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n)
+    own_shapes, own_bits, own_normals = np.empty(n), np.empty(n, np.uint64), np.empty(n)
+    for j in range(n):
+        which[j], own_shapes[j], own_bits[j], own_normals[j] = j, shapes[j], bits[j], normals[j]
+    for _ in range(2):
+        for j in range(n):
+            test = unit_pair(own_bits[j])[1]
+            accepted[j], values[j] = _accepted_gamma(
+                own_shapes[j], own_normals[j], np.float64(test)
+            )
+        n_refused = 0
+        for j in range(n):
+            out[which[j]] = values[j]
+            which[n_refused] = which[j]
+            own_shapes[n_refused], own_bits[n_refused] = own_shapes[j], own_bits[j]
+            n_refused += 1 - np.int64(accepted[j])
+        n = n_refused
+        for j in range(n):
+            own_normals[j] = normals_of(mix(own_bits[j] + GOLDEN))[0]
+            own_bits[j] = mix(own_bits[j] - GOLDEN)
+    for j in range(n):
+        i = which[j]
+        out[i], _ = gamma_variate(shapes[i], mix(bits[i]))

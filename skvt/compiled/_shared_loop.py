@@ -1,0 +1,151 @@
+"""Compiled loops that threads share.
+
+Every thread calls the same function with the same arguments, and takes the next few items from a
+common counter until none is left: the threads end together, and a call costs the interpreter as
+much as one task however many items there are. Which thread does which item makes no difference as
+long as an item's results depend on itself alone.
+
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, SIZE, n)
+        if start >= stop:
+            break
+        for i in range(start, stop):
+            ...
+        finish(counter, start, stop)
+
+Loops that need each other's results can be one function, with a counter each: ``all_finished``
+stands between them. It gives up after a while, so that the function returns whether it has come to
+its end and is called again until it has: loops that are through already have nothing left.
+"""
+
+import os
+import threading
+import time
+
+import numpy as np
+from numba.core import types
+
+from skvt.compiled._special import instruction, jit, part
+
+# Claims of one call: between calls the interpreter can answer an interrupt.
+CLAIMS = 2000
+# Entries of a counter: the count of claimed items, and a line of the cache further that of finished
+# ones. The last counter of a helper has one more, which tells that it is one.
+COUNTER = 16
+_CLAIMED, _FINISHED = 0, 8
+# Looks at a count before a thread gives up (some 30 microseconds), and those of a helper after the
+# last item is done.
+_LOOKS, _LAST_LOOKS = 6_000, 500
+
+
+def _pointer(context, builder, signature, args):
+    """Address of the entry of an int64 array."""
+    array = context.make_array(signature.args[0])(context, builder, args[0])
+    return builder.gep(array.data, [args[1]])
+
+
+def _fetch_and_add_in_python(counter, place, size, lock=threading.Lock()):  # noqa: B008
+    with lock:
+        value = int(counter[place])
+        counter[place] += size
+    return value
+
+
+@instruction(_fetch_and_add_in_python)
+def _fetch_and_add(typingctx, counter, place, size):
+    """``counter[place]``, to which ``size`` is added before another thread sees it."""
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature, args)
+        return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
+
+    return types.int64(counter, types.int64, types.int64), codegen
+
+
+@instruction(lambda counter, place: int(counter[place]))
+def _look(typingctx, counter, place):
+    """``counter[place]`` as it is now, and all that was written before it became that.
+
+    The fence takes some 10 nanoseconds, and keeps the compiler from making one look of many.
+    """
+
+    def codegen(context, builder, signature, args):
+        pointer = _pointer(context, builder, signature, args)
+        builder.fence("seq_cst")
+        return builder.load_atomic(pointer, "acquire", 8)
+
+    return types.int64(counter, types.int64), codegen
+
+
+@jit
+def all_finished(counter, n):
+    """Whether all n items are done; waits for those that others are at, but not long.
+
+    A thread that falls asleep takes longer to wake up than others to do their last item.
+    """
+    if _look(counter, _CLAIMED) < n:
+        return False
+    for _ in range(_LOOKS):
+        if _look(counter, _FINISHED) >= n:
+            return True
+    return False
+
+
+@part
+def claim(counter, size, n):
+    """Start and stop of the next ``size`` of n items; nothing is left if start >= stop.
+
+    A helper that ends before the others stays a moment longer than they do: the calling thread is
+    to be the first that needs the interpreter, since a thread that finds it taken falls asleep.
+    """
+    start = _fetch_and_add(counter, _CLAIMED, size)
+    if start >= n and counter.size > COUNTER and _look(counter, _FINISHED) < n:
+        if all_finished(counter, n):
+            for _ in range(_LAST_LOOKS):
+                _look(counter, _FINISHED)
+    return start, min(start + size, n)
+
+
+@part
+def finish(counter, start, stop):
+    """The items of a claim are done."""
+    _fetch_and_add(counter, _FINISHED, stop - start)
+
+
+def serial_map(function, tasks):
+    """``run`` without threads."""
+    return [function(*task) for task in tasks]
+
+
+def give_way():
+    """Let another thread have this one's core, if one waits for it."""
+    if hasattr(os, "sched_yield"):
+        os.sched_yield()
+    else:
+        time.sleep(0.0)
+
+
+class SharedLoop(list):
+    """Tasks for ``run``: the calls of a shared loop over n items, ``size`` a claim.
+
+    They are as many as one thread needs; whoever has several adds ``helpers_call`` for each.
+
+    Parameters
+    ----------
+    n, size : int
+        Of the last loop, if the function has several.
+    *args
+        Of the function, whose last argument is the counter, or counters one after the other.
+    n_loops : int
+    """
+
+    def __init__(self, n, size, *args, n_loops=1):
+        self._n, counters = n, np.zeros(COUNTER * n_loops + 1, np.int64)
+        self._last = counters[-COUNTER - 1 :]
+        n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
+        super().__init__([(*args, counters[:-1])] * n_calls)
+        self.helpers_call = (*args, counters)
+
+    def finished(self):
+        """Whether all items of the last loop are done, see :func:`all_finished`."""
+        return all_finished(self._last, self._n)

@@ -1,0 +1,264 @@
+"""Special functions that the compiler can vectorise: exp, log, digamma, gammaln.
+
+The loops of :mod:`skvt.models` call these millions of times on short rows. The C library's
+versions are scalar calls (10 to 20 ns each); the polynomials below compile to a few vector
+instructions (about 1 ns each in float32, 2 ns in float64). One source serves both precisions: a
+literal takes the type of the argument through :func:`lit`.
+
+Largest errors |difference| / max(1, |f|) measured against SciPy for arguments in [1e-5, 1e9]:
+
+======== ======= =======
+function float64 float32
+======== ======= =======
+log      3e-16   1.2e-7
+digamma  2e-14   6.5e-7
+gammaln  2.2e-13 3.5e-6
+exp      2.4e-14 6e-8
+======== ======= =======
+
+(exp for arguments in [-700, 700], relative.) Not handled: NaN, infinities, non-positive arguments
+and an exp that overflows. exp is 0 below the smallest normal number, so that no denormal number is
+ever made: those cost a factor of ten in every loop they reach.
+"""
+
+import functools
+import math
+import warnings
+
+import numba as nb
+import numpy as np
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+# No "nnan"/"ninf": bad values must stay visible. "reassoc" lets sums run in vector lanes.
+FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
+_OPTIONS = {
+    "nogil": True, "fastmath": FASTMATH, "error_model": "numpy", "no_cfunc_wrapper": True,
+}  # fmt: skip
+
+
+def _cached(function):
+    """``function`` compiled and kept on disk; for this process alone where that is impossible."""
+    try:
+        return nb.njit(cache=True, **_OPTIONS)(function)
+    except RuntimeError:  # no folder can be written
+        _warn_of_no_cache()
+        return nb.njit(**_OPTIONS)(function)
+
+
+@functools.cache
+def _warn_of_no_cache():
+    warnings.warn(
+        "Compiled functions of skvt cannot be stored, since neither its folder nor the user's "
+        "cache is writable: every process will compile them anew, which takes several seconds. "
+        "Set the environment variable NUMBA_CACHE_DIR to a writable folder before Python starts.",
+        RuntimeWarning,
+        stacklevel=2,
+    )
+
+
+if nb.config.DISABLE_JIT:
+    # As compiled code has it, whole numbers wrap around.
+    jit = part = inner = inlined = np.errstate(over="ignore")
+else:
+    #: Decorator of a compiled function that Python calls.
+    jit = _cached
+    #: Of one that only compiled functions call: it is stored with them, not by itself. Numba
+    #: compiles a function for itself and again within each that calls it, so that few levels of
+    #: calls compile fast.
+    part = nb.njit(**_OPTIONS)
+    #: Of a part without an entrance from Python, which takes long to compile where there are many
+    #: arrays. To call it from there crashes the process.
+    inner = nb.njit(no_cpython_wrapper=True, **_OPTIONS)
+    # A loop is vectorised only if the function in it is inlined, which gammaln's length would
+    # prevent.
+    inlined = nb.njit(forceinline=True, **_OPTIONS)
+
+
+def instruction(in_python):
+    """Decorator of an intrinsic; ``in_python`` does the same where NUMBA_DISABLE_JIT is set."""
+    return (lambda function: in_python) if nb.config.DISABLE_JIT else intrinsic
+
+
+def _float_layout(bits):
+    """LLVM types, mantissa bits and exponent bias of a float of that width."""
+    if bits == 32:
+        return ir.IntType(32), ir.FloatType(), 23, 127
+    return ir.IntType(64), ir.DoubleType(), 52, 1023
+
+
+@instruction(lambda x, value: type(x)(value))
+def lit(typingctx, x, value):
+    """The number ``value`` in the type of ``x`` (a compile-time constant)."""
+    if not isinstance(x, types.Float):
+        return None
+
+    def codegen(context, builder, signature, args):
+        return args[1] if x.bitwidth == 64 else builder.fptrunc(args[1], ir.FloatType())
+
+    return x(x, types.float64), codegen
+
+
+@instruction(lambda x, single, double: type(x)(single if type(x) is np.float32 else double))
+def _by_type(typingctx, x, single, double):
+    """``single`` if ``x`` is float32, else ``double``, in the type of ``x``."""
+    if not isinstance(x, types.Float):
+        return None
+
+    def codegen(context, builder, signature, args):
+        return builder.fptrunc(args[1], ir.FloatType()) if x.bitwidth == 32 else args[2]
+
+    return x(x, types.float64, types.float64), codegen
+
+
+@instruction(lambda n: float(np.ldexp(1.0, n)))
+def _power_of_two(typingctx, n):
+    """2**n for a whole number n held in a float, by writing the exponent's bits."""
+
+    def codegen(context, builder, signature, args):
+        integer, real, mantissa, bias = _float_layout(n.bitwidth)
+        bits = builder.fptosi(args[0], integer)
+        bits = builder.add(bits, ir.Constant(integer, bias))
+        return builder.bitcast(builder.shl(bits, ir.Constant(integer, mantissa)), real)
+
+    return n(n), codegen
+
+
+def _frexp(x):
+    """:func:`_mantissa_exponent` in Python."""
+    m, e = math.frexp(x)
+    if m < math.sqrt(0.5):
+        m, e = 2.0 * m, e - 1
+    return type(x)(m), type(x)(e)
+
+
+@instruction(_frexp)
+def _mantissa_exponent(typingctx, x):
+    """(m, e) with x = m 2**e and m in [sqrt(1/2), sqrt(2)), both as floats."""
+
+    def codegen(context, builder, signature, args):
+        integer, real, mantissa, _ = _float_layout(x.bitwidth)
+        half_root = 0x3F3504F3 if x.bitwidth == 32 else 0x3FE6A09E667F3BCD
+        bits = builder.bitcast(args[0], integer)
+        exponent = builder.ashr(
+            builder.sub(bits, ir.Constant(integer, half_root)), ir.Constant(integer, mantissa)
+        )
+        rest = builder.sub(bits, builder.shl(exponent, ir.Constant(integer, mantissa)))
+        pair = [builder.bitcast(rest, real), builder.sitofp(exponent, real)]
+        return context.make_tuple(builder, signature.return_type, pair)
+
+    return types.UniTuple(x, 2)(x), codegen
+
+
+@inlined
+def log(x):
+    """Natural logarithm of a positive normal number."""
+    m, e = _mantissa_exponent(x)
+    # log m = 2 artanh(s) with |s| < 0.172: the series needs few terms.
+    s = (m - lit(x, 1.0)) / (m + lit(x, 1.0))
+    z = s * s
+    p = lit(x, 2 / 19)
+    p = p * z + lit(x, 2 / 17)
+    p = p * z + lit(x, 2 / 15)
+    p = p * z + lit(x, 2 / 13)
+    p = p * z + lit(x, 2 / 11)
+    p = p * z + lit(x, 2 / 9)
+    p = p * z + lit(x, 2 / 7)
+    p = p * z + lit(x, 2 / 5)
+    p = p * z + lit(x, 2 / 3)
+    return e * lit(x, math.log(2.0)) + (s * z * p + s * lit(x, 2.0))
+
+
+@inlined
+def exp(x):
+    """Exponential; 0 where the result would be a denormal number."""
+    lowest = _by_type(x, -87.0, -708.0)
+    y = x if x > lowest else lowest
+    n = math.floor(y * lit(x, 1.0 / math.log(2.0)) + lit(x, 0.5))
+    # log 2 in two parts, so that y - n log 2 keeps its digits.
+    r = (y - n * lit(x, 0.693145751953125)) - n * lit(x, 1.42860682030941723212e-6)
+    p = lit(x, 1 / 479001600)
+    p = p * r + lit(x, 1 / 39916800)
+    p = p * r + lit(x, 1 / 3628800)
+    p = p * r + lit(x, 1 / 362880)
+    p = p * r + lit(x, 1 / 40320)
+    p = p * r + lit(x, 1 / 5040)
+    p = p * r + lit(x, 1 / 720)
+    p = p * r + lit(x, 1 / 120)
+    p = p * r + lit(x, 1 / 24)
+    p = p * r + lit(x, 1 / 6)
+    p = p * r + lit(x, 0.5)
+    p = p * r + lit(x, 1.0)
+    p = p * r + lit(x, 1.0)
+    result = p * _power_of_two(n)
+    return result if x > lowest else lit(x, 0.0)
+
+
+@inlined
+def digamma(x):
+    """Derivative of log Gamma at x > 0: six recurrence steps, then the asymptotic series."""
+    one = lit(x, 1.0)
+    # sum_{i<6} 1/(x+i), two terms to a division
+    r = (x + x + one) / (x * (x + one))
+    r += (x + x + lit(x, 5.0)) / ((x + lit(x, 2.0)) * (x + lit(x, 3.0)))
+    r += (x + x + lit(x, 9.0)) / ((x + lit(x, 4.0)) * (x + lit(x, 5.0)))
+    y = x + lit(x, 6.0)
+    i = one / y
+    z = i * i
+    p = lit(x, 1 / 12)
+    p = p * z + lit(x, -691 / 32760)
+    p = p * z + lit(x, 1 / 132)
+    p = p * z + lit(x, -1 / 240)
+    p = p * z + lit(x, 1 / 252)
+    p = p * z + lit(x, -1 / 120)
+    p = p * z + lit(x, 1 / 12)
+    return log(y) - i * lit(x, 0.5) - z * p - r
+
+
+@inlined
+def gammaln(x):
+    """Log Gamma at x > 0: six recurrence steps where x < 6, then Stirling's series."""
+    small = x < lit(x, 6.0)
+    one = lit(x, 1.0)
+    product = x * (x + one) * (x + lit(x, 2.0))
+    product *= (x + lit(x, 3.0)) * (x + lit(x, 4.0)) * (x + lit(x, 5.0))
+    shift = log(product if small else one)
+    y = x + lit(x, 6.0) if small else x
+    i = one / y
+    z = i * i
+    p = lit(x, -691 / 360360)
+    p = p * z + lit(x, 1 / 1188)
+    p = p * z + lit(x, -1 / 1680)
+    p = p * z + lit(x, 1 / 1260)
+    p = p * z + lit(x, -1 / 360)
+    p = p * z + lit(x, 1 / 12)
+    half_log_two_pi = lit(x, 0.5 * math.log(2.0 * math.pi))
+    return (y - lit(x, 0.5)) * log(y) - y + half_log_two_pi + i * p - shift
+
+
+@jit
+def _map_digamma(x, out):
+    for i in range(x.size):
+        out[i] = digamma(x[i])
+
+
+@jit
+def _map_gammaln(x, out):
+    for i in range(x.size):
+        out[i] = gammaln(x[i])
+
+
+def _array_function(kernel):
+    def function(x):
+        x = np.asarray(x, dtype=np.float64, order="C")
+        out = np.empty(x.shape)
+        kernel(x.reshape(-1), out.reshape(-1))
+        return out
+
+    return function
+
+
+#: digamma and log Gamma of a whole array of positive numbers, in float64.
+digamma_array = _array_function(_map_digamma)
+gammaln_array = _array_function(_map_gammaln)

@@ -1,0 +1,120 @@
+"""Document completion: which tokens of a row are observed and which are held out.
+
+The split depends on nothing but the row itself: each token's side is a bit of a hash of the row's
+content and the token's place in it. A row is therefore split alike in any data set, in any order
+and beside any other rows.
+"""
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.compiled import GOLDEN, jit, mix, part
+from skvt.expfam import Dirichlet
+from skvt.inference import ROWS_PER_BATCH, Rows, local_results
+
+_S63 = np.uint64(63)
+MOST_COINS = 4096
+# Larger counts have the hash of this one, which an int64 holds.
+_LARGEST_KEY = 2.0**62
+
+
+@part
+def _key(start, stop, indices, data):
+    """A hash of a row's content; a sum, so that the order of the entries does not matter."""
+    state = np.uint64(0)
+    for j in range(start, stop):
+        whole = np.int64(min(data[j] * 1024.0, _LARGEST_KEY))
+        state += mix(np.uint64(indices[j]) * GOLDEN + np.uint64(whole))
+    return state
+
+
+@jit
+def _keys(indptr, indices, data, out):
+    for d in range(indptr.size - 1):
+        out[d] = _key(indptr[d], indptr[d + 1], indices, data)
+
+
+def content_keys(X):
+    """A hash of each row's content, (n,) uint64: the same wherever the row stands."""
+    out = np.empty(X.shape[0], np.uint64)
+    _keys(X.indptr, X.indices, X.data, out)
+    return out
+
+
+@jit
+def _split(indptr, indices, data, observed):
+    """observed[j] = the part of data[j] on the observed side.
+
+    Whole tokens go to either side with probability 1/2; the fraction of a fractional entry goes as
+    one more token.
+    """
+    for d in range(indptr.size - 1):
+        state = _key(indptr[d], indptr[d + 1], indices, data)
+        for j in range(indptr[d], indptr[d + 1]):
+            whole = np.floor(np.float64(data[j]))
+            token = mix(state + np.uint64(indices[j]) * GOLDEN)
+            # What is more than coins are tossed for is halved.
+            kept = np.floor(0.5 * max(whole - MOST_COINS, 0.0))
+            for _ in range(np.int64(min(whole, MOST_COINS))):
+                token += GOLDEN
+                kept += np.float64(mix(token) >> _S63)
+            rest = data[j] - whole
+            if rest > 0.0:
+                token += GOLDEN
+                if mix(token) >> _S63:
+                    kept += rest
+            observed[j] = kept
+
+
+def split_tokens(X):
+    """Split the tokens of each row in two, each token by a fair coin that the row determines.
+
+    Parameters
+    ----------
+    X : CSR matrix or array, shape (n, V)
+        Non-negative counts, without duplicate entries.
+
+    Returns
+    -------
+    observed, held_out : csr_array, shape (n, V)
+        With ``observed + held_out = X``.
+    """
+    left = np.empty(X.nnz, np.float64)
+    _split(X.indptr, X.indices, X.data, left)
+    parts = []
+    for data in (left, X.data - left):
+        part = sp.csr_array(
+            (data.astype(X.data.dtype), X.indices.copy(), X.indptr.copy()), shape=X.shape
+        )
+        part.eliminate_zeros()
+        parts.append(part)
+    return tuple(parts)
+
+
+def expected_proportions(model, stats, X, workers):
+    """E[theta] of each row of X at T = 1, shape (n, K)."""
+    data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+
+    def globals_of(batch):
+        return model.row_globals(stats, batch, workers.run)
+
+    gammas = [result.q for _, result in local_results(model, globals_of, data, workers)]
+    return np.concatenate([gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas])
+
+
+def completion_score(model, stats, X, workers):
+    """Mean log predictive probability of the held-out half of the tokens, in nats."""
+    observed, held_out = split_tokens(X)
+    n_held_out = float(held_out.sum())
+    if n_held_out == 0.0:
+        raise ValueError(
+            f"No token to hold out: X has {X.sum():g} tokens in {X.shape[0]} documents; "
+            "document completion needs documents of two or more tokens."
+        )
+    topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
+    proportions = expected_proportions(model, stats, observed, workers)
+    data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    total = 0.0
+    for batch in data.batches(model, workers):
+        total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
+    return float(total / n_held_out)

@@ -1,0 +1,215 @@
+"""What estimators ask of data and parameters; errors name the value, the range, the remedy."""
+
+import warnings
+from numbers import Integral
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import validate_data
+
+# Counts may add up to so much, or to its inverse, and so may parameters of priors be: draws and
+# tables of float64 data are of single precision, too.
+LARGEST = 1e30
+LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
+# What to do with columns of text.
+ENCODE = (
+    "Encode such columns first: OneHotEncoder, or OrdinalEncoder where categories have an order, "
+    "of sklearn.preprocessing."
+)
+
+# What X holds, and where it comes from.
+OF_WORDS = ("counts of words", " Pass counts, such as CountVectorizer's.")
+
+# Real values beyond these are refused: squares, and their sums over rows and columns, must be
+# finite in the precision of the data, in which results are published.
+LARGEST_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
+
+
+def validated(
+    estimator, X, *, reset, accept_sparse=False, missing=False, order=None, remedy=ENCODE
+):
+    """X by scikit-learn's checks, in the precision of the model unless it is ``reset``.
+
+    Raises
+    ------
+    ValueError
+        As of :func:`sklearn.utils.validation.validate_data`; of text, one that gives the remedy.
+    """
+    try:
+        return validate_data(
+            estimator,
+            X,
+            reset=reset,
+            accept_sparse=accept_sparse,
+            dtype=[np.float64, np.float32] if reset else estimator._fitted.model.dtype,
+            order=order,
+            ensure_all_finite="allow-nan" if missing else True,
+        )
+    except (TypeError, ValueError) as error:
+        example = _text_in(X)
+        if example is None:
+            raise
+        raise ValueError(
+            f"X holds text, such as {example[:40]!r}, and {type(estimator).__name__} takes "
+            f"numbers. {remedy}"
+        ) from error
+
+
+def positive_int(name, value):
+    """The value as int, or ValueError for anything but an integer from 1 on."""
+    if not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name} must be an int in the range [1, inf). Got {value!r} instead.")
+    return int(value)
+
+
+def _text_in(X):
+    """The first string in rows, a column or a table; None without."""
+    if isinstance(X, str | bytes):
+        return X
+    if hasattr(X, "to_numpy"):
+        X = X.to_numpy()
+    if isinstance(X, np.ndarray):
+        X = X.ravel() if X.dtype.kind in "OSTU" else ()
+    for row in X if isinstance(X, list | tuple | np.ndarray) else ():
+        entries = row if isinstance(row, list | tuple | np.ndarray) else (row,)
+        for entry in entries:
+            if isinstance(entry, str | bytes):
+                return entry
+    return None
+
+
+def each_entry_once(X):
+    """A sparse matrix as CSR array with sorted, distinct columns in each row."""
+    X = sp.csr_array(X)
+    if not X.has_canonical_format:
+        X = X.copy()
+        X.sum_duplicates()
+    return X
+
+
+def total_of(X, weights=None):
+    """Sum of the entries of X that are there, times the weight of their row, as float64."""
+    values = X.data if sp.issparse(X) else X
+    with np.errstate(over="ignore", invalid="ignore"):
+        if weights is None:
+            # (nansum copies the data)
+            total = float(values.sum(dtype=np.float64))
+            return float(np.nansum(values, dtype=np.float64)) if np.isnan(total) else total
+        if sp.issparse(X):
+            weights = np.repeat(weights, np.diff(X.indptr))
+            return float(np.nansum(weights * values))
+        return float(np.nansum(weights * np.nansum(values, axis=1, dtype=np.float64)))
+
+
+def in_range(values):
+    """Whether all are numbers that sums of counts and parameters of priors may be."""
+    values = np.asarray(values, np.float64)
+    return bool(np.all((values >= 1.0 / LARGEST) & (values <= LARGEST)))
+
+
+def require_counts(X, whom, what="counts of words", remedy=""):
+    """Raise ValueError if X has negative entries, or its entries add up to more than is computed.
+
+    NaN are not looked at.
+    """
+    values = X.data if sp.issparse(X) else X
+    lowest = np.nanmin(values, initial=0.0)
+    if lowest < 0.0:
+        raise ValueError(
+            f"Negative values in data passed to {whom}: the lowest is {lowest:g}, and {what} are "
+            f"in the range [0, inf).{remedy}"
+        )
+    total = total_of(X)
+    if total > 0.0 and not in_range(total):
+        raise ValueError(
+            f"The data passed to {whom} must add up to 0 or a number in {LEGAL_RANGE}. The sum is "
+            f"{total:g}; divide all of them by one number."
+        )
+
+
+def require_prior(name, value):
+    """Raise ValueError unless all numbers of a prior are in its range."""
+    if not in_range(value):
+        raise ValueError(
+            f"The {name!r} parameter must be in {LEGAL_RANGE}; priors beyond act like its ends. "
+            f"Got {value!r} instead."
+        )
+
+
+def check_magnitude(X):
+    """Raise ValueError for real values whose squares would leave the range of the precision."""
+    if X.size == 0:
+        return
+    # (fmin and fmax pass over NaN, without a copy)
+    lowest, highest = np.fmin.reduce(X, axis=None), np.fmax.reduce(X, axis=None)
+    most = LARGEST_VALUE[X.dtype]
+    if max(-lowest, highest) > most:
+        value = lowest if -lowest > highest else highest
+        remedy = "scale the columns" + (", or use float64" if X.dtype == np.float32 else "")
+        raise ValueError(
+            f"Values must be in the range [{-most:g}, {most:g}] in {X.dtype}, so that sums of "
+            f"squares stay finite. Got {value:g}; {remedy}."
+        )
+
+
+def check_variance(name, variance, dtype):
+    """Raise ValueError unless a given variance is in the range of squares of legal values."""
+    most = LARGEST_VALUE[np.dtype(dtype)] ** 2
+    if not 1.0 / most <= variance <= most:
+        raise ValueError(
+            f"The {name!r} parameter must be in the range [{1.0 / most:g}, {most:g}] for data in "
+            f"{np.dtype(dtype)}. Got {variance:g}; scale the columns to a variance near 1."
+        )
+
+
+def out_of_range(what):
+    """The error of a fit whose numbers leave floating point, which ``what`` shows."""
+    return ValueError(
+        f"The numbers of this fit must be within the range and the precision of floating point "
+        f"({what}). Scale the columns to a variance near 1, and choose variances, priors and "
+        "weights of rows that are not many orders of magnitude away from it."
+    )
+
+
+def warn_of_empty_rows(X):
+    """Warn if rows have no value at all: nothing but the weights is known of them."""
+    values = X.data if sp.issparse(X) else X
+    if values.size == 0 or not np.isnan(values.min()):
+        return
+    if sp.issparse(X):  # what is not stored is 0
+        stored = np.diff(X.indptr)
+        rows = np.repeat(np.arange(X.shape[0]), stored)
+        missing = np.bincount(rows[np.isnan(values)], minlength=X.shape[0])
+    else:
+        missing = np.isnan(X).sum(axis=1)
+    number = int(np.sum(missing == X.shape[1]))
+    if number:
+        warnings.warn(
+            f"{number} of {X.shape[0]} rows have no value: all are NaN. Nothing is known of them "
+            "but the prior probabilities; leave them out if that is not meant.",
+            UserWarning,
+            stacklevel=4,
+        )
+
+
+def column_names(estimator, feature_names, n_features):
+    """Names of the columns, shape (n_features,): given, of the data at ``fit``, or numbers."""
+    if feature_names is None:
+        feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
+    names = np.asarray(feature_names)
+    if names.shape != (n_features,):
+        raise ValueError(
+            f"feature_names must be {n_features} names, one for each column of X. Got an array of "
+            f"shape {names.shape} instead."
+        )
+    return names
+
+
+def canonical(X):
+    """A CSR matrix with sorted, distinct columns in each row and no stored zeros."""
+    if X.has_canonical_format and (X.nnz == 0 or X.data.min() > 0.0):
+        return X
+    X = X.copy()
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X

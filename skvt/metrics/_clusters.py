@@ -1,0 +1,152 @@
+"""Agreement with a truth: labels, and matched components."""
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from sklearn.metrics.cluster import contingency_matrix
+from sklearn.utils import (
+    check_array,
+    check_consistent_length,
+    column_or_1d,
+)
+
+
+def cluster_alignment(labels_true, labels_pred, *, method="majority"):
+    """Share of rows whose cluster is aligned to their true class.
+
+    Parameters
+    ----------
+    labels_true : array-like of shape (N,)
+        True classes: integers, strings or anything else that sorts.
+    labels_pred : array-like of shape (N,)
+        Clusters.
+    method : {"majority", "one-to-one"}, default="majority"
+        "majority": each cluster is aligned to the class most of its members have [1]_, so
+        several clusters may share a class. **Extra clusters are never punished**: splitting a
+        cluster cannot lower the accuracy, and one cluster per row makes it 1.
+        "one-to-one": each class goes with at most one cluster, in the pairing with the highest
+        accuracy [2]_. **Extra clusters are errors**: the rows of an unpaired cluster all count
+        as wrong, and so do the rows of a class that got no cluster.
+
+    Returns
+    -------
+    accuracy : float
+        Share of rows, 0 to 1, whose cluster is aligned to their class.
+    mapping : dict
+        The class of each cluster. Unpaired clusters are missing. Of classes with equal votes,
+        the first in sorted order is taken.
+
+    Raises
+    ------
+    ValueError
+        If the labels are empty, differ in length, are not one-dimensional or have missing
+        values, or if `method` is unknown.
+
+    References
+    ----------
+    .. [1] M. C. Hughes and E. B. Sudderth (2013). Memoized online variational inference for
+       Dirichlet process mixture models. NeurIPS 26, section 4.2 and figure 3 ("alignment
+       accuracy"); also known as purity.
+    .. [2] H. W. Kuhn (1955). The Hungarian method for the assignment problem. Naval Research
+       Logistics Quarterly 2, 83-97. https://doi.org/10.1002/nav.3800020109
+
+    Examples
+    --------
+    >>> from skvt.metrics import cluster_alignment
+    >>> truth, clusters = ["a", "a", "a", "b", "b"], [0, 0, 1, 2, 2]
+    >>> cluster_alignment(truth, clusters)
+    (1.0, {0: 'a', 1: 'a', 2: 'b'})
+    >>> cluster_alignment(truth, clusters, method="one-to-one")
+    (0.8, {0: 'a', 2: 'b'})
+    """
+    if method not in ("majority", "one-to-one"):
+        raise ValueError(f"method={method!r} must be 'majority' or 'one-to-one'.")
+    labels_true = _check_labels("labels_true", labels_true)
+    labels_pred = _check_labels("labels_pred", labels_pred)
+    check_consistent_length(labels_true, labels_pred)
+
+    counts = contingency_matrix(labels_true, labels_pred)  # (classes, clusters), both sorted
+    if method == "majority":
+        rows, columns = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
+    else:
+        rows, columns = linear_sum_assignment(counts, maximize=True)
+        # a pair without a common row says nothing: such a cluster is unpaired
+        shared = counts[rows, columns] > 0
+        rows, columns = rows[shared], columns[shared]
+    accuracy = float(counts[rows, columns].sum() / len(labels_true))
+    classes, clusters = np.unique(labels_true), np.unique(labels_pred)
+    order = np.argsort(columns)
+    pairs = zip(clusters[columns[order]].tolist(), classes[rows[order]].tolist(), strict=True)
+    return accuracy, dict(pairs)
+
+
+def _check_labels(name, labels):
+    labels = column_or_1d(labels)
+    if len(labels) == 0:
+        raise ValueError(f"{name} is empty; at least one row is needed.")
+    # NaN is the one value that differs from itself; None does not sort
+    if any(label is None or label != label for label in labels.tolist()):
+        raise ValueError(f"{name} has missing values (NaN or None); leave these rows out.")
+    return labels
+
+
+def match_components(A, B):
+    """Pair the components of two models one to one by correlation.
+
+    Parameters
+    ----------
+    A : array-like of shape (K, D)
+        Components to find, such as the true ones, one per row. D is at least 2.
+    B : array-like of shape (L, D)
+        Components to choose from, such as the fitted ones. L may differ from K.
+
+    Returns
+    -------
+    permutation : ndarray of int64, shape (K,)
+        ``B[permutation[k]]`` is the partner of ``A[k]``; -1 for a component that is left over
+        because L < K.
+    correlations : ndarray of float64, shape (K,)
+        Pearson correlation of each pair over the D features; NaN for those left over.
+
+    Raises
+    ------
+    ValueError
+        If A or B is not a finite two-dimensional array, they differ in D, or D is below 2.
+
+    Notes
+    -----
+    The pairing has the largest sum of correlations of all one-to-one pairings
+    (:func:`scipy.optimize.linear_sum_assignment`). Signed correlations: a component and its
+    negative are no match. A constant component correlates 0 with all others.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt.metrics import match_components
+    >>> A = np.array([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]])
+    >>> permutation, correlations = match_components(A, 2 * A[::-1])
+    >>> permutation
+    array([1, 0])
+    """
+    A = check_array(A, dtype=np.float64, input_name="A")
+    B = check_array(B, dtype=np.float64, input_name="B")
+    if A.shape[1] != B.shape[1] or A.shape[1] < 2:
+        raise ValueError(
+            f"A has {A.shape[1]} features and B has {B.shape[1]}; both need the same number, "
+            "at least 2."
+        )
+    correlation = np.clip(_standardized_rows(A) @ _standardized_rows(B).T, -1.0, 1.0)  # (K, L)
+    rows, columns = linear_sum_assignment(correlation, maximize=True)
+    permutation = np.full(len(A), -1, dtype=np.int64)
+    correlations = np.full(len(A), np.nan)
+    permutation[rows] = columns
+    correlations[rows] = correlation[rows, columns]
+    return permutation, correlations
+
+
+def _standardized_rows(A):
+    """Rows with mean 0 and length 1; zeros for rows that are constant up to rounding."""
+    centred = A - A.mean(axis=1, keepdims=True)
+    norms = np.linalg.norm(centred, axis=1, keepdims=True)
+    rounding = 8 * np.finfo(np.float64).eps * np.linalg.norm(A, axis=1, keepdims=True)
+    varies = norms > rounding
+    return np.where(varies, centred, 0.0) / np.where(varies, norms, 1.0)

@@ -1,0 +1,177 @@
+"""log p(w | alpha, topics) of whole documents, by the estimators of Wallach et al. (2009).
+
+Both take the topics for known and sum out the proportions, so that the assignments z of a document
+have the conditionals ``p(z_n = k | z_-n, w) ~ (alpha_k + n_k^{-n}) beta_{k w_n}``.
+"""
+
+import numpy as np
+
+from skvt.compiled import GOLDEN, gammaln, jit, log, mix, part, resample, uniform
+
+
+@part
+def _draw(weights, state):
+    """(index drawn in proportion to the weights, their sum, new state)."""
+    total = 0.0
+    for k in range(weights.size):
+        total += weights[k]
+    state += GOLDEN
+    rest = uniform(mix(state)) * total
+    for k in range(weights.size):
+        rest -= weights[k]
+        if rest < 0.0:
+            return k, total, state
+    return weights.size - 1, total, state
+
+
+@part
+def _conditional(alpha, sizes, row, weights):
+    for k in range(alpha.size):
+        weights[k] = (alpha[k] + sizes[k]) * row[k]
+
+
+@part
+def left_to_right(words, topics, alpha, n_particles, state):
+    """Log probability of a document's words, in order: "left-to-right".
+
+    ``p(w) = prod_n p(w_n | w_<n)``, each factor averaged over particles that sample the
+    assignments of all earlier words anew before each word. Particles are resampled by the factor:
+    without that, as in the paper, they do not have the posterior of z_<n given the words so far,
+    and the estimate is biased. With it, ``exp`` of the estimate has the expectation p(w).
+
+    Parameters
+    ----------
+    words : (N,) word of each token
+    topics : (V, K) probabilities
+    alpha : (K,)
+    """
+    n_tokens, n_topics = words.size, alpha.size
+    topic, old_topic = np.empty((2, n_particles, n_tokens), np.int64)
+    sizes, old_sizes = np.zeros((2, n_particles, n_topics))
+    increments, weights = np.empty(n_particles), np.empty(n_topics)
+    parents = np.empty(n_particles, np.int64)
+    alpha_sum = alpha.sum()
+    value = 0.0
+    for n in range(n_tokens):
+        for r in range(n_particles):
+            for i in range(n):
+                sizes[r, topic[r, i]] -= 1.0
+                _conditional(alpha, sizes[r], topics[words[i]], weights)
+                topic[r, i], _, state = _draw(weights, state)
+                sizes[r, topic[r, i]] += 1.0
+            _conditional(alpha, sizes[r], topics[words[n]], weights)
+            increments[r] = weights.sum() / (alpha_sum + n)
+        value += log(increments.mean())
+        state += GOLDEN
+        resample(increments, uniform(mix(state)), parents)
+        old_topic[:], old_sizes[:] = topic, sizes
+        for r in range(n_particles):
+            topic[r], sizes[r] = old_topic[parents[r]], old_sizes[parents[r]]
+            _conditional(alpha, sizes[r], topics[words[n]], weights)
+            topic[r, n], _, state = _draw(weights, state)
+            sizes[r, topic[r, n]] += 1.0
+    return value
+
+
+@part
+def _sweep(words, topics, alpha, topic, sizes, weights, backwards, state):
+    """One Gibbs sweep over all assignments, in order or in reverse."""
+    n_tokens = words.size
+    for step in range(n_tokens):
+        n = n_tokens - 1 - step if backwards else step
+        sizes[topic[n]] -= 1.0
+        _conditional(alpha, sizes, topics[words[n]], weights)
+        topic[n], _, state = _draw(weights, state)
+        sizes[topic[n]] += 1.0
+    return state
+
+
+@part
+def _log_transition(words, topics, alpha, topic, sizes, target, weights):
+    """log T(target <- topic) of a forward sweep; leaves ``topic`` and ``sizes`` as they were."""
+    value = 0.0
+    for n in range(words.size):
+        sizes[topic[n]] -= 1.0
+        _conditional(alpha, sizes, topics[words[n]], weights)
+        value += log(weights[target[n]] / weights.sum())
+        sizes[target[n]] += 1.0
+    for n in range(words.size):
+        sizes[target[n]] -= 1.0
+        sizes[topic[n]] += 1.0
+    return value
+
+
+@part
+def chib(words, topics, alpha, n_burn_in, n_samples, state):
+    """Log probability of a document's words by a Chib-style estimate.
+
+    ``p(w) = p(w, z*) / p(z* | w)`` at a good z*; the denominator is the mean transition
+    probability into z* over a chain that leaves it at a random time in either direction, so that
+    ``exp`` of the estimate has the expectation p(w) (Murray and Salakhutdinov 2009).
+    """
+    n_tokens, n_topics = words.size, alpha.size
+    weights, sizes = np.empty(n_topics), np.zeros(n_topics)
+    topic = np.empty(n_tokens, np.int64)
+    for n in range(n_tokens):
+        _conditional(alpha, sizes, topics[words[n]], weights)
+        topic[n], _, state = _draw(weights, state)
+        sizes[topic[n]] += 1.0
+    for _ in range(n_burn_in):
+        state = _sweep(words, topics, alpha, topic, sizes, weights, False, state)
+    # climb to a mode, where the transition probabilities are large
+    for _ in range(12):
+        for n in range(n_tokens):
+            sizes[topic[n]] -= 1.0
+            _conditional(alpha, sizes, topics[words[n]], weights)
+            topic[n] = np.argmax(weights)
+            sizes[topic[n]] += 1.0
+    special, special_sizes = topic.copy(), sizes.copy()
+
+    state += GOLDEN
+    middle = int(uniform(mix(state)) * n_samples)
+    logs = np.empty(n_samples)
+    state = _sweep(words, topics, alpha, topic, sizes, weights, True, state)
+    logs[middle] = _log_transition(words, topics, alpha, topic, sizes, special, weights)
+    middle_topic, middle_sizes = topic.copy(), sizes.copy()
+    for s in range(middle + 1, n_samples):
+        state = _sweep(words, topics, alpha, topic, sizes, weights, False, state)
+        logs[s] = _log_transition(words, topics, alpha, topic, sizes, special, weights)
+    topic, sizes = middle_topic, middle_sizes
+    for s in range(middle - 1, -1, -1):
+        state = _sweep(words, topics, alpha, topic, sizes, weights, True, state)
+        logs[s] = _log_transition(words, topics, alpha, topic, sizes, special, weights)
+
+    joint = gammaln(alpha.sum()) - gammaln(alpha.sum() + n_tokens)
+    for k in range(n_topics):
+        joint += gammaln(alpha[k] + special_sizes[k]) - gammaln(alpha[k])
+    for n in range(n_tokens):
+        joint += log(topics[words[n], special[n]])
+    top = logs.max()
+    return joint - (top + np.log(np.exp(logs - top).sum()) - np.log(n_samples))
+
+
+@jit
+def documents(indptr, words, counts, topics, alpha, seeds, method, n_samples, n_burn_in, out):
+    """``out[d]``: log probability of each document; method 0 is left-to-right, 1 Chib-style."""
+    for d in range(indptr.size - 1):
+        n_tokens = 0
+        for j in range(indptr[d], indptr[d + 1]):
+            n_tokens += np.int64(counts[j])
+        tokens = np.empty(n_tokens, np.int64)
+        position = 0
+        for j in range(indptr[d], indptr[d + 1]):
+            for _ in range(np.int64(counts[j])):
+                tokens[position] = words[j]
+                position += 1
+        state = seeds[d]
+        # a random order of the tokens: any order has the same probability
+        for n in range(n_tokens - 1, 0, -1):
+            state += GOLDEN
+            other = int(uniform(mix(state)) * (n + 1))
+            tokens[n], tokens[other] = tokens[other], tokens[n]
+        if n_tokens == 0:
+            out[d] = 0.0
+        elif method == 0:
+            out[d] = left_to_right(tokens, topics, alpha, n_samples, state)
+        else:
+            out[d] = chib(tokens, topics, alpha, n_burn_in, n_samples, state)

@@ -1,0 +1,348 @@
+"""Scores of topics: document completion, held-out likelihood, coherence."""
+
+from numbers import Integral, Real
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils import (
+    check_array,
+    check_random_state,
+    check_scalar,
+)
+
+from skvt.compiled import mix
+from skvt.estimators.completion import completion_score, content_keys, split_tokens
+from skvt.estimators.validation import OF_WORDS, canonical, require_counts, require_prior
+from skvt.inference import Workers
+from skvt.metrics._held_out import documents as held_out_documents
+from skvt.models.lda import LDA
+from skvt.ties import stable_order
+
+# Tokens of a document whose likelihood is estimated, at most: all are visited one by one, and left
+# to right again for each of them.
+_MOST_TOKENS = {"left-to-right": 100_000, "chib": 10_000_000}
+# Documents of a parallel task of held-out likelihoods.
+_DOCUMENTS_PER_TASK = 8
+
+
+# -------------------------------------------------------------------- document completion
+
+
+def document_completion_split(X):
+    """Divide the tokens of each document in two halves: one to observe, one to predict.
+
+    Each token goes to either side with probability 1/2, by a hash of the document's content, so
+    that a document is divided alike whatever other rows stand beside it.
+
+    Parameters
+    ----------
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts.
+
+    Returns
+    -------
+    observed, held_out : csr_array of shape (n_samples, n_features)
+        With ``observed + held_out == X``.
+    """
+    return split_tokens(_counts(X))
+
+
+def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
+    """Held-out log predictive probability per word of topics from any library.
+
+    Half of each document's tokens fix its topic proportions by mean-field inference under
+    q(topics) = Dir(topic_word); the others are scored by ``log sum_k E[theta_k] E[beta_kw]``
+    (the procedure of [1]_, section 4, and of ``TemperedLDA.score``).
+
+    Parameters
+    ----------
+    topic_word : array-like of shape (n_components, n_features)
+        Positive pseudo-counts of the topics, such as ``components_``. For a library that gives
+        probabilities, multiply them by each topic's number of tokens and add the topic prior.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of held-out documents.
+    doc_topic_prior : float or array-like of shape (n_components,)
+        Concentration of the Dirichlet prior of topic proportions.
+    n_jobs : int or None, default=None
+        Threads.
+
+    Returns
+    -------
+    float
+        Nats per held-out token; higher is better.
+
+    Raises
+    ------
+    ValueError
+        For counts, topics or a prior out of range, or if there is no token to hold out.
+
+    References
+    ----------
+    .. [1] S. Mandt et al. (2016). Variational tempering. AISTATS.
+    """
+    X = _counts(X)
+    topic_word = _topic_weights(topic_word, X)
+    alpha = _document_prior(doc_topic_prior, len(topic_word))
+    # The prior of the topics plays no part: they are given.
+    model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
+    with Workers(n_jobs) as workers:
+        return completion_score(model, model.from_topics(topic_word), X, workers)
+
+
+def held_out_log_likelihood(
+    topic_word,
+    X,
+    *,
+    doc_topic_prior,
+    method="left-to-right",
+    n_samples=20,
+    n_burn_in=10,
+    random_state=0,
+    n_jobs=None,
+):
+    """Log probability of whole held-out documents under given topics, ``log p(w | alpha, beta)``.
+
+    The proportions of a document are integrated out, which has no closed form; both estimators are
+    of Wallach et al. [1]_. Unlike document completion, no part of the document is given.
+
+    Parameters
+    ----------
+    topic_word : array-like of shape (n_components, n_features)
+        Positive weights of the topics, such as ``components_``; their means are taken for beta.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Whole counts of held-out documents.
+    doc_topic_prior : float or array-like of shape (n_components,)
+        Concentration alpha of the Dirichlet prior of topic proportions.
+    method : {"left-to-right", "chib"}, default="left-to-right"
+        Of both, ``exp`` of a document's estimate has the true probability as expectation, so that
+        the estimate itself errs on the low side. Left to right costs the square of a document's
+        length; particles are resampled, which the paper leaves out and pays for with a bias.
+        Chib-style costs are linear; the estimates vary more.
+    n_samples : int, default=20
+        Particles, or states of the Chib-style chain.
+    n_burn_in : int, default=10
+        Sweeps before the chain's special state is sought ("chib" only).
+    random_state : int, RandomState instance or None, default=0
+        An int gives each document the same estimate wherever it stands.
+    n_jobs : int or None, default=None
+        Threads.
+
+    Returns
+    -------
+    ndarray of shape (n_samples,)
+        Nats, one value for each document; ``sum() / X.sum()`` is the usual score per word.
+
+    Raises
+    ------
+    ValueError
+        For counts that are not whole, documents of more tokens than can be visited, topics or a
+        prior out of range, or an unknown method.
+
+    References
+    ----------
+    .. [1] H. Wallach, I. Murray, R. Salakhutdinov, D. Mimno (2009). Evaluation methods for topic
+       models. ICML.
+    """
+    X = _counts(X)
+    if not np.array_equal(X.data, np.floor(X.data)):
+        raise ValueError(
+            "Counts must be whole numbers: the likelihood is that of a sequence of words. Use "
+            "document_completion_score for weighted counts."
+        )
+    if method not in ("left-to-right", "chib"):
+        raise ValueError(f"method must be 'left-to-right' or 'chib'. Got {method!r} instead.")
+    check_scalar(n_samples, "n_samples", Integral, min_val=1)
+    check_scalar(n_burn_in, "n_burn_in", Integral, min_val=0)
+    topic_word = _topic_weights(topic_word, X)
+    alpha = _document_prior(doc_topic_prior, len(topic_word))
+    longest = X.sum(axis=1).max(initial=0.0)
+    if longest > _MOST_TOKENS[method]:
+        raise ValueError(
+            f"A document has {longest:g} tokens, and method={method!r} takes "
+            f"{_MOST_TOKENS[method]} at most, since it visits them one by one. Leave such "
+            'documents out, use method="chib" for up to ten million tokens, or '
+            "document_completion_score, which takes any number."
+        )
+    topics = np.ascontiguousarray((topic_word / topic_word.sum(axis=1, keepdims=True)).T)
+    seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
+    seeds = content_keys(X) ^ mix(seed)
+    out, tasks = np.empty(X.shape[0]), []
+    for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):
+        rows = slice(start, start + _DOCUMENTS_PER_TASK)
+        indptr = X.indptr[start : start + _DOCUMENTS_PER_TASK + 1]
+        part = slice(indptr[0], indptr[-1])
+        tasks.append((indptr - indptr[0], X.indices[part], X.data[part], topics, alpha,
+                      seeds[rows], method == "chib", n_samples, n_burn_in, out[rows]))  # fmt: skip
+    with Workers(n_jobs) as workers:
+        workers.run(held_out_documents, tasks)
+    return out
+
+
+def _document_prior(value, n_components):
+    """The concentrations of a document's topic proportions, shape (n_components,), float64."""
+    try:
+        alpha = np.asarray(value, np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The 'doc_topic_prior' parameter must be positive numbers. Got {value!r} instead."
+        ) from error
+    if alpha.shape not in ((), (1,), (n_components,)):
+        raise ValueError(
+            f"The 'doc_topic_prior' parameter must be a number or a vector of {n_components}, one "
+            f"for each topic. Got an array of shape {alpha.shape} instead."
+        )
+    require_prior("doc_topic_prior", value)
+    return np.broadcast_to(alpha, (n_components,)).copy()
+
+
+def _topic_weights(topic_word, X):
+    """Positive topic weights of as many columns as X, float64."""
+    topic_word = check_array(topic_word, dtype=np.float64)
+    if topic_word.shape[1] != X.shape[1] or topic_word.min() <= 0.0:
+        raise ValueError(
+            f"topic_word must be positive numbers, one column for each of the {X.shape[1]} columns "
+            f"of X. Got shape {topic_word.shape} with minimum {topic_word.min():g} instead; add "
+            "the topic prior to counts."
+        )
+    return topic_word
+
+
+def perplexity(log_predictive):
+    """Perplexity of held-out words, ``exp(-log_predictive)``.
+
+    Parameters
+    ----------
+    log_predictive : float
+        Log predictive probability in nats per word, such as :func:`document_completion_score`.
+
+    Returns
+    -------
+    float
+        Number of words among which the model would have to guess evenly.
+    """
+    return float(np.exp(-check_scalar(log_predictive, "log_predictive", Real)))
+
+
+def _counts(X):
+    X = sparse.csr_array(check_array(X, accept_sparse="csr", dtype=[np.float64, np.float32]))
+    require_counts(X, "document completion", *OF_WORDS)
+    return canonical(X)
+
+
+# ------------------------------------------------------------------------ topic coherence
+
+
+def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
+    """Coherence of each topic's top words, from their co-occurrence in documents.
+
+    Parameters
+    ----------
+    topic_word : array-like of shape (K, V)
+        Weight of each word in each topic, such as ``components_``; only the order of the words
+        within a topic counts. Of equal weights, the word with the smaller index comes first.
+    X : {array-like, sparse matrix, sparse array} of shape (N, V)
+        Word counts of the reference corpus; only whether a count is positive counts.
+    n_words : int, default=10
+        Number of top words per topic, from 2 to V.
+    measure : {"npmi", "umass"}, default="npmi"
+        Normalised pointwise mutual information [1]_, averaged over the pairs of top words, from
+        -1 (never together) over 0 (independent) to 1 (only together); or the measure of Mimno
+        et al. [2]_, summed over the pairs, nearly always negative. Higher is better.
+    eps : float, default=0.0
+        Added to the share of documents that have both words, in NPMI. With 0, a pair that never
+        occurs together scores its limit, -1; with 1e-12, the choice of some libraries, it scores
+        near -0.6 instead. Not used by "umass", whose own smoothing count of 1 is fixed.
+
+    Returns
+    -------
+    coherence : ndarray, shape (K,)
+        One value per topic; the mean is the usual score of a model.
+
+    Raises
+    ------
+    TypeError
+        If `n_words` is not an integer.
+    ValueError
+        If shapes disagree, a parameter is out of range, X has negative counts, or ("umass") a
+        top word occurs in no document of X.
+
+    Notes
+    -----
+    With D(v) documents that have v, D(v, w) that have both, p = D / N, and top words
+    v_1, ..., v_M, the most probable first:
+
+    - npmi: mean over pairs of log[p(v, w) / (p(v) p(w))] / (-log p(v, w)). A pair found in all
+      documents scores 0, since it says nothing about the topic; a word that occurs nowhere
+      scores -1 with every other.
+    - umass: sum over l < m of log[(D(v_m, v_l) + 1) / D(v_l)], equation 1 of [2]_.
+
+    References
+    ----------
+    .. [1] J. H. Lau, D. Newman and T. Baldwin (2014). Machine reading tea leaves: automatically
+       evaluating topic coherence and topic model quality. EACL, 530-539.
+       https://doi.org/10.3115/v1/E14-1056
+    .. [2] D. Mimno, H. Wallach, E. Talley, M. Leenders and A. McCallum (2011). Optimizing
+       semantic coherence in topic models. EMNLP, 262-272.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt.metrics import topic_coherence
+    >>> X = np.array([[1, 2, 0, 0], [3, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]])
+    >>> topic_coherence([[4, 3, 1, 1], [1, 1, 4, 3]], X, n_words=2)
+    array([ 1., -1.])
+    """
+    topic_word = check_array(topic_word, dtype=[np.float64, np.float32], input_name="topic_word")
+    X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
+    _check_coherence_arguments(topic_word, X, n_words, measure, eps)
+
+    top = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])  # (K, n_words)
+    words, top = np.unique(top, return_inverse=True)
+    top = top.reshape(-1, n_words)  # positions in `words`; numpy 2.0 returned them flat
+    first, second = np.triu_indices(n_words, k=1)  # pairs; the first is the more probable word
+    frequency, joint = _document_frequencies(X, words, top[:, first], top[:, second])
+    if measure == "umass":
+        if (frequency == 0).any():
+            raise ValueError(
+                f"Words {words[frequency == 0][:10].tolist()} are top words but occur in no "
+                "document of X; use the corpus of the fit, or measure='npmi'."
+            )
+        return np.log((joint + 1) / frequency[top[:, first]]).sum(axis=1)
+    share = frequency / X.shape[0]
+    return _npmi(share[top[:, first]], share[top[:, second]], joint / X.shape[0] + eps).mean(axis=1)
+
+
+def _check_coherence_arguments(topic_word, X, n_words, measure, eps):
+    if topic_word.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"topic_word has {topic_word.shape[1]} words, X has {X.shape[1]}; both need the same "
+            "vocabulary in the same order."
+        )
+    if measure not in ("npmi", "umass"):
+        raise ValueError(f"measure={measure!r} must be 'npmi' or 'umass'.")
+    if not isinstance(n_words, Integral) or isinstance(n_words, bool):
+        raise TypeError(f"n_words={n_words!r} must be an integer of at least 2.")
+    if not 2 <= n_words <= X.shape[1]:
+        raise ValueError(f"n_words={n_words!r} must be from 2 to the {X.shape[1]} words of X.")
+    if not isinstance(eps, Real) or not 0 <= eps < 1:
+        raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")
+
+
+def _document_frequencies(X, words, left, right):
+    """Documents with each of `words`, and with both words of the pairs (left, right)."""
+    present = sparse.csr_matrix(X[:, words], dtype=np.float64, copy=True)
+    present.sum_duplicates()
+    present.data = (present.data > 0).astype(np.float64)
+    present.eliminate_zeros()
+    together = (present.T @ present).tocsr()  # (W, W), sparse: most words never meet
+    joint = np.asarray(together[left.ravel(), right.ravel()]).reshape(left.shape)
+    return together.diagonal(), joint
+
+
+def _npmi(p_left, p_right, p_joint):
+    """Normalised pointwise mutual information, -1 and 0 in the limits p_joint = 0 and 1."""
+    inside = (p_joint > 0) & (p_joint < 1) & (p_left > 0) & (p_right > 0)
+    p_left, p_right = np.where(inside, p_left, 1.0), np.where(inside, p_right, 1.0)
+    p_safe = np.where(inside, p_joint, 0.5)
+    values = np.log(p_safe / (p_left * p_right)) / -np.log(p_safe)
+    return np.where(inside, values, np.where(p_joint >= 1, 0.0, -1.0))

@@ -1,0 +1,439 @@
+"""The factorial mixture: each row is a sum of a subset of components, plus noise.
+
+    z_nk ~ Bernoulli(pi_k)                           activations, local
+    mu_k ~ N(0, c I)                                 components, global
+    x_n ~ N(sum_k z_nk mu_k, s I)                    rows
+
+[VT16 sec. 4, app. C]. q(z) is factorised, q(mu) has the exact joint covariance of the components,
+which all columns share; where values are missing, each column has its own.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from skvt.expfam import GaussianColumns, RunningStats, Stats
+from skvt.models import LocalResult, RowBatch, choice_log_partition, noise_log_partition
+from skvt.models.factorial._kernels import row_squares, sweep_factors
+from skvt.models.factorial._posterior import explain, particles_of, spread
+
+# Rows whose products are held at a time, and most numbers where rows have matrices of their own.
+ROWS_PER_CHUNK = 1024
+NUMBERS_PER_CHUNK = 1 << 21
+# Without a start, a row begins at pi, at these inverse temperatures relative to its own.
+LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
+# A row that goes on from its last visit: no ladder, one sweep.
+GO_ON = LADDER[:0], 1, 0.0
+# Rows that initial values are taken from, and what random components cost in nats.
+ROWS_TO_START = 10_000
+WEAK = 15.0
+# A row is taken to have so many components on at least, where their size is guessed from its own.
+FEWEST_ON = 1e-3
+# Learned activation priors stay this far from 0 and 1.
+_EDGE = 1e-6
+
+
+@dataclass(frozen=True)
+class FactorialBatch(RowBatch):
+    """Rows, whether values are missing, and where their activations were left."""
+
+    missing: bool = False
+    start: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class FactorialResult(LocalResult):
+    """With the entropy of each row's activations in nats, shape (n,)."""
+
+    entropies: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class FactorialMixture:
+    """A factorial mixture for the engines.
+
+    Parameters
+    ----------
+    n_components, n_features : int
+        K and D.
+    noise_variance, component_variance : float
+        s and c.
+    activation_prior : ndarray of float64, shape (K,)
+        pi.
+    dtype : dtype
+        Of the data and of all that is as long.
+    learned : frozenset of {"noise_variance", "component_variance", "activation_prior"}
+        Those set to the maximum of the bound.
+    by_column : bool
+        Whether the statistics tell which values of a column were there.
+    critical_temperature : float
+        Above it, components that differ little become the same: the largest variance of any
+        direction of the rows, over the noise.
+    max_sweeps, sweep_tol : int, float
+        A row without a start is swept at most so often; until its activations change by less.
+    search : bool
+        Whether a row without a start also begins from annealed particles, and ends where the bound
+        is highest. For bounds reported to users; too slow for fits.
+
+    Notes
+    -----
+    Statistics: sums of z z' (1, K, K), or of the rows where the column is there (D, K, K); of z x'
+    (K, D); of z (K,); and the number of rows, of values that are there, and their squares (3,).
+    ``g`` is the pair of E[mu] (K, D) and E[mu mu'], (1, K, K) summed over the columns or (D, K, K).
+    """
+
+    n_components: int
+    n_features: int
+    noise_variance: float
+    component_variance: float
+    activation_prior: np.ndarray
+    dtype: np.dtype
+    learned: frozenset = frozenset()
+    by_column: bool = False
+    critical_temperature: float = np.inf
+    max_sweeps: int = 50
+    sweep_tol: float = 1e-3
+    search: bool = False
+
+    @property
+    def family(self):
+        """q of the components."""
+        return GaussianColumns(self.n_components, self.n_features)
+
+    @property
+    def families(self):
+        """One block."""
+        return (self.family,)
+
+    # ------------------------------------------------------------------------------- globals
+    def size(self, stats):
+        """Number of components K."""
+        return self.n_components
+
+    def prior(self):
+        """Natural parameter of p(mu)."""
+        K = self.n_components
+        precision = np.eye(K)[None] / self.component_variance
+        precision = np.broadcast_to(precision, (self._n_precisions, K, K))
+        return Stats((self.family.natural(precision, np.zeros((K, self.n_features))),))
+
+    @property
+    def _n_precisions(self):
+        return self.n_features if self.by_column else 1
+
+    def natural_parameters(self, stats):
+        """``Lambda = I / c + sum E[z z'] / s`` and ``h = sum E[z] x' / s`` [VT16 app. C]."""
+        pairs, products = stats.value().arrays[:2]
+        precision = np.eye(self.n_components) / self.component_variance
+        precision = precision + pairs / self.noise_variance
+        return (self.family.natural(precision, products / self.noise_variance),)
+
+    def expectation(self, stats, batch, run):
+        """E[mu] and E[mu mu'], by column where the batch, or without one the model, needs it."""
+        q = self.family.standard(self.natural_parameters(stats)[0])
+        by_column = self.by_column if batch is None else batch.missing
+        return q["mean"], self.family.second_moments(**q, by_column=by_column)
+
+    def statistics_energy(self, stats, g):
+        """``E_q[log p(x, z | mu)]`` of the rows that the plain statistics stand for, in nats."""
+        pairs, products = stats.value().arrays[:2]
+        explained = (products * g[0]).sum() - 0.5 * (pairs * g[1]).sum()
+        return explained / self.noise_variance + self._rest(stats.value())
+
+    def collapsed_energy(self, stats):
+        """``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
+        family = self.family
+        after = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
+        before = 0.5 * family.n_rows * family.n_columns * np.log(self.component_variance)
+        return float(after - before) + self._rest(stats)
+
+    def _rest(self, stats):
+        """What of the energy does not depend on the components."""
+        _, _, on, (n_rows, n_values, squares) = stats.arrays
+        noise = self.noise_variance
+        rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
+        return float(rest + on @ self.logit + n_rows * self.log_all_off)
+
+    @property
+    def logit(self):
+        """Log odds of the activations, shape (K,)."""
+        return np.log(self.activation_prior) - np.log1p(-self.activation_prior)
+
+    @property
+    def log_all_off(self):
+        """Log probability that no component is on, in nats."""
+        return np.log1p(-self.activation_prior).sum()
+
+    def mean_field(self):
+        """The model whose local step gives the bound: itself."""
+        return self
+
+    def touched(self, X):
+        """Every step changes all components: None."""
+        return None
+
+    def best_order(self, stats):
+        """Components have no order: None."""
+        return None
+
+    # --------------------------------------------------------------------------------- rows
+    def batch(self, X, rows, weights):
+        """Rows of X as a :class:`FactorialBatch`."""
+        batch = FactorialBatch.of(X, rows, weights)
+        return replace(batch, missing=bool(np.isnan(batch.X.min())))
+
+    def memo_entropy(self, batch, result, run, *, pairs):
+        """Entropy of all activations (1,), and None for pairs."""
+        return np.array([batch.weights @ result.entropies]), None
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Activations of each row; ``q`` of the result are their probabilities (n, K).
+
+        Where the batch has a start, one sweep from there, after which the bound is no lower than
+        before; otherwise as many as it takes, from pi and hotter temperatures, and with ``search``
+        from annealed particles too, whichever ends highest.
+        """
+        wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
+        if batch.start is not None:
+            return self._step(batch, g, inv_temp, run, batch.start, GO_ON, **wanted)
+        v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
+        begin = LADDER, self.max_sweeps, self.sweep_tol
+        if not self.search:
+            return self._step(batch, g, inv_temp, run, v, begin, **wanted)
+        best = self._step(batch, g, inv_temp, run, v, begin, with_stats=False)
+        v, bound = best.q, best.bound
+        for start in self._particle_starts(batch, g, run):
+            other = self._step(batch, g, inv_temp, run, start, (LADDER[:0], *begin[1:]))
+            v = np.where((other.bound > bound)[:, None], other.q, v)
+            bound = np.maximum(other.bound, bound)
+        return self._step(batch, g, inv_temp, run, v, GO_ON, **wanted)
+
+    def _step(self, batch, g, inv_temp, run, start, plan, *, with_marginal=False, with_stats=False):
+        """The local step begun at ``start``; ``plan`` is (ladder, most sweeps, tol)."""
+        own = np.ndim(inv_temp) > 0
+        inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
+        row_weights = batch.weights
+        if own:
+            row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
+        v = start.astype(self.dtype)
+        plan = plan[0].astype(self.dtype), *plan[1:]
+        energy, entropy = np.empty((2, batch.n_rows))
+        means, second = (np.ascontiguousarray(part, self.dtype) for part in g)
+        tasks = [
+            (self, batch, rows, means, second, inv_temps.astype(self.dtype), row_weights, plan,
+             with_stats, v, energy, entropy)
+            for rows in self._chunks(batch)
+        ]  # fmt: skip
+        parts = run(_local_task, tasks)
+        stats = None
+        if with_stats:
+            stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
+        bound = inv_temps * energy + entropy
+        # a lower bound on what it is with the activations summed out
+        marginal = energy + entropy if with_marginal else None
+        return FactorialResult(stats, bound, energy, v, marginal, start=v, entropies=entropy)
+
+    def row_terms(self, X, there, means, second):
+        """What the activations of rows depend on.
+
+        ``there`` (n, D) is 1 where a value is there and 0 where it is missing; None without any.
+
+        Returns
+        -------
+        X : ndarray, shape (n, D)
+            With 0 for what is missing.
+        linear : ndarray, shape (n, K)
+            ``E[mu_k] . x``.
+        gram : ndarray, shape (1, K, K) or (n, K, K)
+            E[mu mu'] summed over the columns that are there.
+        n_values : float or ndarray, shape (n,)
+            Number of values.
+        """
+        if there is None:
+            return X, X @ means.T, second, float(X.shape[1])
+        X = np.where(there > 0.0, X, X.dtype.type(0.0))
+        gram = (there @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
+        return X, X @ means.T, gram, there.sum(axis=1, dtype=np.float64)
+
+    def _particle_starts(self, batch, g, run):
+        """The most probable particle of each row, and the probabilities of its activations."""
+        best, chances = np.empty((2, batch.n_rows, self.n_components))
+        tasks = [(self, batch, rows, g, best, chances) for rows in self._chunks(batch)]
+        run(_start_task, tasks)
+        return best, chances
+
+    def _chunks(self, batch):
+        """Slices of rows, fixed by the number and kind of rows alone."""
+        step = ROWS_PER_CHUNK
+        if batch.missing:
+            step = max(1, min(step, NUMBERS_PER_CHUNK // self.n_components**2))
+        return [slice(i, min(i + step, batch.n_rows)) for i in range(0, batch.n_rows, step)]
+
+    # ------------------------------------------------------------------------ learned priors
+    def prior_statistics(self, batch, result):
+        """All that is learned is learned from the statistics."""
+        return None
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """Variances and activation priors at the maximum of the bound, where they are learned."""
+        if stats is None or not self.learned:
+            return self
+        _, _, on, (n_rows, n_values, squares) = stats.value().arrays
+        g, changes = self.expectation(stats, None, None), {}
+        # (values that are all 0 or missing tell nothing of noise)
+        if "noise_variance" in self.learned and squares > 0.0:
+            # a perfect fit must not make it 0, nor so small that rounding counts
+            error = max(self._squared_error(stats, g), 1e-4 * squares)
+            changes["noise_variance"] = error / n_values
+        if "component_variance" in self.learned:
+            total = np.trace(g[1].sum(axis=0))
+            changes["component_variance"] = total / (self.n_components * self.n_features)
+        if "activation_prior" in self.learned:
+            changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
+        return replace(self, **changes)
+
+    def _squared_error(self, stats, g):
+        """``E_q |x - sum_k z_k mu_k|^2`` summed over all values that are there."""
+        mean, second = g
+        pairs, products, _, (_, _, squares) = stats.value().arrays
+        return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
+
+    # --------------------------------------------------------------------------- temperature
+    def tempered_log_partition(self, inv_temps):
+        """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
+
+        ``int p(x | z, mu)^b dx`` is the same whatever z and mu are, and ``sum_z p(z)^b =
+        prod_k (pi_k^b + (1 - pi_k)^b)``.
+        """
+        b = np.asarray(inv_temps, np.float64)
+        log_p = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
+        value, slope = noise_log_partition(b, self.n_features, self.noise_variance)
+        of_each, slope_of_each = choice_log_partition(b, log_p)
+        return value + of_each.sum(axis=1), slope + slope_of_each.sum(axis=1)
+
+    # ------------------------------------------------------------------------ initial values
+    def initial(self, data, rng):
+        """Statistics under which the components are an even share of the mean row, plus noise.
+
+        Pairs are those of independent activations, squares such that the noise has the variance
+        that it has.
+        """
+        K = self.n_components
+        mean, variance = column_moments(data)
+        start = mean / max(self.activation_prior.sum(), FEWEST_ON) + self._random_components(
+            variance, rng
+        )
+        pi = self.activation_prior
+        pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
+        ridge = self.noise_variance / self.component_variance * np.eye(K)
+        products = (pairs + ridge) @ start
+        pairs = np.repeat(pairs[None], self._n_precisions, axis=0)
+        totals = np.array([data.total, data.total * self.n_features, 0.0])
+        stats = RunningStats([pairs, products, data.total * pi, totals])
+        totals[2] = self.noise_variance * totals[1]
+        totals[2] -= self._squared_error(stats, self.expectation(stats, None, None))
+        return stats
+
+    def strangers(self, stats, data, share, rng):
+        """Random components added to those that are there, of this share of the columns' spread.
+
+        They make components differ that heat has made equal.
+        """
+        pairs, _, on, totals = stats.value().arrays
+        noise = share * on[:, None] * self._random_components(column_moments(data)[1], rng)
+        return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
+
+    def _random_components(self, variance, rng):
+        """Noise as the columns have it, but weak: its square costs a row ``WEAK`` nats at most.
+
+        Many columns of noise as large as the rows would leave all components off for good.
+        """
+        square = max(variance.sum(), 1e-300)
+        scale = np.sqrt(variance * min(1.0, 2.0 * WEAK * self.noise_variance / square))
+        return scale * rng.standard_normal((self.n_components, self.n_features))
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, batch, stats, run):
+        """Log posterior predictive density of each row in nats, shape (n,).
+
+        ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly, the activations
+        as :func:`skvt.models.factorial._posterior.explain` says.
+        """
+        return explain(self, batch, stats, run).log_density
+
+    def activation_chances(self, batch, stats, run):
+        """``p(z_k = 1 | x)`` of each row, the other activations summed out, shape (n, K)."""
+        return explain(self, batch, stats, run).chances.astype(self.dtype)
+
+    def sample(self, stats, n_rows, rng):
+        """Rows from the posterior predictive (n, D), and their activations (n, K)."""
+        q = self.family.standard(self.natural_parameters(stats)[0])
+        z = rng.random((n_rows, self.n_components)) < self.activation_prior
+        variance = self.noise_variance + spread(z[:, None].astype(np.float64), q["covariance"])
+        noise = np.sqrt(variance[:, 0]) * rng.standard_normal((n_rows, self.n_features))
+        return (z @ q["mean"] + noise).astype(self.dtype), z
+
+
+def _local_task(
+    model, batch, rows, means, second, inv_temps, weights, plan, with_stats, v, energy, entropy
+):
+    """Activations of these rows, and their statistics."""
+    X, v = np.asarray(batch.X[rows], model.dtype), v[rows]
+    there = (~np.isnan(X)).astype(model.dtype) if batch.missing else None
+    X, linear, gram, n_values = model.row_terms(X, there, means, second)
+    squares, noise = row_squares(X), model.noise_variance
+    ladder, most, tol = plan
+    sweep_factors(
+        linear,
+        gram,
+        model.logit.astype(model.dtype),
+        model.dtype.type(1.0 / noise),
+        inv_temps[rows] if inv_temps.size > 1 else inv_temps,
+        ladder,
+        most,
+        model.dtype.type(tol),
+        v,
+        energy[rows],
+        entropy[rows],
+    )
+    # what does not depend on the activations
+    energy[rows] -= 0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
+    energy[rows] += model.log_all_off
+    if not with_stats:
+        return None
+    weights = weights[rows]
+    weighted = v * weights[:, None].astype(model.dtype)
+    on = weights @ v
+    if model.by_column:
+        there = np.ones_like(X) if there is None else there
+        pairs = (weighted[:, :, None] * v[:, None, :]).reshape(len(v), -1)
+        pairs = (there.T @ pairs).reshape(X.shape[1], *gram.shape[1:])
+        diagonal = there.T @ weighted
+    else:
+        pairs, diagonal = (weighted.T @ v)[None], on
+    pairs = pairs.astype(np.float64)
+    np.einsum("pkk->pk", pairs)[:] = diagonal  # E[z^2] = E[z]
+    totals = np.array([weights.sum(), (weights * n_values).sum(), weights @ squares])
+    return pairs, (weighted.T @ X).astype(np.float64), on, totals
+
+
+def _start_task(model, batch, rows, g, best, chances):
+    """Where annealed particles of these rows end."""
+    X = np.asarray(batch.X[rows], np.float64)
+    there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
+    _, linear, gram, _ = model.row_terms(X, there, *g)
+    _, _, chances[rows], _, best[rows] = particles_of(model, X, linear, gram)
+
+
+def column_moments(data):
+    """Mean and variance of each column's values, 0 where none is there, in some of the rows."""
+    rows = slice(0, None, -(-data.n_rows // ROWS_TO_START))
+    X = np.asarray(data.X[rows], np.float64)
+    weights = np.where(np.isnan(X), 0.0, data.weights[rows, None])
+    X = np.nan_to_num(X)
+    total = np.maximum(weights.sum(axis=0), 1e-300)
+    mean = (weights * X).sum(axis=0) / total
+    return mean, (weights * (X - mean) ** 2).sum(axis=0) / total

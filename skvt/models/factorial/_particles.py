@@ -1,0 +1,172 @@
+"""Compiled loops of the factorial mixture: annealed particles, the activations of a row drawn."""
+
+import numpy as np
+
+from skvt.compiled import GOLDEN, exp, jit, log, mix, part, resample, uniform
+
+# Sweeps of Gibbs sampling at each inverse temperature, and at the last one.
+SWEEPS, LAST_SWEEPS = 2, 6
+# The next inverse temperature leaves this share of the particles effective; at most so many steps.
+EFFECTIVE, MOST_LEVELS = 0.5, 1_000
+_BISECTIONS = 30
+
+
+@jit
+def row_keys(bits):
+    """A random seed for each row that depends on its values alone; ``bits`` uint64, (n, D)."""
+    keys = np.zeros(bits.shape[0], np.uint64)
+    for n in range(bits.shape[0]):
+        for d in range(bits.shape[1]):
+            keys[n] = mix((keys[n] ^ bits[n, d]) + GOLDEN)
+    return keys
+
+
+@jit
+def annealed_particles(
+    linear, gram, logit, precision, keys, log_mass, energies, chances, states, best
+):
+    """Sequential Monte Carlo over the activations of each row, from the prior to the posterior.
+
+    Particles drawn from the prior are weighted, resampled and moved by Gibbs sampling while the
+    inverse temperature b of the likelihood rises to 1 [DelMoral06 sec. 3]. The next b
+    leaves the share ``EFFECTIVE`` of the particles effective.
+
+    Parameters
+    ----------
+    linear, gram, logit, precision : as in :func:`skvt.models.factorial._kernels.sweep_factors`
+        All of them float64.
+    keys : ndarray of uint64, shape (n,)
+        Seed of each row.
+    log_mass : ndarray, shape (n,)
+        Overwritten: estimate of ``log sum_z p(z) exp(E(z))`` in nats, where
+        ``E(z) = precision (linear . z - z' G z / 2)``.
+    energies : ndarray, shape (n, S)
+        Overwritten: E of the particles.
+    chances : ndarray, shape (n, K)
+        Overwritten: mean conditional probabilities of the activations over the last sweeps.
+    states : ndarray, shape (n, S, K)
+        Overwritten: the particles, of equal weight.
+    best : ndarray, shape (n, K)
+        Overwritten: the most probable particle.
+    """
+    n_rows, S, K = states.shape
+    z, field = np.empty((K, S)), np.empty((K, S))
+    old_z, old_field = np.empty((K, S)), np.empty((K, S))
+    energy, old_energy, weight = np.empty(S), np.empty(S), np.empty(S)
+    change = np.empty(S)
+    source = np.empty(S, np.int64)
+    for n in range(n_rows):
+        G = gram[0 if gram.shape[0] == 1 else n]
+        counter = _from_prior(logit, keys[n], z, source)
+        energy[:] = 0.0
+        for k in range(K):
+            half = linear[n, k] - 0.5 * G[k, k]
+            field[k] = half
+            for j in range(K):
+                if j != k:
+                    g = G[k, j]
+                    for p in range(S):
+                        field[k, p] -= g * z[j, p]
+            for p in range(S):
+                # each pair of activations is counted twice
+                energy[p] += 0.5 * precision * z[k, p] * (field[k, p] + half)
+        b, total = 0.0, 0.0
+        chances[n] = 0.0
+        for level in range(MOST_LEVELS):
+            rest = 1.0 - b
+            step = _next_step(energy, rest, weight) if level + 1 < MOST_LEVELS else rest
+            total += _weigh(energy, step, weight)
+            b = 1.0 if step == rest else b + step
+            counter += GOLDEN
+            resample(weight, uniform(mix(counter)), source)
+            old_z[:], old_field[:], old_energy[:] = z, field, energy
+            for p in range(S):
+                energy[p] = old_energy[source[p]]
+            for k in range(K):
+                for p in range(S):
+                    z[k, p] = old_z[k, source[p]]
+                    field[k, p] = old_field[k, source[p]]
+            sweeps = LAST_SWEEPS if b == 1.0 else SWEEPS
+            for _ in range(sweeps):
+                for k in range(K):
+                    mean, changed = 0.0, 0.0
+                    for p in range(S):
+                        counter += GOLDEN
+                        a = logit[k] + b * precision * field[k, p]
+                        chance = 1.0 / (1.0 + exp(-min(max(a, -700.0), 700.0)))
+                        mean += chance
+                        new = 1.0 if uniform(mix(counter)) < chance else 0.0
+                        change[p] = new - z[k, p]
+                        changed += abs(change[p])
+                        z[k, p] = new
+                        energy[p] += change[p] * precision * field[k, p]
+                    if b == 1.0:
+                        chances[n, k] += mean / (S * sweeps)
+                    if changed > 0.0:
+                        own = field[k].copy()
+                        for j in range(K):
+                            g = G[j, k]
+                            for p in range(S):
+                                field[j, p] -= g * change[p]
+                        field[k] = own
+            if b == 1.0:
+                break
+        log_mass[n] = total
+        top = 0
+        for p in range(S):
+            energies[n, p] = energy[p]
+            weight[p] = energy[p]
+            for k in range(K):
+                states[n, p, k] = z[k, p]
+                weight[p] += z[k, p] * logit[k]
+            top = p if weight[p] > weight[top] else top
+        best[n] = states[n, top]
+
+
+@part
+def _from_prior(logit, key, z, order):
+    """Particles z (K, S) from the prior, evenly spread for each activation; the random state."""
+    K, S = z.shape
+    counter = np.uint64(key)
+    for k in range(K):
+        chance = 1.0 / (1.0 + np.exp(-logit[k]))
+        for p in range(S):
+            order[p] = p
+        for p in range(S - 1, 0, -1):
+            counter += GOLDEN
+            other = int(uniform(mix(counter)) * (p + 1))
+            order[p], order[other] = order[other], order[p]
+        for p in range(S):
+            counter += GOLDEN
+            z[k, p] = 1.0 if (order[p] + uniform(mix(counter))) / S < chance else 0.0
+    return counter
+
+
+@part
+def _weigh(energy, step, weight):
+    """Weights ``exp(step energy)`` over the largest of them; the logarithm of their mean."""
+    largest = energy.max()
+    total = 0.0
+    for p in range(energy.size):
+        weight[p] = exp(max(step * (energy[p] - largest), -700.0))
+        total += weight[p]
+    return step * largest + log(total / energy.size)
+
+
+@part
+def _next_step(energy, most, weight):
+    """The largest step, at most ``most``, that leaves enough particles effective; by bisection."""
+    low, high = 0.0, most
+    step = most
+    for _ in range(_BISECTIONS):
+        _weigh(energy, step, weight)
+        square = (weight * weight).sum()
+        if weight.sum() ** 2 >= EFFECTIVE * energy.size * square:
+            if step == most:
+                return most
+            low = step
+        else:
+            high = step
+        # (steps differ by orders of magnitude, from row to row and from first to last)
+        step = np.sqrt(max(low, 1e-3 * high) * high)
+    return max(low, 1e-12 * most)

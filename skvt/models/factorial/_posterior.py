@@ -1,0 +1,232 @@
+"""The posterior of a row's activations in a factorial mixture, given q of the components.
+
+Few components: all activations are enumerated. More: annealed particles. Mean field finds one way
+to explain a row, and often a poor one; these find the others, and how probable each is.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skvt.models.factorial._particles import annealed_particles, row_keys
+
+# All activations of a row are enumerated where they are no more than this.
+MOST_ENUMERATED = 1 << 12
+# Otherwise so many particles, fewer where they are longer: activations of all particles, and the
+# fewest particles.
+PARTICLES, ACTIVATIONS_OF_PARTICLES, FEWEST_PARTICLES = 64, 1 << 13, 8
+# The density is that of the particles' states over their share of the posterior where this is more.
+COVERED = 0.5
+# Rows, and numbers, that a task holds at a time.
+_ROWS_PER_TASK, _NUMBERS_PER_TASK = 1024, 1 << 21
+
+
+@dataclass(frozen=True)
+class Explanations:
+    """How rows are explained.
+
+    Attributes
+    ----------
+    log_density : ndarray of float64, shape (n,)
+        ``log sum_z p(z) E_q[p(x | z, mu)]`` in nats: exact or estimated.
+    chances : ndarray of float64, shape (n, K)
+        ``p(z_k = 1 | x)``.
+    """
+
+    log_density: np.ndarray
+    chances: np.ndarray
+
+
+def explain(model, batch, stats, run):
+    """Density of each row and the probabilities of its activations: :class:`Explanations`."""
+    q = model.family.standard(model.natural_parameters(stats)[0])
+    out = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, model.n_components)))
+    if 2**model.n_components <= MOST_ENUMERATED:
+        states = _all_states(model.n_components)
+        tables = None if batch.missing or len(q["covariance"]) > 1 else _table(model, states, q)
+        step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
+        tasks = [
+            (model, batch.X[rows], states, q, tables, out.log_density[rows], out.chances[rows])
+            for rows in _slices(batch.n_rows, step)
+        ]
+        run(_enumerate_task, tasks)
+        return out
+    g = model.expectation(stats, batch, run)
+    width = model.n_components
+    if batch.missing or len(q["covariance"]) > 1:
+        width = max(width, model.n_features)
+    step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // (n_particles(model) * width)))
+    tasks = [
+        (model, batch, rows, g, q, out.log_density[rows], out.chances[rows])
+        for rows in _slices(batch.n_rows, step)
+    ]
+    run(_particle_task, tasks)
+    return out
+
+
+def n_particles(model):
+    """Particles of a row."""
+    most = ACTIVATIONS_OF_PARTICLES // model.n_components // 8 * 8
+    return max(FEWEST_PARTICLES, min(PARTICLES, most))
+
+
+def particles_of(model, X, linear, gram):
+    """Annealed particles of rows X (n, D), ``E[log p(x | z, mu)]`` being the log likelihood.
+
+    ``linear`` (n, K) and ``gram`` (1 or n, K, K) as in
+    :func:`skvt.models.factorial._kernels.sweep_factors`. Each row's random numbers follow from its
+    values, so that neither its company nor the number of threads matters, and errors of rows are
+    independent.
+
+    Returns
+    -------
+    log_mass : ndarray, shape (n,)
+        As of :func:`skvt.models.factorial._particles.annealed_particles`, and the others too.
+    energies : ndarray, shape (n, S)
+    chances : ndarray, shape (n, K)
+    states : ndarray, shape (n, S, K)
+    best : ndarray, shape (n, K)
+    """
+    n_rows, K = linear.shape
+    # adding 0 makes -0 the same as 0; missing values have one bit pattern
+    X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
+    out = (
+        np.empty(n_rows),
+        np.empty((n_rows, n_particles(model))),
+        np.empty((n_rows, K)),
+        np.empty((n_rows, n_particles(model), K)),
+        np.empty((n_rows, K)),
+    )
+    annealed_particles(
+        np.ascontiguousarray(linear, np.float64),
+        np.ascontiguousarray(gram, np.float64),
+        model.logit,
+        1.0 / model.noise_variance,
+        row_keys(np.ascontiguousarray(X).view(np.uint64)),
+        *out,
+    )
+    return out
+
+
+def log_joint(model, X, z, q):
+    """``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), shape (n, S)."""
+    mean = q["mean"]
+    variance = model.noise_variance + spread(z, q["covariance"])
+    # given z, a value is normal; a missing one counts for nothing
+    if variance.shape[2] == 1 and not np.isnan(X).any():
+        variance = variance[:, :, 0]
+        explained = 2.0 * (z @ (X @ mean.T)[:, :, None])[:, :, 0]
+        explained -= spread(z, (mean @ mean.T)[None])[:, :, 0]
+        error = ((X**2).sum(axis=1)[:, None] - explained) / variance
+        log_density = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + error)
+    else:
+        error = (X[:, None] - z @ mean) ** 2 / variance
+        log_density = -0.5 * np.nansum(np.log(2.0 * np.pi * variance) + error, axis=2)
+    return log_density + z @ model.logit + model.log_all_off
+
+
+def spread(z, covariance):
+    """Variance of z' mu for each column that has a covariance of its own, (n, S, P)."""
+    return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
+
+
+def _slices(n_rows, step):
+    return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
+
+
+# --------------------------------------------------------------------------------- enumeration
+def _all_states(K):
+    """All activations of K components, (2^K, K)."""
+    return ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
+
+
+def _table(model, states, q):
+    """What log p(x, z) of complete rows is linear in ``[mu x, |x|^2, 1]``: (S, K + 2)."""
+    mean = q["mean"]
+    variance = model.noise_variance + spread(states[None], q["covariance"])[0]
+    square = spread(states[None], (mean @ mean.T)[None])[0]
+    rest = -0.5 * (model.n_features * np.log(2.0 * np.pi * variance) + square / variance)
+    rest += (states @ model.logit)[:, None] + model.log_all_off
+    return np.hstack([states / variance, -0.5 / variance, rest])
+
+
+def _table_by_column(model, states, q):
+    """The same of ``[there, x, x^2, 1]`` with 0 for what is missing: (S, 3 D + 1)."""
+    shape = len(states), model.n_features
+    variance = model.noise_variance + spread(states[None], q["covariance"])[0]
+    variance = np.broadcast_to(variance, shape)
+    mean = states @ q["mean"]
+    there = -0.5 * (np.log(2.0 * np.pi * variance) + mean**2 / variance)
+    rest = (states @ model.logit)[:, None] + model.log_all_off
+    return np.hstack([there, mean / variance, -0.5 / variance, rest])
+
+
+def _enumerate_task(model, X, states, q, table, log_density, chances):
+    """Sums over all activations, for these rows."""
+    X = X.astype(np.float64)
+    one = np.ones((len(X), 1))
+    if table is not None:
+        features = np.hstack([X @ q["mean"].T, (X * X).sum(axis=1, keepdims=True), one])
+        joint = features @ table.T
+    else:
+        there = ~np.isnan(X)
+        X = np.where(there, X, 0.0)
+        features = np.hstack([there, X, X * X, one])
+        joint = np.empty((len(X), len(states)))
+        step = max(1, _NUMBERS_PER_TASK // features.shape[1])
+        for some in _slices(len(states), step):
+            joint[:, some] = features @ _table_by_column(model, states[some], q).T
+    largest = joint.max(axis=1, keepdims=True)
+    np.exp(np.subtract(joint, largest, out=joint), out=joint)
+    total = joint.sum(axis=1)
+    log_density[:] = largest[:, 0] + np.log(total)
+    chances[:] = joint @ states / total[:, None]
+
+
+# ----------------------------------------------------------------------------------- particles
+def _particle_task(model, batch, rows, g, q, log_density, chances):
+    """Estimates by annealed particles, for these rows."""
+    X = np.asarray(batch.X[rows], np.float64)
+    there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
+    filled, linear, gram, n_values = model.row_terms(X, there, *g)
+    log_mass, energies, chances[:], states, _ = particles_of(model, X, linear, gram)
+    noise = model.noise_variance
+    rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
+    # the particles know E[log p(x | z, mu)]; the density is that of log E[p(x | z, mu)]
+    known = energies + states @ model.logit + model.log_all_off + rest[:, None]
+    joint = log_joint(model, X, states, q)
+    weight = joint - known
+    from_path = log_mass + rest + logsumexp(weight, axis=1) - np.log(states.shape[1])
+    from_states, covered = _density_of_states(joint, weight, states)
+    log_density[:] = np.where(covered > COVERED, from_states, from_path)
+
+
+def _density_of_states(joint, log_weight, states):
+    """``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of activations, in nats.
+
+    A are the states of one half of the particles, and the share of A is estimated from the other
+    half; then the halves change places. Nearly exact where few states explain the row.
+
+    Returns
+    -------
+    log_density : ndarray, shape (n,)
+    covered : ndarray, shape (n,)
+        The smaller share of the two.
+    """
+    half = states.shape[1] // 2
+    # a whole number for each state, and no two alike
+    code = states @ np.random.default_rng(0).integers(2**40, size=states.shape[2]).astype(float)
+    estimates, shares = [], []
+    for some, other in ((slice(half), slice(half, None)), (slice(half, None), slice(half))):
+        order = np.argsort(code[:, some], axis=1)
+        codes = np.take_along_axis(code[:, some], order, axis=1)
+        once = np.take_along_axis(joint[:, some], order, axis=1)
+        once[:, 1:][codes[:, 1:] == codes[:, :-1]] = -np.inf
+        known = (code[:, other, None] == codes[:, None]).any(axis=2)
+        weight = log_weight[:, other] - log_weight[:, other].max(axis=1, keepdims=True)
+        weight = np.exp(weight)
+        share = (weight * known).sum(axis=1) / weight.sum(axis=1)
+        estimates.append(logsumexp(once, axis=1) - np.log(np.maximum(share, 1e-300)))
+        shares.append(share)
+    return np.mean(estimates, axis=0), np.min(shares, axis=0)

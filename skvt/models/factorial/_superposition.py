@@ -1,0 +1,189 @@
+"""Superposition moves: sums, differences and negatives of components, activations begun anew.
+
+Coordinate ascent of a factorial mixture has two kinds of optima that heat alone does not avoid: a
+pair of components {a, b} became {a, which is on where a or b is; b - a}; or a component became its
+negative, on where it should be off. Adding one component to another, subtracting it, or changing
+its sign undoes that, if all activations are then found anew. After a pass, sums and differences
+of the pairs whose activations are most correlated, and negatives, are tried on a sample of the
+rows. In the next pass the best of them is tried on all rows, whose activations are begun anew under
+it where that is better (*superposition*), or under the components as they are if none was good
+(*refresh*). Either is kept if the exact bound rises. Where there is nothing left to try, all rests
+until the bound has risen.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from skvt.expfam import RunningStats
+from skvt.models.factorial._kernels import LANES
+from skvt.moves import MoveRecord, bound_of
+from skvt.ties import exceeds, stable_order
+
+# Rows of the sample, and those of them on which all changes are tried.
+SAMPLE, FIRST_SAMPLE = 1_000, 250
+# Changes that are then tried on the whole sample, with so many local and global updates.
+FINALISTS, STEPS = 4, 2
+# Pairs tried, the most correlated ones, and components changed in sign, the largest ones.
+MOST_PAIRS = 8
+MOST_SIGNS = 16
+# With hundreds of components fewer changes are tried: no more multiplications in one search than
+# this, counted as rows times squares of the components times sweeps.
+MOST_WORK, SWEEPS = 1e10, 60
+# The bound must rise by more nats than this; less than so many per row is next to nothing.
+SMALLEST_GAIN = 0.1
+NEXT_TO_NOTHING = 1e-2
+
+
+class Superposition:
+    """Try components plus or minus others and with the opposite sign, activations begun anew.
+
+    Attributes
+    ----------
+    settled : bool
+        Neither a refresh nor any superposition of those tried last raised the bound.
+    """
+
+    def __init__(self):
+        self.settled, self._settled_at = False, -np.inf
+        self._rests = False
+        # the change being tried on all rows and the statistics that its trial ended with
+        self._change, self._proposal = None, None
+        self._memos, self._sample = {}, []
+        self._failed = set()
+        # passes from one search that finds nothing to the next, and those still to go
+        self._pause, self._waiting = 0, 0
+
+    def begin(self, model, state, tools):
+        """Rest if the bound is as it was when there was nothing left to try."""
+        self._memos, self._sample = {}, []
+        if self.settled:
+            total = state.memos.total()
+            rise = bound_of(model, total) - self._settled_at
+            self._rests = rise < NEXT_TO_NOTHING * total.weight
+
+    def observe(self, model, batch, key, g, result, tools):
+        """Find the activations of the batch anew, under the proposal."""
+        if self._rests:
+            return
+        if self._change is not None:
+            g = model.expectation(self._proposal, batch, tools.run)
+        rows = _evenly(batch.n_rows, SAMPLE)
+        self._sample.append((key, rows, batch.X[rows], batch.weights[rows]))
+        better = _begun_anew(model, replace(batch, start=result.q), g, tools)
+        self._memos[key] = tools.memo_of(model, better, batch)
+
+    def finish(self, model, state, tools):
+        """Keep what raises the bound, and choose what to try next."""
+        kind = "refresh" if self._change is None else "superposition"
+        if self._rests:
+            return MoveRecord(tools.n_iter, kind, 0, 0, 0.0)
+        after, before = type(state.memos)(self._memos), state.memos.total()
+        bound = bound_of(model, before)
+        gain = bound_of(model, after.total()) - bound
+        accepted = gain > SMALLEST_GAIN
+        if accepted:
+            state.memos, self._failed = after, set()
+            state.resum()
+        elif self._change is not None:
+            self._failed.add(self._change)
+        self._change = None
+        at_rest = gain < NEXT_TO_NOTHING * before.weight
+        self._waiting -= 1
+        if at_rest or self._waiting <= 0:
+            self._choose(model, state, tools)
+            # the longer nothing is found, the longer the pause until the next search
+            self._pause = 2 * self._pause + 1 if self._change is None else 0
+            self._waiting = self._pause
+        self.settled, self._settled_at = self._change is None and at_rest, max(bound, bound + gain)
+        return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
+
+    def within(self, model, batch, key, state, tools):
+        """Never in a stream: rows of other batches would have to be seen again."""
+        return []
+
+    def _choose(self, model, state, tools):
+        """The change that raises the bound of the sample most, if one does."""
+        candidates = _candidates(state.stats.value(), model.dtype)
+        changes = [c for c in candidates if c not in self._failed]
+        few, many = (self._sampled(model, state, size) for size in (FIRST_SAMPLE, SAMPLE))
+        work = SWEEPS * max(few.n_rows, LANES) * model.size(state.stats) ** 2
+        changes = _evenly_of(changes, max(2, int(MOST_WORK / work)))
+        bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
+        best = stable_order(-np.array(bounds), dtype=model.dtype)[:FINALISTS]
+        highest = bound_of(model, _trial(model, many, state.stats, None, STEPS, tools))
+        for change in (changes[i] for i in best):
+            memo = _trial(model, many, state.stats, change, STEPS, tools)
+            bound = bound_of(model, memo)
+            if bound > highest + SMALLEST_GAIN:
+                highest, self._change = bound, change
+                self._proposal = RunningStats(memo.stats.arrays)
+        if self._change is not None:
+            weight = state.memos.total().weight
+            self._proposal.rescale(weight / many.weights.sum())
+
+    def _sampled(self, model, state, size):
+        """So many rows of the sample as a batch, with the activations that they have."""
+        keys, places, *parts = zip(*self._sample, strict=True)
+        parts.append([state.memos[key].start[rows] for key, rows in zip(keys, places, strict=True)])
+        X, weights, q = (np.concatenate(part) for part in parts)
+        rows = _evenly(len(X), size)
+        return replace(model.batch(X, rows, weights[rows]), start=q[rows])
+
+
+def _evenly_of(changes, most):
+    """At most so many of the changes, of each kind some."""
+    return [changes[i] for i in _evenly(len(changes), most)] if changes else changes
+
+
+def _evenly(n_rows, most):
+    """At most so many row numbers, evenly spread: rows may be in an order."""
+    return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
+
+
+def _begun_anew(model, batch, g, tools):
+    """A local step that begins each row anew or goes on, whichever gives it the higher bound."""
+    on = model.local_step(batch, g, 1.0, tools.run, with_stats=False)
+    anew = model.local_step(replace(batch, start=None), g, 1.0, tools.run, with_stats=False)
+    better = exceeds(anew.bound, on.bound, scale=1.0, dtype=model.dtype)
+    start = np.where(better[:, None], anew.q, on.q)
+    return model.local_step(replace(batch, start=start), g, 1.0, tools.run)
+
+
+def _trial(model, batch, stats, change, n_steps, tools):
+    """The memo of the sample after a change and a few updates from there."""
+    g = model.expectation(stats, batch, tools.run)
+    if change is not None:
+        a, b, factor = change
+        mean, second = g[0].copy(), g[1].copy()
+        for part in (mean, second, second.swapaxes(1, 2)):
+            own = part[..., a, :]
+            own *= factor if a == b else 1.0
+            own += 0.0 if a == b else factor * part[..., b, :]
+        g = mean, second
+    result = _begun_anew(model, batch, g, tools)
+    for _ in range(n_steps - 1):
+        g = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
+        result = _begun_anew(model, replace(batch, start=result.q), g, tools)
+    return tools.memo_of(model, result, batch)
+
+
+def _candidates(stats, dtype):
+    """(a, b, factor): ``mu_a`` gains ``factor mu_b``, or for a = b is multiplied by it."""
+    pairs, products, on, (n_rows, n_values, _) = stats.arrays
+    chance = on / n_rows
+    # (without a single value there are no pairs either)
+    together = pairs.mean(axis=0) * products.shape[1] / np.maximum(n_values, 1e-300)
+    spread = np.sqrt(np.maximum(chance * (1.0 - chance), 1e-12))
+    correlation = (together - np.outer(chance, chance)) / np.outer(spread, spread)
+    first, second = np.triu_indices(len(chance), 1)
+    strength = np.abs(correlation[first, second])
+    order = stable_order(-strength, scale=1.0, dtype=dtype)[:MOST_PAIRS]
+    sums = [
+        change
+        for i, j in zip(first[order].tolist(), second[order].tolist(), strict=True)
+        for factor in (1.0, -1.0)
+        for change in ((i, j, factor), (j, i, factor))
+    ]
+    largest = stable_order(-np.abs(products).sum(axis=1), dtype=dtype)[:MOST_SIGNS]
+    return sums + [(k, k, -1.0) for k in largest.tolist()]

@@ -1,0 +1,116 @@
+"""Compiled loops of :mod:`skvt.models.gap_nmf._model`: what is not a matrix product."""
+
+import numpy as np
+
+from skvt.compiled import (
+    GOLDEN,
+    digamma,
+    exp,
+    fill_normals,
+    gammaln,
+    jit,
+    lit,
+    log,
+    mix,
+    part,
+    proposed_gamma,
+    settled_gammas,
+    unit_pair,
+)
+
+
+# ------------------------------------------------------------------------------- activations
+@jit
+def geometric_means(shape, rate, smallest, out):
+    """``out = exp(E[log h])`` of gamma variables, (n, K), or 0; ``rate`` is (n, K) or (1, K)."""
+    for i in range(shape.shape[0]):
+        row = rate[i] if rate.shape[0] > 1 else rate[0]
+        for k in range(shape.shape[1]):
+            value = exp(digamma(shape[i, k])) / row[k]
+            out[i, k] = value if value >= smallest else lit(value, 0.0)
+
+
+@jit
+def divergences(shape, rate, prior, out):
+    """``out[i]``: sum over k of KL(Gamma(shape, rate) || Gamma(prior, prior)) in nats."""
+    constant = gammaln(prior) - prior * log(prior)
+    for i in range(shape.shape[0]):
+        row = rate[i] if rate.shape[0] > 1 else rate[0]
+        total = 0.0
+        for k in range(shape.shape[1]):
+            s, r = shape[i, k], row[k]
+            value = (s - prior) * digamma(s) - gammaln(s) + constant
+            total += value + prior * log(r) + np.float64(s) * (prior - r) / r
+        out[i] = total
+
+
+@jit
+def poisson_terms(counts, rates, logs, log_factorials):
+    """Sums over f of ``y log rate`` and of ``log Gamma(y + 1)`` for each row, (n,) float64."""
+    for i in range(counts.shape[0]):
+        y, rate = counts[i], rates[i]
+        total, constant = 0.0, 0.0
+        for f in range(y.size):
+            total += np.float64(y[f] * log(rate[f]))
+            constant += np.float64(gammaln(y[f] + lit(y[f], 1.0)))
+        logs[i], log_factorials[i] = total, constant
+
+
+# ------------------------------------------------------------------------------------- draws
+@jit
+def draw_gammas(shape, rate, seed, smallest, out):
+    """Gamma variates of these shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
+
+    ``g(a) = g(a + 1) u^(1/a)``, and g(a + 1) by rejection (Marsaglia and Tsang 2000). The loop over
+    a row makes a proposal for each entry and the cheap test; the few that fail it are settled side
+    by side.
+    """
+    n, width = shape.shape
+    normal = np.empty(width + 1, np.float32)
+    doubtful = np.empty(width, np.uint8)
+    topics_of = np.empty(width, np.int32)
+    shapes, bits, normals, values = (
+        np.empty(width), np.empty(width, np.uint64), np.empty(width, np.float32), np.empty(width),
+    )  # fmt: skip
+    for i in range(n):
+        state = mix(np.uint64(seed) + GOLDEN * np.uint64(i + 1))
+        fill_normals(state, normal)
+        row = rate[i] if rate.shape[0] > 1 else rate[0]
+        for k in range(width):
+            a = shape[i, k]
+            u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+            value, doubtful[k] = proposed_gamma(a, normal[k], test)
+            value = value * _power(u, a) / row[k]
+            out[i, k] = value if value >= smallest else lit(value, 0.0)
+        n_doubtful = 0
+        for k in range(width):
+            topics_of[n_doubtful] = k
+            n_doubtful += np.int64(doubtful[k])
+        for j in range(n_doubtful):
+            k = topics_of[j]
+            shapes[j], normals[j] = shape[i, k], normal[k]
+            bits[j] = mix(state - GOLDEN * np.uint64(k + 1))
+        settled_gammas(
+            shapes[:n_doubtful], bits[:n_doubtful], normals[:n_doubtful], values[:n_doubtful]
+        )
+        for j in range(n_doubtful):
+            k = topics_of[j]
+            a = shape[i, k]
+            value = values[j] * _power(unit_pair(bits[j])[0], a) / row[k]
+            out[i, k] = value if value >= smallest else lit(a, 0.0)
+
+
+@part
+def _power(u, a):
+    """u^(1/a)."""
+    return exp(log(u + lit(a, 0.0)) / a)
+
+
+# ----------------------------------------------------------------------------------- spectra
+@jit
+def flush(values, smallest):
+    """Numbers below ``smallest`` become 0, in place: products of theirs would be denormal."""
+    flat = values.reshape(-1)
+    for i in range(flat.size):
+        if flat[i] < smallest:
+            flat[i] = lit(flat[i], 0.0)

@@ -1,0 +1,495 @@
+"""Nonnegative matrix factorisation with a gamma process prior (GaP-KL-NMF).
+
+    W_kf ~ Gamma(a, a)                      spectra, global, (K, F)
+    theta_k ~ Gamma(alpha / K, alpha c)     weights, global, (K,)
+    H_nk ~ Gamma(b, b)                      activations of row n, local, (K,)
+    Y_nf ~ Poisson(sum_k theta_k W_kf H_nk)
+
+[HB15 eq. 12]; rows are frames, so that Y, W and H are the transposes of the paper's. Mean field:
+gammas for theta, W and H, and Y_nf counts of which each has an origin, q(z = k) = phi_nfk, summed
+out below. Structured inference solves a row given theta and W [HB15 sec. 4.3].
+
+The likelihood is tempered, p(y, z | H, theta, W)^(1/T), and no prior, neither that of H nor the
+globals'. For y that are no whole numbers, Gamma(y + 1) stands for y!, a constant of the data.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.compiled import digamma_array
+from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
+from skvt.models import LocalResult
+from skvt.models.gap_nmf import _kernels as kernels
+from skvt.ties import exceeds
+
+# Rows of a parallel task. Always so many, the last ones empty: a matrix product rounds a row alike
+# wherever it stands only if the matrix has the same size.
+ROWS_PER_BLOCK = 256
+# Smaller activations, and smaller rates as a share of the largest of their bin, count as 0.
+SMALLEST = 1e-15
+# Added to the rates that data are divided by: SMALLEST squared.
+SMALLEST_RATE = 1e-30
+# A component explains at least so much of all counts, or it is not active.
+ACTIVE_SHARE = 1e-3
+# At the start, the spectrum of a component: so much of a frame, the rest of the mean spectrum.
+SHARE_OF_FRAME = 0.9
+# Relative noise on it, for components that begin with the same frame.
+START_NOISE = 0.1
+
+
+class Spectra(NamedTuple):
+    """What a local step takes for the globals.
+
+    Attributes
+    ----------
+    log_rates : ndarray of float64, shape (K, F)
+        log(theta_k W_kf), or its expectation.
+    rates : ndarray of float64, shape (K, F)
+        theta_k W_kf, or its expectation.
+    seed : int or None
+        Of the sampler's random numbers; None where q is known, not drawn from.
+    """
+
+    log_rates: np.ndarray
+    rates: np.ndarray
+    seed: int | None = None
+
+
+@dataclass(frozen=True)
+class FrameBatch:
+    """Rows prepared for local steps.
+
+    ``X`` (n, F) is dense, NaN where it is missing, or CSR; ``rows`` (n,) are rows of the data.
+    ``start`` (n, K) are the activations where the local step begins; None or NaN to begin anew.
+    """
+
+    X: object
+    weights: np.ndarray
+    rows: np.ndarray
+    start: np.ndarray | None = None
+
+    @property
+    def n_rows(self):
+        """Number of rows."""
+        return self.weights.size
+
+
+@dataclass(frozen=True)
+class GaPNMF:
+    """GaP-KL-NMF for the engines.
+
+    Parameters
+    ----------
+    n_components : int
+        Truncation K.
+    n_features : int
+        Bins F.
+    component_prior : float
+        a, shape and rate of the prior of the spectra.
+    activation_prior : float
+        b, shape and rate of the prior of the activations.
+    weight_concentration : float
+        alpha of the gamma process.
+    mean_prior : float
+        1 / c, the prior mean of an entry of Y.
+    local : {"gibbs", "mean_field"}
+    n_sweeps : int
+        Of the sampler in a local step; those of the second half are kept.
+    n_local_iter : int
+        Mean-field updates of a row whose last activations are known.
+    max_local_iter : int
+        Most mean-field updates of a row that begins anew.
+    mean_change_tol : float
+        It has converged when the shape of q(H) changes by less than this on average.
+    dtype : {numpy.float32, numpy.float64}
+        Of the data and all that is local; globals are float64.
+
+    Notes
+    -----
+    Statistics are the counts each component explains, ``SW`` (K, F), and its activation summed
+    over the rows that were observed, ``SH`` (K, F). With q(theta) and q(W) both free,
+
+        q(W_kf) = Gamma(a + SW_kf, a + E[theta_k] SH_kf)
+        q(theta_k) = Gamma(alpha / K + sum_f SW_kf, alpha c + sum_f E[W_kf] SH_kf)
+
+    is prior plus statistics in either block given the other. Both at once have one solution, found
+    in :meth:`natural_parameters` from one equation for each component: the joint maximum of the
+    bound, so that it never falls under coordinate ascent. Structured inference takes it as well,
+    with the statistics of a draw, instead of one block's draw in the rate of the other.
+    """
+
+    n_components: int
+    n_features: int
+    component_prior: float = 0.25
+    activation_prior: float = 0.2
+    weight_concentration: float = 1.0
+    mean_prior: float = 1.0
+    local: str = "gibbs"
+    n_sweeps: int = 4
+    n_local_iter: int = 1
+    max_local_iter: int = 200
+    mean_change_tol: float = 1e-3
+    dtype: type = np.float64
+
+    families = (Gamma, Gamma)
+    dense_steps = True
+
+    # ------------------------------------------------------------------------------- globals
+    def prior(self):
+        """Natural parameters of the weights' (1, 2) and the spectra's (1, 1, 2) prior."""
+        alpha, a = self.weight_concentration, self.component_prior
+        weights = [[alpha / self.n_components, alpha / self.mean_prior]]
+        return Stats((np.array(weights), np.full((1, 1, 2), a)))
+
+    def natural_parameters(self, stats):
+        """q(theta), (K, 2), and q(W), (K, F, 2), at their joint optimum."""
+        SW, SH = stats.value().arrays
+        (prior_shape, prior_rate), a = self.prior().arrays[0][0], self.component_prior
+        shapes = a + SW
+        shape = prior_shape + SW.sum(axis=1)
+        mean = _expected_weights(shape, prior_rate, shapes, SH, a)
+        rates = a + mean[:, None] * SH
+        rate = prior_rate + (shapes / rates * SH).sum(axis=1)
+        return np.stack([shape, rate], axis=-1), np.stack([shapes, rates], axis=-1)
+
+    def shares(self, stats):
+        """Share of all counts that each component explains, (K,)."""
+        counts = stats.arrays[0].sum(axis=1)
+        return counts / max(counts.sum(), np.finfo(np.float64).tiny)
+
+    def size(self, stats):
+        """Number of active components."""
+        return int(exceeds(self.shares(stats), ACTIVE_SHARE, dtype=self.dtype).sum())
+
+    def initial(self, data, rng):
+        """Each component begins as a random row, mixed with the mean of all rows."""
+        X, weights = data.X, data.weights
+        rows = _random_rows(X, weights, self.n_components, rng)
+        frames = _dense(X[rows])
+        counts, seen = column_sums(X, weights)
+        mean = counts / np.maximum(seen, SMALLEST_RATE)
+        if not mean.any():
+            mean = np.ones_like(mean)
+        frames = np.where(np.isnan(frames), mean, frames)
+        frames /= np.maximum(frames.mean(axis=1, keepdims=True), SMALLEST_RATE)
+        SW = SHARE_OF_FRAME * frames + (1.0 - SHARE_OF_FRAME) * mean / mean.mean()
+        SW *= rng.gamma(START_NOISE**-2, START_NOISE**2, size=SW.shape)
+        SW *= counts.sum() / SW.sum()
+        return RunningStats([SW, np.tile(seen, (self.n_components, 1))])
+
+    def expectation(self, stats, batch, run):
+        """E[log theta + log W] and E[theta] E[W]: a :class:`Spectra`."""
+        weights, spectra = self.natural_parameters(stats)
+        log_rates = _expected_log(weights)[:, None] + _expected_log(spectra)
+        return Spectra(log_rates, Gamma.mean(weights)[:, None] * Gamma.mean(spectra))
+
+    def drawn_globals(self, stats, batch, kind, rng, run):
+        """Spectra by the kind of the global step: "mean_field" in expectation, "ssvi-a" a draw."""
+        seed = int(rng.integers(2**63))
+        if kind == "mean_field":
+            return self.expectation(stats, batch, run)._replace(seed=seed)
+        weights, spectra = (
+            log_standard_gamma(lam[..., 0], rng) - np.log(lam[..., 1])
+            for lam in self.natural_parameters(stats)
+        )
+        log_rates = weights[:, None] + spectra
+        return Spectra(log_rates, np.exp(log_rates), seed)
+
+    def project(self, stats):
+        """Statistics are never negative."""
+
+    def mean_field(self):
+        """The same model with mean-field local steps, whose bound is one."""
+        return replace(self, local="mean_field")
+
+    def touched(self, X):
+        """Every step changes all components: None."""
+        return None
+
+    # ---------------------------------------------------------------------------------- rows
+    def batch(self, X, rows, weights):
+        """Rows of X as a :class:`FrameBatch`: a view where they follow each other."""
+        rows = np.asarray(rows)
+        first = int(rows[0])
+        in_order = np.array_equal(rows, np.arange(first, first + rows.size))
+        X = X[first : first + rows.size] if in_order else X[rows]
+        return FrameBatch(X, np.asarray(weights, np.float64), rows)
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
+
+        After Gibbs sampling, ``bound`` is no bound but the log likelihood at the last activations.
+        """
+        if np.ndim(inv_temp) > 0:
+            raise ValueError("One temperature for all rows is needed, not one for each.")
+        table, shift = _table(g.log_rates, inv_temp, self.dtype)
+        rates = g.rates.astype(self.dtype)
+        blocks = range(0, batch.n_rows, ROWS_PER_BLOCK)
+        # sweeps of a block have seeds that follow each other, blocks have others
+        seeds = [None] * len(blocks)
+        if g.seed is not None:
+            seeds = np.random.default_rng(g.seed).integers(2**62, size=len(blocks)).tolist()
+        tasks = []
+        for first, seed in zip(blocks, seeds, strict=True):
+            rows = slice(first, first + ROWS_PER_BLOCK)
+            start = None if batch.start is None else batch.start[rows]
+            block = (self, batch.X[rows], start, table, shift, rates, inv_temp)
+            tasks.append((block, seed, batch.weights[rows], with_energy, with_stats))
+        sums, bound, energy, means, levels = zip(*run(_solve_block, tasks), strict=True)
+        stats = None
+        if with_stats:
+            SW, SH = (sum(part, np.float64(0.0)) for part in zip(*sums, strict=True))
+            stats = Stats((table * SW, np.broadcast_to(SH, SW.shape)))
+        return LocalResult(
+            stats,
+            np.concatenate(bound),
+            np.concatenate(energy) if with_energy else None,
+            np.concatenate(means),
+            start=np.concatenate(levels),
+        )
+
+    def prior_statistics(self, batch, result):
+        """No priors are learned."""
+        return None
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """No priors are learned."""
+        return self
+
+
+class _Block:
+    """Up to ROWS_PER_BLOCK rows and the arrays of their local step, all of (B, F) or (B, K).
+
+    ``levels`` are H as a sweep takes it: ``exp(E[log H])``, or drawn; ``shape`` and ``rate``
+    (which is (1, K) where nothing is missing) the parameters of the gammas.
+    """
+
+    def __init__(self, model, X, start, table, shift, rates, inv_temp):
+        self.model, self.table, self.shift = model, table, shift
+        self.inv_temp, self.prior = model.dtype(inv_temp), model.dtype(model.activation_prior)
+        n = X.shape[0]
+        self.Y = np.zeros((ROWS_PER_BLOCK, model.n_features), model.dtype)
+        self.Y[:n] = _dense(X)
+        missing = np.isnan(self.Y)
+        self.seen = None
+        if missing.any():
+            self.Y[missing] = 0.0
+            self.seen = (~missing).astype(model.dtype)
+            exposure = self.seen @ rates.T
+        else:
+            exposure = rates.sum(axis=1)[None]
+        self.exposure = self.inv_temp * exposure
+        self.rate = self.prior + self.exposure
+        self.levels = np.ones((ROWS_PER_BLOCK, model.n_components), model.dtype)
+        self.anew = start is None or bool(np.isnan(start[:, 0]).any())
+        if not self.anew:
+            self.levels[:n] = start
+        self.shape = np.full_like(self.levels, self.prior)
+        self._rates = np.empty_like(self.Y)
+
+    def solve(self, seed, weights, with_energy, with_stats):
+        """Sums for the statistics, bound, energy (or None), E[H] and levels of the rows."""
+        n, sampled = weights.size, self.model.local == "gibbs" and seed is not None
+        self.weights = np.zeros((ROWS_PER_BLOCK, 1), self.model.dtype)
+        self.weights[:n, 0] = weights
+        if self.anew or not sampled:
+            self._ascend()
+        if sampled:
+            sums, bound = self._sample(seed)
+            energy = bound / float(self.inv_temp)
+        else:
+            sums, bound, energy = self._results(with_energy, with_stats)
+        energy = energy[:n] if with_energy else None
+        return sums, bound[:n], energy, (self.shape / self.rate)[:n], self.levels[:n]
+
+    # -------------------------------------------------------------------------------- updates
+    def _tempered_levels(self):
+        return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
+
+    def _tempered_rates(self):
+        """Sum over k of the tempered rates, as shares of the largest of their bins.
+
+        One array for all sweeps, which :meth:`_ratio` overwrites.
+        """
+        np.matmul(self._tempered_levels(), self.table, out=self._rates)
+        self._rates += self.model.dtype(SMALLEST_RATE)
+        return self._rates
+
+    def _ratio(self, rates):
+        """Data over the tempered rates, in place."""
+        return np.divide(self.Y, rates, out=rates)
+
+    def _allocate(self, ratio):
+        """``b + sum_f y_f phi_fk / T``, with ``ratio`` the data over the tempered rates."""
+        shape = ratio @ self.table.T
+        shape *= self._tempered_levels()
+        if self.inv_temp != 1.0:
+            shape *= self.inv_temp
+        shape += self.prior
+        return shape
+
+    def _ascend(self):
+        """Mean-field updates of q(z) and q(H) in turn, each row until it has converged."""
+        model, moving = self.model, np.ones((ROWS_PER_BLOCK, 1), bool)
+        for _ in range(model.max_local_iter if self.anew else model.n_local_iter):
+            shape = self._allocate(self._ratio(self._tempered_rates()))
+            if self.anew:
+                change = np.abs(shape - self.shape).mean(axis=1, keepdims=True)
+                shape = np.where(moving, shape, self.shape)
+                moving &= change >= model.mean_change_tol
+            self.shape = shape
+            kernels.geometric_means(shape, self.rate, SMALLEST, self.levels)
+            if not moving.any():
+                break
+
+    def _sample(self, seed):
+        """Allocate given H, and draw H given allocations, in turn.
+
+        Allocations are in expectation, ``y_f phi_fk``, not drawn. Returns the mean of the kept
+        sums, and the log likelihood at the last levels but one.
+        """
+        n_sweeps = self.model.n_sweeps
+        n_kept, sums = n_sweeps - n_sweeps // 2, (0.0, 0.0)
+        for sweep in range(n_sweeps):
+            rates = self._tempered_rates()
+            if sweep == n_sweeps - 1:
+                bound = self._log_likelihood(rates, self.levels)
+            ratio = self._ratio(rates)
+            self.shape = self._allocate(ratio)
+            if sweep >= n_sweeps - n_kept:
+                sums = tuple(map(np.add, sums, self._sums(ratio)))
+            kernels.draw_gammas(self.shape, self.rate, seed + sweep, SMALLEST, self.levels)
+        return tuple(part / n_kept for part in sums), bound
+
+    # -------------------------------------------------------------------------------- results
+    def _sums(self, ratio):
+        """Weighted sums over the rows: SW but for the factor ``table``, (K, F), and SH.
+
+        SH is (K, 1) where nothing is missing, that is, the same for all bins.
+        """
+        means = self.weights * (self.shape / self.rate)
+        SH = means.sum(axis=0)[:, None] if self.seen is None else means.T @ self.seen
+        return (self.weights * self._tempered_levels()).T @ ratio, SH
+
+    def _log_likelihood(self, rates, H):
+        """``log p(y, z | H)^(1/T)`` of each row with z summed out, at the levels and E[H], (B,)."""
+        logs, self.log_factorials = np.empty((2, ROWS_PER_BLOCK))
+        kernels.poisson_terms(self.Y, rates, logs, self.log_factorials)
+        expected = (H * self.exposure).sum(axis=1, dtype=np.float64)
+        shift = (self.Y @ self.shift).astype(np.float64)
+        return logs - expected + float(self.inv_temp) * (shift - self.log_factorials)
+
+    def _results(self, with_energy, with_stats):
+        """Sums, tempered bound and energy (or None) at q(H), with q(z) the best for it.
+
+        At T = 1 the allocations summed out leave of the bound
+        ``sum_f y_f log sum_k exp(E[log theta_k W_kf H_k]) - sum_kf E[theta_k] E[W_kf] E[H_k]
+        - log y_f! - KL(q(H) || p(H))``.
+        """
+        rates, H = self._tempered_rates(), self.shape / self.rate
+        divergence = np.empty(ROWS_PER_BLOCK)
+        kernels.divergences(self.shape, self.rate, self.prior, divergence)
+        bound = self._log_likelihood(rates, H) - divergence
+        ratio = self._ratio(rates)
+        sums = self._sums(ratio) if with_stats else None
+        if not with_energy:
+            return sums, bound, None
+        levels, table = self._tempered_levels(), self.table
+        # 0 log 0 = 0
+        log_levels = np.log(np.maximum(self.levels, SMALLEST_RATE))
+        log_table = np.log(np.maximum(table, SMALLEST_RATE)) / self.inv_temp
+        allocated = (levels * log_levels) @ table + levels @ (table * log_table)
+        energy = (ratio * allocated).sum(axis=1, dtype=np.float64)
+        energy += (self.Y @ self.shift).astype(np.float64) - self.log_factorials
+        expected = (H * self.exposure).sum(axis=1, dtype=np.float64)
+        return sums, bound, energy - expected / float(self.inv_temp)
+
+
+def _solve_block(block, *args):
+    return _Block(*block).solve(*args)
+
+
+def _expected_weights(shape, prior_rate, shapes, SH, a):
+    """E[theta], (K,): the root t of ``prior_rate t + sum_f shapes t SH / (a + t SH) = shape``.
+
+    The left side grows with t from 0, so there is one root. A quadratic equation where SH is the
+    same for all bins, with no value missing; from its root Newton's method in log t otherwise.
+    """
+    total = shapes.sum(axis=1)
+    mean = (shapes * SH).sum(axis=1) / total
+    half = 0.5 * (prior_rate * a + (total - shape) * mean)
+    square = np.sqrt(half**2 + prior_rate * mean * shape * a)
+    # of the two forms of the root the one without cancellation
+    t, negative = np.empty_like(half), half <= 0.0
+    positive = ~negative
+    t[positive] = (shape * a)[positive] / (half + square)[positive]
+    t[negative] = (square - half)[negative] / (prior_rate * mean[negative])
+    if np.array_equal(SH, np.broadcast_to(SH[:, :1], SH.shape)):
+        return t
+    for _ in range(100):
+        part = a / (a + t[:, None] * SH)
+        excess = prior_rate * t + (shapes * (1.0 - part)).sum(axis=1) - shape
+        slope = prior_rate * t + (shapes * part * (1.0 - part)).sum(axis=1)
+        step = np.clip(excess / slope, -2.0, 2.0)
+        t = t * np.exp(-step)
+        if np.abs(step).max() < 1e-12:
+            break
+    return t
+
+
+def _expected_log(lam):
+    """E[log x] of gammas, (...)."""
+    return digamma_array(lam[..., 0]) - np.log(lam[..., 1])
+
+
+def _table(log_rates, inv_temp, dtype):
+    """``exp(log_rates / T)`` as a share of the largest of each bin, whose log_rate is ``shift``."""
+    shift = log_rates.max(axis=0)
+    table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
+    kernels.flush(table, SMALLEST)
+    return table, shift.astype(dtype)
+
+
+def _dense(X):
+    return X.toarray() if sp.issparse(X) else X
+
+
+def _filled(X):
+    """X with 0 where a value is missing, and True there in an array of X's kind, or None."""
+    values = X.data if sp.issparse(X) else X
+    missing = np.isnan(values)
+    if not missing.any():
+        return X, None
+    filled = np.where(missing, values.dtype.type(0.0), values)
+    if sp.issparse(X):
+        return tuple(sp.csr_array((a, X.indices, X.indptr), X.shape) for a in (filled, missing))
+    return filled, missing
+
+
+def column_sums(X, weights):
+    """Weighted sum and weight of what is there in each column of X, (F,) each."""
+    filled, missing = _filled(X)
+    seen = np.full(X.shape[1], weights.sum())
+    if missing is not None:
+        # the difference of sums may fall below 0 by rounding
+        seen = np.maximum(seen - weights @ missing, 0.0)
+    return np.asarray(weights @ filled), seen
+
+
+def _random_rows(X, weights, n, rng):
+    """n rows, each drawn in proportion to its weight; their order in X does not matter.
+
+    They are spread evenly over the rows as a random projection orders them.
+    """
+    direction = rng.random(X.shape[1])
+    place = _filled(X)[0] @ direction
+    order = np.argsort(place, kind="stable")
+    cumulative = np.cumsum(weights[order])
+    targets = (np.arange(n) + rng.random()) / n * cumulative[-1]
+    return order[np.minimum(np.searchsorted(cumulative, targets, side="right"), order.size - 1)]

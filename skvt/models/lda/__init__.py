@@ -1,0 +1,11 @@
+"""Latent Dirichlet allocation."""
+
+from skvt.models.lda._given_topics import LDAGivenTopics
+from skvt.models.lda._model import LDA
+from skvt.models.lda._split_merge import SplitMerge
+
+__all__ = [
+    "LDA",
+    "LDAGivenTopics",
+    "SplitMerge",
+]

@@ -1,0 +1,286 @@
+"""Latent Dirichlet allocation given topics: the local steps of structured inference.
+
+Structured inference keeps the dependence between topics and assignments,
+q(beta, z) = q(beta) q(z | beta): topics are drawn from q(beta), and each document is solved given
+the drawn ones [HB15 sec. 2]. A local step here takes log beta instead of E[log beta]; which of them
+it is, is the engine's business.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.compiled import SharedLoop
+from skvt.expfam import Stats, log_standard_gamma
+from skvt.models import Gammas, LocalResult, corrected_statistics
+from skvt.models.lda import _sampling as sampling
+from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
+from skvt.models.lda._model import LDA, ExpectedLog
+
+# Powers of a topic's tokens are tabulated for fewer than so many.
+_SIZES = 256
+
+
+class Topics(NamedTuple):
+    """Topics that a local step takes for known.
+
+    Attributes
+    ----------
+    log_beta : ndarray, shape (A, K), or ExpectedLog
+        Logarithms of the probabilities of the batch's words, or their expectation.
+    seed : int
+        Of the sampler's random numbers.
+    gammas : Gammas or None
+        The variates from which the topics were made, where the correction of SSVI needs them.
+    """
+
+    log_beta: np.ndarray | ExpectedLog
+    seed: int
+    gammas: Gammas | None = None
+
+
+@dataclass(frozen=True)
+class LDAGivenTopics(LDA):
+    """LDA whose documents are solved given topics.
+
+    Parameters
+    ----------
+    local : {"gibbs", "cvb0", "mean_field"}
+    n_burn_in, n_samples : int
+        Sweeps of the sampler that are dropped and kept.
+    dense_steps : bool
+        Whether a global step changes the statistics of words that do not occur, too.
+
+    Notes
+    -----
+    Of Gibbs sampling and CVB0, ``q`` of a local result are ``alpha + E[n_k]`` (n, K), and
+    ``bound`` is no bound but the log probability of the document's words at these proportions.
+    Without a seed (``g`` an array), Gibbs sampling gives way to CVB0, which is deterministic.
+    """
+
+    local: str = "gibbs"
+    n_burn_in: int = 2
+    n_samples: int = 4
+    dense_steps: bool = False
+
+    @classmethod
+    def of(cls, lda, local, n_burn_in, n_samples, dense_steps=False):
+        """The same model with these local steps."""
+        given = {entry.name: getattr(lda, entry.name) for entry in fields(lda)}
+        return cls(
+            **given,
+            local=local,
+            n_burn_in=n_burn_in,
+            n_samples=n_samples,
+            dense_steps=dense_steps,
+        )
+
+    def mean_field(self):
+        """The same model with mean-field local steps, whose bound is one."""
+        return replace(self, local="mean_field")
+
+    @property
+    def tempered_log_partition(self):
+        """As for LDA where the local step is mean field; without a bound there is no T to learn."""
+        if self.local != "mean_field":
+            raise AttributeError(f"no tempered log partition with local={self.local!r}")
+        return super().tempered_log_partition
+
+    def touched(self, X):
+        """Rows of the statistics that these documents can change; None for all."""
+        return None if self.dense_steps else super().touched(X)
+
+    # ------------------------------------------------------------------------------- topics
+    def drawn_globals(self, stats, batch, kind, rng, run):
+        """Topics of the batch's words by a kind of global step: a :class:`Topics`.
+
+        "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
+        """
+        # one for the documents, one for the words: they must not share random numbers
+        seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
+        if kind == "mean_field":
+            return Topics(self._expected_log(stats, batch, run), seed)
+        if kind == "map":
+            return Topics(self._log_mean_topics(stats, batch), seed)
+        words = batch.active
+        logs = np.empty((words.size, self.n_components), np.float32)
+        n_blocks = -(-words.size // sampling.DRAWN_WORDS)
+        log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
+        loop = SharedLoop(
+            words.size, sampling.DRAWN_WORDS, stats.arrays[0], words, self.dtype.type(stats.scale),
+            self.topic_word_prior, seed_of_words, logs, log_sums, shape_sums,
+        )  # fmt: skip
+        run(sampling.draw_log_gammas, loop)
+        gammas = Gammas(logs, np.logaddexp.reduce(log_sums))
+        if words.size < self.n_features:
+            # of the words that do not occur, all that matters is the sum of their gammas: a gamma
+            rest = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
+            rest -= shape_sums.sum(axis=0)
+            rest = np.maximum(rest, self.topic_word_prior.min())  # rounding
+            log_rest = log_standard_gamma(rest, rng)
+            gammas = Gammas(logs, np.logaddexp(gammas.log_totals, log_rest), rest, log_rest)
+        # the sampler's tables are of single precision
+        dtype = logs.dtype if self.local == "gibbs" else self.dtype
+        log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
+        return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
+
+    def row_globals(self, stats, batch, run):
+        """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
+        if self.local == "mean_field":
+            return self._expected_log(stats, batch, run)
+        return self._log_mean_topics(stats, batch)
+
+    def _expected_log(self, stats, batch, run):
+        """E[log beta] of the batch's words, as the local step takes it."""
+        expected_log = self.expectation(stats, batch, run)
+        return expected_log if self.local == "mean_field" else expected_log.value(run)
+
+    def _log_mean_topics(self, stats, batch):
+        """log E[beta] of the batch's words, (A, K)."""
+        total = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
+        lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
+        lam += self.topic_word_prior[batch.active, None]
+        return np.log(lam / total).astype(self.dtype)
+
+    def corrected(self, stats, topics, result_stats, run):
+        """``V(beta, lam) eta_hat`` for all words [HB15 eq. 7]: a dense Stats."""
+        corrected = corrected_statistics(
+            stats.arrays[0],
+            topics.gammas,
+            result_stats.arrays[0],
+            run,
+            scale=float(stats.scale),
+            prior=self.topic_word_prior,
+            rows=result_stats.rows,
+            # a minibatch cannot say more of a topic than that all its tokens are the topic's
+            most=result_stats.arrays[0].sum(dtype=np.float64),
+        )
+        return Stats((corrected.astype(self.dtype, copy=False),))
+
+    def project(self, stats):
+        """Keep ``lam >= eta``, as counts would: V is the identity on average, and steps overshoot.
+
+        Near zero a shape does next to nothing to its variate, and what has fallen there stays.
+        """
+        stats.clip()
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Solve each document given topics, see :class:`LDAGivenTopics`."""
+        wishes = {"with_energy": with_energy, "with_marginal": with_marginal}
+        log_beta, seed = (g.log_beta, g.seed) if isinstance(g, Topics) else (g, None)
+        if self.local == "mean_field":
+            return super().local_step(
+                batch, log_beta, inv_temp, run, with_stats=with_stats, **wishes
+            )
+        if np.ndim(inv_temp) > 0:
+            raise ValueError(
+                f"local_step={self.local!r} has one temperature for all rows; use "
+                'temperature="annealed", or local_step="mean_field".'
+            )
+        inv_temp = self.dtype.type(inv_temp)
+        sampled = self.local == "gibbs" and seed is not None
+        # more digits would not change what is drawn, but move more bytes
+        dtype = np.dtype(np.float32) if sampled else self.dtype
+        table, shift = self._table(log_beta, inv_temp, dtype, run)
+        step = self._gibbs if sampled else self._cvb0
+        proportions, stats = step(batch, table, inv_temp, seed, with_stats, run)
+        if inv_temp != 1.0:
+            table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
+        value = self._log_probability(batch, proportions, table, shift, run)
+        return LocalResult(
+            stats,
+            value * float(inv_temp),
+            value if with_energy else None,
+            proportions,
+            value if with_marginal else None,
+        )
+
+    def _table(self, log_beta, inv_temp, dtype, run):
+        """``beta^inv_temp``, each word scaled by its largest, and the logarithms of the scales."""
+        # a product of two table entries is a normal number
+        floor, inv_temp = (log_beta.dtype.type(x) for x in (np.finfo(dtype).tiny ** 0.5, inv_temp))
+        table, shift = np.empty_like(log_beta, dtype), np.empty(log_beta.shape[0], self.dtype)
+        loop = SharedLoop(shift.size, WORDS, log_beta, inv_temp, floor, table, shift)
+        run(tempered_table, loop)
+        return table, shift
+
+    def _cvb0(self, batch, table, inv_temp, seed, with_stats, run):
+        """Expected counts by CVB0; ``seed`` is not used."""
+        proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
+        shares = np.empty((batch.counts.size, self.n_components), self.dtype)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, table, self.doc_topic_prior,
+            inv_temp, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol), shares,
+            proportions,
+        )  # fmt: skip
+        run(sampling.cvb0_steps, loop)
+        if not with_stats:
+            return proportions, None
+        out = np.empty_like(table)
+        loop = SharedLoop(
+            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
+            batch.counts, batch.weights, shares, out,
+        )  # fmt: skip
+        run(sampling.shared_statistics, loop)
+        return proportions, Stats((out,), rows=batch.active)
+
+    def _gibbs(self, batch, table, inv_temp, seed, with_stats, run):
+        """Counts in the mean over the kept sweeps of a sampler."""
+        base = self.doc_topic_prior[:, None] ** inv_temp
+        sizes = np.arange(_SIZES if inv_temp < 1.0 else 1, dtype=self.dtype)
+        gains = (self.doc_topic_prior[:, None] + inv_temp * sizes) ** inv_temp - base
+        base, gains = base[:, 0].astype(table.dtype), gains.astype(table.dtype)
+        n_blocks = -(-self.n_components // sampling.PRIOR_TOPICS)
+        cumulative = np.empty((table.shape[0], n_blocks), table.dtype)
+        loop = SharedLoop(table.shape[0], WORDS, table, base, cumulative)
+        run(sampling.prior_table, loop)
+        token_indptr = np.empty(batch.counts.size + 1, np.int64)
+        sampling.count_tokens(batch.counts, token_indptr)
+        # the row's place in the batch, not its number: a stream has no numbers
+        seeds = sampling.row_seeds(np.uint64(seed), batch.n_rows)
+        samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
+        bulk, large = None, np.flatnonzero(batch.counts > sampling.MOST_TOKENS)
+        if large.size:
+            means = np.zeros((large.size, self.n_components))
+            bulk = np.searchsorted(large, batch.indptr), large, means
+        proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
+            base, cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in,
+            self.n_samples, samples, proportions, bulk,
+        )  # fmt: skip
+        run(sampling.gibbs_steps, loop)
+        if not with_stats:
+            return proportions, None
+        out = np.empty(table.shape, self.dtype)
+        loop = SharedLoop(
+            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
+            batch.counts, token_indptr, batch.weights, samples, out,
+        )  # fmt: skip
+        run(sampling.sampled_statistics, loop)
+        if large.size:
+            documents = np.searchsorted(batch.indptr, large, side="right") - 1
+            addend = batch.weights[documents, None] * means
+            np.add.at(out, batch.words[large], addend.astype(out.dtype))
+        return proportions, Stats((out,), rows=batch.active)
+
+    def _log_probability(self, batch, proportions, table, shift, run):
+        """``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
+
+        ``beta = table * exp(shift)``, word by word: the largest beta of a word may underflow.
+        """
+        theta = proportions / proportions.sum(axis=1, keepdims=True)
+        theta = theta.astype(table.dtype, copy=False)
+        out = np.empty(batch.n_rows)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, theta, table, out
+        )
+        run(mixture_log_likelihood, loop)
+        entries = (batch.counts, batch.words, batch.indptr)
+        counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
+        return out + counts @ shift.astype(np.float64)

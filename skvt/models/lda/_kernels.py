@@ -1,0 +1,538 @@
+"""Compiled loops of latent Dirichlet allocation: documents x words x topics.
+
+Layout: topics are kept word by word, arrays of shape (V, K), so that a word's row is contiguous. A
+minibatch of n documents knows its ``active`` words (those that occur) and numbers them locally;
+``table`` holds exp(inv_temp * E[log beta]) for the active words only. The sweeps of one document
+run on its own copy, topics x words, so that vectors run along its words: topics that have lost
+their share then cost nothing, however few are left.
+
+Numerics: q(z) is a softmax, so rows of the table and E[log theta] are shifted by their maximum, and
+relative weights below a floor are set to the floor. In float32 the floor of 1e-17 keeps each
+product above the smallest normal number; denormals would cost a factor of ten. Their share of a
+topic's statistics is below rounding.
+"""
+
+import numpy as np
+
+from skvt.compiled import (
+    CLAIMS,
+    COUNTER,
+    all_finished,
+    claim,
+    digamma,
+    exp,
+    finish,
+    gammaln,
+    inner,
+    jit,
+    lit,
+    log,
+)
+
+# Words and documents that a thread takes at a time. Not Python's int: for each of those, as for
+# other constants, numba would compile the function that takes it anew.
+WORDS, DOCUMENTS = np.int64(16), np.int64(1)
+# A document's table is filled up to a multiple of so many topics and words.
+LANES = 8
+# Sweeps over all topics before those without a share are set aside.
+FULL_SWEEPS = 3
+FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
+
+
+# ----------------------------------------------------------------------------------- indices
+@jit
+def gather_rows(indptr, indices, rows, marker, out_indptr, active):
+    """Row pointers of ``X[rows]`` and its distinct columns; returns the number of these.
+
+    ``marker`` (V,) is -1 throughout and 0 at the columns found thereafter; ``active`` is (V + 1,).
+    """
+    n_active = 0
+    out_indptr[0] = 0
+    for i in range(rows.size):
+        start, stop = indptr[rows[i]], indptr[rows[i] + 1]
+        out_indptr[i + 1] = out_indptr[i] + stop - start
+        for j in range(start, stop):
+            v = indices[j]
+            active[n_active] = v  # overwritten by the next unless it is new: no branch to guess
+            n_active += marker[v] < 0
+            marker[v] = 0
+    return n_active
+
+
+@jit
+def localise(
+    indptr, indices, data, rows, active, marker, out_indptr, words, counts, lengths,
+    word_indptr, documents, entries,
+):  # fmt: skip
+    """Copy rows of a CSR matrix, its columns numbered by their place in ``active``.
+
+    Writes ``words`` (local column of each entry), ``counts`` and the sums ``lengths`` of the rows.
+    The same entries sorted by word (stable): ``documents`` and ``entries`` (the place of each)
+    under ``word_indptr``.
+    """
+    for a in range(active.size):
+        marker[active[a]] = a
+    word_indptr[:] = 0
+    for i in range(rows.size):
+        shift = indptr[rows[i]] - out_indptr[i]
+        length = 0.0
+        for j in range(out_indptr[i], out_indptr[i + 1]):
+            words[j] = marker[indices[j + shift]]
+            counts[j] = data[j + shift]
+            length += counts[j]
+            word_indptr[words[j] + 1] += 1
+        lengths[i] = length
+    for a in range(active.size):
+        word_indptr[a + 1] += word_indptr[a]
+        marker[active[a]] = word_indptr[a]  # from here on, the place of the word's next entry
+    for i in range(rows.size):
+        for j in range(out_indptr[i], out_indptr[i + 1]):
+            v = active[words[j]]
+            documents[marker[v]] = i
+            entries[marker[v]] = j
+            marker[v] += 1
+
+
+# ------------------------------------------------------------------------------- expectations
+@jit
+def expected_log_topics(array, rows, scale, prior, digamma_sums, out, counter):
+    """out[a, k] = digamma(lam_vk) - digamma(sum_v lam_vk), lam = prior + scale * array."""
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, rows.size)
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            source = array[rows[a]]
+            target = out[a]
+            eta = prior[rows[a]]
+            for k in range(source.size):
+                target[k] = digamma(eta + scale * source[k]) - digamma_sums[k]
+        finish(counter, start, stop)
+
+
+@inner
+def _tempered_row(source, inv_temp, floor, target):
+    """target = exp(inv_temp * (source - top)), top its maximum, not below floor.
+
+    Returns the shift inv_temp * top.
+    """
+    top = source[0]
+    for k in range(source.size):
+        top = max(top, source[k])
+    for k in range(source.size):
+        target[k] = max(exp(inv_temp * (source[k] - top)), floor)
+    return inv_temp * top
+
+
+@jit
+def tempered_table(expected_log, inv_temp, floor, table, shift, counter):
+    """Each row of ``expected_log`` tempered: table = exp(inv_temp * expected_log - shift)."""
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, expected_log.shape[0])
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            shift[a] = _tempered_row(expected_log[a], inv_temp, floor, table[a])
+        finish(counter, start, stop)
+
+
+# ----------------------------------------------------------------------------- document step
+@inner
+def _topic_weights(gamma, inv_temp, floor, weights):
+    """weights = exp(inv_temp * (digamma(gamma) - top)), not below floor; returns the shift.
+
+    The normaliser digamma(sum gamma) cancels in q(z).
+    """
+    for k in range(gamma.size):
+        weights[k] = digamma(gamma[k])
+    top = weights[0]
+    for k in range(gamma.size):
+        top = max(top, weights[k])
+    for k in range(gamma.size):
+        weights[k] = max(exp(inv_temp * (weights[k] - top)), floor)
+    return inv_temp * top
+
+
+@inner
+def _mix(table, weights, norm):
+    """norm_j = sum_k weights_k table_kj, four topics at a time."""
+    for k in range(0, weights.size, 4):
+        w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
+        t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
+        if k == 0:
+            for j in range(norm.size):
+                norm[j] = (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
+        else:
+            for j in range(norm.size):
+                norm[j] += (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
+
+
+@inner
+def _share(table, ratio, total):
+    """total_k = sum_j ratio_j table_kj, four topics at a time."""
+    for k in range(0, total.size, 4):
+        t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
+        s0 = s1 = s2 = s3 = lit(ratio[0], 0.0)
+        for j in range(ratio.size):
+            r = ratio[j]
+            s0 += r * t0[j]
+            s1 += r * t1[j]
+            s2 += r * t2[j]
+            s3 += r * t3[j]
+        total[k], total[k + 1], total[k + 2], total[k + 3] = s0, s1, s2, s3
+
+
+@inner
+def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, gammaln_sum):
+    """KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
+    value = constant + gammaln_sum
+    for k in range(alpha.size):
+        value += (gamma[k] - alpha[k]) * (digamma(gamma[k]) - digamma_sum)
+        value += gammaln_alpha[k] - gammaln(gamma[k])
+    return value
+
+
+@inner
+def _topics_by_words(source, words, table):
+    """table[k, j] = source[words[j], k]; filled up with topics without words and more of word 0."""
+    n_topics = source.shape[1]
+    for j in range(table.shape[1]):
+        row = source[words[j if j < words.size else 0]]
+        for k in range(n_topics):
+            table[k, j] = row[k]
+    table[n_topics:] = lit(source[0, 0], 0.0)
+
+
+@inner
+def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, shift):
+    """The same of the tempered exponential of ``expected_log``; the shifts of its rows too."""
+    n_topics = expected_log.shape[1]
+    for j in range(table.shape[1]):
+        word = words[j if j < words.size else 0]
+        shift[j] = _tempered_row(expected_log[word], inv_temp, floor, row)
+        for k in range(n_topics):
+            table[k, j] = row[k]
+    table[n_topics:] = lit(floor, 0.0)
+
+
+@inner
+def _converge(
+    topics, counts, n_topics, share, prune, inv_temp, floor, max_sweeps, limit, packed, kept,
+    per_topic, ratio,
+):  # fmt: skip
+    """Fixed-point updates of q(z) and gamma on a document's table, topics x words.
+
+    ratio_j = n_j / sum_k weights_k table_kj, so that n_j phi_jk = ratio_j weights_k table_kj. Ends
+    where the summed absolute change of gamma is less than ``limit``. After FULL_SWEEPS only topics
+    that have a share go on, packed together; all others are back at their prior.
+    """
+    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
+    table, gamma, alpha = topics, g, prior
+    sweeps = n_kept = 0
+    while sweeps < max_sweeps:
+        if sweeps == FULL_SWEEPS:
+            # well below an equal share, so that flat documents keep all topics
+            threshold = min(prune, lit(inv_temp, 0.1) * share)
+            gamma, alpha, filled = per_topic[4], per_topic[5], topics.shape[1]
+            smallest = prior[0]
+            for k in range(n_topics):
+                smallest = min(smallest, prior[k])
+                if g[k] - prior[k] > threshold:
+                    kept[n_kept] = k
+                    for j in range(filled):
+                        packed[n_kept * filled + j] = topics[k, j]
+                    gamma[n_kept], alpha[n_kept] = g[k], prior[k]
+                    n_kept += 1
+                g[k] = prior[k]
+            width = (n_kept + LANES - 1) // LANES * LANES
+            for k in range(n_kept, width):
+                packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
+                gamma[k] = alpha[k] = smallest
+            table = packed[: width * filled].reshape(width, filled)
+            gamma, alpha, weights, total = (
+                gamma[:width], alpha[:width], weights[:width], total[:width],
+            )  # fmt: skip
+        sweeps += 1
+        _topic_weights(gamma, inv_temp, floor, weights)
+        _mix(table, weights, ratio)
+        for j in range(ratio.size):
+            ratio[j] = counts[j] / ratio[j]
+        _share(table, ratio, total)
+        change = lit(inv_temp, 0.0)
+        for k in range(gamma.size):
+            updated = alpha[k] + inv_temp * weights[k] * total[k]  # [VT16 app. B.2]
+            change += abs(updated - gamma[k])
+            gamma[k] = updated
+        if change < limit:
+            break
+    for i in range(n_kept):
+        g[kept[i]] = gamma[i]
+
+
+@inner
+def document_steps(
+    indptr,
+    words,
+    counts,
+    lengths,
+    expected_log,
+    table,
+    table_shift,
+    alpha,
+    inv_temp,
+    own,
+    floor,
+    max_iter,
+    tol,
+    prune,
+    tables,
+    per_word,
+    per_topic,
+    gamma,
+    weights_out,
+    ratio_out,
+    bound,
+    energy,
+    marginal,
+    counter,
+):
+    """Optimise q(z, theta) of each document, starting from equal shares of all topics.
+
+    After a few sweeps over all topics, those whose share of the document has fallen below ``prune``
+    tokens are set aside (gamma = alpha) and the others go on, packed together; the last evaluation
+    is over all topics again, so that q(z) is the exact optimum given gamma, and the bound is the
+    bound of what is returned.
+
+    Parameters
+    ----------
+    indptr, words, counts : CSR of the documents over local words
+    lengths : (n,) tokens of each document
+    expected_log : (n_active, K) E[log beta]
+    table, table_shift : its tempered exponential, unused with ``own``
+    alpha : (K,) document prior
+    inv_temp, own : inverse temperature; those of the documents, (n,), or None
+    tol : mean absolute change of gamma at which a document has converged
+    tables, per_word, per_topic : (2, W w), (3, W), (7, w) scratch; W and w: the longest document's
+        words and K, each filled up to a multiple of LANES
+    gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy, marginal : (n,), written;
+        ``energy`` may be empty, ``marginal`` None
+    """
+    n_topics = expected_log.shape[1]
+    width = per_topic.shape[1]
+    g, prior, weights, row = per_topic[0], per_topic[1], per_topic[2], per_topic[6]
+    kept = np.empty(n_topics, np.int32)
+    # Loops run to a multiple of the vector length: a scalar remainder would cost more than the
+    # rest. The topics that fill up have no words, so that they stay at their prior.
+    smallest = alpha[0]
+    for k in range(n_topics):
+        prior[k] = alpha[k]
+        smallest = min(smallest, alpha[k])
+    for k in range(n_topics, width):
+        prior[k] = smallest
+    limit = tol * n_topics
+    # The divergence of q(theta) is a difference of large numbers: float64 throughout. Topics that
+    # fill up stay at their prior and add nothing.
+    wide = np.empty(width, np.float64)
+    alpha_wide, gammaln_alpha = np.empty(width, np.float64), np.empty(width, np.float64)
+    sum_alpha = 0.0
+    for k in range(width):
+        alpha_wide[k] = prior[k]
+        gammaln_alpha[k] = gammaln(alpha_wide[k])
+    for k in range(n_topics):
+        sum_alpha += alpha_wide[k]
+    gammaln_sum_alpha = gammaln(sum_alpha)
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
+        if d >= stop:
+            break
+        lo, hi = indptr[d], indptr[d + 1]
+        n_words = hi - lo
+        filled = (n_words + LANES - 1) // LANES * LANES
+        topics = tables[0][: width * filled].reshape(width, filled)
+        n, shift, ratio = per_word[0][:filled], per_word[1][:filled], per_word[2][:filled]
+        for j in range(n_words):
+            n[j] = counts[lo + j]
+        n[n_words:] = lit(inv_temp, 0.0)
+        shift[n_words:] = lit(inv_temp, 0.0)
+        if own is not None:
+            inv_temp = own[d]
+            _tempered_topics_by_words(
+                expected_log, words[lo:hi], inv_temp, floor, row, topics, shift
+            )
+        else:
+            _topics_by_words(table, words[lo:hi], topics)
+            for j in range(n_words):
+                shift[j] = table_shift[words[lo + j]]
+        share = inv_temp * lengths[d] / n_topics
+        for k in range(width):
+            g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
+
+        most = max_iter if n_words > 0 and n_topics > 1 else 0
+        _converge(
+            topics, n, n_topics, share, prune, inv_temp, floor, most, limit, tables[1], kept,
+            per_topic, ratio,
+        )  # fmt: skip
+
+        # q(z) at the final gamma, and its value.
+        shift_topics = np.float64(_topic_weights(g, inv_temp, floor, weights))
+        _mix(topics, weights, ratio)
+        value = 0.0
+        for j in range(filled):
+            value += np.float64(n[j]) * (log(ratio[j]) + np.float64(shift[j]) + shift_topics)
+            ratio[j] = n[j] / ratio[j]
+        for j in range(n_words):
+            ratio_out[lo + j] = ratio[j]
+        sum_gamma = 0.0
+        for k in range(n_topics):
+            gamma[d, k] = g[k]
+            weights_out[d, k] = weights[k]
+            sum_gamma += np.float64(g[k])
+        for k in range(width):
+            wide[k] = g[k]
+        digamma_sum = digamma(sum_gamma)
+        # [VT16 eq. 4] at the optimum of q(z); the document prior is not tempered
+        bound[d] = value - inv_temp * lengths[d] * digamma_sum
+        bound[d] -= _dirichlet_divergence(
+            wide, alpha_wide, gammaln_alpha, -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
+        )
+        if energy.size > 0:
+            energy[d] = _energy(
+                expected_log, words[lo:hi], topics, weights, ratio, wide[:n_topics], digamma_sum
+            )
+        if marginal is not None:
+            marginal[d] = (
+                _marginal(expected_log, words[lo:hi], n, g, floor, weights, row)
+                - lengths[d] * digamma_sum
+            )
+        finish(counter, d, stop)
+
+
+@inner
+def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
+    """sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), of q(z) as in ``_sweep``."""
+    value = 0.0
+    for k in range(gamma.size):
+        total = part = lit(weights[0], 0.0)
+        topic = table[k]
+        for j in range(words.size):
+            mass = ratio[j] * topic[j]
+            total += mass
+            part += mass * expected_log[words[j], k]
+        value += np.float64(weights[k]) * (
+            np.float64(part) + np.float64(total) * (digamma(gamma[k]) - digamma_sum)
+        )
+    return value
+
+
+@inner
+def _marginal(expected_log, words, counts, gamma, floor, weights, row):
+    """sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered.
+
+    Without the normaliser of E[log theta].
+    """
+    one = lit(floor, 1.0)
+    shift_topics = np.float64(_topic_weights(gamma, one, floor, weights))
+    value = 0.0
+    for j in range(words.size):
+        top = _tempered_row(expected_log[words[j]], one, floor, row)
+        norm = lit(floor, 0.0)
+        for k in range(expected_log.shape[1]):
+            norm += row[k] * weights[k]
+        value += counts[j] * (log(norm) + np.float64(top) + shift_topics)
+    return value
+
+
+# ------------------------------------------------------------------------------- statistics
+@inner
+def word_statistics(
+    word_indptr, documents, entries, row_weights, weights, ratio, table,
+    expected_log, own, floor, out, counter,
+):  # fmt: skip
+    """out[a, k] = sum_d row_weight_d n_da phi_dak, word by word in the order of the documents."""
+    n_topics = expected_log.shape[1]
+    row = np.empty(n_topics, out.dtype)
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, word_indptr.size - 1)
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            target = out[a]
+            for k in range(n_topics):
+                target[k] = lit(floor, 0.0)
+            if own is not None:
+                for p in range(word_indptr[a], word_indptr[a + 1]):
+                    d = documents[p]
+                    r = ratio[entries[p]] * row_weights[d]
+                    source = weights[d]
+                    _tempered_row(expected_log[a], own[d], floor, row)
+                    for k in range(n_topics):
+                        target[k] += r * source[k] * row[k]
+            else:
+                for p in range(word_indptr[a], word_indptr[a + 1]):
+                    r = ratio[entries[p]] * row_weights[documents[p]]
+                    source = weights[documents[p]]
+                    for k in range(n_topics):
+                        target[k] += r * source[k]
+                for k in range(n_topics):
+                    target[k] *= table[a, k]
+        finish(counter, start, stop)
+
+
+@jit
+def local_steps(
+    array, active, scale, prior, digamma_sums,
+    indptr, words, counts, lengths, word_indptr, documents, entries, row_weights, expected_log,
+    table, shift, alpha, inv_temp, own, floor, max_iter, tol, prune, tables, per_word, per_topic,
+    gamma, weights, ratio, bound, energy, marginal, statistics, counters,
+):  # fmt: skip
+    """E[log beta] of the ``active`` words, the table, the documents, the statistics of a minibatch.
+
+    Where there are no active words E[log beta] is given, and empty statistics are not wanted. One
+    function, since to call threads together costs 30 microseconds each time. Returns whether all is
+    done; the work arrays may be others in the next call. ``marginal`` is None where it is not
+    wanted, and ``own`` where documents share their temperature: code that few fits need is not
+    compiled for the others.
+    """
+    of_words, of_table = counters[:COUNTER], counters[COUNTER : 2 * COUNTER]
+    of_documents = counters[2 * COUNTER : 3 * COUNTER]
+    expected_log_topics(array, active, scale, prior, digamma_sums, expected_log, of_words)
+    if not all_finished(of_words, active.size):
+        return False
+    if table.shape[0] > 0:
+        tempered_table(expected_log, inv_temp, floor, table, shift, of_table)
+        if not all_finished(of_table, table.shape[0]):
+            return False
+    document_steps(
+        indptr, words, counts, lengths, expected_log, table, shift, alpha, inv_temp, own, floor,
+        max_iter, tol, prune, tables, per_word, per_topic,
+        gamma, weights, ratio, bound, energy, marginal, of_documents,
+    )  # fmt: skip
+    if not all_finished(of_documents, indptr.size - 1):
+        return False
+    of_statistics = counters[3 * COUNTER :]
+    if statistics.shape[0] == 0:
+        return True
+    word_statistics(
+        word_indptr, documents, entries, row_weights, weights, ratio, table, expected_log,
+        own, floor, statistics, of_statistics,
+    )  # fmt: skip
+    return all_finished(of_statistics, statistics.shape[0])
+
+
+@jit
+def mixture_log_likelihood(indptr, words, counts, proportions, topics, out, counter):
+    """out[d] = sum_j n_j log sum_k proportions_dk topics_jk, topics (n_active, K)."""
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
+        if d >= stop:
+            break
+        value = 0.0
+        share = proportions[d]
+        for j in range(indptr[d], indptr[d + 1]):
+            row = topics[words[j]]
+            probability = lit(share[0], 0.0)
+            for k in range(share.size):
+                probability += share[k] * row[k]
+            value += counts[j] * np.float64(log(probability))
+        out[d] = value
+        finish(counter, d, stop)

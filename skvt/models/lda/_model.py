@@ -1,0 +1,349 @@
+"""Latent Dirichlet allocation.
+
+    beta_k ~ Dir(eta)        topics, global, (V,)
+    theta_d ~ Dir(alpha)     proportions of document d, local, (K,)
+    z_dn ~ Mult(theta_d), w_dn ~ Mult(beta_{z_dn})
+
+Mean field: q(beta_k) = Dir(lam_k), q(theta_d) = Dir(gamma_d), q(z_dn) = Mult(phi_dw)
+[Blei03 sec. 5], [Hoffman10 eq. 2]. The tempered likelihood is p(w, z | theta, beta)^(1/T); neither
+p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
+"""
+
+import threading
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+
+from skvt.compiled import SharedLoop, digamma_array, give_way
+from skvt.expfam import Dirichlet, RunningStats, Stats
+from skvt.models import LocalResult
+from skvt.models.lda import _kernels as kernels
+
+CACHE_LINE = 64  # bytes
+# A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
+# aside in the document's later sweeps.
+PRUNE = 0.01
+
+
+@dataclass(frozen=True)
+class DocumentBatch:
+    """Documents prepared for local steps: their words numbered among themselves.
+
+    ``words`` and ``counts`` are CSR entries under ``indptr``; ``active`` (A,) translates local
+    words to columns of X, ``rows`` (n,) documents to rows of X. The same entries sorted by word
+    are ``documents`` and ``entries`` under ``word_indptr``. ``lengths`` (n,) are tokens,
+    ``weights`` (n,) the rows' sample weights.
+    """
+
+    indptr: np.ndarray
+    words: np.ndarray
+    counts: np.ndarray
+    active: np.ndarray
+    word_indptr: np.ndarray
+    documents: np.ndarray
+    entries: np.ndarray
+    lengths: np.ndarray
+    weights: np.ndarray
+    rows: np.ndarray
+
+    @property
+    def n_rows(self):
+        """Number of documents."""
+        return self.lengths.size
+
+    @property
+    def longest(self):
+        """Entries of the longest document."""
+        return int(np.diff(self.indptr).max(initial=1))
+
+
+_scratch = threading.local()
+# Bytes of scratch that a thread keeps at most.
+MOST_KEPT = 2**24
+
+
+def _aligned(size, dtype):
+    """An array that begins at a line of the cache: vectors that cross lines load at half speed."""
+    raw = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
+    start = -raw.ctypes.data % CACHE_LINE
+    return raw[start : start + size * dtype.itemsize].view(dtype)
+
+
+def _scratch_of(dtype, longest, n_topics):
+    """Work arrays of this thread for ``document_steps``.
+
+    Kept from call to call, but for those of very long documents: fresh ones of this size would be
+    mapped and unmapped by the system each time, which stops all threads of the process.
+    """
+    longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
+    sizes = 2 * longest * width, 3 * longest, 7 * width
+    arrays = getattr(_scratch, "arrays", {})
+    array = arrays.get(dtype)
+    if array is None or array.size < sum(sizes):
+        array = _aligned(sum(sizes), dtype)
+        if array.nbytes <= MOST_KEPT:
+            arrays[dtype] = array
+            _scratch.arrays = arrays
+    tables, array = array[: sizes[0]], array[sizes[0] :]
+    per_word, per_topic = array[: sizes[1]], array[sizes[1] : sizes[1] + sizes[2]]
+    return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
+
+
+def _local_steps(longest, n_topics, dtype, before, after, counters):
+    """``local_steps`` to the end, with this thread's scratch."""
+    scratch = _scratch_of(dtype, longest, n_topics)
+    while not kernels.local_steps(*before, *scratch, *after, counters):
+        give_way()  # another thread at its last item may need this one's core
+
+
+class ExpectedLog(NamedTuple):
+    """``E[log beta_vk]`` of some words under ``lam = prior + scale * array``, not yet computed.
+
+    A local step computes it with the rest, by all threads at once; others ask for the value. The
+    arrays are those of the running statistics: use it before these move on.
+    """
+
+    array: np.ndarray
+    words: np.ndarray
+    scale: np.floating
+    prior: np.ndarray
+    digamma_sums: np.ndarray
+
+    @classmethod
+    def of_no_words(cls, dtype, n_topics):
+        """The same of no words at all."""
+        array, words = np.empty((0, n_topics), dtype), np.empty(0, np.int32)
+        return cls(array, words, dtype.type(1.0), np.empty(0, dtype), np.empty(n_topics, dtype))
+
+    def __reduce__(self):
+        """To another process go these words alone, not the vocabulary."""
+        places = np.arange(self.words.size, dtype=self.words.dtype)
+        array, prior = self.array[self.words], self.prior[self.words]
+        return ExpectedLog, (array, places, self.scale, prior, self.digamma_sums)
+
+    def value(self, run):
+        """The expectations, shape (A, K)."""
+        out = np.empty((self.words.size, self.digamma_sums.size), self.array.dtype)
+        run(kernels.expected_log_topics, SharedLoop(self.words.size, kernels.WORDS, *self, out))
+        return out
+
+
+@dataclass(frozen=True)
+class LDA:
+    """Latent Dirichlet allocation for the engines.
+
+    Parameters
+    ----------
+    doc_topic_prior : ndarray, shape (K,)
+        alpha, concentration of the Dirichlet prior of a document's topic proportions.
+    topic_word_prior : ndarray, shape (V,)
+        eta, concentration of the Dirichlet prior of a topic's word probabilities.
+    max_doc_update_iter : int
+        Most sweeps of one document's local step.
+    mean_change_tol : float
+        A document has converged when gamma changes by less than this on average over topics.
+    learn_doc_topic_prior, learn_topic_word_prior : bool
+        Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
+
+    Notes
+    -----
+    The precision of the computation is that of the priors. Statistics are (V, K), word by word.
+    """
+
+    doc_topic_prior: np.ndarray
+    topic_word_prior: np.ndarray
+    max_doc_update_iter: int = 100
+    mean_change_tol: float = 1e-3
+    learn_doc_topic_prior: bool = False
+    learn_topic_word_prior: bool = False
+
+    families = (Dirichlet,)
+
+    @property
+    def n_components(self):
+        """Number of topics K."""
+        return self.doc_topic_prior.size
+
+    @property
+    def n_features(self):
+        """Size of the vocabulary V."""
+        return self.topic_word_prior.size
+
+    @property
+    def dtype(self):
+        """Precision of the computation."""
+        return self.doc_topic_prior.dtype
+
+    # ------------------------------------------------------------------------------- globals
+    def prior(self):
+        """Natural parameters of p(beta), shape (1, V) for the one block."""
+        return Stats((self.topic_word_prior[None, :],))
+
+    def natural_parameters(self, stats):
+        """``lam = eta + S``, shape (K, V) for the one block."""
+        lam = stats.value().arrays[0].T + self.topic_word_prior
+        return (np.ascontiguousarray(lam),)
+
+    def size(self, stats):
+        """Number of topics K."""
+        return self.n_components
+
+    def initial(self, data, rng):
+        """Random statistics: every S_vk ~ Gamma(100, 1/100), about one token of each word."""
+        counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
+        return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
+
+    def from_topics(self, lam):
+        """Running statistics whose ``prior + S`` is the given lam, shape (K, V)."""
+        lam = np.asarray(lam)
+        return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior).T, self.dtype)])
+
+    # --------------------------------------------------------------------------------- rows
+    def batch(self, X, rows, weights):
+        """Documents ``rows`` of the CSR matrix X as a :class:`DocumentBatch`."""
+        rows = np.asarray(rows)
+        indptr = np.empty(rows.size + 1, np.int64)
+        marker = np.full(X.shape[1], -1, np.int32)
+        active = np.empty(X.shape[1] + 1, np.int32)
+        n_active = kernels.gather_rows(X.indptr, X.indices, rows, marker, indptr, active)
+        # In order, rows of the statistics are read from memory one after the other.
+        active = np.sort(active[:n_active])
+        n_entries = int(indptr[-1])
+        words, documents = np.empty((2, n_entries), np.int32)
+        counts, lengths = np.empty(n_entries, self.dtype), np.empty(rows.size, self.dtype)
+        word_indptr, entries = np.empty(n_active + 1, np.int64), np.empty(n_entries, np.int64)
+        kernels.localise(
+            X.indptr, X.indices, X.data, rows, active, marker, indptr, words, counts, lengths,
+            word_indptr, documents, entries,
+        )  # fmt: skip
+        return DocumentBatch(
+            indptr=indptr,
+            words=words,
+            counts=counts,
+            active=active,
+            word_indptr=word_indptr,
+            documents=documents,
+            entries=entries,
+            lengths=lengths,
+            weights=np.ascontiguousarray(weights, self.dtype),
+            rows=rows,
+        )
+
+    def touched(self, X):
+        """Rows of the statistics that these documents can change: their words."""
+        occurs = np.zeros(X.shape[1], bool)
+        occurs[X.indices] = True
+        return np.flatnonzero(occurs)
+
+    def expectation(self, stats, batch, run):
+        """``E[log beta_vk]`` of the batch's words: an :class:`ExpectedLog`."""
+        digamma_sums = digamma_array(stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64))
+        return ExpectedLog(
+            stats.arrays[0], batch.active, self.dtype.type(stats.scale),
+            self.topic_word_prior, digamma_sums.astype(self.dtype),
+        )  # fmt: skip
+
+    def row_globals(self, stats, batch, run):
+        """What rows are explained by after the fit: E[log beta]."""
+        return self.expectation(stats, batch, run)
+
+    def mean_field(self):
+        """The model whose local step gives the bound: itself."""
+        return self
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
+
+        ``g`` is an :class:`ExpectedLog` or its value. The statistics are
+        ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
+        """
+        inv_temp, own = np.asarray(inv_temp, self.dtype), None
+        floor = kernels.FLOOR[self.dtype]
+        row_weights = batch.weights
+        n_tabled, n_words = batch.active.size, batch.active.size * with_stats
+        if inv_temp.ndim > 0:
+            # rows that have temperatures of their own share no table
+            own, inv_temp, n_tabled = inv_temp, np.average(inv_temp, weights=row_weights), 0
+            row_weights = row_weights * (own / inv_temp)  # [VT16 eq. 11]
+        table = np.empty((n_tabled, self.n_components), self.dtype)
+        shift = np.empty(n_tabled, self.dtype)
+        gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
+        weights = np.empty_like(gamma)
+        ratio = np.empty_like(batch.counts)
+        bound = np.empty(batch.n_rows)
+        energy = np.empty(batch.n_rows * with_energy)
+        marginal = np.empty(batch.n_rows) if with_marginal else None
+        statistics = np.empty((n_words, self.n_components), self.dtype)
+        if isinstance(g, ExpectedLog):
+            expected_log, to_compute = np.empty((g.words.size, self.n_components), self.dtype), g
+        else:
+            expected_log, to_compute = g, ExpectedLog.of_no_words(self.dtype, self.n_components)
+        before = (
+            *to_compute, batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
+            batch.documents, batch.entries, row_weights, expected_log, table, shift,
+            self.doc_topic_prior, self.dtype.type(inv_temp), own, floor, self.max_doc_update_iter,
+            self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE),
+        )  # fmt: skip
+        after = (gamma, weights, ratio, bound, energy, marginal, statistics)
+        task = (batch.longest, self.n_components, self.dtype, before, after)
+        run(_local_steps, SharedLoop(n_words, kernels.WORDS, *task, n_loops=4))
+        return LocalResult(
+            Stats((statistics,), rows=batch.active) if with_stats else None,
+            bound,
+            energy if with_energy else None,
+            gamma,
+            marginal,
+        )
+
+    # --------------------------------------------------------------------------- temperature
+    def tempered_log_partition(self, inv_temps):
+        """log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
+
+        The closed form of the joint of word and assignment; see
+        :mod:`skvt.temperature._partition` for what it bounds.
+        """
+        alpha, eta = self.doc_topic_prior, self.topic_word_prior
+        value = Dirichlet.log_mean_power_sum(alpha, inv_temps)
+        slope = Dirichlet.log_mean_power_sum_slope(alpha, inv_temps)
+        value += Dirichlet.log_mean_power_sum(eta, inv_temps)
+        return value, slope + Dirichlet.log_mean_power_sum_slope(eta, inv_temps)
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, batch, proportions, topics, run):
+        """``sum_j n_dj log sum_k proportions_dk topics_kj`` of each document in nats, (n,).
+
+        ``proportions`` is (n, K), ``topics`` (V, K) the word probabilities of each topic.
+        """
+        rows = np.ascontiguousarray(topics[batch.active], self.dtype)
+        out = np.empty(batch.n_rows)
+        loop = SharedLoop(
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, rows, out
+        )
+        run(kernels.mixture_log_likelihood, loop)
+        return out
+
+    # ------------------------------------------------------------------------ learned priors
+    def prior_statistics(self, batch, result):
+        """``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned."""
+        if not self.learn_doc_topic_prior:
+            return None
+        weights = batch.weights.astype(np.float64)
+        return weights @ Dirichlet.expectation(result.q), weights.sum()
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """alpha by Newton's method on its part of the bound; eta likewise if ``stats`` is given."""
+        changes = {}
+        if self.learn_doc_topic_prior and prior_stats.mean is not None:
+            changes["doc_topic_prior"] = Dirichlet.fit(
+                self.doc_topic_prior, prior_stats.mean
+            ).astype(self.dtype)
+        if self.learn_topic_word_prior and stats is not None:
+            # One eta for all topics and words: the mean of E[log beta_kv] is all that matters.
+            mean_log = Dirichlet.expectation(self.natural_parameters(stats)[0]).mean()
+            eta = Dirichlet.fit_symmetric(self.topic_word_prior[0], mean_log, self.n_features)
+            changes["topic_word_prior"] = np.full_like(self.topic_word_prior, eta)
+        return replace(self, **changes) if changes else self

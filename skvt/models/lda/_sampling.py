@@ -1,0 +1,542 @@
+"""Compiled local steps of latent Dirichlet allocation given topics: Gibbs sampling and CVB0.
+
+The topics are known here (drawn, or a point), and the proportions of a document are summed out
+(Mimno, Hoffman and Blei 2012):
+
+    p(z_i = k | z_-i, w_i, beta) ~ (alpha_k + n_k^{-i}) beta_{k w_i}
+
+At inverse temperature b the likelihood of words and assignments is raised to the power b and the
+document prior is not; to the precision of Stirling's formula that is
+
+    ((alpha_k + b n_k^{-i}) beta_{k w_i})^b.
+
+Tokens of an entry with a large count are not visited one by one. They are drawn together after each
+sweep over the others, given a draw of the proportions,
+
+    theta ~ Dir(alpha + b n),   z of the entry ~ Mult(count, (theta_k beta_kw)^b),
+
+which leaves the same p(z | w, beta) as it is (at b < 1, that of the tempered model itself).
+"""
+
+import numpy as np
+
+from skvt.compiled import (
+    CLAIMS,
+    GOLDEN,
+    binomial,
+    claim,
+    exp,
+    fill_normals,
+    finish,
+    gamma_variate,
+    jit,
+    lit,
+    log,
+    mix,
+    part,
+    proposed_gamma,
+    settled_gammas,
+    uniform,
+    unit,
+    unit_pair,
+)
+from skvt.models.lda._kernels import DOCUMENTS, WORDS
+
+# The tokens of an entry of a larger count are drawn together.
+MOST_TOKENS = 1000
+# Topics whose share of the prior is added up beforehand.
+PRIOR_TOPICS = 16
+# Words that a thread takes at a time to draw topics.
+DRAWN_WORDS = np.int64(64)
+
+
+# -------------------------------------------------------------------------------- random numbers
+@jit
+def row_seeds(seed, n_rows):
+    """One seed for each row, (n_rows,) uint64."""
+    seeds = np.empty(n_rows, np.uint64)
+    for d in range(n_rows):
+        seeds[d] = mix(seed + GOLDEN * np.uint64(d + 1))
+    return seeds
+
+
+@jit
+def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, counter):
+    """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
+
+    ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
+    rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
+    the cheap test; those that fail it, one of ten, are settled side by side. Each entry has random
+    numbers of its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the
+    variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes.
+    """
+    n_topics = array.shape[1]
+    size = DRAWN_WORDS * n_topics
+    normal = np.empty((DRAWN_WORDS, n_topics + 1), np.float32)
+    log_boost = np.empty((DRAWN_WORDS, n_topics), np.float32)
+    doubtful = np.empty(n_topics, np.uint8)
+    top, total = np.empty(n_topics), np.empty(n_topics)
+    # of the entries that fail the test, side by side
+    rows_of, topics_of = np.empty(size, np.int32), np.empty(size, np.int32)
+    shapes, bits, normals, values = (
+        np.empty(size), np.empty(size, np.uint64), np.empty(size, np.float32), np.empty(size),
+    )  # fmt: skip
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, DRAWN_WORDS, rows.size)
+        if start >= stop:
+            break
+        block, n = start // DRAWN_WORDS, 0
+        for k in range(n_topics):
+            top[k], total[k], shape_sums[block, k] = -np.inf, 0.0, 0.0
+        for i in range(start, stop):
+            r, row, eta = i - start, rows[i], np.float64(prior[rows[i]])
+            state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
+            fill_normals(state, normal[r])
+            for k in range(n_topics):
+                shape = eta + np.float64(scale) * np.float64(array[row, k])
+                shape_sums[block, k] += shape
+                a = np.float32(shape)
+                u, test = unit_pair(mix(state - GOLDEN * np.uint64(k + 1)))
+                out[i, k], doubtful[k] = proposed_gamma(a, normal[r, k], test)
+                log_boost[r, k] = log(u) / a
+            for k in range(n_topics):
+                rows_of[n], topics_of[n] = i, k
+                n += np.int64(doubtful[k])
+        for j in range(n):
+            i, k = rows_of[j], topics_of[j]
+            row = rows[i]
+            state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
+            shapes[j] = np.float64(prior[row]) + np.float64(scale) * np.float64(array[row, k])
+            bits[j], normals[j] = mix(state - GOLDEN * np.uint64(k + 1)), normal[i - start, k]
+        settled_gammas(shapes[:n], bits[:n], normals[:n], values[:n])
+        for j in range(n):
+            out[rows_of[j], topics_of[j]] = values[j]
+        for i in range(start, stop):
+            for k in range(n_topics):
+                out[i, k] = log(out[i, k]) + log_boost[i - start, k]
+                top[k] = max(top[k], np.float64(out[i, k]))
+        for i in range(start, stop):
+            for k in range(n_topics):
+                total[k] += exp(np.float64(out[i, k]) - top[k])
+        for k in range(n_topics):
+            log_sums[block, k] = top[k] + log(total[k])
+        finish(counter, start, stop)
+
+
+# ------------------------------------------------------------------------------------- tokens
+@jit
+def count_tokens(counts, token_indptr):
+    """Where each entry's tokens begin: ceil(count) of them, none of a count above MOST_TOKENS."""
+    token_indptr[0] = 0
+    for j in range(counts.size):
+        tokens = np.int64(np.ceil(counts[j])) if counts[j] <= MOST_TOKENS else 0
+        token_indptr[j + 1] = token_indptr[j] + tokens
+
+
+@part
+def _token_weight(count, position, n_tokens):
+    """Whole tokens have weight 1, the last of a fractional count the rest."""
+    return lit(count, 1.0) if position < n_tokens - 1 else count - lit(count, 1.0) * position
+
+
+# -------------------------------------------------------------------------------------- Gibbs
+@jit
+def prior_table(table, base, cumulative, counter):
+    """What the prior proposes, ``base_k table[a, k]`` with base = alpha^b.
+
+    cumulative (A, K / PRIOR_TOPICS) is the sum up to the end of each block of PRIOR_TOPICS topics.
+    """
+    n_topics, n_blocks = base.size, cumulative.shape[1]
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, table.shape[0])
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            total = lit(base[0], 0.0)
+            for block in range(n_blocks):
+                part = lit(base[0], 0.0)
+                for k in range(block * PRIOR_TOPICS, min((block + 1) * PRIOR_TOPICS, n_topics)):
+                    part += base[k] * table[a, k]
+                total += part
+                cumulative[a, block] = total
+        finish(counter, start, stop)
+
+
+@part
+def _power(x, b):
+    return x if b == lit(b, 1.0) else exp(b * log(x))
+
+
+@part
+def _gain(alpha, size, inv_temp):
+    """(alpha + b n)^b - alpha^b."""
+    return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
+
+
+@part
+def _draw_proportions(alpha, inv_temp, sizes, drawn, theta, state):
+    """``theta = t^b`` up to a factor, t ~ Dir(alpha + b sizes), or its mean; the new state."""
+    top = -np.inf
+    for k in range(theta.size):
+        shape = np.float64(alpha[k]) + np.float64(inv_temp) * sizes[k]
+        if drawn:
+            value, state = gamma_variate(shape, state)
+            state += GOLDEN
+            theta[k] = np.log(value) + np.log(1.0 - uniform(mix(state))) / shape
+        else:
+            theta[k] = np.log(shape)
+        top = max(top, theta[k])
+    for k in range(theta.size):
+        theta[k] = np.exp(inv_temp * (theta[k] - top))
+    return state
+
+
+@part
+def _draw_assignments(count, theta, row, tails, out, state):
+    """Tokens of one entry in each topic, ``out`` ~ Mult(count, theta * row); the new state.
+
+    A fractional count has whole tokens and one of the rest. ``tails`` (K,) is scratch.
+    """
+    n_topics = theta.size
+    total = 0.0
+    for k in range(n_topics - 1, -1, -1):
+        tails[k] = total  # of the later topics
+        total += theta[k] * np.float64(row[k])
+    left = np.floor(count)
+    state += GOLDEN
+    place, rest = uniform(mix(state)) * total, count - left
+    for k in range(n_topics):
+        own = theta[k] * np.float64(row[k])
+        out[k] = left
+        if tails[k] > 0.0:
+            out[k], state = binomial(left, own / (own + tails[k]), state)
+        left -= out[k]
+        if place >= tails[k]:
+            out[k] += rest
+            rest = 0.0
+    return state
+
+
+@part
+def _bulk_step(
+    bulk, d, sweep, share, words, counts, table, alpha, inv_temp, topic, weights, n_own, sizes,
+    n_members, members, place, size, extra, tokens_of, state,
+):  # fmt: skip
+    """Draw the tokens of document d's large entries; returns (n_members, the new random state).
+
+    ``bulk`` is that of :func:`gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
+    (K,) float64 are the large entries' tokens of each topic in the last sweep, and of this one
+    thereafter. The other arrays are those of :func:`gibbs_steps` at the end of a sweep.
+    """
+    indptr, entries, means = bulk
+    n_topics = alpha.size
+    of_tokens, totals, theta, tails, drawn = np.zeros((5, n_topics))
+    n_tokens = np.zeros(n_topics, np.int64)
+    for i in range(n_own):
+        of_tokens[topic[i]] += weights[i]
+        n_tokens[topic[i]] += 1
+    for k in range(n_topics):
+        totals[k] = of_tokens[k] + sizes[k]
+        sizes[k] = 0.0
+    state = _draw_proportions(alpha, inv_temp, totals, sweep > 0, theta, state)
+    for e in range(indptr[d], indptr[d + 1]):
+        j = entries[e]
+        state = _draw_assignments(
+            np.float64(counts[j]), theta, table[words[j]], tails, drawn, state
+        )
+        for k in range(n_topics):
+            sizes[k] += drawn[k]
+            means[e, k] += share * drawn[k]
+    # The packed topics anew: beside a large count, steps of single tokens were rounded.
+    for m in range(n_members):
+        place[members[m]] = -1
+        extra[m] = 0.0
+    n_members = 0
+    for k in range(n_topics):
+        if n_tokens[k] > 0 or sizes[k] > 0.0:
+            m = n_members
+            n_members += 1
+            members[m], place[k] = k, m
+            size[m] = of_tokens[k] + sizes[k]
+            tokens_of[m] = n_tokens[k] + (sizes[k] > 0.0)
+            extra[m] = _gain(alpha[k], size[m], inv_temp)
+    return n_members, state
+
+
+@jit
+def gibbs_steps(
+    indptr, words, counts, token_indptr, seeds, table, base, cumulative, alpha, inv_temp, gains,
+    n_burn_in, n_samples, samples, proportions, bulk, counter,
+):  # fmt: skip
+    """Sample the assignments of each document, each by random numbers of its own.
+
+    The conditional is a sum over the few topics that the document has, plus the share of the
+    prior, which is tabulated for each word: a token costs as many operations as its document has
+    topics (Yao, Mimno and McCallum 2009).
+
+    Parameters
+    ----------
+    indptr, words, counts : CSR of the documents over local words
+    token_indptr : (nnz + 1,) where each entry's tokens begin
+    seeds : (n,) uint64
+    table : float32 (A, K) beta_kw^b of the active words, each word scaled as it likes
+    base : float32 (K,) alpha^b
+    cumulative : float32 (A, K / PRIOR_TOPICS) see :func:`prior_table`
+    alpha : (K,)
+    gains : (K, M) ``(alpha + b n)^b - alpha^b`` of n = 0, 1, ..., M - 1
+    n_burn_in, n_samples : sweeps dropped and kept
+    samples : (tokens, n_samples) int32, the topic of each token in each kept sweep, written
+    proportions : (n, K) mean of ``alpha + n_k`` over the kept sweeps, written
+    bulk : None, or (indptr, entries, means) of the entries of large counts, which have no tokens
+        Numbers (M,) of these entries and where those of each document begin, (n + 1,); ``means``
+        (M, K) float64 are 0, and their tokens of each topic in the mean over the kept sweeps after.
+    """
+    # Scalars and two-dimensional indices throughout: the references that a view of a row or an
+    # array handed on counts cost as much as the arithmetic of a token.
+    n_topics, n_tabled = gains.shape
+    last_block = cumulative.shape[1] - 1
+    zero, nothing = lit(base[0], 0.0), lit(alpha[0], 0.0)
+    hot = inv_temp != lit(inv_temp, 1.0)
+    # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
+    # its gain in extra[m], whose entry n_members is 0; place[k] is the member of topic k. One that
+    # has lost its last token stays until the end of the sweep.
+    members, place = np.empty(n_topics + 1, np.int32), np.empty(n_topics, np.int32)
+    size, tokens_of = np.empty(n_topics, alpha.dtype), np.empty(n_topics, np.int64)
+    extra, partial = np.empty(n_topics + 1, table.dtype), np.empty(n_topics + 1, table.dtype)
+    for k in range(n_topics):
+        members[k], place[k], size[k], tokens_of[k], extra[k] = 0, -1, nothing, 0, zero
+    members[n_topics], extra[n_topics] = 0, zero
+    longest = 0
+    for d in range(indptr.size - 1):
+        longest = max(longest, token_indptr[indptr[d + 1]] - token_indptr[indptr[d]])
+    word_of, topic = np.empty(longest, np.int32), np.empty(longest, np.int32)
+    weights = np.empty(longest, alpha.dtype)
+    if bulk is not None:  # decided when the function is compiled
+        bulk_sizes = np.empty(n_topics)
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
+        if d >= stop:
+            break
+        origin = token_indptr[indptr[d]]
+        n_own = token_indptr[indptr[d + 1]] - origin
+        for j in range(indptr[d], indptr[d + 1]):
+            first = token_indptr[j] - origin
+            n_tokens = token_indptr[j + 1] - token_indptr[j]
+            for i in range(n_tokens):
+                word_of[first + i] = words[j]
+                weights[first + i] = _token_weight(counts[j], i, n_tokens)
+        n_members = 0
+        state = seeds[d]
+        for k in range(n_topics):
+            proportions[d, k] = nothing
+        if bulk is not None:
+            bulk_sizes[:] = 0.0
+        for sweep in range(n_burn_in + n_samples + 1):
+            # sweep 0 places the tokens one after the other
+            kept = sweep - n_burn_in - 1
+            for i in range(n_own):
+                word, weight = word_of[i], weights[i]
+                if sweep > 0:
+                    m = place[topic[i]]
+                    tokens_of[m] -= 1
+                    # of fractional weights rounding leaves a rest
+                    size[m] = size[m] - weight if tokens_of[m] > 0 else nothing
+                    extra[m] = size[m]
+                    if hot:
+                        k = members[m]
+                        n = np.int64(size[m]) if size[m] < n_tabled else 0
+                        whole = size[m] == lit(nothing, 1.0 * n)
+                        extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
+                # The sums of two halves do not wait for each other, and to count the partial sums
+                # below a draw takes less time than to search them, since nothing is guessed.
+                half = (n_members + 1) // 2
+                first, second = zero, zero
+                for m in range(half):
+                    first += extra[m] * table[word, members[m]]
+                    second += extra[half + m] * table[word, members[half + m]]
+                    partial[m], partial[half + m] = first, second
+                total = first + second
+                state += GOLDEN
+                draw = unit(mix(state)) * (total + cumulative[word, last_block])
+                if draw < total:
+                    m, rest = 0, draw - first
+                    for i_half in range(half):
+                        m += 1 if partial[i_half] <= draw else 0
+                        m += 1 if partial[half + i_half] <= rest else 0
+                    m = min(m, n_members - 1)
+                else:
+                    draw -= total
+                    block = 0
+                    while block < last_block and cumulative[word, block] <= draw:
+                        block += 1
+                    draw -= cumulative[word, block - 1] if block > 0 else zero
+                    k = block * PRIOR_TOPICS
+                    stop_block = min(k + PRIOR_TOPICS, n_topics) - 1
+                    draw -= base[k] * table[word, k]
+                    while draw >= zero and k < stop_block:
+                        k += 1
+                        draw -= base[k] * table[word, k]
+                    m = place[k]
+                    if m < 0:
+                        m = n_members
+                        n_members += 1
+                        members[m], size[m], tokens_of[m], place[k] = k, nothing, 0, m
+                k = members[m]
+                tokens_of[m] += 1
+                size[m] += weight
+                extra[m] = size[m]
+                if hot:
+                    n = np.int64(size[m]) if size[m] < n_tabled else 0
+                    whole = size[m] == lit(nothing, 1.0 * n)
+                    extra[m] = gains[k, n] if whole else _gain(alpha[k], size[m], inv_temp)
+                topic[i] = k
+                if kept >= 0:
+                    samples[origin + i, kept] = k
+            if bulk is not None:
+                if bulk[0][d] < bulk[0][d + 1]:
+                    share = 1.0 / n_samples if kept >= 0 else 0.0
+                    n_members, state = _bulk_step(
+                        bulk, d, sweep, share, words, counts, table, alpha, inv_temp, topic,
+                        weights, n_own, bulk_sizes, n_members, members, place, size, extra,
+                        tokens_of, state,
+                    )  # fmt: skip
+            m = 0
+            while m < n_members:
+                if tokens_of[m] > 0:
+                    if kept >= 0:
+                        proportions[d, members[m]] += size[m]
+                    m += 1
+                    continue
+                n_members -= 1
+                place[members[m]] = -1
+                extra[m] = zero
+                if m < n_members:
+                    members[m], size[m] = members[n_members], size[n_members]
+                    extra[m], tokens_of[m] = extra[n_members], tokens_of[n_members]
+                    place[members[m]] = m
+                    extra[n_members] = zero
+        share = lit(nothing, 1.0) / lit(nothing, 1.0 * n_samples)
+        for k in range(n_topics):
+            proportions[d, k] = alpha[k] + share * proportions[d, k]
+        for m in range(n_members):
+            place[members[m]] = -1
+            extra[m] = zero
+        finish(counter, d, stop)
+
+
+@jit
+def sampled_statistics(
+    word_indptr, documents, entries, counts, token_indptr, row_weights, samples, out, counter
+):
+    """``out[a, k]``: weighted tokens of word a in topic k, in the mean over the kept sweeps."""
+    n_samples = samples.shape[1]
+    share = lit(out[0, 0], 1.0) / lit(out[0, 0], 1.0 * n_samples)
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, word_indptr.size - 1)
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            out[a, :] = lit(share, 0.0)
+            for e in range(word_indptr[a], word_indptr[a + 1]):
+                j = entries[e]
+                n_tokens = token_indptr[j + 1] - token_indptr[j]
+                factor = share * row_weights[documents[e]]
+                for i in range(n_tokens):
+                    w = factor * _token_weight(counts[j], i, n_tokens)
+                    for s in range(n_samples):
+                        out[a, samples[token_indptr[j] + i, s]] += w
+        finish(counter, start, stop)
+
+
+# --------------------------------------------------------------------------------------- CVB0
+@jit
+def cvb0_steps(
+    indptr, words, counts, table, alpha, inv_temp, max_iter, tol, shares, proportions, counter
+):  # fmt: skip
+    """CVB0 with known topics: each token's q(z) given the expected counts of the others.
+
+        q(z_i = k) ~ ((alpha_k + b E[n_k^{-i}]) beta_{k w_i})^b
+
+    (Asuncion et al. 2009, there with the topics' counts in place of beta.)
+
+    Parameters
+    ----------
+    shares : (nnz, K) q(z) of a token of each entry, written
+    proportions : (n, K) ``alpha + E[n_k]``, written
+    tol : mean absolute change of E[n_k] at which a document has converged
+    """
+    # Sums have loops of their own: where a loop writes, too, the compiler asks at run time whether
+    # arrays are far enough apart to work on vectors, and the last digits depend on the answer.
+    n_topics = alpha.size
+    zero = lit(alpha[0], 0.0)
+    new = np.empty(n_topics, alpha.dtype)
+    tempered = inv_temp != lit(zero, 1.0)
+    base = np.empty(n_topics, alpha.dtype)
+    for k in range(n_topics):
+        base[k] = _power(alpha[k], inv_temp)
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
+        if d >= stop:
+            break
+        size = proportions[d]
+        size[:] = zero
+        for j in range(indptr[d], indptr[d + 1]):
+            row, q = table[words[j]], shares[j]
+            total = zero
+            for k in range(n_topics):
+                q[k] = base[k] * row[k]
+            for k in range(n_topics):
+                total += q[k]
+            scale = lit(zero, 1.0) / total
+            for k in range(n_topics):
+                q[k] *= scale
+                size[k] += counts[j] * q[k]
+        for _ in range(max_iter):
+            change = zero
+            for j in range(indptr[d], indptr[d + 1]):
+                row, q = table[words[j]], shares[j]
+                n = counts[j]
+                own = min(n, lit(zero, 1.0))
+                total = zero
+                for k in range(n_topics):
+                    # rounding may leave less than nothing
+                    others = max(size[k] - own * q[k], zero)
+                    new[k] = alpha[k] + inv_temp * others
+                if tempered:
+                    # not _power, whose branch costs two to four times as much in this loop
+                    for k in range(n_topics):
+                        new[k] = exp(inv_temp * log(new[k]))
+                for k in range(n_topics):
+                    new[k] *= row[k]
+                for k in range(n_topics):
+                    total += new[k]
+                scale = lit(zero, 1.0) / total
+                for k in range(n_topics):
+                    new[k] = scale * new[k] - q[k]
+                    size[k] += n * new[k]
+                    q[k] += new[k]
+                for k in range(n_topics):
+                    change += n * abs(new[k])
+            if change < tol * n_topics:
+                break
+        for k in range(n_topics):
+            proportions[d, k] = alpha[k] + max(size[k], zero)
+        finish(counter, d, stop)
+
+
+@jit
+def shared_statistics(word_indptr, documents, entries, counts, row_weights, shares, out, counter):
+    """``out[a, k] = sum_d w_d n_da q_dak``."""
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, WORDS, word_indptr.size - 1)
+        if start >= stop:
+            break
+        for a in range(start, stop):
+            target = out[a]
+            target[:] = lit(target[0], 0.0)
+            for e in range(word_indptr[a], word_indptr[a + 1]):
+                w = row_weights[documents[e]] * counts[entries[e]]
+                q = shares[entries[e]]
+                for k in range(q.size):
+                    target[k] += w * q[k]
+        finish(counter, start, stop)

@@ -1,0 +1,282 @@
+"""Split-merge moves of topics: one topic becomes two, and two topics become one.
+
+Inference of topics has optima in which one topic stands for two of the truth, and two topics share
+a third; their number is given, so that one cannot be mended without the other. Such an optimum is
+many small steps wide. After a pass, on a sample of the documents, with S_k the expected counts of
+words in topic k and log B(eta) the normaliser of the Dirichlet:
+
+1. The evidence of a topic's words, ``log B(eta + S_k) - log B(eta)``, says what two topics would
+   gain by being one, and one by being two, each with a group of its documents (a mixture of two
+   multinomials, begun at the leading direction in which these documents differ).
+2. Where a split gains, and more than the merge loses, the change is tried: a few updates of the
+   three topics, on the documents that have them, against as many updates of the topics as they are.
+   It is kept if the evidence lower bound ends higher.
+
+Mixtures of a given number of components have the same optima, and the same way out (Ueda et al.
+2000).
+"""
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import entr, expit
+
+from skvt.compiled import gammaln_array as gammaln
+from skvt.expfam import Dirichlet, RunningStats, kl_divergence
+from skvt.models.lda._kernels import FLOOR
+from skvt.moves import MoveRecord
+from skvt.ties import exceeds, stable_order
+
+# Documents of the sample.
+SAMPLE = 5_000
+# Pairs that are considered for one topic each, on average: the most alike.
+PAIRS_PER_TOPIC = 3
+# Updates of the three topics before bounds are compared.
+STEPS = 2
+# Documents with fewer tokens of a topic are not asked about it; shares of an entry below so many
+# tokens are left out.
+FEWEST_TOKENS, SMALLEST_SHARE = 1.0, 1e-2
+# Entries times topics are held for so many at a time.
+SHARES_AT_ONCE = 4_000_000
+# Squared singular value, the first of which is 1, below which documents differ by rounding alone.
+SMALLEST_SQUARE = 1e-12
+# Steps to the leading direction of a topic's documents, and of the mixture begun there.
+DIRECTION_STEPS, MIXTURE_STEPS = 15, 15
+
+
+class SplitMerge:
+    """Split a topic that is two, in the place of one of two topics that are one.
+
+    Attributes
+    ----------
+    settled : bool
+        The last search found nothing.
+    """
+
+    def __init__(self):
+        self.settled = False
+        # passes from one search that finds nothing to the next, and those still to go
+        self._pause, self._waiting = 0, 0
+
+    def between(self, model, data, state, tools):
+        """After a pass at T = 1; changes the statistics and returns a :class:`MoveRecord`."""
+        tried, gains = 0, []
+        self._waiting -= 1
+        if self._waiting < 0:
+            sample = _Sample(model.mean_field(), data, tools)
+            if model.n_components > 2 and sample.batch.counts.size > 0:
+                tried, gains = self._search(sample, state, tools.rng)
+            self.settled = not gains
+            self._pause = 2 * self._pause + 1 if self.settled else 0
+            self._waiting = self._pause
+        return MoveRecord(tools.n_iter, "split-merge", tried, len(gains), float(sum(gains)))
+
+    def _search(self, sample, state, rng):
+        """(number of changes tried, gains of those accepted)."""
+        # the correction of structured inference may leave less than nothing
+        S = np.maximum(state.stats.value().arrays[0].astype(np.float64), 0.0)
+        result = sample.solve(S, sample.batch)
+        tokens = result.q - sample.model.doc_topic_prior
+        splits = _splits(sample, S, result, rng)
+        merges = _merges(sample, S)
+        tried, gains, used = 0, [], set()
+        # evidence is a sum over tokens
+        precise = {"scale": S.sum() / sample.factor, "dtype": sample.model.dtype}
+        order = [splits[i] for i in stable_order([-gain for gain, *_ in splits], **precise)]
+        order = [split for split in order if exceeds(split[0], 0.0, **precise)]
+        for i in stable_order([-gain for gain, *_ in merges], **precise):
+            loss, a, b = merges[i]
+            split = next((s for s in order if s[1] not in used and s[1] not in (a, b)), None)
+            if a in used or b in used or split is None:
+                continue
+            gain, c, shares = split
+            if not exceeds(loss + gain, 0.0, **precise):
+                continue
+            tried += 1
+            used |= {a, b, c}
+            rise, changed = _trial(sample, S, tokens, (a, b, c), shares)
+            if rise > 0.0:
+                S = changed
+                gains.append(rise)
+        if gains:
+            state.stats = RunningStats([S.astype(state.stats.arrays[0].dtype)])
+        return tried, gains
+
+
+class _Sample:
+    """Documents that stand for all, and what moves ask of them.
+
+    ``rows`` (n,) are those of the data, ``document`` (nnz,) the place in the sample of each entry.
+    """
+
+    def __init__(self, model, data, tools):
+        self.model, self.data, self.run = model, data, tools.run
+        self.rows = np.arange(data.n_rows)
+        if data.n_rows > SAMPLE:
+            # at random, since rows may be in an order
+            self.rows = np.sort(tools.rng.choice(data.n_rows, SAMPLE, replace=False))
+        self.batch = data.batch(model, self.rows)
+        self.document = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
+        self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
+
+    @property
+    def is_all(self):
+        """Whether no document is left out."""
+        return self.rows.size == self.data.n_rows
+
+    def _globals(self, S, batch):
+        stats = RunningStats([np.ascontiguousarray(S, self.model.dtype)])
+        return self.model.expectation(stats, batch, self.run)
+
+    def solve(self, S, batch):
+        """The local result of documents at T = 1 under statistics S (V, K)."""
+        return self.model.local_step(batch, self._globals(S, batch), 1.0, self.run)
+
+    def shares(self, S, gamma):
+        """Expected counts of the entries of topics: K pairs of entries and values."""
+        batch = self.batch
+        table = _relative(self._globals(S, batch).value(self.run))
+        weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
+        step = max(1, SHARES_AT_ONCE // gamma.shape[1])
+        found = []
+        for start in range(0, self.document.size, step):
+            entries = slice(start, start + step)
+            phi = weights[self.document[entries]] * table[batch.words[entries]]
+            phi *= (batch.counts[entries] / phi.sum(axis=1))[:, None]
+            entry, topic = np.nonzero(phi > SMALLEST_SHARE)
+            found.append((topic, entry + start, phi[entry, topic]))
+        topic, entry, value = (np.concatenate(part) for part in zip(*found, strict=True))
+        order = np.argsort(topic, kind="stable")
+        ends = np.searchsorted(topic[order], np.arange(1, gamma.shape[1]))
+        return zip(np.split(entry[order], ends), np.split(value[order], ends), strict=True)
+
+
+def _relative(log_values):
+    """exp of each row less its maximum, floored as in the local step; what is less cancels."""
+    relative = np.exp(log_values - log_values.max(axis=1, keepdims=True))
+    return np.maximum(relative, FLOOR[log_values.dtype])
+
+
+def _evidence(counts, prior, prior_sum):
+    """``log B(eta + S) - log B(eta)`` for counts (..., A) of words, all that occur, (...)."""
+    value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
+    return value - gammaln(prior).sum() + gammaln(np.array([prior_sum]))[0]
+
+
+def _merges(sample, S):
+    """List of (gain in evidence, a, b) of the topics most alike.
+
+    By the statistics of all documents, scaled to as many as the sample has: topics that the sample
+    happens to miss would look as if they could be merged for nothing.
+    """
+    eta = sample.model.topic_word_prior.astype(np.float64)
+    eta_sum = eta.sum()
+    counts = np.ascontiguousarray(S.T) / sample.factor
+    root = np.sqrt(Dirichlet.mean(counts + eta))
+    first, second = np.triu_indices(len(root), 1)
+    alike = (root @ root.T)[first, second]
+    order = stable_order(-alike, scale=1.0, dtype=sample.model.dtype)
+    pairs = order[: PAIRS_PER_TOPIC * len(root)]
+    alone = _evidence(counts, eta, eta_sum)
+    return [
+        (float(_evidence(counts[a] + counts[b], eta, eta_sum) - alone[a] - alone[b]), a, b)
+        for a, b in zip(first[pairs].tolist(), second[pairs].tolist(), strict=True)
+    ]
+
+
+def _splits(sample, S, result, rng):
+    """List of (gain in evidence, topic, share (A,) of each word's counts in one group)."""
+    batch, eta = sample.batch, sample.model.topic_word_prior.astype(np.float64)
+    eta, eta_sum = eta[batch.active], eta.sum()
+    splits, dtype = [], sample.model.dtype
+    for topic, (entries, values) in enumerate(sample.shares(S, result.q.astype(np.float64))):
+        places = sample.document[entries], batch.words[entries]
+        shape = batch.n_rows, batch.active.size
+        counts = sp.csr_array((values.astype(np.float64), places), shape=shape)
+        rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
+        groups = _groups(counts[rows], batch.weights[rows].astype(np.float64), eta, eta_sum, rng)
+        if groups is not None:
+            splits.append((groups[0], topic, groups[1]))
+    return splits
+
+
+def _groups(counts, weights, eta, eta_sum, rng):
+    """Divide documents (n, A) into two groups: (gain, shares of words); None if they are one."""
+    if counts.shape[0] < 2:
+        return None
+    place = _leading_direction(counts, weights, rng)
+    # on the line, documents are on neither side
+    first = exceeds(place, 0.0, scale=np.abs(place).max()).astype(float)
+    for _ in range(MIXTURE_STEPS):
+        one, two = counts.T @ (weights * first), counts.T @ (weights * (1.0 - first))
+        chance = np.average(first, weights=weights)
+        if not 0.0 < chance < 1.0 or min(one.sum(), two.sum()) < FEWEST_TOKENS:
+            return None
+        log_odds = counts @ np.log(Dirichlet.mean(one + eta) / Dirichlet.mean(two + eta))
+        first = expit(log_odds + np.log(chance / (1.0 - chance)))
+    one, two = counts.T @ (weights * first), counts.T @ (weights * (1.0 - first))
+    three = _evidence(np.stack([one, two, one + two]), eta, eta_sum)
+    # the bound of the mixture, groups drawn with their chances, against that of one group
+    chance = np.average(first, weights=weights)
+    drawn = weights.sum() * (entr(chance) + entr(1.0 - chance))
+    entropy = weights @ (entr(first) + entr(1.0 - first))
+    # of a word that hardly occurs, half goes to either group
+    shares = (one + 0.5) / (one + two + 1.0)
+    return float(three[0] + three[1] - three[2] + entropy - drawn), shares
+
+
+def _leading_direction(counts, weights, rng):
+    """Coordinates (n,) of documents along the direction in which they differ most, 0 if in none.
+
+    The second singular vector of ``counts / sqrt(row sums x column sums)``: the first says how
+    long documents and how frequent words are.
+    """
+    rows = np.asarray(counts.sum(axis=1))
+    columns = np.maximum(weights @ counts, np.finfo(float).tiny)
+    scaled = counts.multiply(np.sqrt(weights / rows)[:, None]).tocsr()
+    scaled = sp.csr_array(scaled.multiply(1.0 / np.sqrt(columns)))
+    of_rows, of_words = np.sqrt(weights * rows), np.sqrt(columns)
+    of_rows, of_words = of_rows / np.linalg.norm(of_rows), of_words / np.linalg.norm(of_words)
+    v = rng.normal(size=columns.size)
+    for _ in range(DIRECTION_STEPS):
+        v -= of_words * (of_words @ v)
+        u = scaled @ v
+        u -= of_rows * (of_rows @ u)
+        v = scaled.T @ u
+        length = np.linalg.norm(v)
+        v /= max(length, np.finfo(float).tiny)
+    if length < SMALLEST_SQUARE:
+        return np.zeros(rows.size)
+    return scaled @ (v - of_words * (of_words @ v))
+
+
+def _trial(sample, S, tokens, topics, shares):
+    """(rise of the bound in nats, statistics) with a and b merged and c split into b and c.
+
+    What may be rounding is no rise.
+    """
+    a, b, c = topics
+    documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)
+    batch = sample.data.batch(sample.model, sample.rows[documents])
+    share = np.full(S.shape[0], 0.5)
+    share[sample.batch.active] = shares
+    changed = S.copy()
+    changed[:, a] += S[:, b]
+    changed[:, b], changed[:, c] = S[:, c] * share, S[:, c] * (1.0 - share)
+    before, _ = _after_updates(sample, batch, S, topics)
+    after, updated = _after_updates(sample, batch, changed, topics)
+    # of a sample, updated topics would keep the noise
+    rise = after - before if exceeds(after, before, dtype=sample.model.dtype) else 0.0
+    return rise, updated if sample.is_all else changed
+
+
+def _after_updates(sample, batch, S, topics):
+    """(bound in nats up to what is constant, S) after a few updates of these topics only."""
+    S = S.copy()
+    for _ in range(STEPS):
+        stats = sample.solve(S, batch).stats
+        for k in topics:
+            S[:, k] = 0.0
+            S[stats.rows, k] = sample.factor * stats.arrays[0][:, k]
+    eta = sample.model.topic_word_prior.astype(np.float64)
+    bound = sample.solve(S, batch).bound @ batch.weights.astype(np.float64)
+    return sample.factor * bound - kl_divergence(Dirichlet, S[:, topics].T + eta, eta), S

@@ -1,0 +1,605 @@
+"""What the components of a mixture are: the contract, and the likelihoods.
+
+A component's likelihood is conjugate-exponential. With the features ``F(x)`` of a row, a vector of
+P numbers, and component k's globals phi_k of prior eta,
+
+    log p(x | phi_k) = <F(x), T(phi_k)>,      lam_k = eta + M sum_n r_nk F(x_n),
+
+where M spreads P features over the family's natural parameters and ``T = M' t(phi) + constant``.
+So all log densities of a batch are one matrix product ``F @ T.T``, all statistics another,
+``R.T @ F``, and an engine or a move never asks which likelihood it works for.
+
+A missing value (NaN) has no features: it is integrated out.
+"""
+
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.compiled import gammaln_array as _gammaln
+from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart
+from skvt.models import noise_log_partition
+from skvt.models.mixture._kernels import outer_features
+
+LOG_2PI = np.log(2.0 * np.pi)
+# Rows times components times columns that a predictive density holds at a time.
+_ENTRIES_AT_ONCE = 2**22
+
+
+class Component(Protocol):
+    """The likelihood of a mixture's components, immutable.
+
+    Attributes
+    ----------
+    family : Family
+        Of the globals of a component.
+    prior : ndarray, shape (..., E)
+        Natural parameters eta of one component.
+    n_features : int
+        Columns D of the data.
+    dtype : dtype
+        Precision of the data, and of responsibilities and draws. Features are in double precision:
+        covariances are differences of sums of squares.
+    missing : bool
+        Whether NaN in the data is a missing value.
+    sparse : bool
+        Whether features of sparse rows are sparse.
+
+    Notes
+    -----
+    Where ``int p(x | phi_k)^b dx`` does not depend on phi_k, ``log_partition(b)`` may give its
+    logarithm in nats and the slope in b, for learned temperatures.
+    """
+
+    def features(self, X):
+        """``F(x)`` of each row, shape (n, P)."""
+
+    def natural_parameters(self, sums):
+        """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
+
+    def table(self, lam):
+        """``E_q[T(phi_k)]``, shape (K, P)."""
+
+    def log_predictive(self, X, lam):
+        """Log density of each row under each component's posterior predictive, (n, K) in nats."""
+
+    def sample(self, lam, n_rows, rng):
+        """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
+
+
+def _generic_log_predictive(component, X, lam):
+    """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
+    if component.added is not None:
+        component = replace(component, added=None)
+    features = component.features(X)
+    features = features.toarray() if sp.issparse(features) else features
+    base = features @ np.broadcast_to(component.base, features.shape[1])
+    before = per_component(component.family.log_normalizer(lam))
+    out = np.empty((X.shape[0], lam.shape[0]))
+    step = max(1, _ENTRIES_AT_ONCE // lam.size)
+    for start in range(0, X.shape[0], step):
+        rows = slice(start, start + step)
+        after = lam + component.spread(features[rows])[:, None]
+        after = component.family.log_normalizer(after)
+        out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before
+    return out + base[:, None]
+
+
+def per_component(values):
+    """Sum over all axes but the first."""
+    return values.reshape(values.shape[0], -1).sum(axis=1)
+
+
+class _Base:
+    """``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,)."""
+
+    missing = False
+    sparse = False
+    # what is added to squares of each row
+    added = None
+
+    def spread(self, sums):
+        """``M S``: features are statistics unless a subclass says otherwise."""
+        return sums
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        return t
+
+    def natural_parameters(self, sums):
+        """``lam = eta + M S``."""
+        return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
+
+    def table(self, lam):
+        """``T = M' E[t] + base measure``."""
+        return self.table_of(self.family.expectation(lam))
+
+    def table_of(self, t):
+        """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
+        return self.gather(t) + self.base
+
+    def log_predictive(self, X, lam):
+        """Exact posterior predictive, see :class:`Component`."""
+        return _generic_log_predictive(self, X, lam)
+
+    def uncentred(self, lam):
+        """``lam`` in the coordinates of the data."""
+        return lam
+
+    def _centred(self, X):
+        # row by row in memory, so that rounding does not depend on how X is held
+        return np.subtract(X, self.center, order="C", dtype=np.float64)
+
+
+class _Centred:
+    """Gaussians with means, of the data minus ``center`` (D,)."""
+
+    @property
+    def n_features(self):
+        """Number of columns D."""
+        return self.center.size
+
+    def uncentred(self, lam):
+        """``lam`` in the coordinates of the data."""
+        q = self.family.standard(lam)
+        center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
+        return self.family.from_standard(**(q | {"mean": q["mean"] + center}))
+
+
+class _PairOfEachColumn:
+    """Two features and two natural parameters of each column; ``prior`` (D, 2)."""
+
+    @property
+    def n_features(self):
+        """Number of columns D."""
+        return self.prior.shape[0]
+
+    def spread(self, sums):
+        """(..., 2D) -> (..., D, 2)."""
+        return np.stack(np.split(sums, 2, axis=-1), axis=-1)
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
+
+
+@dataclass(frozen=True)
+class FullGaussian(_Centred, _Base):
+    """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x'].
+
+    Parameters
+    ----------
+    prior : ndarray, shape (2 + D + D(D+1)/2,)
+        Of the data minus ``center``.
+    center : ndarray, shape (D,)
+        Subtracted from the rows, so that a far origin does not cost digits.
+    dtype : dtype
+    added : ndarray, shape (D (D + 1) / 2,), or None
+        Added to ``x x'`` of each row where columns are dependent; densities are of rows as they
+        are. See :mod:`skvt.models.mixture._gaussian_prior`.
+    """
+
+    prior: np.ndarray
+    center: np.ndarray
+    dtype: np.dtype
+    added: np.ndarray | None = None
+
+    family = NormalWishart
+
+    @property
+    def base(self):
+        """Constant of the density, at the feature that counts rows."""
+        base = np.zeros(self.prior.size - 1)
+        base[0] = -0.5 * self.n_features * LOG_2PI
+        return base
+
+    def features(self, X):
+        """``[1, x, upper triangle of x x']``."""
+        return _widened(outer_features(self._centred(X), linear=True), self.added)
+
+    def spread(self, sums):
+        """A row counts for log|Lambda| / 2 and for -mu' Lambda mu / 2."""
+        return np.concatenate([sums[..., :1], sums], axis=-1)
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        out = t[..., 1:].copy()
+        out[..., 0] += t[..., 0]
+        return out
+
+    def log_predictive(self, X, lam):
+        """Student t with nu - D + 1 degrees of freedom [Bishop06 eq. 10.81]."""
+        q = NormalWishart.standard(lam)
+        kappa = q["mean_precision"]
+        return student_t(
+            self._centred(X),
+            q["mean"],
+            q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None],
+            q["degrees_of_freedom"] - self.n_features + 1.0,
+        )
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of that Student t."""
+        q = NormalWishart.standard(lam)
+        kappa = q["mean_precision"]
+        scale = q["scale_inverse"] * (1.0 + kappa) / kappa
+        freedom = q["degrees_of_freedom"] - self.n_features + 1.0
+        return draw_student_t(q["mean"], scale, freedom, n_rows, rng) + self.center
+
+    def moments(self, lam):
+        """Mean (K, D) and inverse of the expected precision (K, D, D)."""
+        q = NormalWishart.standard(lam)
+        covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
+        return q["mean"] + self.center, covariances
+
+
+@dataclass(frozen=True)
+class ZeroMeanFullGaussian(_Base):
+    """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
+
+    prior: np.ndarray
+    n_features: int
+    dtype: np.dtype
+    added: np.ndarray | None = None
+
+    family = Wishart
+    center = 0.0
+
+    @property
+    def base(self):
+        """Constant of the density, at the feature that counts rows."""
+        base = np.zeros(self.prior.size)
+        base[0] = -0.5 * self.n_features * LOG_2PI
+        return base
+
+    def features(self, X):
+        """``[1, upper triangle of x x']``."""
+        return _widened(outer_features(self._centred(X), linear=False), self.added)
+
+    def log_predictive(self, X, lam):
+        """Student t around 0 with nu - D + 1 degrees of freedom."""
+        q = Wishart.standard(lam)
+        freedom = q["degrees_of_freedom"] - self.n_features + 1.0
+        mean = np.zeros((lam.shape[0], self.n_features))
+        return student_t(self._centred(X), mean, q["scale_inverse"], freedom)
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of that Student t."""
+        q = Wishart.standard(lam)
+        freedom = q["degrees_of_freedom"] - self.n_features + 1.0
+        return draw_student_t(np.zeros(self.n_features), q["scale_inverse"], freedom, n_rows, rng)
+
+    def moments(self, lam):
+        """Mean (K, D) and inverse of the expected precision (K, D, D)."""
+        q = Wishart.standard(lam)
+        covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
+        return np.zeros((lam.shape[0], self.n_features)), covariances
+
+
+def _widened(features, added):
+    """The last columns of the features, the squares, with what is added to each row's."""
+    if added is not None:
+        features[:, -added.size :] += added
+    return features
+
+
+class _WithMissing(_Base):
+    """Gaussians whose columns are independent given the precision: NaN is left out."""
+
+    missing = True
+
+    def _observed(self, X):
+        """Centred rows with 0 for NaN, and which entries are there."""
+        X = self._centred(X)
+        there = ~np.isnan(X)
+        return np.where(there, X, 0.0), there.astype(np.float64)
+
+    def _squares(self, X, seen):
+        squares = X * X
+        return squares if self.added is None else squares + seen * self.added
+
+
+@dataclass(frozen=True)
+class DiagonalGaussian(_Centred, _WithMissing):
+    """Independent columns, each N(mu_kd, 1 / tau_kd), normal-gamma; features [seen, x, x^2].
+
+    ``prior`` is (D, 4), and ``added`` None or (D,): what is added to the squares.
+    """
+
+    prior: np.ndarray
+    center: np.ndarray
+    dtype: np.dtype
+    added: np.ndarray | None = None
+
+    family = NormalGamma
+
+    @property
+    def base(self):
+        """Constant of the density, for each value seen."""
+        zeros = np.zeros(2 * self.n_features)
+        return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
+
+    def features(self, X):
+        """``[seen_d, x_d, x_d^2]``, D of each."""
+        X, seen = self._observed(X)
+        return np.concatenate([seen, X, self._squares(X, seen)], axis=1)
+
+    def spread(self, sums):
+        """(..., 3D) -> (..., D, 4): counts, squares, sums, counts."""
+        counts, first, second = np.split(sums, 3, axis=-1)
+        return np.stack([counts, second, first, counts], axis=-1)
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of independent Student t."""
+        q = NormalGamma.standard(lam)
+        mean, kappa = q["mean"][:, 0], q["mean_precision"][:, 0]
+        scale = q["rate"] * (1.0 + kappa) / (kappa * q["shape"])
+        t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
+        return mean + self.center + np.sqrt(scale) * t
+
+    def moments(self, lam):
+        """Mean (K, D) and inverse of the expected precision (K, D)."""
+        q = NormalGamma.standard(lam)
+        return q["mean"][..., 0] + self.center, q["rate"] / q["shape"]
+
+
+@dataclass(frozen=True)
+class SphericalGaussian(_Centred, _WithMissing):
+    """N(mu_k, I / tau_k), normal-gamma; features [values seen, |x|^2, x, seen].
+
+    ``prior`` is (2 + 2D,).
+    """
+
+    prior: np.ndarray
+    center: np.ndarray
+    dtype: np.dtype
+
+    family = NormalGamma
+
+    @property
+    def base(self):
+        """Constant of the density, for each value seen."""
+        base = np.zeros(self.prior.size)
+        base[0] = -0.5 * LOG_2PI
+        return base
+
+    def features(self, X):
+        """``[number seen, |x|^2, x_d, seen_d]``."""
+        X, seen = self._observed(X)
+        number = seen.sum(axis=1, keepdims=True)
+        return np.concatenate([number, (X * X).sum(axis=1, keepdims=True), X, seen], axis=1)
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of the Student t: the precision first, shared by a row's columns."""
+        q = NormalGamma.standard(lam)
+        tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
+        variance = (1.0 + 1.0 / q["mean_precision"]) / tau
+        noise = rng.standard_normal((n_rows, self.n_features))
+        return q["mean"] + self.center + np.sqrt(variance) * noise
+
+    def moments(self, lam):
+        """Mean (K, D) and inverse of the expected precision (K,)."""
+        q = NormalGamma.standard(lam)
+        return q["mean"] + self.center, q["rate"] / q["shape"]
+
+
+@dataclass(frozen=True)
+class ZeroMeanDiagonalGaussian(_PairOfEachColumn, _WithMissing):
+    """Independent columns, each N(0, 1 / tau_kd), gamma prior; features [seen / 2, x^2 / 2].
+
+    ``prior`` is (D, 2) of shape and rate, and ``added`` None or (D,): what is added to the squares.
+    """
+
+    prior: np.ndarray
+    dtype: np.dtype
+    added: np.ndarray | None = None
+
+    family = Gamma
+    center = 0.0
+
+    @property
+    def base(self):
+        """Constant of the density, for each half of a value seen."""
+        return np.repeat([-LOG_2PI, 0.0], self.n_features)
+
+    def features(self, X):
+        """``[seen_d, x_d^2] / 2``, D of each."""
+        X, seen = self._observed(X)
+        return 0.5 * np.concatenate([seen, self._squares(X, seen)], axis=1)
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of independent Student t around 0."""
+        q = Gamma.standard(lam)
+        t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
+        return np.sqrt(q["rate"] / q["shape"]) * t
+
+    def moments(self, lam):
+        """Mean (K, D) and inverse of the expected precision (K, D)."""
+        q = Gamma.standard(lam)
+        return np.zeros(lam.shape[:2]), q["rate"] / q["shape"]
+
+
+@dataclass(frozen=True)
+class ZeroMeanSphericalGaussian(_WithMissing):
+    """N(0, I / tau_k), gamma prior; features [number seen / 2, |x|^2 / 2]; ``prior`` is (2,)."""
+
+    prior: np.ndarray
+    n_features: int
+    dtype: np.dtype
+
+    family = Gamma
+    center = 0.0
+    base = np.array([-LOG_2PI, 0.0])
+
+    def features(self, X):
+        """``[number seen, |x|^2] / 2``."""
+        X, seen = self._observed(X)
+        return 0.5 * np.stack([seen.sum(axis=1), (X * X).sum(axis=1)], axis=1)
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of the Student t around 0."""
+        q = Gamma.standard(lam)
+        tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
+        return rng.standard_normal((n_rows, self.n_features)) / np.sqrt(tau)
+
+    def moments(self, lam):
+        """Mean (K, D) and inverse of the expected precision (K,)."""
+        q = Gamma.standard(lam)
+        return np.zeros((lam.shape[0], self.n_features)), q["rate"] / q["shape"]
+
+
+@dataclass(frozen=True)
+class KnownVarianceGaussian(_Centred, _WithMissing):
+    """N(mu_k, s I) with known s, normal prior of each mean; features [x / s, seen / s, rest].
+
+    ``rest`` is the part of the log density that no mean changes. Prior plus statistics are the
+    precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
+
+    Parameters
+    ----------
+    prior : ndarray, shape (D, 2)
+        Of the data minus ``center``.
+    center : ndarray, shape (D,)
+    noise_variance : float
+        s.
+    dtype : dtype
+    """
+
+    prior: np.ndarray
+    center: np.ndarray
+    noise_variance: float
+    dtype: np.dtype
+
+    family = Normal
+
+    @property
+    def base(self):
+        """``rest`` as it is."""
+        return np.append(np.zeros(2 * self.n_features), 1.0)
+
+    def features(self, X):
+        """``[x_d / s, seen_d / s]``, D of each, and ``-(|x|^2 / s + D log(2 pi s)) / 2``."""
+        X, seen = self._observed(X)
+        s = self.noise_variance
+        rest = -0.5 * ((X * X).sum(axis=1) / s + seen.sum(axis=1) * np.log(2.0 * np.pi * s))
+        return np.concatenate([X / s, seen / s, rest[:, None]], axis=1)
+
+    def spread(self, sums):
+        """(..., 2D + 1) -> (..., D, 2)."""
+        D = self.n_features
+        return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
+
+    def gather(self, t):
+        """Transpose of :meth:`spread`."""
+        nothing = np.zeros((*t.shape[:-2], 1))
+        return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
+
+    def sums_at(self, means, counts):
+        """Sums of features for which q has these means (K, D) after so many rows (K,)."""
+        seen = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
+        first = (self.prior[:, 1] + seen) * (means - self.center) - self.prior[:, 0]
+        return np.concatenate([first, seen, np.zeros((len(counts), 1))], axis=1)
+
+    def log_predictive(self, X, lam):
+        """Independent normal columns of variance ``s + Var[mu_kd]``."""
+        X, seen = self._observed(X)
+        out = np.empty((X.shape[0], lam.shape[0]))
+        for k, (m, v) in enumerate(zip(Normal.mean(lam), Normal.variance(lam), strict=True)):
+            v = v + self.noise_variance
+            out[:, k] = -0.5 * (seen * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))).sum(axis=1)
+        return out
+
+    def sample(self, lam, n_rows, rng):
+        """Draws of these normals."""
+        scale = np.sqrt(self.noise_variance + Normal.variance(lam))
+        noise = rng.standard_normal((n_rows, self.n_features))
+        return Normal.mean(lam) + self.center + scale * noise
+
+    def log_partition(self, b):
+        """``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each, in nats."""
+        return noise_log_partition(b, self.n_features, self.noise_variance)
+
+
+@dataclass(frozen=True)
+class Bernoulli(_PairOfEachColumn, _Base):
+    """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2)."""
+
+    prior: np.ndarray
+    dtype: np.dtype
+
+    family = Dirichlet
+    base = 0.0
+    missing = True
+
+    def features(self, X):
+        """``[x_d, 1 - x_d]``, D of each; both 0 where x is missing."""
+        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
+        ones = np.concatenate([X, 1.0 - X], axis=1)
+        return np.nan_to_num(ones, copy=False)
+
+    def log_predictive(self, X, lam):
+        """Columns are independent, so that the predictive is linear in the features."""
+        return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
+
+    def sample(self, lam, n_rows, rng):
+        """Binary rows."""
+        probability = Dirichlet.mean(lam)[:, 0]
+        return (rng.random((n_rows, self.n_features)) < probability).astype(self.dtype)
+
+
+@dataclass(frozen=True)
+class Multinomial(_Base):
+    """Rows of counts, each token from Dir(phi_k); features are the counts; ``prior`` (D,).
+
+    The density is that of the sequence of tokens: without the multinomial coefficient, which no
+    parameter changes.
+    """
+
+    prior: np.ndarray
+    dtype: np.dtype
+
+    family = Dirichlet
+    base = 0.0
+    sparse = True
+
+    @property
+    def n_features(self):
+        """Size of the vocabulary D."""
+        return self.prior.size
+
+    def features(self, X):
+        """The counts, CSR or dense."""
+        if sp.issparse(X):
+            return sp.csr_array(X, dtype=np.float64)
+        return np.ascontiguousarray(X, np.float64)
+
+
+def student_t(X, mean, scale, freedom):
+    """Log density of the multivariate Student t, (n, K) in nats.
+
+    X is (n, D), ``mean`` (K, D), ``scale`` (K, D, D) the inverse scale of the precision, so that
+    ``shape matrix = scale / freedom``.
+    """
+    n_features = X.shape[1]
+    cholesky = np.linalg.cholesky(scale)
+    half_logdet = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
+    whitener = np.linalg.inv(cholesky)
+    out = np.empty((X.shape[0], mean.shape[0]))
+    for k in range(mean.shape[0]):
+        white = (X - mean[k]) @ whitener[k].T
+        out[:, k] = np.einsum("nd,nd->n", white, white)
+    total = 0.5 * (freedom + n_features)
+    constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_features * np.log(np.pi)
+    return constant - half_logdet - total * np.log1p(out)
+
+
+def draw_student_t(mean, scale, freedom, n_rows, rng):
+    """Draws with that density, (n_rows, D)."""
+    normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
+    return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1)))

@@ -1,0 +1,206 @@
+"""The prior of a Gaussian mixture's components, given or from the data."""
+
+from dataclasses import replace
+
+import numpy as np
+
+from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
+from skvt.models.mixture import _components as components
+
+# Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
+_ROWS_AT_ONCE = 16_384
+# Relative to the variance of a column, where it has none to the mean of all: what a default prior
+# adds to it, so that constant or collinear columns leave it positive definite; and the least
+# variance that rows have in any direction, see `_least_variance`.
+_RIDGE = 1e-6
+
+
+def gaussian_component(
+    X, weights, *, covariance_type, zero_mean, mean, mean_precision, degrees_of_freedom, covariance
+):
+    """The component and the prior's parameters as used, None replaced by defaults of the data.
+
+    Returns
+    -------
+    component : Component
+    priors : dict
+        "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
+
+    Raises
+    ------
+    ValueError
+        If a given parameter has the wrong shape or is out of range.
+    """
+    D = X.shape[1]
+    center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
+    mean = _vector("mean_prior", mean, D, center)
+    kappa = 1.0 if mean_precision is None else float(mean_precision)
+    nu = float(D) if degrees_of_freedom is None else float(degrees_of_freedom)
+    full = covariance_type == "full"
+    if full and nu <= D - 1.0:
+        raise ValueError(
+            "The 'degrees_of_freedom_prior' parameter must be in the range (n_features - 1, inf) = "
+            f"({D - 1}, inf) for covariance_type='full'. Got {nu:g} instead."
+        )
+    scale = _scale(covariance, covariance_type, D, moment)
+    priors = {
+        "mean_prior": None if zero_mean else mean,
+        "mean_precision_prior": None if zero_mean else kappa,
+        "degrees_of_freedom_prior": nu,
+        "covariance_prior": scale,
+    }
+    component = _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, X.dtype)
+    if weights.sum() > D and covariance_type != "spherical":
+        added = _least_variance(moment)
+        component = component if added is None else replace(component, added=added)
+    return component, priors
+
+
+def component_class(covariance_type, zero_mean):
+    """The Gaussian component of this kind."""
+    return {
+        ("full", False): components.FullGaussian,
+        ("full", True): components.ZeroMeanFullGaussian,
+        ("diag", False): components.DiagonalGaussian,
+        ("diag", True): components.ZeroMeanDiagonalGaussian,
+        ("spherical", False): components.SphericalGaussian,
+        ("spherical", True): components.ZeroMeanSphericalGaussian,
+    }[covariance_type, zero_mean]
+
+
+def _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, dtype):
+    D, kind = center.size, component_class(covariance_type, zero_mean)
+    if covariance_type == "full" and zero_mean:
+        return kind(Wishart.from_standard(nu, scale), D, dtype)
+    if covariance_type == "full":
+        return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
+    if zero_mean:
+        prior = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
+        return kind(prior, dtype) if covariance_type == "diag" else kind(prior, D, dtype)
+    if covariance_type == "diag":
+        prior = NormalGamma.from_standard(
+            (mean - center)[:, None], np.full((D, 1), kappa), np.full(D, 0.5 * nu), 0.5 * scale
+        )
+        return kind(prior, center, dtype)
+    prior = NormalGamma.from_standard(mean - center, np.full(D, kappa), 0.5 * nu, 0.5 * scale)
+    return kind(prior, center, dtype)
+
+
+def weighted_moments(X, weights, covariance_type, zero_mean):
+    """Mean (D,), and covariance (second moment around 0) as the type needs it, in float64.
+
+    NaN are left out. Two passes over the rows.
+    """
+    D = X.shape[1]
+    center = np.zeros(D)
+    if not zero_mean:
+        # around the first row, which takes a far origin out of the sums
+        origin = np.nan_to_num(np.asarray(X[0], dtype=np.float64))
+        total, number = np.zeros(D), np.zeros(D)
+        for rows in _pieces(X.shape[0]):
+            part, w = _less(X[rows], origin), weights[rows]
+            there = ~np.isnan(part)
+            total += w @ np.where(there, part, 0.0)
+            number += w @ there
+        center = origin + total / np.maximum(number, 1e-300)
+    if covariance_type == "full":
+        moment = np.zeros((D, D))
+        for rows in _pieces(X.shape[0]):
+            part = _less(X[rows], center)
+            moment += (part * weights[rows, None]).T @ part
+        return center, moment / weights.sum()
+    total, number = np.zeros(D), np.zeros(D)
+    for rows in _pieces(X.shape[0]):
+        part, w = _less(X[rows], center), weights[rows]
+        there = ~np.isnan(part)
+        total += w @ np.where(there, part, 0.0) ** 2
+        number += w @ there
+    moment = total / np.maximum(number, 1e-300)
+    return center, moment if covariance_type == "diag" else float(moment.mean())
+
+
+def _least_variance(moment):
+    """What is added to ``x x'`` (or ``x^2``) of each row where columns are constant or dependent.
+
+    In a direction in which no row varies, a component's evidence does not depend on where the rows
+    are, and yet grows faster than in proportion to their number: the posterior of a variance
+    approaches 0 the sooner, the more rows a component has. One component for all rows would beat
+    the true ones. So each row counts as if it varied a little: the variance of each direction is
+    filled up to a millionth of that of the columns. None where all have as much, the ordinary case.
+
+    Parameters
+    ----------
+    moment : ndarray, shape (D, D) or (D,)
+        Covariance of the data, or variances of the columns.
+
+    Returns
+    -------
+    ndarray, shape (D (D + 1) / 2,) or (D,), or None
+        The upper triangle row by row, or the columns' variances.
+    """
+    own = _variances(moment)
+    if not (np.isfinite(moment).all() and np.all(own > 0.0)):
+        return None
+    if moment.ndim == 1:
+        added = np.maximum(_RIDGE * own - moment, 0.0)
+        return added if added.any() else None
+    unit = np.sqrt(own)
+    values, directions = np.linalg.eigh(moment / unit[:, None] / unit)
+    lacking = np.maximum(_RIDGE - values, 0.0)
+    if not lacking.any():
+        return None
+    directions = unit[:, None] * directions[:, lacking > 0.0]
+    return triangle.pack((directions * lacking[lacking > 0.0]) @ directions.T)
+
+
+def _variances(moment):
+    """Variance of each column, where it has none the mean of all."""
+    variances = np.diagonal(moment) if moment.ndim == 2 else moment
+    return np.where(variances > 0.0, variances, variances.mean())
+
+
+def _pieces(n_rows):
+    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
+
+
+def _less(X, center):
+    """Row by row in memory, so that rounding does not depend on how X is held."""
+    return np.subtract(X, center, order="C")
+
+
+def _vector(name, value, size, default):
+    if value is None:
+        return default
+    value = np.asarray(value, dtype=np.float64)
+    if value.shape != (size,) or not np.all(np.isfinite(value)):
+        raise ValueError(
+            f"The {name!r} parameter must be a vector of n_features = {size} finite numbers. Got "
+            f"an array of shape {value.shape} instead."
+        )
+    return value
+
+
+def _scale(covariance, covariance_type, D, moment):
+    """The prior's inverse scale in the shape of the covariance type."""
+    if covariance is None:
+        own = _variances(np.asarray(moment))
+        ridge = np.where(own > 0.0, _RIDGE * own, 1.0)
+        return moment + (np.diag(ridge) if covariance_type == "full" else ridge)
+    shape = {"full": (D, D), "diag": (D,), "spherical": ()}[covariance_type]
+    value = np.asarray(covariance, dtype=np.float64)
+    if value.shape != shape:
+        raise ValueError(
+            f"The 'covariance_prior' parameter must be an array of shape {shape} for "
+            f"covariance_type={covariance_type!r}. Got the shape {value.shape} instead."
+        )
+    if covariance_type == "full":
+        legal = np.all(np.isfinite(value)) and np.allclose(value, value.T)
+        legal = legal and np.linalg.eigvalsh(value)[0] > 0.0
+    else:
+        legal = np.all(np.isfinite(value)) and np.all(value > 0.0)
+    if not legal:
+        raise ValueError(
+            "The 'covariance_prior' parameter must be positive definite: symmetric with positive "
+            "eigenvalues, or positive numbers. Leave it None for the covariance of the data."
+        )
+    return value if covariance_type != "spherical" else float(value)

@@ -1,0 +1,113 @@
+"""Mixtures given their globals: the local steps of structured inference.
+
+Structured inference keeps the dependence between globals and assignments, q(w, phi) q(z | w, phi):
+weights and components are drawn from q, and responsibilities are exact given the draw [HB15 sec.
+2]. For weights and components whose families are Dirichlets: Bernoulli and multinomial ones.
+"""
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import logsumexp
+
+from skvt.expfam import RunningStats, Stats, log_standard_gamma
+from skvt.models import Gammas, corrected_statistics
+from skvt.models.mixture._model import Mixture
+
+# Nats that another order of the components must be better by: not a matter of rounding.
+SMALLEST_GAIN = 1e-6
+
+
+class DrawnGlobals(NamedTuple):
+    """Weights and components that a local step takes for known.
+
+    Attributes
+    ----------
+    log_weights : ndarray, shape (K,)
+    table : ndarray, shape (K, P)
+        As that of a component, of the drawn parameters.
+    log_gammas : tuple of ndarray
+        The gamma variates from which both were made, shaped as the natural parameters.
+    """
+
+    log_weights: np.ndarray
+    table: np.ndarray
+    log_gammas: tuple
+
+
+@dataclass(frozen=True)
+class MixtureGivenGlobals(Mixture):
+    """A mixture for structured inference, see the module.
+
+    Notes
+    -----
+    Statistics of the weights are what ``weights.statistics`` makes of counts; corrected ones need
+    not be those of any counts.
+    """
+
+    dense_steps = True
+
+    # ------------------------------------------------------------------------------- globals
+    def drawn_globals(self, stats, batch, kind, rng, run):
+        """Weights and components by a kind of global step, see :class:`StructuredModel`."""
+        if kind == "mean_field":
+            return self.expectation(stats, batch, run)
+        if kind == "map":
+            return self.row_globals(stats, batch, run)
+        log_gammas = tuple(log_standard_gamma(lam, rng) for lam in self.natural_parameters(stats))
+        return DrawnGlobals(*self._of_gammas(log_gammas), log_gammas)
+
+    def row_globals(self, stats, batch, run):
+        """What rows are explained by after the fit: E[w] and E[phi]."""
+        return self._of_gammas(np.log(lam) for lam in self.natural_parameters(stats))
+
+    def _of_gammas(self, logs):
+        """Logarithms of the weights, and the table, of Dirichlet vectors before normalisation."""
+        weights, components = (part - logsumexp(part, axis=-1, keepdims=True) for part in logs)
+        return self.weights.log_weights(weights), self.component.table_of(components)
+
+    def corrected(self, stats, g, result_stats, run):
+        """``V(beta, lam) eta_hat`` [HB15 eq. 7]; a beta is a Dirichlet of two entries."""
+        weights, sums = result_stats.arrays
+        hats = (weights, self.component.spread(sums))
+        blocks = []
+        for lam, log_gammas, hat in zip(
+            self.natural_parameters(stats), g.log_gammas, hats, strict=True
+        ):
+            columns = (part.reshape(-1, lam.shape[-1]).T for part in (lam, log_gammas, hat))
+            shapes, logs, own = columns
+            corrected = corrected_statistics(shapes, Gammas.of_all(logs), own, run)
+            blocks.append(corrected.T.reshape(hat.shape))
+        return Stats((blocks[0], self.component.gather(blocks[1])))
+
+    def project(self, stats):
+        """Keep ``lam >= prior``, and the components in the order that suits the weights."""
+        stats.clip()
+        counts = self.counts(stats)
+        ordered = counts[self.weights.order(counts)]
+        gain = self.weights.log_evidence(ordered) - self.weights.log_evidence(counts)
+        if gain > SMALLEST_GAIN:
+            weights, sums = stats.arrays
+            weights[:] = self.weights.statistics(ordered) / stats.scale
+            sums[:] = sums[self.weights.order(counts)]
+            stats.resum()
+
+    def counts(self, stats):
+        """Expected rows of each component, shape (K,)."""
+        weights = super().counts(stats)
+        return weights.reshape(len(weights), -1)[:, 0]
+
+    # ---------------------------------------------------------------------------------- rows
+    def initial(self, data, rng):
+        """As for a mixture, with the statistics of the weights in their form."""
+        counts, sums = super().initial(data, rng).arrays
+        return RunningStats([self.weights.statistics(counts), sums])
+
+    def local_step(self, batch, g, inv_temp, run, **wishes):
+        """Responsibilities given the globals."""
+        result = super().local_step(batch, g, inv_temp, run, **wishes)
+        if result.stats is None:
+            return result
+        counts, sums = result.stats.arrays
+        return replace(result, stats=Stats((self.weights.statistics(counts), sums)))

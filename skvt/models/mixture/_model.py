@@ -1,0 +1,418 @@
+"""Mixtures of exponential families, under a Dirichlet process or with other weights.
+
+    v_k ~ Beta(1, alpha),  w_k = v_k prod_{l<k} (1 - v_l)      sticks, global
+    phi_k ~ H(eta)                                             components, global
+    z_n ~ Cat(w),  x_n ~ F(phi_{z_n})
+
+[HS13 sec. 2]. Mean field with nested truncation: q(z_n = k) = 0 for k > K, and no mass is forced
+on the last component, so that K components are K + 1 of which one has no rows. What the weights are
+made of, and whether there may be others than these K, is for :mod:`skvt.models.mixture._weights`
+to say.
+"""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import logsumexp
+
+from skvt.expfam import RunningStats, Stats
+from skvt.models import LocalResult, RowBatch
+from skvt.models.mixture._components import Component, per_component
+from skvt.models.mixture._kernels import assignment_entropy, responsibilities
+from skvt.models.mixture._weights import Weights
+from skvt.ties import exceeds, stable_argmax
+
+# Rows whose features are held at a time: small enough for the cache, large enough for the product.
+ROWS_PER_CHUNK = 512
+# Rows of a parallel task of the entropies.
+_ROWS_PER_TASK = 4096
+# Parallel tasks of a batch; more would only hold more copies of the statistics.
+MOST_TASKS = 8
+# Rows that the initial components are found on.
+ROWS_TO_START = 10_000
+# Rows among which seeds are drawn.
+ROWS_TO_SEED = 2_000
+
+
+@dataclass(frozen=True)
+class Mixture:
+    """A mixture for the engines.
+
+    Parameters
+    ----------
+    weights : Weights
+    component : Component
+        Likelihood and prior of the components.
+    n_initial : int
+        Components at the start.
+    init_params : {"k-means++", "random", "random_from_data"}
+        How they are found.
+    n_fewest : int
+        Components at the start at least; where fewer are found, others without rows.
+    start : Stats or None
+        Statistics to begin with; None are found on the rows as ``init_params`` says.
+
+    Notes
+    -----
+    Statistics are counts (K,) and sums of features (K, P), both float64. ``g`` is the pair of
+    E[log w] (K,) and the table (K, P) whose product with the features is E[log p(x | phi_k)].
+    """
+
+    weights: Weights
+    component: Component
+    n_initial: int = 1
+    init_params: str = "k-means++"
+    n_fewest: int = 1
+    start: Stats | None = None
+
+    @property
+    def families(self):
+        """Of the weights and the components."""
+        return self.weights.family, self.component.family
+
+    @property
+    def dtype(self):
+        """Precision of the data and of responsibilities; all between them is double."""
+        return self.component.dtype
+
+    @property
+    def n_features(self):
+        """Columns of the data."""
+        return self.component.n_features
+
+    # ------------------------------------------------------------------------------- globals
+    def size(self, stats):
+        """Number of components K."""
+        return stats.arrays[0].shape[0]
+
+    def prior(self):
+        """Natural parameters of the weights' and the components' prior."""
+        return Stats((self.weights.prior(), self.component.prior[None]))
+
+    def natural_parameters(self, stats):
+        """``lam = prior + S`` of both blocks."""
+        counts, sums = stats.value().arrays
+        return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
+
+    def expectation(self, stats, batch, run):
+        """E[log w_k], and the table of E[log p(x | phi_k)]."""
+        weights, components = self.natural_parameters(stats)
+        t = self.weights.family.expectation(weights)
+        log_weights = self.weights.log_weights(t)[: len(components)]
+        return log_weights, self.component.table(components)
+
+    def row_globals(self, stats, batch, run):
+        """What rows are explained by after the fit: as while it runs."""
+        return self.expectation(stats, batch, run)
+
+    def counts(self, stats):
+        """Expected rows of each component, shape (K,)."""
+        return stats.value().arrays[0]
+
+    def statistics_energy(self, stats, g):
+        """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
+        counts, sums = stats.value().arrays
+        return float(counts @ g[0] + np.einsum("kp,kp->", sums, g[1]))
+
+    def log_evidence(self, sums):
+        """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
+
+        With the base measure; M(S_k) of [HS13 eq. 12].
+        """
+        component = self.component
+        after = component.family.log_normalizer(component.natural_parameters(sums))
+        after = per_component(after)
+        before = component.family.log_normalizer(component.prior).sum()
+        return after - before + (sums * component.base).sum(axis=1)
+
+    def weights_log_evidence(self, counts):
+        """Log probability of the assignments with the weights summed out, for counts (K,)."""
+        return self.weights.log_evidence(counts)
+
+    def collapsed_energy(self, stats):
+        """``E_q[log p(x, z | v, phi)] - KL(q(v, phi) || p)`` at the best globals, in nats.
+
+        With ``lam = prior + S`` that is the evidence of sticks and components. [HS13 eq. 8]
+        """
+        counts, sums = stats.arrays
+        return float(self.log_evidence(sums).sum() + self.weights_log_evidence(counts))
+
+    def best_order(self, stats):
+        """The order that suits the weights, which raises the bound; None if they have it."""
+        counts = stats.value().arrays[0]
+        order = self.weights.order(counts)
+        return None if np.array_equal(order, np.arange(order.size)) else order
+
+    def mean_field(self):
+        """The model whose local step gives the bound: itself."""
+        return self
+
+    def touched(self, X):
+        """Every step changes all components: None."""
+        return None
+
+    # --------------------------------------------------------------------------------- rows
+    def batch(self, X, rows, weights):
+        """Rows of X as a :class:`RowBatch`."""
+        return RowBatch.of(X, rows, weights)
+
+    def memo_entropy(self, batch, result, run, *, pairs):
+        """Entropy of the assignments of each component (K,), and if asked for that of pairs.
+
+        See :func:`skvt.models.mixture._kernels.assignment_entropy`.
+        """
+        resp, n_components = result.q, result.q.shape[1]
+        tasks = []
+        for start in range(0, batch.n_rows, _ROWS_PER_TASK):
+            rows = slice(start, start + _ROWS_PER_TASK)
+            entropy, excess = np.zeros(n_components), np.zeros((n_components, n_components))
+            tasks.append((resp[rows], batch.weights[rows], pairs, entropy, excess))
+        run(assignment_entropy, tasks)
+        entropy = np.sum([task[3] for task in tasks], axis=0)
+        return entropy, np.sum([task[4] for task in tasks], axis=0) if pairs else None
+
+    # --------------------------------------------------------------------------- local step
+    def local_step(
+        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+    ):
+        """Responsibilities of each row; ``q`` of the result is r (n, K)."""
+        log_weights, table = g[0], np.ascontiguousarray(g[1].T)
+        own = np.ndim(inv_temp) > 0
+        inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
+        row_weights = batch.weights
+        if own:
+            row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
+        resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
+        bound, energy = np.empty((2, batch.n_rows))
+        tasks = [
+            (self.component, batch.X, rows, log_weights, table, inv_temps, row_weights, with_stats,
+             resp, bound, energy)
+            for rows in _tasks(batch.n_rows)
+        ]  # fmt: skip
+        parts = run(_local_task, tasks)
+        stats = None
+        if with_stats:
+            stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
+        marginal = bound / inv_temps if with_marginal else None
+        return LocalResult(stats, bound, energy, resp, marginal)
+
+    def prior_statistics(self, batch, result):
+        """No priors are learned."""
+        return None
+
+    def with_learned_priors(self, prior_stats, stats=None):
+        """No priors are learned."""
+        return self
+
+    # --------------------------------------------------------------------------- temperature
+    @property
+    def tempered_log_partition(self):
+        """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
+
+        ``sum_k w_k^b int p(x | phi_k)^b dx``. Only of known weights and of components whose
+        integral is the same whatever phi_k is; without, there is no T to learn.
+        """
+        of_weights, of_rows = self.weights.log_partition, self.component.log_partition
+
+        def log_partition(inv_temps):
+            b = np.asarray(inv_temps, np.float64)
+            parts = zip(of_weights(b), of_rows(b), strict=True)
+            return tuple(of_weight + of_row for of_weight, of_row in parts)
+
+        return log_partition
+
+    # ------------------------------------------------------------------------- initial values
+    def with_start(self, n_components):
+        """The same model, begun with other components: so many, by k-means++."""
+        return replace(self, n_initial=n_components, init_params="k-means++", start=None)
+
+    def initial(self, data, rng):
+        """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""
+        if self.start is not None:
+            return RunningStats([a.copy() for a in self.start.arrays])
+        rows = np.arange(data.n_rows)
+        if data.n_rows > ROWS_TO_START:
+            rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
+        batch = data.batch(self, rows)
+        stats = seeded_statistics(self, batch, self.n_initial, self.init_params, rng)
+        factor = data.total / batch.weights.sum()
+        missing = max(0, self.n_fewest - stats.arrays[0].size)
+        return RunningStats(
+            [factor * np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in stats.arrays]
+        )
+
+    def strangers(self, stats, data, share, rng):
+        """Statistics of a random row for each component, counted for a share of its own rows.
+
+        Added, they make components differ that heat has made equal. (Noise on each statistic
+        would leave sums that no rows have: squares too small for their means.)
+        """
+        counts = share * stats.value().arrays[0]
+        rows = self._random_rows(data, counts.size, rng)
+        features = self.component.features(data.batch(self, rows).X)
+        features = features.toarray() if sp.issparse(features) else features
+        return Stats((counts, counts[:, None] * features))
+
+    def _random_rows(self, data, number, rng):
+        """Numbers of rows drawn by their weights, as different as can be.
+
+        They are quantiles of the rows in the order of a random projection, one in each of as many
+        equal parts; so that it matters neither in which order rows stand, nor whether one is there
+        twice or has the weight 2.
+        """
+        direction = rng.standard_normal(self.component.features(data.X[:1]).shape[1])
+        chunks = _chunks(slice(0, data.n_rows))
+        places = [self.component.features(data.X[chunk]) @ direction for chunk in chunks]
+        order = np.argsort(np.concatenate(places), kind="stable")
+        below = np.cumsum(data.weights[order])
+        shares = (rng.permutation(number) + rng.random(number)) / number
+        ranks = np.searchsorted(below, below[-1] * shares, side="right")
+        return order[np.minimum(ranks, data.n_rows - 1)]
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, X, stats, run):
+        """Log posterior predictive density of each row, the mass of a new component included.
+
+        ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
+        """
+        weights, components = self.natural_parameters(stats)
+        weights = self.weights.mean(weights)[: len(components)]
+        weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
+        components = np.concatenate([components, self.component.prior[None]])
+        out = np.empty(X.shape[0])
+        tasks = [(self.component, X, rows, components, weights, out) for rows in _tasks(X.shape[0])]
+        run(_predictive_task, tasks)
+        return out
+
+
+def _tasks(n_rows):
+    """Slices of rows, fixed by their number alone."""
+    chunks = -(-n_rows // ROWS_PER_CHUNK)
+    step = -(-chunks // MOST_TASKS) * ROWS_PER_CHUNK
+    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, max(step, 1))]
+
+
+def _chunks(rows):
+    return [
+        slice(start, min(start + ROWS_PER_CHUNK, rows.stop))
+        for start in range(rows.start, rows.stop, ROWS_PER_CHUNK)
+    ]
+
+
+def _local_task(
+    component, X, rows, log_weights, table, inv_temps, weights, with_stats, resp, bound, energy
+):
+    """Responsibilities of these rows, and their counts and sums."""
+    counts = np.zeros(log_weights.size)
+    sums = np.zeros(table.T.shape)
+    for chunk in _chunks(rows):
+        features = component.features(X[chunk])
+        r = features @ table  # E[log p(x_n | phi_k)]
+        r += log_weights
+        own = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
+        responsibilities(r, own, bound[chunk], energy[chunk])
+        resp[chunk] = r
+        if with_stats:
+            weighted = r * weights[chunk, None]
+            counts += weighted.sum(axis=0)
+            sums += features.T.dot(weighted).T  # [HS13 eq. 7]
+    return counts, sums
+
+
+def _predictive_task(component, X, rows, components, weights, out):
+    with np.errstate(divide="ignore"):
+        log_weights = np.log(weights)
+    for chunk in _chunks(rows):
+        density = component.log_predictive(X[chunk], components)
+        out[chunk] = logsumexp(density + log_weights, axis=1)
+
+
+# --------------------------------------------------------------------------------- seeding
+def seeded_statistics(model, batch, n_components, init_params, rng):
+    """Statistics of at most ``n_components`` components found on the rows of a batch.
+
+    "k-means++" draws rows one after the other as seeds, each with probability proportional to what
+    a component of its own would explain better than the seeds so far, in nats: k-means++ with the
+    divergence of the likelihood at hand [ArthurVassilvitskii07 sec. 2]. "random_from_data" draws
+    the seeds evenly. Rows then belong to the seed that explains them best. "random" draws
+    responsibilities.
+    """
+    X, weights = _distinct(model.component, batch.X, batch.weights)
+    features = model.component.features(X)
+    if n_components == 1:
+        resp = np.ones((weights.size, 1))
+    elif init_params == "random":
+        resp = rng.dirichlet(np.ones(n_components), size=weights.size)
+    else:
+        resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
+    weighted = resp * weights[:, None]
+    return Stats((weighted.sum(axis=0), np.ascontiguousarray(features.T.dot(weighted).T)))
+
+
+def _distinct(component, X, weights):
+    """Rows and weights; of few rows the distinct ones in order, with their weights added up.
+
+    So that the draws that follow depend neither on the order of few rows, nor on whether a row is
+    there twice or has the weight 2, nor on whether rows are held sparse whose features are not.
+    """
+    if X.shape[0] > ROWS_TO_SEED or (sp.issparse(X) and component.sparse):
+        return X, weights
+    X = X.toarray() if sp.issparse(X) else X
+    # as np.unique(X, axis=0) does, in which an interrupt may become a TypeError of NumPy's
+    order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
+    ranked = X[order]
+    first = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
+    inverse = np.empty(order.size, np.intp)
+    inverse[order] = np.cumsum(first) - 1
+    return ranked[first], np.bincount(inverse, weights=weights)
+
+
+def _nearest_seed(component, features, weights, n_components, init_params, rng):
+    """One-hot responsibilities (n, K) of the seed that explains each row best."""
+    candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
+    few, chances = features[candidates], weights[candidates]
+    own, size = _own_fit(component, few) if init_params == "k-means++" else (None, None)
+    best, seeds = np.full(candidates.size, -np.inf), []
+    used = np.zeros(candidates.size, dtype=bool)
+    left = chances
+    while len(seeds) < min(n_components, candidates.size) and left.sum() > 0.0:
+        seed = rng.choice(candidates.size, p=left / left.sum())
+        seeds.append(candidates[seed])
+        used[seed] = True
+        left = chances * ~used
+        if own is not None:
+            best = np.maximum(best, few @ _tables(component, few, [seed])[0])
+            # a row like a seed has nothing to miss, whatever rounding says
+            missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
+            left = missed if missed.sum() > 0.0 else left
+    tables = _tables(component, features, seeds).T
+    fits, size = features @ tables, abs(features) @ np.abs(tables)
+    size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
+    # of seeds as near as each other, the one drawn first
+    nearest = stable_argmax(fits, scale=size)
+    resp = np.zeros((weights.size, len(seeds)))
+    resp[np.arange(weights.size), nearest] = 1.0
+    return resp
+
+
+def _tables(component, features, rows):
+    """Tables of components that have seen one row each, (n, P)."""
+    selected = features[rows]
+    selected = selected.toarray() if sp.issparse(selected) else selected
+    return component.table(component.natural_parameters(selected))
+
+
+def _own_fit(component, features):
+    """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
+
+    And the size of the terms whose sum it is, (n,), to which rounding is relative.
+    """
+    out, size = np.empty((2, features.shape[0]))
+    for chunk in _chunks(slice(0, features.shape[0])):
+        tables = _tables(component, features, chunk)
+        part = features[chunk]
+        product = part.multiply(tables) if sp.issparse(part) else part * tables
+        out[chunk] = np.asarray(product.sum(axis=1)).ravel()
+        size[chunk] = np.asarray(abs(product).sum(axis=1)).ravel()
+    return out, size

@@ -1,0 +1,253 @@
+"""Weights of a mixture: the contract, and their laws.
+
+Their statistics are the expected counts of the components, shape (K,); in structured inference what
+:meth:`Weights.statistics` makes of them.
+"""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from skvt.expfam import Beta, Dirichlet
+from skvt.models import choice_log_partition
+from skvt.ties import stable_order
+
+
+class Weights(Protocol):
+    """The law of a mixture's weights w, immutable.
+
+    Attributes
+    ----------
+    family : Family
+        Of what the weights are made of.
+
+    Notes
+    -----
+    Known weights have ``log_partition(b)`` too: ``log sum_k w_k^b`` and its slope in b.
+    """
+
+    def prior(self):
+        """Natural parameters of the prior, broadcastable to :meth:`natural_parameters`."""
+
+    def natural_parameters(self, counts):
+        """``lam`` of q, given counts (K,)."""
+
+    def statistics(self, counts):
+        """What structured inference keeps of counts; of laws made of Dirichlets or betas."""
+
+    def log_weights(self, t):
+        """``log w_k`` of at least the K components counted, from ``t``; of ``E[t]``, E[log w_k]."""
+
+    def mean(self, lam):
+        """``E[w_k]`` of at least these; what lacks to 1 is the mass of components not yet seen."""
+
+    def weights_of(self, value):
+        """Weights (..., K) of values drawn from q."""
+
+    def log_evidence(self, counts):
+        """Log probability of assignments with these counts, weights summed out, in nats."""
+
+    def order(self, counts):
+        """Permutation of the components after which their counts are most probable.
+
+        Components whose counts are tied stay in the order they have.
+        """
+
+
+@dataclass(frozen=True)
+class StickBreaking:
+    """Weights of a Dirichlet process of this concentration; block of counts (K,)."""
+
+    concentration: float
+
+    family = Beta
+
+    def prior(self):
+        """Beta(1, alpha) for each stick, shape (1, 2)."""
+        return np.array([[1.0, self.concentration]])
+
+    def natural_parameters(self, counts):
+        """q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
+        after = counts[::-1].cumsum()[::-1] - counts
+        # the difference of sums may fall below 0 by rounding
+        after = np.maximum(after, 0.0)
+        return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
+
+    @staticmethod
+    def log_weights(t):
+        """``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,)."""
+        stick, rest = t.T
+        return stick + rest.cumsum() - rest
+
+    @staticmethod
+    def weights_of(sticks):
+        """``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
+        left = np.cumprod(1.0 - sticks, axis=-1)
+        return sticks * np.concatenate([np.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
+
+    @staticmethod
+    def mean(lam):
+        """``E[w_k]``, shape (K,); what lacks to 1 is the mass of components not yet seen."""
+        return StickBreaking.weights_of(Beta.mean(lam))
+
+    def log_evidence(self, counts):
+        """Log probability of the assignments with the sticks summed out."""
+        lam = StickBreaking.natural_parameters(self, counts)
+        return _log_evidence(Beta, lam, self.prior())
+
+    @staticmethod
+    def order(counts):
+        """Largest first."""
+        return _largest_first(counts)
+
+
+@dataclass(frozen=True)
+class SeparateSticks(StickBreaking):
+    """The same, with statistics ``(N_k, sum_{l>k} N_l)`` of each stick, shape (K, 2).
+
+    For steps after which the sticks are not those of any counts.
+    """
+
+    def statistics(self, counts):
+        """Pairs of counts (K,)."""
+        return StickBreaking.natural_parameters(self, counts) - self.prior()
+
+    def natural_parameters(self, pairs):
+        """``(1, alpha)`` and the pairs, shape (K, 2)."""
+        return self.prior() + pairs
+
+
+@dataclass(frozen=True)
+class SymmetricDirichlet:
+    """``w ~ Dir(alpha / K)`` of K components, a finite stand-in for a Dirichlet process.
+
+    Counts may be those of the first components alone: the others, without rows, are there
+    nevertheless.
+
+    Parameters
+    ----------
+    concentration : float
+        alpha.
+    n_components : int
+        K.
+    """
+
+    concentration: float
+    n_components: int
+
+    family = Dirichlet
+
+    def prior(self):
+        """``alpha / K``, shape (1, 1)."""
+        return np.full((1, 1), self.concentration / self.n_components)
+
+    @staticmethod
+    def statistics(counts):
+        """Counts as they are."""
+        return counts
+
+    def natural_parameters(self, counts):
+        """``alpha / K + N_k``, shape (1, K)."""
+        others = np.zeros(self.n_components - counts.size)
+        return self.prior() + np.append(counts, others)
+
+    @staticmethod
+    def log_weights(t):
+        """``log w_k``, shape (K,)."""
+        return t[0]
+
+    @staticmethod
+    def mean(lam):
+        """``E[w_k]``, shape (K,)."""
+        return Dirichlet.mean(lam)[0]
+
+    @staticmethod
+    def weights_of(value):
+        """They are what is drawn, (..., 1, K)."""
+        return value[..., 0, :]
+
+    def log_evidence(self, counts):
+        """Log probability of the assignments with the weights summed out."""
+        return _log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
+
+    @staticmethod
+    def order(counts):
+        """As they are: all orders are alike."""
+        return np.arange(counts.size)
+
+
+def _largest_first(counts):
+    # a count is what is left of a sum over all rows
+    return stable_order(-counts, scale=float(counts.sum()))
+
+
+def _log_evidence(family, lam, prior):
+    """``A(lam) - A(prior)`` in nats, summed over members."""
+    prior = np.broadcast_to(prior, lam.shape)
+    return float(np.sum(family.log_normalizer(lam) - family.log_normalizer(prior)))
+
+
+class _Known:
+    """The family of what is known: no natural parameters, no divergence."""
+
+    @staticmethod
+    def log_normalizer(eta):
+        return np.zeros(eta.shape[:-1])
+
+    @staticmethod
+    def expectation(eta):
+        return eta
+
+
+@dataclass(frozen=True)
+class KnownWeights:
+    """Weights that are given: nothing is learned of them.
+
+    Parameters
+    ----------
+    weights : ndarray, shape (K,)
+        Positive, with the sum 1.
+    """
+
+    weights: np.ndarray
+
+    family = _Known
+
+    def prior(self):
+        """No parameters, shape (1, 0)."""
+        return np.empty((1, 0))
+
+    def natural_parameters(self, counts):
+        """No parameters, shape (1, 0)."""
+        return np.empty((1, 0))
+
+    def log_weights(self, t):
+        """``log w_k``, shape (K,)."""
+        return np.log(self.weights)
+
+    def mean(self, lam):
+        """``w_k``, shape (K,)."""
+        return self.weights
+
+    def weights_of(self, value):
+        """``w_k``, shape (K,)."""
+        return self.weights
+
+    def log_evidence(self, counts):
+        """``sum_k N_k log w_k``."""
+        return float(counts @ np.log(self.weights))
+
+    def order(self, counts):
+        """The components with most rows where the largest weights are; else as they are."""
+        # tied components keep the weights that they have
+        places = np.argsort(-self.weights, kind="stable")
+        ranked = places[_largest_first(counts[places])]
+        alike = np.unique(-self.weights, return_inverse=True)[1]
+        order = np.empty_like(ranked)
+        order[np.argsort(alike, kind="stable")] = ranked[np.lexsort((ranked, np.sort(alike)))]
+        return order
+
+    def log_partition(self, b):
+        """``log sum_k w_k^b`` and its slope in b, (M,) each, in nats."""
+        return choice_log_partition(b, np.log(self.weights))

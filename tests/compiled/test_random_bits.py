@@ -1,0 +1,201 @@
+"""Random numbers of compiled loops against SciPy's laws, and against each other.
+
+Each p value below 1e-5 fails: of the some hundred here, by chance once in a thousand seeds.
+"""
+
+from itertools import islice
+
+import numpy as np
+import pytest
+from scipy import stats as laws
+
+from skvt.models import _random_bits as bits
+from skvt.models.lda import _sampling as sampling
+
+N = 20_000
+ALARM = 1e-5
+
+
+def follows(x, law):
+    assert laws.kstest(x, law).pvalue > ALARM
+
+
+def unrelated(*columns):
+    """No two are correlated, nor their distances from the median, nor neighbours in one."""
+    ranks = laws.rankdata(columns, axis=1) / len(columns[0]) - 0.5
+    for values in (ranks, np.abs(ranks)):
+        both = np.concatenate([values[:, 1:], values[:, :-1]])
+        correlation = np.corrcoef(both) - np.eye(len(both))
+        assert np.abs(correlation).max() < 4.5 / len(columns[0]) ** 0.5
+
+
+def words(seed, n=N):
+    """n words of 64 random bits, as SplitMix64 makes them of a seed (Steele et al. 2014)."""
+    z = np.uint64(seed) + np.uint64(0x9E3779B97F4A7C15) * np.arange(1, n + 1, dtype=np.uint64)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def test_bits_are_those_of_splitmix64():
+    states = np.uint64(7) + bits.GOLDEN * np.arange(1, 51, dtype=np.uint64)
+    np.testing.assert_array_equal([bits.mix(state) for state in states], words(7, 50))
+    # of the published program, seed 1234567
+    assert words(1234567, 1)[0] == 6457827717110365317
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2**63])
+def test_bits_make_uniform_numbers(seed):
+    drawn = words(seed)
+    double, single = ([function(x) for x in drawn] for function in (bits.uniform, bits.unit))
+    assert all(0.0 <= x < 1.0 for x in (*double, *single))
+    first, second = np.transpose([bits.unit_pair(x) for x in drawn])
+    assert min(*first, *second) > 0.0 and max(*first, *second) <= 1.0
+    for x in (double, single, first, second):
+        follows(x, "uniform")
+    unrelated(double, second)
+    # all digits vary, not the leading ones alone
+    follows(np.array(double) * 2.0**20 % 1.0, "uniform")
+    follows(np.array(second) * 2.0**10 % 1.0, "uniform")
+
+
+def test_the_ends_of_the_range_are_where_they_are_said_to_be():
+    none, every = np.uint64(0), np.uint64(2**64 - 1)
+    assert bits.uniform(none) == bits.unit(none) == 0.0
+    assert bits.uniform(every) == 1.0 - 2.0**-53 and bits.unit(every) == 1.0 - 2.0**-24
+    # (a logarithm is taken of these)
+    assert bits.unit_pair(none) == (2.0**-24, 2.0**-24) and bits.unit_pair(every) == (1.0, 1.0)
+
+
+def test_seeds_of_neighbours_give_unrelated_numbers():
+    seeds = sampling.row_seeds(np.uint64(3), N)
+    assert len(set(seeds.tolist())) == N
+    other = sampling.row_seeds(np.uint64(4), N)
+    columns = [
+        [bits.uniform(np.uint64(bits.mix(state))) for state in some + bits.GOLDEN]
+        for some in (seeds, other)
+    ]
+    for x in columns:
+        follows(x, "uniform")
+    unrelated(*columns)
+
+
+def test_normal_variates_have_their_law():
+    pairs, state = np.empty((N, 2)), np.uint64(5)
+    for pair in pairs:
+        pair[0], pair[1], state = bits.normal_pair(np.uint64(state))
+    of_bits = np.array([bits.normals_of(x) for x in words(6)])
+    for x in (*pairs.T, *of_bits.T):
+        follows(x, "norm")
+    # radius and angle of a pair: none of the two knows of the other
+    for x, y in (pairs.T, of_bits.T):
+        follows(np.hypot(x, y), laws.rayleigh.cdf)
+        follows(np.arctan2(y, x) / (2.0 * np.pi) + 0.5, "uniform")
+        unrelated(x, y)
+
+
+def test_rows_of_normal_variates_are_filled_but_for_an_odd_entry():
+    out = np.full((N // 8, 9), 7.0, np.float32)
+    for row, state in zip(out, words(8), strict=False):
+        bits.fill_normals(state, row)
+    assert np.all(out[:, 8] == 7.0)
+    follows(out[:, :8].ravel(), "norm")
+    unrelated(*out[:, :8].T)
+
+
+@pytest.mark.parametrize("a", [1e-6, 0.3, 4.0, 1e3, 1e9])
+def test_gamma_variates_of_one_more_have_their_law(a):
+    one, state = np.empty(N), np.uint64(9)
+    for i in range(N):
+        one[i], state = bits.gamma_variate(a, np.uint64(state))
+    law = laws.gamma(a + 1.0)
+    follows(one, law.cdf)
+    unrelated(one)
+    # many side by side, from proposals that any loop may have made
+    rng = np.random.default_rng(10)
+    drawn, normals = words(11), rng.standard_normal(N).astype(np.float32)
+    many = np.empty(N)
+    bits.settled_gammas(np.full(N, a), drawn, normals, many)
+    follows(many, law.cdf)
+    # what is left of the bits makes a variate of shape a of it: they must not be related
+    boost = np.array([bits.unit_pair(x)[0] for x in drawn], float)
+    unrelated(many, boost)
+    if a < 1e3:
+        logs = np.log(many) + np.log(boost) / a
+        floor = -600.0
+        below = laws.gamma(a).cdf(np.exp(floor))
+        u = np.where(logs < floor, below * rng.random(N), laws.gamma(a).cdf(np.exp(logs)))
+        # (of 24 bits, the largest number is next to 1)
+        assert laws.kstest(u, "uniform").pvalue > ALARM
+
+
+def test_proposals_that_pass_the_cheap_test_are_among_the_accepted():
+    rng = np.random.default_rng(12)
+    shapes = rng.choice([0.01, 0.5, 3.0, 200.0], size=N)
+    normals = rng.standard_normal(N).astype(np.float32)
+    drawn, out = words(13), np.empty(N)
+    bits.settled_gammas(shapes, drawn, normals, out)
+    n_sure = 0
+    for a, x, z, settled in islice(zip(shapes, drawn, normals, out, strict=True), 4_000):
+        value, doubtful = bits.proposed_gamma(a, z, bits.unit_pair(x)[1])
+        if not doubtful:
+            n_sure += 1
+            assert value == pytest.approx(settled, rel=1e-6)
+    assert n_sure > 3_400
+
+
+@pytest.mark.parametrize("a", [1e-6, 2.0])
+def test_variates_that_take_the_place_of_refused_ones_have_their_law(a):
+    # given that the first proposal was refused, which says much of its random numbers
+    n = 1_000_000
+    drawn, normals = words(14, n), np.random.default_rng(15).standard_normal(n).astype(np.float32)
+    # the condition of Marsaglia and Tsang (2000), of the second number of the bits
+    test = ((drawn >> np.uint64(16)) & np.uint64(0xFFFFFF)).astype(float) / 2.0**24
+    d, z = a + 2.0 / 3.0, normals.astype(float)
+    v = np.maximum(1.0 + z / np.sqrt(9.0 * d), 1e-9) ** 3
+    refused = np.log(np.maximum(test, 1e-9)) > 0.5 * z**2 + d - d * v + d * np.log(v) + 1e-6
+    drawn, normals = drawn[refused], normals[refused]
+    assert 10_000 < drawn.size < 0.1 * n
+    out = np.empty(drawn.size)
+    bits.settled_gammas(np.full(drawn.size, a), drawn, normals, out)
+    follows(out, laws.gamma(a + 1.0).cdf)
+
+
+def test_no_number_is_made_of_nan():
+    value, _ = bits.gamma_variate(np.nan, np.uint64(1))
+    assert np.isnan(value)
+
+
+def test_two_normal_variates_are_those_of_box_and_muller():
+    out = np.empty(2_000, np.float32)
+    bits.fill_normals(np.uint64(7), out)
+    # 24 bits each, in (0, 1]
+    u, x = ((words(7, 1_000) >> np.uint64(s) & np.uint64(0xFFFFFF)) + 1.0 for s in (40, 16))
+    radius, angle = np.sqrt(-2.0 * np.log(u / 2**24)), 2.0 * np.pi * (x / 2**24 - 0.5)
+    np.testing.assert_allclose(out[:1_000], radius * np.cos(angle), atol=3e-6)
+    np.testing.assert_allclose(out[1_000:], radius * np.sin(angle), atol=3e-6)
+
+
+def test_pairs_of_normal_variates_are_those_of_the_polar_method():
+    numbers = words(5, 1_000) >> np.uint64(11)
+    x, y = 2.0 * (numbers[::2] / 2**53) - 1.0, 2.0 * (numbers[1::2] / 2**53) - 1.0
+    inside = np.flatnonzero(x * x + y * y < 1.0)
+    states = np.uint64(5) + bits.GOLDEN * np.arange(1_001, dtype=np.uint64)
+    state = states[0]
+    for i in inside[:200]:
+        a, b, state = bits.normal_pair(state)
+        state = np.uint64(int(state) % 2**64)  # in Python its bits are a signed number
+        assert state == states[2 * i + 2]
+        # the direction is that of the point, the square of the length exponential
+        np.testing.assert_allclose(a * y[i], b * x[i], rtol=1e-12)
+        assert a * x[i] > 0.0
+        np.testing.assert_allclose(a * a + b * b, -2.0 * np.log(x[i] ** 2 + y[i] ** 2), rtol=1e-12)
+
+
+@pytest.mark.parametrize("u", [0.0, 0.3, 0.999])
+def test_resampling_is_systematic(u):
+    weight = np.array([0.5, 0.0, 2.0, 0.25, 0.0, 1.0, 4.0, 0.25])
+    source = np.full(8, -1)
+    bits.resample(weight, u, source)
+    cumulative = np.cumsum(weight) / weight.sum()
+    np.testing.assert_array_equal(source, np.searchsorted(cumulative, (np.arange(8) + u) / 8.0))

@@ -1,0 +1,220 @@
+"""Loops that threads share: each item once, whoever does it, and nobody waits for ever."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from _properties import quick
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skvt.compiled import _shared_loop
+from skvt.compiled._shared_loop import (
+    CLAIMS,
+    COUNTER,
+    SharedLoop,
+    all_finished,
+    claim,
+    finish,
+    give_way,
+)
+from skvt.compiled._special import jit
+from skvt.inference import Workers
+
+SIZE = 3
+
+
+@jit
+def count(visits, counter):
+    """visits[i] += 1 of each item."""
+    for _ in range(CLAIMS):
+        start, stop = claim(counter, SIZE, visits.size)
+        if start >= stop:
+            break
+        for i in range(start, stop):
+            visits[i] += 1
+        finish(counter, start, stop)
+
+
+@jit
+def cumulate(a, b, c, counters):
+    """b = a + 1, then c[i] = b[-1 - i] + 1: each of the second needs another of the first."""
+    first, second = counters[:COUNTER], counters[COUNTER:]
+    for _ in range(CLAIMS):
+        start, stop = claim(first, SIZE, a.size)
+        if start >= stop:
+            break
+        for i in range(start, stop):
+            b[i] = a[i] + 1
+        finish(first, start, stop)
+    if not all_finished(first, a.size):
+        return False
+    for _ in range(CLAIMS):
+        start, stop = claim(second, SIZE, a.size)
+        if start >= stop:
+            break
+        for i in range(start, stop):
+            c[i] = b[a.size - 1 - i] + 1
+        finish(second, start, stop)
+    return all_finished(second, a.size)
+
+
+def cumulate_to_the_end(*args):
+    while not cumulate(*args):
+        time.sleep(1e-6)
+
+
+@pytest.mark.parametrize("n", [0, 1, 2, 3, 50, 2 * SIZE * CLAIMS + 1])
+@pytest.mark.parametrize("n_jobs", [None, 1, 2, 5])
+def test_each_item_is_done_once(n, n_jobs):
+    for _ in range(10):
+        visits = np.zeros(n, int)
+        loop = SharedLoop(n, SIZE, visits)
+        if n_jobs is None:
+            for task in loop:
+                count(*task)
+        else:
+            with Workers(n_jobs) as workers:
+                workers.run(count, loop)
+        assert np.all(visits == 1)
+        assert loop.finished()
+        # whoever comes late finds nothing to do
+        count(*loop.helpers_call)
+        assert np.all(visits == 1)
+
+
+@pytest.mark.parametrize("n", [0, 1, 50, 2 * SIZE * CLAIMS + 1])
+@pytest.mark.parametrize("n_jobs", [1, 2, 5])
+def test_a_second_loop_meets_the_first_one_done(n, n_jobs):
+    with Workers(n_jobs) as workers:
+        for _ in range(10):
+            a, b, c = np.random.default_rng(n).random(n), np.zeros(n), np.zeros(n)
+            workers.run(cumulate_to_the_end, SharedLoop(n, SIZE, a, b, c, n_loops=2))
+            np.testing.assert_array_equal(c, (a + 1)[::-1] + 1)
+
+
+def test_claims_cover_the_items_in_order():
+    counter = np.zeros(COUNTER, np.int64)
+    assert [claim(counter, 4, 10) for _ in range(4)] == [(0, 4), (4, 8), (8, 10), (12, 10)]
+
+
+@quick
+@given(st.integers(0, 40), st.integers(1, 9), st.lists(st.integers(0, 3), max_size=30), st.data())
+def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns, data):
+    counter, held, done = np.zeros(COUNTER, np.int64), {}, []
+    loop_ends = -(-n // size) + 4
+    for who in turns + [0] * loop_ends:
+        if who in held and data.draw(st.booleans()):
+            start, stop = held.pop(who)
+            finish(counter, start, stop)
+            done.extend(range(start, stop))
+        elif who not in held:
+            start, stop = claim(counter, size, n)
+            if start < stop:
+                held[who] = start, stop
+        # (asked while some are still at work, it would wait for them a while)
+        if not held:
+            assert all_finished(counter, n) == (len(done) == n)
+    for start, stop in held.values():
+        done.extend(range(start, stop))
+        finish(counter, start, stop)
+    while (claimed := claim(counter, size, n))[0] < n:
+        done.extend(range(*claimed))
+        finish(counter, *claimed)
+    assert sorted(done) == list(range(n))
+    assert all_finished(counter, n)
+
+
+def test_finished_is_what_has_been_finished_not_what_has_been_claimed():
+    loop = SharedLoop(10, 4, np.zeros(10))
+    ((_, counter),) = loop
+    assert not loop.finished()
+    claims = [claim(counter, 4, 10) for _ in range(3)]
+    for start, stop in claims[:-1]:
+        finish(counter, start, stop)
+    assert not loop.finished()  # and does not wait for ever
+    finish(counter, *claims[-1])
+    assert loop.finished()
+
+
+def test_finished_waits_for_the_last_item_of_another_thread():
+    counter, met = np.zeros(COUNTER, np.int64), []
+    claim(counter, 1, 1)
+
+    def last_item():
+        finish(counter, 0, 1)
+
+    for _ in range(100):
+        counter[:] = 0
+        claim(counter, 1, 1)
+        thread = threading.Thread(target=last_item)
+        thread.start()
+        met.append(all_finished(counter, 1))
+        thread.join()
+        assert all_finished(counter, 1)
+    assert any(met)
+
+
+@pytest.mark.parametrize("n_jobs", [1, 2, 3])
+@pytest.mark.parametrize("by_caller", [True, False])
+def test_an_error_is_raised_even_if_all_items_are_done(n_jobs, by_caller):
+    caller = threading.current_thread()
+    begun = threading.Event()
+
+    def failing(visits, counter):
+        count(visits, counter)
+        if by_caller and threading.current_thread() is caller:
+            raise KeyError("caller")
+        if threading.current_thread() is not caller:
+            begun.set()
+            raise KeyError("helper")
+        if n_jobs > 1:
+            assert begun.wait(10.0)
+            time.sleep(0.1)
+
+    with Workers(n_jobs) as workers:
+        if n_jobs == 1 and not by_caller:
+            workers.run(failing, SharedLoop(20, SIZE, np.zeros(20, int)))
+        else:
+            with pytest.raises(KeyError):
+                workers.run(failing, SharedLoop(20, SIZE, np.zeros(20, int)))
+        visits = np.zeros(20, int)
+        workers.run(count, SharedLoop(20, SIZE, visits))
+        assert np.all(visits == 1)
+
+
+def test_an_item_that_was_never_finished_is_an_error_of_its_thread():
+    caller = threading.current_thread()
+
+    def failing(visits, counter):
+        if threading.current_thread() is not caller:
+            claim(counter, 1, 2)
+            claimed.set()
+            raise MemoryError
+        assert claimed.wait(10.0)
+        count(visits, counter)
+
+    claimed = threading.Event()
+    with Workers(2) as workers, pytest.raises(MemoryError):
+        workers.run(failing, SharedLoop(2, 1, np.zeros(2, int)))
+
+
+def test_without_sched_yield_a_thread_gives_way_by_sleeping(monkeypatch):
+    slept = []
+    monkeypatch.delattr(_shared_loop.os, "sched_yield", raising=False)
+    monkeypatch.setattr(_shared_loop.time, "sleep", slept.append)
+    give_way()
+    assert slept == [0.0]
+
+
+def test_compiled_loops_release_the_interpreter():
+    # else threads would take turns; all loops are compiled with the options of these
+    assert count.targetoptions["nogil"]
+
+
+def test_items_are_counted_in_plain_python_too():
+    counter = np.zeros(3, np.int64)
+    before = [_shared_loop._fetch_and_add_in_python(counter, 1, size) for size in (5, 2)]
+    assert before == [0, 5]
+    assert counter.tolist() == [0, 7, 0]

@@ -1,0 +1,368 @@
+"""Split-merge moves: found where topics are known, judged by the bound, harmless elsewhere."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import digamma, gammaln, softmax
+
+from skvt import StructuredLDA, TemperedLDA
+from skvt.datasets import make_topic_corpus
+from skvt.expfam import RunningStats
+from skvt.inference import Rows, State, Workers, evaluate_bound
+from skvt.models.lda._model import LDA
+from skvt.moves import SplitMerge, _split_merge
+from skvt.moves._base import MoveTools
+from skvt.temperature import ConstantTemperature
+
+N_TOPICS, N_WORDS = 5, 100
+PRIOR = 0.1
+
+
+def corpus(seed=0, n=400):
+    return make_topic_corpus(
+        n, n_components=N_TOPICS, n_features=N_WORDS, doc_topic_prior=PRIOR,
+        topic_word_prior=PRIOR, random_state=seed,
+    )  # fmt: skip
+
+
+def model():
+    return LDA(np.full(N_TOPICS, PRIOR), np.full(N_WORDS, PRIOR))
+
+
+def data_of(X, weights=None):
+    X = sp.csr_array(X, dtype=float)
+    return Rows(X, np.ones(X.shape[0]) if weights is None else weights, 128)
+
+
+def stuck(truth, n_tokens):
+    """Statistics (V, K): topics 0 and 1 are halves of one, topic 2 is two of the truth."""
+    beta = truth[[0, 0, 1, 3, 4]]
+    beta[2] = 0.5 * (truth[1] + truth[2])
+    return np.ascontiguousarray((beta * n_tokens / N_TOPICS).T)
+
+
+def moved(data, S, move=None, rng=0, lda=None):
+    """(state after one search, record)."""
+    state = State(RunningStats([S.copy()]))
+    with Workers() as workers:
+        tools = MoveTools(1, np.random.default_rng(rng), workers.run)
+        record = (move or SplitMerge()).between(lda or model(), data, state, tools)
+    return state, record
+
+
+def bound(data, S, lda=None):
+    with Workers() as workers:
+        return evaluate_bound(lda or model(), RunningStats([S]), data, workers)
+
+
+def distance(S, truth):
+    """Total variation from each true topic to the nearest one found."""
+    beta = (S + PRIOR) / (S + PRIOR).sum(axis=0)
+    return 0.5 * np.abs(truth[:, :, None] - beta[None]).sum(axis=1).min(axis=1)
+
+
+# ---------------------------------------------------------------------------------- the move
+@pytest.mark.parametrize("seed", range(3))
+def test_a_topic_that_is_two_is_split_where_two_are_one(seed):
+    drawn = corpus(seed)
+    S = stuck(drawn.topics, drawn.X.sum())
+    assert distance(S, drawn.topics)[1:3].min() > 0.35
+    state, record = moved(data_of(drawn.X), S)
+    assert (record.move, record.accepted) == ("split-merge", 1)
+    assert distance(state.stats.value().arrays[0], drawn.topics).max() < 0.15
+
+
+@pytest.mark.parametrize("most", [50, 400])
+def test_the_bound_rises_and_the_tokens_stay(most, monkeypatch):
+    monkeypatch.setattr(_split_merge, "SAMPLE", most)
+    drawn = corpus()
+    data, S = data_of(drawn.X), stuck(drawn.topics, drawn.X.sum())
+    state, record = moved(data, S)
+    after = state.stats.value().arrays[0]
+    rise = bound(data, after) - bound(data, S)
+    assert record.accepted == 1
+    assert rise > 0.0
+    if most == 50:
+        # nothing but the three topics has changed
+        np.testing.assert_array_equal(after[:, 3:], S[:, 3:])
+        np.testing.assert_allclose(after.sum(axis=1), S.sum(axis=1), rtol=1e-12)
+    else:
+        assert after.sum() == pytest.approx(S.sum(), rel=0.02)
+
+
+def test_good_topics_are_left_alone():
+    drawn = corpus()
+    S = np.ascontiguousarray((drawn.topics * drawn.X.sum() / N_TOPICS).T)
+    move = SplitMerge()
+    state, record = moved(data_of(drawn.X), S, move)
+    assert record.accepted == 0 and record.gain == 0.0
+    np.testing.assert_array_equal(state.stats.value().arrays[0], S)
+    assert move.settled
+    # and are not looked at in the next pass, but in the one after it
+    searched = [moved(data_of(drawn.X), stuck(drawn.topics, drawn.X.sum()), move)[1].proposed
+                for _ in range(2)]  # fmt: skip
+    assert searched == [0, 1]
+
+
+def test_a_row_of_weight_two_counts_as_two():
+    drawn = corpus(n=60)
+    S = stuck(drawn.topics, 2 * drawn.X.sum())
+    X = sp.csr_array(drawn.X, dtype=float)
+    twice = moved(data_of(sp.vstack([X, X])), S)[0].stats.value().arrays[0]
+    weighted = moved(data_of(X, np.full(60, 2.0)), S)[0].stats.value().arrays[0]
+    np.testing.assert_allclose(weighted, twice, rtol=1e-6, atol=1e-8)
+
+
+def blocks(kinds, lengths, seed):
+    """Documents of one topic each, topics without common words, and these topics (6, 120)."""
+    topics = np.kron(np.eye(6), np.full(20, 1.0 / 20.0))
+    rng = np.random.default_rng(seed)
+    return np.array([rng.multinomial(lengths[k], topics[k]) for k in kinds]), topics
+
+
+def test_rows_in_an_order_do_not_mislead(monkeypatch):
+    # the topics that are one and the topic that is two are in rows of their own, each other one
+    monkeypatch.setattr(_split_merge, "SAMPLE", 200)
+    kinds = np.stack([np.arange(200) % 2, 2 + np.arange(200) % 4]).T.ravel()
+    X, topics = blocks(kinds, np.full(6, 40), seed=0)
+    beta = np.stack([topics[0], topics[1], topics[2], topics[2], topics[3] + topics[4], topics[5]])
+    S = np.ascontiguousarray((beta * 2_000.0).T)
+    lda = LDA(np.full(6, PRIOR), np.full(120, PRIOR))
+    state, record = moved(data_of(X), S, lda=lda)
+    assert record.accepted == 1
+    assert distance(state.stats.value().arrays[0], topics).max() < 0.2
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_topics_that_the_sample_misses_are_kept(seed, monkeypatch):
+    # two topics have three long documents each; one of 300 documents in ten is seen
+    monkeypatch.setattr(_split_merge, "SAMPLE", 30)
+    kinds = np.repeat(np.arange(6), [25, 25, 122, 122, 3, 3])
+    X, topics = blocks(kinds, np.array([20, 20, 40, 40, 900, 900]), seed)
+    S = np.stack([topics[k] * X[kinds == k].sum() for k in range(6)])
+    S = np.ascontiguousarray(np.vstack([S[:1] + S[1:2], S[2:]]).T)
+    lda = LDA(np.full(5, PRIOR), np.full(120, PRIOR))
+    state, _ = moved(data_of(X), S, rng=seed, lda=lda)
+    after = state.stats.value().arrays[0]
+    assert distance(after, topics)[4:].max() < 0.2
+    assert bound(data_of(X), after, lda) >= bound(data_of(X), S, lda)
+
+
+def test_the_next_pair_is_tried_where_the_first_needs_the_topic_to_be_split(monkeypatch):
+    drawn = corpus()
+    S = stuck(drawn.topics, drawn.X.sum())
+    # the cheapest merge, as it were, takes part in the only split
+    monkeypatch.setattr(
+        _split_merge, "_merges", lambda sample, S: [(-1.0, 2, 3), (-2.0, 0, 1), (-3.0, 0, 4)]
+    )
+    _, record = moved(data_of(drawn.X), S)
+    assert (record.proposed, record.accepted) == (1, 1)
+
+
+def test_no_topic_takes_part_in_two_changes_of_one_search(monkeypatch):
+    splits = [(8.0, 11, None), (30.0, 2, None), (20.0, 5, None), (10.0, 6, None)]
+    merges = [(-1.0, 0, 1), (-2.0, 3, 4), (-3.0, 0, 7), (-4.0, 7, 8), (-20.0, 9, 10)]
+    monkeypatch.setattr(_split_merge, "_splits", lambda *_: splits)
+    monkeypatch.setattr(_split_merge, "_merges", lambda *_: merges)
+    tried = []
+
+    def trial(sample, S, tokens, topics, shares):
+        tried.append(topics)
+        return (-1.0 if topics[0] == 3 else 2.0), S + 1.0
+
+    monkeypatch.setattr(_split_merge, "_trial", trial)
+    lda = LDA(np.full(12, PRIOR), np.full(N_WORDS, PRIOR))
+    S = np.random.default_rng(0).gamma(1.0, size=(N_WORDS, 12))
+    state, record = moved(data_of(corpus(n=20).X), S, lda=lda)
+    # the best splits first, none of them twice, and none where the merge would lose more
+    assert tried == [(0, 1, 2), (3, 4, 5), (7, 8, 6)]
+    assert (record.proposed, record.accepted, record.gain) == (3, 2, 4.0)
+    np.testing.assert_allclose(state.stats.value().arrays[0], S + 2.0)
+
+
+@pytest.mark.parametrize("make", [TemperedLDA, StructuredLDA])
+def test_documents_without_words_are_no_trouble(make):
+    fitted = make(3, max_iter=4, temperature=None, random_state=0).fit(np.zeros((10, 4)))
+    assert not any(fitted.move_log_["proposed"])
+
+
+@pytest.mark.filterwarnings("error")
+def test_single_precision_does_not_underflow():
+    drawn = make_topic_corpus(
+        300, n_components=20, n_features=500, doc_topic_prior=0.1, topic_word_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    X = drawn.X.astype(np.float32)
+    for weights in (None, np.full(300, 1.0 / 300.0)):
+        fitted = TemperedLDA(100, temperature=None, max_iter=6, random_state=0)
+        assert np.isfinite(fitted.fit(X, sample_weight=weights).elbo_)
+
+
+# ------------------------------------------------------------------------------ its evidence
+def test_the_evidence_is_that_of_the_words_of_one_topic():
+    # one word after the other, each given those before it
+    rng = np.random.default_rng(0)
+    eta = rng.uniform(0.05, 2.0, 4)
+    words = rng.integers(0, 3, size=12)  # the last does not occur
+    expected, seen = 0.0, np.zeros(4)
+    for word in words:
+        expected += np.log((eta[word] + seen[word]) / (eta.sum() + seen.sum()))
+        seen[word] += 1.0
+    found = _split_merge._evidence(seen[:3], eta[:3], eta.sum())
+    assert found == pytest.approx(expected, rel=1e-10)
+    np.testing.assert_allclose(
+        _split_merge._evidence(np.stack([seen, 0.0 * seen]), eta, eta.sum()),
+        [gammaln(eta + seen).sum() - gammaln(eta.sum() + 12) - gammaln(eta).sum()
+         + gammaln(eta.sum()), 0.0], rtol=1e-10, atol=1e-12,
+    )  # fmt: skip
+
+
+def test_shares_are_the_expected_counts_of_the_local_step():
+    drawn = corpus(n=50)
+    S = stuck(drawn.topics, drawn.X.sum())
+    with Workers() as workers:
+        tools = MoveTools(1, np.random.default_rng(0), workers.run)
+        sample = _split_merge._Sample(model(), data_of(drawn.X), tools)
+        result = sample.solve(S, sample.batch)
+        counts = np.zeros((sample.batch.active.size, N_TOPICS))
+        for topic, (entries, values) in enumerate(sample.shares(S, result.q)):
+            np.add.at(counts[:, topic], sample.batch.words[entries], values)
+    # of all tokens of a word in a document, those that go to the topic; few are left out
+    beta = digamma(S + PRIOR) - digamma((S + PRIOR).sum(axis=0))
+    expected = np.zeros_like(counts)
+    for row, gamma in zip(sp.csr_array(drawn.X).toarray(), result.q, strict=True):
+        phi = softmax(digamma(gamma) + beta, axis=1) * row[:, None]
+        expected += np.where(phi > _split_merge.SMALLEST_SHARE, phi, 0.0)[sample.batch.active]
+    np.testing.assert_allclose(counts, expected, rtol=1e-9)
+    assert counts.sum() > 0.99 * drawn.X.sum()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_documents_of_two_topics_are_told_apart(seed):
+    rng = np.random.default_rng(seed)
+    topics = rng.dirichlet(np.full(60, 0.1), size=2)
+    kind = rng.integers(0, 2, size=80)
+    counts = sp.csr_array(np.array([rng.multinomial(20, topics[k]) for k in kind], float))
+    eta, weights = np.full(60, 0.1), np.ones(80)
+    gain, shares = _split_merge._groups(counts, weights, eta, eta.sum(), rng)
+    # twenty words leave no doubt
+    one, two = counts.T @ (kind == 0), counts.T @ (kind == 1)
+
+    def evidence(words):
+        total = gammaln(eta.sum()) - gammaln((eta + words).sum())
+        return total + (gammaln(eta + words) - gammaln(eta)).sum()
+
+    chances = np.bincount(kind) / 80
+    drawn = 80 * chances @ np.log(chances)
+    assert gain == pytest.approx(evidence(one) + evidence(two) - evidence(one + two) + drawn)
+    expected = (one + 0.5) / (one + two + 1.0)
+    # which of them is the first is open
+    np.testing.assert_allclose(
+        shares, expected if abs(shares - expected).max() < 0.1 else 1.0 - expected, rtol=1e-9
+    )
+    one = sp.csr_array(rng.multinomial(20, topics[0], size=80).astype(float))
+    alike = _split_merge._groups(one, weights, eta, eta.sum(), rng)
+    assert alike is None or alike[0] < 0.0
+
+
+def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
+    # one update from the groups that are given; documents so short that they stay in doubt
+    monkeypatch.setattr(_split_merge, "MIXTURE_STEPS", 1)
+    rng = np.random.default_rng(3)
+    counts = rng.multinomial(4, [0.4, 0.3, 0.2, 0.1], size=9).astype(float)
+    counts[:4] = counts[:4, ::-1]
+    weights, eta = rng.uniform(0.5, 3.0, 9), np.array([0.3, 0.5, 0.8, 0.2])
+    eta_sum = eta.sum() + 0.7  # a word that does not occur
+    begun = np.repeat([1.0, -1.0], [4, 5])
+    monkeypatch.setattr(_split_merge, "_leading_direction", lambda *_: begun)
+    gain, shares = _split_merge._groups(sp.csr_array(counts), weights, eta, eta_sum, rng)
+
+    q = np.stack([begun > 0.0, begun < 0.0]).astype(float)
+    beta = q @ (weights[:, None] * counts) + eta
+    beta /= beta.sum(axis=1, keepdims=True)
+    log_q = np.log(beta) @ counts.T + np.log(q @ weights / weights.sum())[:, None]
+    q = np.exp(log_q - np.logaddexp(*log_q))
+    assert np.all((q > 1e-3) & (q < 1.0 - 1e-3))
+
+    def evidence(S):
+        return gammaln(eta + S).sum() - gammaln(eta_sum + S.sum())
+
+    S = q @ (weights[:, None] * counts)
+    one_topic = evidence(S.sum(axis=0))
+    two_topics = evidence(S[0]) + evidence(S[1]) - (gammaln(eta).sum() - gammaln(eta_sum))
+    chances = q @ weights / weights.sum()
+    kl = np.sum(weights * q * (np.log(q) - np.log(chances)[:, None]))
+    assert gain == pytest.approx(two_topics - one_topic - kl, rel=1e-9)
+    np.testing.assert_allclose(shares, (S[0] + 0.5) / (S.sum(axis=0) + 1.0), rtol=1e-12)
+
+
+# ------------------------------------------------------------------------------- estimators
+# of 20 topics structured inference misses none by itself
+@pytest.mark.parametrize(
+    ("make", "k", "n", "n_words"),
+    [
+        (TemperedLDA, 16, 400, 200),
+        pytest.param(TemperedLDA, 20, 1000, 500, marks=pytest.mark.slow),
+        pytest.param(StructuredLDA, 30, 1000, 500, marks=pytest.mark.slow),
+    ],
+)
+def test_moves_find_topics_that_fits_without_them_miss(make, k, n, n_words):
+    drawn = make_topic_corpus(
+        n, n_components=k, n_features=n_words, doc_topic_prior=0.1, topic_word_prior=0.05,
+        random_state=0,
+    )  # fmt: skip
+    missed = {}
+    for moves in (("split-merge",), ()):
+        fits = [
+            make(k, moves=moves, max_iter=20, topic_word_prior=0.05, random_state=seed).fit(drawn.X)
+            for seed in range(3)
+        ]
+        topics = [fitted.posterior_.mean() for fitted in fits]
+        away = [0.5 * np.abs(drawn.topics[:, None] - t).sum(-1).min(axis=1) for t in topics]
+        missed[moves] = np.sum([(d > 0.35).sum() for d in away])
+        accepted = [sum(fitted.move_log_["accepted"]) for fitted in fits]
+        assert any(accepted) == bool(moves)
+    assert missed[("split-merge",)] < missed[()]
+
+
+def test_moves_wait_for_the_second_half_at_unit_temperature():
+    X = corpus(n=100).X
+    for temperature, first in ((None, 4), ("annealed", 7)):
+        fitted = TemperedLDA(
+            N_TOPICS, temperature=temperature, max_iter=8, random_state=0
+        ).fit(X)  # fmt: skip
+        assert fitted.move_log_["n_iter"] == list(range(first, 8))
+    assert TemperedLDA(N_TOPICS, max_iter=1).fit(X).move_log_["n_iter"] == []
+
+
+def test_unknown_moves_are_named():
+    with pytest.raises(ValueError, match=r"'moves' parameter.*'split-merge'.*'birth'"):
+        TemperedLDA(3, moves=("birth",)).fit(corpus(n=20).X)
+
+
+@pytest.mark.parametrize(
+    "n_topics, temperature", [(1, None), (2, None), (5, ConstantTemperature(1.2))]
+)
+def test_a_fit_without_anything_to_move_stops_as_without_moves(n_topics, temperature):
+    X = corpus(n=100).X
+    settings = {"learning_method": "batch", "temperature": temperature, "evaluate_every": 1}
+    passes = [
+        TemperedLDA(
+            n_topics, moves=moves, perp_tol=0.5, max_iter=60, random_state=0, **settings
+        ).fit(X).n_iter_
+        for moves in (("split-merge",), ())
+    ]  # fmt: skip
+    assert passes[1] < 30
+    # two topics are looked at once
+    assert passes[0] <= max(passes[1], 11)
+
+
+def test_a_fit_may_stop_early_once_moves_find_nothing():
+    X = corpus(n=100).X
+    fitted = TemperedLDA(
+        N_TOPICS, learning_method="batch", temperature=None, evaluate_every=1, perp_tol=1.0,
+        max_iter=500, random_state=0,
+    ).fit(X)  # fmt: skip
+    assert fitted.converged_
+    assert 10 < fitted.n_iter_ < 30
+    assert fitted.move_log_["accepted"][-1] == 0

@@ -1,0 +1,140 @@
+"""Choices that rounding cannot flip."""
+
+import itertools
+
+import numpy as np
+import pytest
+from _properties import quick
+from hypothesis import given
+from hypothesis import strategies as st
+
+from skvt.ties import exceeds, stable_argmax, stable_order
+
+ULP = np.finfo(float).eps
+
+
+def shaken(values, seed, size=4 * ULP):
+    """The values, each off by some of its last digits."""
+    noise = np.random.default_rng(seed).uniform(-size, size, np.shape(values))
+    return np.asarray(values) * (1.0 + noise)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ties_stay_as_they_stand_whatever_the_last_digits_are(seed):
+    values = np.array([3.0, 0.1, 3.0, 7.5, 0.1, 3.0])
+    assert stable_order(shaken(values, seed)).tolist() == [1, 4, 0, 2, 5, 3]
+    assert stable_order(-shaken(values, seed)).tolist() == [3, 0, 2, 5, 1, 4]
+    assert stable_argmax(shaken([1.0, 4.0, 2.0, 4.0], seed)) == 1
+    rows = shaken([[2.0, 2.0, 1.0], [0.0, -3.0, 0.0]], seed)
+    assert stable_argmax(rows).tolist() == [0, 0]
+
+
+def test_being_tied_is_transitive():
+    # each is tied with the next, the first not with the last: 0.7e-9 and 1.4e-9 apart
+    values = 1.0 + np.array([1.4e-9, 0.7e-9, 0.0])
+    assert stable_order(values).tolist() == [0, 1, 2]
+    assert stable_order(values[[0, 2]]).tolist() == [1, 0]
+    assert stable_order(values + np.array([0.0, 0.0, 1e-6])).tolist() == [0, 1, 2]
+    assert stable_order(values - np.array([0.0, 0.0, 1e-6])).tolist() == [2, 0, 1]
+
+
+def test_what_differs_is_sorted_as_ever():
+    values = np.random.default_rng(0).normal(size=200)
+    np.testing.assert_array_equal(stable_order(values), np.argsort(values))
+    assert stable_argmax(values) == np.argmax(values)
+    small = np.array([1e-12, 3e-12, 2e-12])
+    assert stable_order(small).tolist() == [0, 2, 1]
+
+
+def test_the_tolerance_is_relative_to_the_terms_of_a_difference():
+    values = np.array([2e-6, 1e-6, 5.0])
+    assert stable_order(values).tolist() == [1, 0, 2]
+    assert stable_order(values, scale=1e4).tolist() == [0, 1, 2]
+    assert stable_argmax([-1e-6, 1e-6], scale=1e4) == 0
+    assert stable_argmax([[-1e-6, 1e-6]] * 2, scale=np.array([[1e4], [1.0]])).tolist() == [0, 1]
+    assert exceeds(1e-6, 0.0) and not exceeds(1e-6, 0.0, scale=1e4)
+
+
+def test_single_precision_has_a_tolerance_of_its_own():
+    values = 1.0 + np.array([4e-7, 0.0])
+    assert stable_order(values).tolist() == [1, 0]
+    assert stable_order(values, dtype=np.float32).tolist() == [0, 1]
+    assert stable_order(values.astype(np.float32)).tolist() == [0, 1]
+    assert exceeds(*values) and not exceeds(*values, dtype=np.float32)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_a_threshold_that_is_met_is_not_exceeded(seed):
+    counts = shaken(np.array([20.0, 20.0, 19.0, 21.0]), seed)
+    assert exceeds(counts, 20.0).tolist() == [False, False, False, True]
+    assert exceeds(20.0, counts).tolist() == [False, False, True, False]
+
+
+def test_infinite_values_have_their_place():
+    values = np.array([np.inf, 1.0, -np.inf, 1.0])
+    assert stable_order(values).tolist() == [2, 1, 3, 0]
+    assert stable_argmax(values) == 0
+    assert stable_argmax(np.full(3, -np.inf)) == 0
+    assert exceeds(1.0, -np.inf) and not exceeds(-np.inf, 1.0)
+    assert not exceeds(-np.inf, -np.inf) and not exceeds(np.nan, 1.0)
+    assert stable_order(np.empty(0)).size == 0
+
+
+# ---------------------------------------------------------------------------------- as properties
+# Few levels, and steps of tenths of the tolerance from them: many ties, and chains of ties.
+_NEAR = st.builds(
+    lambda level, steps, sign: sign * level * (1.0 + 1e-10 * steps),
+    st.sampled_from([0.0, 1e-300, 1e-5, 1.0, 2.5, 1e40, np.inf]),
+    st.integers(0, 60),
+    st.sampled_from([-1.0, 1.0]),
+)
+_VALUES = st.lists(_NEAR, max_size=12).map(lambda values: np.array(values, float))
+
+
+def groups_of(values):
+    """The group of ties of each value: what neighbours in order connect, and nothing else."""
+    order, groups = sorted(range(values.size), key=lambda i: values[i]), np.zeros(values.size, int)
+    for before, i in itertools.pairwise(order):
+        a, b = values[before], values[i]
+        largest = max(abs(x) if np.isfinite(x) else 0.0 for x in (a, b))
+        apart = b > a and b - a > 1e-9 * largest
+        groups[i] = groups[before] + apart
+    return groups
+
+
+@quick
+@given(_VALUES)
+def test_groups_are_in_order_and_within_them_the_first_comes_first(values):
+    order = stable_order(values)
+    np.testing.assert_array_equal(order, np.argsort(groups_of(values), kind="stable"))
+    # in that order, all stay where they are
+    np.testing.assert_array_equal(stable_order(values[order]), np.arange(values.size))
+
+
+@quick
+@given(_VALUES, st.randoms(use_true_random=False))
+def test_only_ties_know_in_which_order_values_were_listed(values, random):
+    listed = np.array(random.sample(range(values.size), values.size), int)
+    groups = groups_of(values)
+    one, other = stable_order(values), listed[stable_order(values[listed])]
+    np.testing.assert_array_equal(groups[one], groups[other])
+    if values.size:
+        best = values[listed][stable_argmax(values[listed])]
+        assert not exceeds(values.max(), best)
+        assert not np.any(exceeds(values, best))
+
+
+@quick
+@given(
+    st.lists(st.tuples(st.integers(-4, 4), st.integers(-9, 9)), min_size=1, max_size=12),
+    st.integers(0, 2**32 - 1),
+)
+def test_what_is_less_than_the_tolerance_moves_nothing(levels, seed):
+    # what is not tied is a hundred times the tolerance apart
+    values = np.array([level * (1.0 + 1e-7 * step) for level, step in levels])
+    moved = shaken(values, seed, size=4e-10)
+    np.testing.assert_array_equal(stable_order(moved), stable_order(values))
+    assert stable_argmax(moved) == stable_argmax(values)
+    np.testing.assert_array_equal(
+        exceeds(moved[:, None], moved[None]), exceeds(values[:, None], values[None])
+    )
