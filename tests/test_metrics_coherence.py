@@ -174,11 +174,11 @@ def test_a_cluster_with_nothing_to_pair_is_left_out_of_the_mapping():
 def test_renaming_clusters_changes_nothing_but_the_names(method):
     rng = np.random.default_rng(0)
     truth, clusters = rng.integers(4, size=200), rng.integers(6, size=200)
-    new_names = np.array(["u", "z", "v", "y", "w", "x"])
+    new_ids = np.array(["u", "z", "v", "y", "w", "x"])
     accuracy, mapping = cluster_alignment(truth, clusters, method=method)
-    renamed_accuracy, renamed = cluster_alignment(truth, new_names[clusters], method=method)
+    renamed_accuracy, renamed = cluster_alignment(truth, new_ids[clusters], method=method)
     assert renamed_accuracy == accuracy
-    assert renamed == {str(new_names[cluster]): mapping[cluster] for cluster in mapping}
+    assert renamed == {str(new_ids[cluster]): mapping[cluster] for cluster in mapping}
     # the mapping says which rows count
     assert accuracy == np.mean([mapping.get(c) == t for t, c in zip(truth, clusters, strict=True)])
 

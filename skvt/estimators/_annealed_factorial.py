@@ -376,10 +376,10 @@ class AnnealedFactorialMixture(
 
         return Stopping(self.max_iter, self.evaluate_every, self.tol, gain)
 
-    def _go_on(self, fitted, X, weights, workers):
+    def _update_stream(self, fitted, X, weights, workers):
         self._tell_columns_apart(fitted, X)
         fitted.state.forget_batches(fitted.n_rows)
-        return super()._go_on(fitted, X, weights, workers)
+        return super()._update_stream(fitted, X, weights, workers)
 
     # ---------------------------------------------------------------------------------- fitting
     @all_or_nothing

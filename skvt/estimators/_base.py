@@ -301,20 +301,20 @@ class VariationalEstimator(
         return left_behind(model, state, float(elbo)), converged, monitor.stopped
 
     def _partial_fit(self, X, sample_weight, **batch):
-        """``partial_fit`` of every estimator; ``batch`` is what its ``_go_on`` takes."""
+        """``partial_fit`` of every estimator; ``batch`` is what its ``_update_stream`` takes."""
         first = not hasattr(self, "_fitted")
         X = self._validate_rows(X, reset=first)
         X, weights = self._weighted_rows(X, sample_weight)
         if first:
             self._start_stream(X, weights)
         else:
-            self._fitted = self._fitted.draft(self._fitted.model.touched(X))
+            self._fitted = self._fitted.draft(self._fitted.model.affected_rows(X))
         fitted, started = self._fitted, time.perf_counter()
         fitted.policy.resume(X.shape[0])
         with Workers(self.n_jobs) as workers:
             self._take_on_changes(fitted, X, weights)
             n_moves = len(fitted.state.move_log)
-            engine = self._go_on(fitted, X, weights, workers, **batch)
+            engine = self._update_stream(fitted, X, weights, workers, **batch)
             self._record_call(fitted, engine, n_moves, started)
         self.n_iter_ = len(fitted.history)
         self._publish()
@@ -338,7 +338,7 @@ class VariationalEstimator(
         )
         fitted.history.append(entry)
 
-    def _go_on(self, fitted, X, weights, workers):
+    def _update_stream(self, fitted, X, weights, workers):
         """The rows of a stream in order, a step for each minibatch; returns the engine."""
         engine, totals = self._stochastic_engine(), LocalTotals()
         data = Rows(X, weights, self._minibatch_size(X.shape[0]))
@@ -348,7 +348,7 @@ class VariationalEstimator(
             fitted.model = engine.step(
                 fitted.model, batch, total, fitted.state, fitted.policy, workers, totals
             )
-        if fitted.policy.settled:
+        if fitted.policy.done:
             state = fitted.state
             fitted.model = fitted.model.with_learned_priors(state.prior_stats, state.plain_stats)
         return engine

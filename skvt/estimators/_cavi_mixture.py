@@ -311,8 +311,8 @@ class CAVIGaussianMixture(MixtureEstimator):
         """
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
-    def _go_on(self, fitted, X, weights, workers, *, batch_id=None):
-        engine = super()._go_on(fitted, X, weights, workers, batch_id=batch_id)
+    def _update_stream(self, fitted, X, weights, workers, *, batch_id=None):
+        engine = super()._update_stream(fitted, X, weights, workers, batch_id=batch_id)
         fitted.assignments = _assignments(fitted, X, workers)
         return engine
 

@@ -102,10 +102,10 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
 
         return Stopping(self.max_iter, self.evaluate_every, self.tol, gain)
 
-    def _go_on(self, fitted, X, weights, workers, *, batch_id=None):
+    def _update_stream(self, fitted, X, weights, workers, *, batch_id=None):
         """A batch of a stream: its memo, with the engine's moves; or stochastic steps."""
         if not self._remembers:
-            return super()._go_on(fitted, X, weights, workers)
+            return super()._update_stream(fitted, X, weights, workers)
         memos = fitted.state.memos
         if batch_id is None:
             batch_id = len(memos)
@@ -116,7 +116,9 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         rng = np.random.default_rng([seed, fitted.state.n_steps])
         state, total = fitted.state, self._stream_weight
         engine = self._engine()
-        engine.go_on(fitted.model, batch, batch_id, total, state, fitted.policy, workers, rng)
+        engine.update_batch(
+            fitted.model, batch, batch_id, total, state, fitted.policy, workers, rng
+        )
         fitted.n_rows = memos.weight
         return engine
 

@@ -22,10 +22,10 @@ from skvt.expfam import Gamma
 from skvt.inference import (
     ROWS_PER_BATCH,
     CoordinateAscent,
-    PolishedInference,
     Rows,
     StochasticInference,
     StructuredInference,
+    ThenCoordinateAscent,
     Workers,
     evaluate_bound,
     local_results,
@@ -362,7 +362,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             return self._stochastic_engine(n_batches) if online else CoordinateAscent()
         rate = self._learning_rate(n_batches) if online else RobbinsMonro(1.0, 0.0)
         engine = StructuredInference(rate, self.global_step)
-        return PolishedInference(engine, ceil((1.0 - self.polish) * self.max_iter))
+        return ThenCoordinateAscent(engine, ceil((1.0 - self.polish) * self.max_iter))
 
     def _stochastic_engine(self, n_batches=None):
         rate = self._learning_rate(n_batches)

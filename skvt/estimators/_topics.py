@@ -25,7 +25,7 @@ from skvt.estimators.validation import (
     validated,
 )
 from skvt.expfam import Dirichlet
-from skvt.inference import ROWS_PER_BATCH, MovingInference, Rows, Stopping, Workers, evaluate_bound
+from skvt.inference import ROWS_PER_BATCH, Rows, Stopping, WithMoves, Workers, evaluate_bound
 from skvt.models.lda import LDA, SplitMerge
 from skvt.posterior import Posterior
 from skvt.schedules import RobbinsMonro
@@ -202,7 +202,7 @@ class TopicEstimator(
     def _with_moves(self, engine):
         if not self.moves:
             return engine
-        return MovingInference(engine, [SplitMerge()], self.max_iter)
+        return WithMoves(engine, [SplitMerge()], self.max_iter)
 
     def _learning_rate(self, n_batches=None):
         if self.learning_offset is not None:

@@ -4,13 +4,13 @@ from skvt.inference._bound import LocalTotals, evaluate_bound, global_divergence
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._loop import Entry, History, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference
-from skvt.inference._moving import MovingInference
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
-from skvt.inference._polished import PolishedInference
 from skvt.inference._state import ROWS_PER_BATCH, Rows, State
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
+from skvt.inference._then_ascent import ThenCoordinateAscent
+from skvt.inference._with_moves import WithMoves
 
 __all__ = [
     "GLOBAL_STEPS",
@@ -20,13 +20,13 @@ __all__ = [
     "History",
     "LocalTotals",
     "MemoizedInference",
-    "MovingInference",
-    "PolishedInference",
     "Rows",
     "State",
     "StochasticInference",
     "Stopping",
     "StructuredInference",
+    "ThenCoordinateAscent",
+    "WithMoves",
     "Workers",
     "evaluate_bound",
     "fit_loop",

@@ -64,8 +64,8 @@ def local_results(model, globals_of, data, workers):
     ``globals_of(batch)`` is what the local step takes for the globals.
     """
     for batch in data.batches(model, workers):
-        g = globals_of(batch)
-        yield batch, model.local_step(batch, g, 1.0, workers.run, with_stats=False)
+        global_params = globals_of(batch)
+        yield batch, model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)
 
 
 def evaluate_bound(model, stats, data, workers):

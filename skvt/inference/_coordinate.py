@@ -6,9 +6,9 @@ from skvt.inference._bound import LocalTotals, global_divergence
 from skvt.inference._state import PriorStats
 
 
-def _local_task(model, batch, g, inv_temp, wishes):
+def _local_task(model, batch, global_params, inv_temp, requested):
     """A batch's local step in another process: arrays in, additive statistics out."""
-    return model.local_step(batch, g, inv_temp, serial_map, **wishes)
+    return model.local_step(batch, global_params, inv_temp, serial_map, **requested)
 
 
 class CoordinateAscent:
@@ -20,13 +20,13 @@ class CoordinateAscent:
     monotone = True
     bounds = True
     exact = False  # its bound is that of the globals before the update
-    settled = True
+    may_stop = True
 
     def rate(self, step):
         """Every update replaces the statistics."""
         return 1.0
 
-    def sweep(self, model, data, state, policy, workers, rng):
+    def run_pass(self, model, data, state, policy, workers, rng):
         """One pass; ``state`` moves on.
 
         Returns
@@ -55,7 +55,7 @@ class CoordinateAscent:
         state.stats, state.prior_stats = fresh, prior_stats
         state.rows_seen += totals.weight
         state.n_steps += 1
-        if policy.settled:
+        if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return totals, divergence, model
 
@@ -67,20 +67,25 @@ class CoordinateAscent:
 
         def prepare(batch):
             batch = state.prepared(batch)
-            g = model.expectation(state.stats, batch, workers.run)
+            global_params = model.expectation(state.stats, batch, workers.run)
             inv_temp = policy.inv_temp(batch)
-            return batch, g, inv_temp, policy.mean_inv_temp
+            return batch, global_params, inv_temp, policy.mean_inv_temp
 
         if not workers.remote:
             for following in data.batches(model, workers):
-                batch, g, inv_temp, mean = prepare(following)
-                result = model.local_step(batch, g, inv_temp, workers.run, **policy.wishes)
+                batch, global_params, inv_temp, mean = prepare(following)
+                result = model.local_step(
+                    batch, global_params, inv_temp, workers.run, **policy.requested
+                )
                 yield batch, inv_temp, mean, result
             return
         prepared = [prepare(batch) for batch in data.batches(model, workers)]
         results = workers.run_remote(
             _local_task,
-            [(model, batch, g, inv_temp, policy.wishes) for batch, g, inv_temp, _ in prepared],
+            [
+                (model, batch, global_params, inv_temp, policy.requested)
+                for batch, global_params, inv_temp, _ in prepared
+            ],
         )
         for (batch, _, inv_temp, mean), result in zip(prepared, results, strict=True):
             yield batch, inv_temp, mean, result

@@ -103,7 +103,7 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
     n_before, previous = len(history), None
     for iteration in range(1, stopping.max_iter + 1):
         monitor.begin_pass()
-        totals, divergence, model = engine.sweep(model, data, state, policy, workers, rng)
+        totals, divergence, model = engine.run_pass(model, data, state, policy, workers, rng)
         totals = totals.scaled(data.total)
         estimate = totals.untempered - divergence if engine.bounds else np.nan
         exact = estimate if engine.exact else None
@@ -123,7 +123,7 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         )
         history.append(entry)
         converged = False
-        if exact is not None and policy.settled and engine.settled:
+        if exact is not None and policy.done and engine.may_stop:
             monotone = engine.monotone and policy.mean_inv_temp == 1.0
             converged = _has_converged(previous, exact, stopping, monotone, data.X.dtype)
             previous = exact

@@ -41,15 +41,15 @@ class MemoizedInference:
         self._active, self._n_passes = (), 0
 
     @property
-    def settled(self):
+    def may_stop(self):
         """Whether no move that went along with the last pass has anything left to try."""
-        return all(move.settled for move in self._active)
+        return all(move.exhausted for move in self._active)
 
     def rate(self, step):
         """Every update replaces the batch's statistics."""
         return 1.0
 
-    def sweep(self, model, data, state, policy, workers, rng):
+    def run_pass(self, model, data, state, policy, workers, rng):
         """One pass over the batches in random order; ``state`` moves on.
 
         Returns
@@ -59,16 +59,16 @@ class MemoizedInference:
         model : Model
             With the priors learned from this pass.
         """
-        if state.names is None:
+        if state.component_ids is None:
             state.begin(model.size(state.stats))
         self._n_passes += 1
-        self._active = moves = self._moves if policy.is_cold else ()
+        self._active = moves = self._moves if policy.at_unit_temperature else ()
         tools = self._tools(self._n_passes, workers, rng)
         # Births come first, so that the others see the newborn, and judge last.
         for move in reversed(moves):
             move.begin(model, state, tools)
         if policy.jitter > 0.0:
-            state.stats.add(model.strangers(state.stats, data, policy.jitter, rng))
+            state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         batches = data.order()
         for key in rng.permutation(len(batches)):
             batch = data.batch(model, batches[key])
@@ -77,7 +77,7 @@ class MemoizedInference:
         for move in moves:
             state.move_log.append(move.finish(model, state, tools))
         sort_by_mass(model, state)
-        if policy.settled:
+        if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return *exact_bound(model, state), model
 
@@ -92,12 +92,12 @@ class MemoizedInference:
         totals, divergence = exact_bound(model, state)
         return totals.untempered - divergence
 
-    def go_on(self, model, batch, key, total, state, policy, workers, rng):
+    def update_batch(self, model, batch, key, total, state, policy, workers, rng):
         """One batch of a stream: its memo, then moves where the exact bound rises.
 
         ``total`` is the weight of the stream, None if it is what has been seen.
         """
-        if state.names is None:
+        if state.component_ids is None:
             state.begin(model.size(state.stats))
         seen = state.memos.weight
         if key in state.memos:
@@ -107,7 +107,7 @@ class MemoizedInference:
         # the first batch replaces all of the initial statistics
         self.visit(model, batch, key, total, state, policy, workers, share=1.0)
         state.resum()
-        if policy.is_cold:
+        if policy.at_unit_temperature:
             tools = self._tools(len(state.memos), workers, rng)
             for move in self._moves:
                 state.move_log.extend(move.within(model, batch, key, state, tools))
@@ -133,15 +133,17 @@ class MemoizedInference:
         state.temper(policy.mean_inv_temp, policy.replication)
         if key in state.memos and state.memos[key].start is not None:
             batch = replace(batch, start=state.memos[key].start)
-        g = model.expectation(state.stats, batch, workers.run)
-        result = model.local_step(batch, g, policy.inv_temp(batch), workers.run, **policy.wishes)
+        global_params = model.expectation(state.stats, batch, workers.run)
+        result = model.local_step(
+            batch, global_params, policy.inv_temp(batch), workers.run, **policy.requested
+        )
         memo = memo_of(model, result, batch, workers.run, pairs=bool(self._moves))
         state.remember(key, memo, weight / total if share is None else share)
         state.n_steps += 1
         state.rows_seen += weight
         policy.observe(result, batch)
         for move in moves:
-            move.observe(model, batch, key, g, result, tools)
+            move.observe(model, batch, key, global_params, result, tools)
 
     def _tools(self, n_iter, workers, rng):
         def fresh(model, batch, n_components):
@@ -165,8 +167,8 @@ def exact_bound(model, state):
 
 def memo_of(model, result, batch, run, *, pairs):
     """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
-    entropy, excess = model.memo_entropy(batch, result, run, pairs=pairs)
-    return Memo(result.stats, entropy, excess, float(batch.weights.sum()), result.start)
+    entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
+    return Memo(result.stats, entropy, merge_entropy_loss, float(batch.weights.sum()), result.start)
 
 
 def sort_by_mass(model, state):
@@ -189,9 +191,9 @@ def fresh_mixture(model, batch, n_components, workers, rng):
     policy, previous = RunningPolicy(), -np.inf
     for n_passes in range(_FRESH_PASSES):
         engine = first if n_passes < _PASSES_UNMERGED else rest
-        totals, divergence, _ = engine.sweep(model, data, state, policy, workers, rng)
+        totals, divergence, _ = engine.run_pass(model, data, state, policy, workers, rng)
         bound = totals.untempered - divergence
-        if engine is rest and rest.settled and bound - previous < _FRESH_TOL * data.total:
+        if engine is rest and rest.may_stop and bound - previous < _FRESH_TOL * data.total:
             break
         previous = bound
     dissolve(model, state)

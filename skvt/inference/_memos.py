@@ -21,7 +21,7 @@ class Memo:
         Its statistics; the first axis of each array are the K components.
     entropy : ndarray, shape (K,)
         ``-sum_n w_n r_nk log r_nk`` in nats.
-    excess : ndarray, shape (K, K), or None
+    merge_entropy_loss : ndarray, shape (K, K), or None
         For a < b, what the entropy loses when a and b become one; after a later merge NaN, or the
         most that it can lose. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     weight : float
@@ -32,19 +32,19 @@ class Memo:
 
     stats: Stats
     entropy: np.ndarray
-    excess: np.ndarray | None
+    merge_entropy_loss: np.ndarray | None
     weight: float
     start: np.ndarray | None = None
 
     def rearranged(self, index):
         """Components in another order: those of ``index``, empty ones where it is -1."""
         arrays = tuple(take(array, index) for array in self.stats.arrays)
-        excess = None
-        if self.excess is not None:
+        merge_entropy_loss = None
+        if self.merge_entropy_loss is not None:
             # entries are kept above the diagonal
-            square = take(take(self.excess + self.excess.T, index).T, index)
-            excess = np.triu(square, 1)
-        return Memo(Stats(arrays), take(self.entropy, index), excess, self.weight)
+            square = take(take(self.merge_entropy_loss + self.merge_entropy_loss.T, index).T, index)
+            merge_entropy_loss = np.triu(square, 1)
+        return Memo(Stats(arrays), take(self.entropy, index), merge_entropy_loss, self.weight)
 
     def merged(self, a, b, *, bounded=False):
         """Component a takes over the rows of b, and b is empty; a < b.
@@ -57,26 +57,30 @@ class Memo:
         for array in arrays:
             array[a] += array[b]
             array[b] = 0.0
-        entropy, excess = self.entropy.copy(), self.excess.copy()
-        entropy[a] += entropy[b] - excess[a, b]
+        entropy, merge_entropy_loss = self.entropy.copy(), self.merge_entropy_loss.copy()
+        entropy[a] += entropy[b] - merge_entropy_loss[a, b]
         entropy[b] = 0.0
         if bounded:
-            both = self.excess + self.excess.T
+            both = self.merge_entropy_loss + self.merge_entropy_loss.T
             both = both[a] + both[b]
-            excess[a, a + 1 :], excess[:a, a] = both[a + 1 :], both[:a]
+            merge_entropy_loss[a, a + 1 :], merge_entropy_loss[:a, a] = both[a + 1 :], both[:a]
         else:
-            excess[a, a + 1 :] = excess[:a, a] = np.nan
-        excess[b, b + 1 :] = excess[:b, b] = 0.0
-        return Memo(Stats(arrays), entropy, excess, self.weight)
+            merge_entropy_loss[a, a + 1 :] = merge_entropy_loss[:a, a] = np.nan
+        merge_entropy_loss[b, b + 1 :] = merge_entropy_loss[:b, b] = 0.0
+        return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight)
 
     def plus(self, other, sign=1.0):
         """The sum with another memo, or with ``sign=-1`` the difference."""
         pairs = zip(self.stats.arrays, other.stats.arrays, strict=True)
-        excess = None if self.excess is None else self.excess + sign * other.excess
+        merge_entropy_loss = (
+            None
+            if self.merge_entropy_loss is None
+            else self.merge_entropy_loss + sign * other.merge_entropy_loss
+        )
         return Memo(
             Stats(tuple(array + sign * addend for array, addend in pairs)),
             self.entropy + sign * other.entropy,
-            excess,
+            merge_entropy_loss,
             self.weight + sign * other.weight,
         )
 
@@ -172,11 +176,11 @@ class Memos(MutableMapping):
 def _sum_of(memos):
     """The sum of some memos, as a memo of its own arrays."""
     arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
-    known = all(memo.excess is not None for memo in memos)
+    known = all(memo.merge_entropy_loss is not None for memo in memos)
     return Memo(
         Stats(tuple(_sum(parts) for parts in arrays)),
         _sum([memo.entropy for memo in memos]),
-        _sum([memo.excess for memo in memos]) if known else None,
+        _sum([memo.merge_entropy_loss for memo in memos]) if known else None,
         float(sum(memo.weight for memo in memos)),
     )
 

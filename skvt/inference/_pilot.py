@@ -15,7 +15,7 @@ SAMPLE = 1024
 class _Unheated:
     """Temperature 1, with the replication that the main fit will have."""
 
-    mean_inv_temp, settled, wishes = 1.0, False, {}
+    mean_inv_temp, done, requested = 1.0, False, {}
 
     def __init__(self, replication):
         self.replication = replication
@@ -46,8 +46,10 @@ def pilot_energies(model, data, rate, replication, workers, rng, rows=None):
     energies, units = [], []
     for start in range(0, rows.size, data.batch_size):
         batch = data.batch(model, rows[start : start + data.batch_size])
-        g = model.expectation(state.stats, batch, workers.run)
-        result = model.local_step(batch, g, 1.0, workers.run, with_marginal=True, with_stats=False)
+        global_params = model.expectation(state.stats, batch, workers.run)
+        result = model.local_step(
+            batch, global_params, 1.0, workers.run, with_marginal=True, with_stats=False
+        )
         energies.append(result.marginal_energy)
         units.append(np.asarray(batch.lengths, dtype=np.float64))
     energies, units = np.concatenate(energies), np.concatenate(units)

@@ -64,7 +64,7 @@ class State:
         What memoized inference remembers of each batch, untempered.
     start : Stats or None
         The initial statistics, which in the first memoized pass stand for the rows not yet seen.
-    names : ndarray of int, shape (K,), or None
+    component_ids : ndarray of int, shape (K,), or None
         By which moves recognise a component from pass to pass; a merged one has a new name.
     move_log : list of MoveRecord
         What moves proposed and what was accepted.
@@ -81,10 +81,10 @@ class State:
     inv_temp: float = 1.0
     memos: Memos = field(default_factory=Memos)
     start: Stats | None = None
-    names: np.ndarray | None = None
+    component_ids: np.ndarray | None = None
     move_log: list = field(default_factory=list)
     starts: np.ndarray | None = None
-    _n_names: int = 0
+    _n_ids: int = 0
 
     @property
     def plain_stats(self):
@@ -114,7 +114,7 @@ class State:
     def begin(self, n_components):
         """No batch has been seen: the statistics stand for all rows, and are taken off by share."""
         self.start = self.untempered().value()
-        self.names = self.new_names(n_components)
+        self.component_ids = self.new_ids(n_components)
 
     def temper(self, inv_temp, replication):
         """Count the memos' statistics at this inverse temperature and replication."""
@@ -145,34 +145,34 @@ class State:
         """Other data, of this weight, follow: what was learned stands for them at the start."""
         if self.memos:
             self.stats.rescale(total / self.memos.total().weight)
-            self.memos, self.names = Memos(), None
+            self.memos, self.component_ids = Memos(), None
 
-    def components(self):
-        """What :meth:`put_back` needs: memos are never changed, only replaced."""
-        return Memos(self.memos), self.names
+    def checkpoint(self):
+        """What :meth:`restore` needs: memos are never changed, only replaced."""
+        return Memos(self.memos), self.component_ids
 
-    def put_back(self, saved):
-        """Undo all changes of memos and components since :meth:`components`."""
-        self.memos, self.names = saved
+    def restore(self, saved):
+        """Undo all changes of memos and components since :meth:`checkpoint`."""
+        self.memos, self.component_ids = saved
         self.resum()
 
-    def new_names(self, number):
-        """So many names that no component has had."""
-        self._n_names += number
-        return np.arange(self._n_names - number, self._n_names)
+    def new_ids(self, number):
+        """So many ids that no component has had."""
+        self._n_ids += number
+        return np.arange(self._n_ids - number, self._n_ids)
 
     def merge(self, a, b, *, bounded=False):
         """Component a takes over the rows of b, which is left empty; a < b. See `Memo.merged`."""
         self.memos.change_all(methodcaller("merged", a, b, bounded=bounded))
-        self.names = self.names.copy()  # a snapshot shares them
-        self.names[a] = self.new_names(1)[0]
+        self.component_ids = self.component_ids.copy()  # a snapshot shares them
+        self.component_ids[a] = self.new_ids(1)[0]
 
     def rearrange(self, index):
         """Components in another order: those of ``index``, empty ones where it is -1."""
         index = np.asarray(index)
-        names = self.names[index]
-        names[index < 0] = self.new_names(int((index < 0).sum()))
-        self.names = names
+        ids = self.component_ids[index]
+        ids[index < 0] = self.new_ids(int((index < 0).sum()))
+        self.component_ids = ids
         self.stats.fold()
         self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
         self.memos.change_all(methodcaller("rearranged", index))

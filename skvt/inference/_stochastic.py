@@ -15,12 +15,12 @@ class StochasticInference:
     monotone = False
     exact = False
     bounds = True
-    settled = True
+    may_stop = True
 
     def __init__(self, rate):
         self.rate = rate
 
-    def sweep(self, model, data, state, policy, workers, rng):
+    def run_pass(self, model, data, state, policy, workers, rng):
         """One pass; ``state`` moves on.
 
         Returns
@@ -35,7 +35,7 @@ class StochasticInference:
         for batch in data.batches(model, workers, rng):
             model = self.step(model, batch, data.total, state, policy, workers, totals)
         state.stats.resum()
-        if policy.settled:
+        if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return totals, global_divergence(model, state.stats), model
 
@@ -43,7 +43,7 @@ class StochasticInference:
         """What the local step takes for the globals: E_q[t(beta)]."""
         return model.expectation(state.stats, batch, workers.run)
 
-    def _statistics(self, model, state, g, result, workers):
+    def _statistics(self, model, state, global_params, result, workers):
         """What the globals learn from a local step."""
         return result.stats
 
@@ -54,17 +54,17 @@ class StochasticInference:
         state.replicate(policy.replication)
         inv_temp = policy.inv_temp(batch)
         batch = state.prepared(batch)
-        g = self._globals(model, state, batch, workers)
-        result = model.local_step(batch, g, inv_temp, workers.run, **policy.wishes)
+        global_params = self._globals(model, state, batch, workers)
+        result = model.local_step(batch, global_params, inv_temp, workers.run, **policy.requested)
         state.keep(batch, result)
         totals.add(result, batch.weights, inv_temp)
         rho = self.rate(state.n_steps)
         # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
         factor = (total / weight) * policy.mean_inv_temp * state.replication
-        new = self._statistics(model, state, g, result, workers)
+        new = self._statistics(model, state, global_params, result, workers)
         state.stats.blend(rho, new, factor, workers.run)
         state.prior_stats.blend(rho, model.prior_statistics(batch, result))
         state.n_steps += 1
         state.rows_seen += weight
         policy.observe(result, batch)
-        return model.with_learned_priors(state.prior_stats) if policy.settled else model
+        return model.with_learned_priors(state.prior_stats) if policy.done else model

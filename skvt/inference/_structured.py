@@ -35,11 +35,11 @@ class StructuredInference(StochasticInference):
         self._global_step, self._ramp = global_step, ramp
         self._share = 1.0  # of all rows, those that the minibatch stands for
 
-    def sweep(self, model, data, state, policy, workers, rng):
+    def run_pass(self, model, data, state, policy, workers, rng):
         """One pass; ``state`` moves on."""
-        if model.dense_steps:
+        if model.updates_all_rows:
             model.project(state.stats)  # a start may have components in another order
-        return super().sweep(model, data, state, policy, workers, rng)
+        return super().run_pass(model, data, state, policy, workers, rng)
 
     def step(self, model, batch, total, state, policy, workers, totals):
         """One minibatch that stands for rows of weight ``total``."""
@@ -47,7 +47,7 @@ class StructuredInference(StochasticInference):
             seen = state.rows_seen + float(batch.weights.sum(dtype="float64"))
             self._share = min(1.0, seen / total)
         model = super().step(model, batch, total, state, policy, workers, totals)
-        if model.dense_steps or self._global_step == "ssvi":
+        if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
 
@@ -55,10 +55,10 @@ class StructuredInference(StochasticInference):
         rng = np.random.default_rng([state.seed, state.n_steps])
         return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
 
-    def _statistics(self, model, state, g, result, workers):
+    def _statistics(self, model, state, global_params, result, workers):
         stats = result.stats
         if self._global_step == "ssvi":
-            stats = model.corrected(state.stats, g, stats, workers.run)
+            stats = model.corrected(state.stats, global_params, stats, workers.run)
         if self._share < 1.0:
             arrays = tuple(array * array.dtype.type(self._share) for array in stats.arrays)
             stats = Stats(arrays, stats.rows)

@@ -5,8 +5,8 @@ A model is conditionally conjugate: with global variables beta and the local var
     E_q[log p(x, z | beta)] = <S, E_q[t(beta)]> + a local term,
 
 so that its globals live in natural parameters, ``lam = prior + S``, and an engine is arithmetic on
-statistics S. A local step never asks for q(beta), only for numbers ``g``: ``E_q[t(beta)]``
-(mean field) or ``t(beta)`` with beta drawn from q (structured inference).
+statistics S. A local step never asks for q(beta), only for numbers ``global_params``:
+``E_q[t(beta)]`` (mean field) or ``t(beta)`` with beta drawn from q (structured inference).
 
 Temperature multiplies the energy ``E_q[log p(x, z | beta)]`` and the statistics; it never
 multiplies the natural parameters of a prior.
@@ -111,17 +111,25 @@ class Model(Protocol):
     def batch(self, X, rows, weights):
         """Rows of X, prepared for local steps."""
 
-    def touched(self, X):
+    def affected_rows(self, X):
         """Indices of the statistics' rows that a step on X can change; None for all."""
 
     def expectation(self, stats, batch, run):
-        """``g = E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""
+        """``E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""
 
     def mean_field(self):
         """The model whose local step gives the bound: itself but for structured inference."""
 
     def local_step(
-        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        *,
+        with_energy=False,
+        with_marginal=False,
+        with_stats=True,
     ):
         """Optimise q(z) of the batch at the given inverse temperature; a LocalResult.
 
@@ -148,11 +156,11 @@ class StructuredModel(Model, Protocol):
 
     Attributes
     ----------
-    dense_steps : bool
+    updates_all_rows : bool
         Whether a step changes all statistics, not those of some rows alone.
     """
 
-    dense_steps: bool
+    updates_all_rows: bool
 
     def drawn_globals(self, stats, batch, kind, rng, run):
         """What a local step takes for the globals, by the kind of the global step.
@@ -161,8 +169,8 @@ class StructuredModel(Model, Protocol):
         beta ~ q, and "ssvi" the same with what :meth:`corrected` needs to know of the draw.
         """
 
-    def corrected(self, stats, g, result_stats, run):
-        """``V(beta, lam) eta_hat`` of the draw ``g`` and a local step's statistics: a Stats."""
+    def corrected(self, stats, global_params, result_stats, run):
+        """``V(beta, lam) eta_hat`` of a draw and a local step's statistics: a Stats."""
 
     def project(self, stats):
         """Keep ``lam = prior + stats`` legal, and in the best order, in place."""

@@ -62,16 +62,16 @@ class Move(Protocol):
 
     Attributes
     ----------
-    settled : bool
+    exhausted : bool
         Whether the move has nothing more to try, so that convergence may be judged.
     """
 
-    settled: bool
+    exhausted: bool
 
     def begin(self, model, state, tools):
         """Before the pass."""
 
-    def observe(self, model, batch, key, g, result, tools):
+    def observe(self, model, batch, key, global_params, result, tools):
         """After the local step on a batch."""
 
     def finish(self, model, state, tools):
@@ -86,11 +86,11 @@ class SampledMove(Protocol):
 
     Attributes
     ----------
-    settled : bool
+    exhausted : bool
         Whether the last search found nothing, so that convergence may be judged.
     """
 
-    settled: bool
+    exhausted: bool
 
     def between(self, model, data, state, tools):
         """After a pass at T = 1; changes the state and returns a :class:`MoveRecord`."""

@@ -48,14 +48,14 @@ _TRIAL_STEPS = 3
 
 @dataclass
 class _Target:
-    """Components whose rows are collected: numbers and names, the chosen one first, then its mass.
+    """Components whose rows are collected: numbers and ids, the chosen one first, then its mass.
 
     ``total`` is the mass of all, ``weights`` that of the rows collected of it, ``resp`` how the
     components share these.
     """
 
     components: list
-    names: list
+    ids: list
     masses: list
     rows: list = field(default_factory=list)
     weights: list = field(default_factory=list)
@@ -80,7 +80,7 @@ class Birth:
 
     Attributes
     ----------
-    settled : bool
+    exhausted : bool
         Nothing waits for adoption or has just been adopted, and no component is left to try.
     """
 
@@ -88,21 +88,21 @@ class Birth:
         self._max_components = max_components
         self._n_fresh, self._max_rows, self._threshold = n_fresh, max_rows, threshold
         self._targets, self._fresh = [], []
-        # (mass, number of births that failed) by name of components
+        # (mass, number of births that failed) by id_ of components
         self._failed = {}
         # what was before the adoption: state, bound, and the targets of what is being adopted
         self._before, self._adopted = None, []
         self._share = MOST_TARGETS
-        self.settled = False
+        self.exhausted = False
 
     # ------------------------------------------------------------------------------- a pass
     def begin(self, model, state, tools):
         """Adopt what was created after the last pass, then choose targets for this one."""
         self._before, self._adopted = None, self._targets
         if self._fresh:
-            self._before = state.components(), bound_of(model, state.memos.total())
-            gone = [name for target in self._adopted for name in target.names]
-            kept = np.flatnonzero(~np.isin(state.names, gone))
+            self._before = state.checkpoint(), bound_of(model, state.memos.total())
+            gone = [id_ for target in self._adopted for id_ in target.ids]
+            kept = np.flatnonzero(~np.isin(state.component_ids, gone))
             arrays = zip(*(fresh.arrays for fresh in self._fresh), strict=True)
             arrays = [np.concatenate(parts) for parts in arrays]
             state.rearrange(_with_more(kept, len(arrays[0])))
@@ -110,13 +110,13 @@ class Birth:
             none = [np.zeros((kept.size, *array.shape[1:])) for array in arrays]
             pairs = zip(none, arrays, strict=True)
             state.stats.add(Stats(tuple(np.concatenate(pair) for pair in pairs)))
-            self._newborn = set(state.names[kept.size :].tolist())
+            self._newborn = set(state.component_ids[kept.size :].tolist())
         self._fresh = []
         counts = state.plain_stats.value().arrays[0]
         overlaps = _overlaps(state.memos, counts.size)
-        self._targets = self._choose(counts, state.names, overlaps, tools.rng)
+        self._targets = self._choose(counts, state.component_ids, overlaps, tools.rng)
 
-    def observe(self, model, batch, key, g, result, tools):
+    def observe(self, model, batch, key, global_params, result, tools):
         """Collect rows of the targets."""
         for target in self._targets:
             resp = result.q[:, target.components]
@@ -137,7 +137,9 @@ class Birth:
         """
         gain = self._judge(model, state) if self._before else 0.0
         # what has been merged or put back since is another component now, or none
-        targets = [target for target in self._targets if np.isin(target.names, state.names).all()]
+        targets = [
+            target for target in self._targets if np.isin(target.ids, state.component_ids).all()
+        ]
         room = self._max_components - model.size(state.stats)
         proposed, born, self._targets = 0, 0, []
         for target in targets:
@@ -151,7 +153,7 @@ class Birth:
                 self._targets.append(target)
                 born += len(fresh.arrays[0])
                 room -= len(fresh.arrays[0]) - n_old
-        self.settled = self._before is None and proposed == 0
+        self.exhausted = self._before is None and proposed == 0
         return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
 
     def _judge(self, model, state):
@@ -162,7 +164,7 @@ class Birth:
         if gain > SMALLEST_GAIN:
             self._share = min(MOST_TARGETS, 2.0 * self._share)
             return gain
-        state.put_back(saved)
+        state.restore(saved)
         # of several births one may have been good: fewer at a time
         self._share *= 0.5
         if len(self._adopted) == 1:
@@ -174,10 +176,10 @@ class Birth:
         """Births in one batch, each kept if the exact bound of all that is remembered rises."""
         counts = state.memos[key].stats.arrays[0]
         apart = _overlaps({}, counts.size)
-        self._targets = self._choose(counts, state.names, apart, tools.rng)
-        g = model.expectation(state.stats, batch, tools.run)
-        result = model.local_step(batch, g, 1.0, tools.run, with_stats=False)
-        self.observe(model, batch, key, g, result, tools)
+        self._targets = self._choose(counts, state.component_ids, apart, tools.rng)
+        global_params = model.expectation(state.stats, batch, tools.run)
+        result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
+        self.observe(model, batch, key, global_params, result, tools)
         proposed, born, gain = len(self._targets), 0, 0.0
         for target in self._targets:
             n_before = model.size(state.stats)
@@ -194,12 +196,12 @@ class Birth:
         return [MoveRecord(tools.n_iter, "birth", proposed, born, gain)]
 
     # --------------------------------------------------------------------------------- both
-    def _choose(self, counts, names, overlaps, rng):
+    def _choose(self, counts, ids, overlaps, rng):
         """Targets by mass among components not tried in vain, and apart from each other.
 
         A component whose births have failed takes neighbours with it, the nearest first.
         """
-        tries = np.array([self._tries(n, name) for n, name in zip(counts, names, strict=True)])
+        tries = np.array([self._tries(n, id_) for n, id_ in zip(counts, ids, strict=True)])
         free = np.ones(counts.size, bool)
         eligible = exceeds(counts, FEWEST_ROWS) & (tries < MOST_TRIES)
         targets = []
@@ -218,19 +220,19 @@ class Birth:
                     components.append(nearest)
                     free[nearest] = False
             targets.append(
-                _Target(components, names[components].tolist(), counts[components].tolist())
+                _Target(components, ids[components].tolist(), counts[components].tolist())
             )
         return targets
 
-    def _tries(self, mass, name):
+    def _tries(self, mass, id_):
         """Births that failed from a component as it is."""
-        before, tries = self._failed.get(int(name), (0.0, 0))
+        before, tries = self._failed.get(int(id_), (0.0, 0))
         return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
 
     def _fail(self, target):
         """Remember that a birth from this target failed."""
-        for name, mass in zip(target.names, target.masses, strict=True):
-            self._failed[name] = mass, self._tries(mass, name) + 1
+        for id_, mass in zip(target.ids, target.masses, strict=True):
+            self._failed[id_] = mass, self._tries(mass, id_) + 1
 
     def _create(self, model, target, tools, most):
         """Statistics of at most so many components fitted to the collected rows.
@@ -255,10 +257,10 @@ class Birth:
 
 def _overlaps(memos, n_components):
     """Nats of entropy that pairs of components would lose as one (K, K), 0 where not known."""
-    excess = memos.total().excess if memos else None
-    if excess is None:
+    merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
+    if merge_entropy_loss is None:
         return np.zeros((n_components, n_components))
-    return np.nan_to_num(excess + excess.T)
+    return np.nan_to_num(merge_entropy_loss + merge_entropy_loss.T)
 
 
 def _remembered(model, batch, resp, tools):
@@ -293,8 +295,10 @@ def _try(model, batch, key, state, fresh, tools):
         pairs = zip(before.stats.arrays, arrays, strict=True)
         stats = RunningStats(np.concatenate(pair) for pair in pairs)
         for _ in range(_TRIAL_STEPS):
-            g = model.expectation(stats, batch, tools.run)
-            memo = tools.memo_of(model, model.local_step(batch, g, 1.0, tools.run), batch)
+            global_params = model.expectation(stats, batch, tools.run)
+            memo = tools.memo_of(
+                model, model.local_step(batch, global_params, 1.0, tools.run), batch
+            )
             total = others.plus(memo)
             stats = RunningStats(total.stats.arrays)
         won = ~exceeds(FEWEST_WON, total.stats.arrays[0][n_old:])

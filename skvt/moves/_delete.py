@@ -22,7 +22,7 @@ class Delete:
     end the statistics and the bound without it are known exactly.
     """
 
-    settled = True
+    exhausted = True
 
     def __init__(self):
         self._candidates, self._changes = [], {}
@@ -36,17 +36,17 @@ class Delete:
         self._candidates = order.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
 
-    def observe(self, model, batch, key, g, result, tools):
+    def observe(self, model, batch, key, global_params, result, tools):
         """What the batch's memo would become without each candidate."""
         for k in self._candidates:
             rows = np.flatnonzero(result.q[:, k] > _LEAST)
             if rows.size == 0:
                 continue
             part = model.batch(batch.X, rows, batch.weights[rows])
-            log_weights = g[0].copy()
-            with_it = model.local_step(part, g, 1.0, tools.run)
+            log_weights = global_params[0].copy()
+            with_it = model.local_step(part, global_params, 1.0, tools.run)
             log_weights[k] = _NEVER
-            without = model.local_step(part, (log_weights, g[1]), 1.0, tools.run)
+            without = model.local_step(part, (log_weights, global_params[1]), 1.0, tools.run)
             before = tools.memo_of(model, with_it, part)
             self._changes[k][key] = tools.memo_of(model, without, part).plus(before, sign=-1.0)
 
@@ -57,12 +57,12 @@ class Delete:
     def finish(self, model, state, tools):
         """Delete the best candidate if the bound rises."""
         best, rise, proposed = self._best(model, state.memos.total())
-        self.settled = best is None
+        self.exhausted = best is None
         if best is None:
             return MoveRecord(tools.n_iter, "delete", proposed, 0, 0.0)
         for key, change in self._changes[best].items():
             state.memos[key] = state.memos[key].plus(change)
-        state.rearrange(np.delete(np.arange(state.names.size), best))
+        state.rearrange(np.delete(np.arange(state.component_ids.size), best))
         state.resum()
         return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)
 

@@ -20,16 +20,16 @@ def pair_gains(model, memo, among=None):
     [HS13 eq. 12], less what the entropy of the assignments loses. Pairs of which the latter is not
     known are left out; with ``among`` (K,) those, too, of which neither is among these.
     """
-    sums, excess = memo.stats.arrays[1], memo.excess
-    if excess is None:
-        excess = np.full((sums.shape[0], sums.shape[0]), np.nan)
+    sums, merge_entropy_loss = memo.stats.arrays[1], memo.merge_entropy_loss
+    if merge_entropy_loss is None:
+        merge_entropy_loss = np.full((sums.shape[0], sums.shape[0]), np.nan)
     a, b = np.triu_indices(sums.shape[0], 1)
-    wanted = ~np.isnan(excess[a, b])
+    wanted = ~np.isnan(merge_entropy_loss[a, b])
     if among is not None:
         wanted &= among[a] | among[b]
     a, b = a[wanted], b[wanted]
     single = model.log_evidence(sums)
-    gain = -excess[a, b] - single[a] - single[b]
+    gain = -merge_entropy_loss[a, b] - single[a] - single[b]
     step = max(1, _ENTRIES_AT_ONCE // max(1, sums[0].size))
     for start in range(0, a.size, step):
         pairs = slice(start, start + step)
@@ -37,7 +37,7 @@ def pair_gains(model, memo, among=None):
     return a, b, gain
 
 
-def dissolve(model, state, names=None):
+def dissolve(model, state, ids=None):
     """Let components of less than a row, among those named, join what they resemble most.
 
     The bound may fall by a trifle: a component that nobody needs stands for all that the process
@@ -48,8 +48,8 @@ def dissolve(model, state, names=None):
         memo = state.memos.total()
         counts = memo.stats.arrays[0]
         few = exceeds(FEWEST_ROWS, counts)
-        if names is not None:
-            few &= np.isin(state.names, list(names))
+        if ids is not None:
+            few &= np.isin(state.component_ids, list(ids))
         if counts.size < 2 or not few.any():
             return
         a, b, gain = pair_gains(model, memo, few)
@@ -64,19 +64,19 @@ def dissolve(model, state, names=None):
 class Merge:
     """Merge pairs, best gain first, each component once a pass."""
 
-    settled = True
+    exhausted = True
 
     def begin(self, model, state, tools):
         """Nothing to prepare: memos hold the entropies of all pairs."""
 
-    def observe(self, model, batch, key, g, result, tools):
+    def observe(self, model, batch, key, global_params, result, tools):
         """Nothing to gather, see :meth:`begin`."""
 
     def finish(self, model, state, tools):
         """Merge while the bound rises."""
         memo = state.memos.total()
         n_components = memo.entropy.size
-        self.settled = True
+        self.exhausted = True
         if n_components < 2:
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         a, b, gain = pair_gains(model, memo)
@@ -104,7 +104,7 @@ class Merge:
         if gone:
             state.rearrange(np.delete(np.arange(n_components), gone))
             state.resum()
-        self.settled = not gone
+        self.exhausted = not gone
         return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
 
     def within(self, model, batch, key, state, tools):

@@ -27,9 +27,9 @@ class _Scheduled(RunningPolicy):
         done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
         # passes are a sum of weights, which rounding may leave next to their end
         progress = done / self._length if exceeds(self._length, done) else 1.0
-        self.settled = progress >= 1.0
+        self.done = progress >= 1.0
         self.mean_inv_temp = 1.0 / self._recipe._temperature_at(progress)
-        self.replication = 1.0 if self.settled else self._recipe.replication
+        self.replication = 1.0 if self.done else self._recipe.replication
 
 
 class _Annealing(TemperaturePolicy):

@@ -122,13 +122,13 @@ class RunningPolicy:
         become one; exactly equal, they would stay so at T = 1. (Minibatches are noise enough.)
     wants_marginal : bool
         Whether ``observe`` needs the marginal energy of each row.
-    settled : bool
+    done : bool
         Whether the policy has reached its final values, so that convergence may be judged.
     """
 
     mean_inv_temp = 1.0
     replication = 1.0
-    settled = True
+    done = True
     wants_marginal = False
 
     @property
@@ -137,17 +137,17 @@ class RunningPolicy:
         return self.mean_inv_temp != 1.0
 
     @property
-    def is_cold(self):
+    def at_unit_temperature(self):
         """Whether T = 1 for good: what is maximised is the bound by which moves are judged."""
-        return self.settled and self.mean_inv_temp == 1.0
+        return self.done and self.mean_inv_temp == 1.0
 
     @property
     def jitter(self):
         """Noise of full-data inference, see above: none at the final temperature."""
-        return 0.0 if self.settled else JITTER * (self.temperature - 1.0) ** 0.5
+        return 0.0 if self.done else JITTER * (self.temperature - 1.0) ** 0.5
 
     @property
-    def wishes(self):
+    def requested(self):
         """What a local step shall compute for this policy."""
         return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
 

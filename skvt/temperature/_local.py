@@ -44,7 +44,7 @@ class _LearnedByRow(_Learned):
 
     def inv_temp(self, batch):
         """E[1 / T_i] of each row; a row not met before has the temperature of all data."""
-        if self.settled:
+        if self.done:
             return 1.0
         gains = self._energies[batch.rows] - self._references[batch.rows]
         r = self._ladder.weights(np.nan_to_num(gains), np.asarray(batch.lengths, float))
@@ -60,7 +60,7 @@ class _LearnedByRow(_Learned):
     def observe(self, result, batch):
         """Move the running means of the rows' energies: a row is met once a pass."""
         super().observe(result, batch)
-        if self.settled:
+        if self.done:
             return
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
         energies, before = result.marginal_energy / lengths, self._energies[batch.rows]
@@ -71,7 +71,7 @@ class _LearnedByRow(_Learned):
     def bound_terms(self, total):
         """The terms of all y_i of rows met so far, in nats, taken for rows of weight ``total``."""
         met = np.flatnonzero(~np.isnan(self._energies))
-        if self.settled or met.size == 0:
+        if self.done or met.size == 0:
             return 0.0
         terms = 0.0
         for start in range(0, met.size, ROWS_AT_ONCE):

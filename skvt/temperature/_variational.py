@@ -79,13 +79,13 @@ class _Learned(RunningPolicy):
         # q(y): at the hottest until energies are known.
         self._r = np.eye(ladder.inv_temps.size)[-1]
         self.mean_inv_temp = ladder.inv_temps[-1]
-        self.replication, self.settled = replication, False
+        self.replication, self.done = replication, False
 
     def advance(self, passes, step, n_steps):
         """Lower the ceiling and move q(y), after what the last step has observed."""
         # The middle of the step, as in annealing.
         cooled = (passes + 0.5 * step) / self._hot_passes
-        if self.settled or not exceeds(1.0, cooled):
+        if self.done or not exceeds(1.0, cooled):
             self._finish()
             return
         self._ladder.lower(1.0 - cooled)
@@ -111,7 +111,7 @@ class _Learned(RunningPolicy):
 
     def observe(self, result, batch):
         """Add up the energies of a step, which may have several batches."""
-        if self.settled:
+        if self.done:
             return
         weights = np.asarray(batch.weights, np.float64)
         self._seen_energy += float(weights @ result.marginal_energy)
@@ -119,12 +119,12 @@ class _Learned(RunningPolicy):
 
     def bound_terms(self, total):
         """The terms of y in nats; none once T = 1 for good."""
-        return 0.0 if self.settled else float(self._ladder.bound_terms(self._r, self._units))
+        return 0.0 if self.done else float(self._ladder.bound_terms(self._r, self._units))
 
     def _finish(self):
         """At T = 1 for good: a fit ends in the model itself."""
         self.mean_inv_temp, self.replication = 1.0, 1.0
-        self.settled, self.wants_marginal = True, False
+        self.done, self.wants_marginal = True, False
 
 
 class VariationalTempering(TemperaturePolicy):

@@ -118,6 +118,6 @@ def test_at_rest_a_fall_by_the_last_digits_is_none():
 def test_annealing_ends_though_the_rows_do_not_quite_add_up(policy):
     running = policy.start(FitPlan(None, 10, 100, 100.0, None))
     running.advance(2.5 - 1e-15, 1.0, 5)
-    assert running.settled and running.mean_inv_temp == 1.0 and running.replication == 1.0
+    assert running.done and running.mean_inv_temp == 1.0 and running.replication == 1.0
     running.advance(2.5 - 1e-3, 1.0, 5)
-    assert not running.settled
+    assert not running.done

@@ -11,10 +11,10 @@ from skvt import TemperedLDA
 from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,
-    MovingInference,
     Rows,
     State,
     StochasticInference,
+    WithMoves,
     Workers,
     evaluate_bound,
     global_divergence,
@@ -66,7 +66,7 @@ def test_batches_that_leave_the_process_give_the_same_statistics(monkeypatch):
         rng = np.random.default_rng(1)
         with Workers() as workers:
             for _ in range(2):
-                totals, *_ = CoordinateAscent().sweep(model, data, state, policy, workers, rng)
+                totals, *_ = CoordinateAscent().run_pass(model, data, state, policy, workers, rng)
         ends.append((state.stats.value().arrays[0], totals.tempered))
     np.testing.assert_array_equal(ends[0][0], ends[1][0])
     assert ends[0][1] == ends[1][1]
@@ -90,21 +90,21 @@ def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_
         pass
 
     class Move:
-        settled = True
+        exhausted = True
 
         def between(self, model, data, state, tools):
             return MoveRecord(1, "move", 1, self.accepted, 0.0)
 
     Passes.monotone, move = monotone, Move()
-    Passes.sweep = lambda self, model, *_: (None, None, model)
-    engine = MovingInference(Passes(), [move], n_passes=6)
+    Passes.run_pass = lambda self, model, *_: (None, None, model)
+    engine = WithMoves(Passes(), [move], n_passes=6)
     assert engine.monotone == monotone
     state = State(RunningStats([np.zeros((2, 2))]))
     for move.accepted in (0, 1, 0):
         for _ in range(2 if move.accepted else 3):
             before = engine.monotone
             with Workers() as workers:
-                engine.sweep(None, None, state, RunningPolicy(), workers, None)
+                engine.run_pass(None, None, state, RunningPolicy(), workers, None)
             assert engine.monotone == (before and not move.accepted)
     assert not engine.monotone
 
@@ -179,7 +179,7 @@ def test_the_division_into_batches_does_not_change_coordinate_ascent():
         state = State(model.initial(None, np.random.default_rng(0)))
         with Workers() as workers:
             for _ in range(3):
-                totals, divergence, _ = CoordinateAscent().sweep(
+                totals, divergence, _ = CoordinateAscent().run_pass(
                     model, data, state, policy_at(1.0), workers, None
                 )
             bound = evaluate_bound(model, state.stats, data, workers)
@@ -206,7 +206,7 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
         state = State(model.initial(None, np.random.default_rng(1)))
         with Workers() as workers:
             for _ in range(3):
-                totals, _, _ = engine.sweep(
+                totals, _, _ = engine.run_pass(
                     model, data, state, policy_at(temperature), workers, None
                 )
         assert state.n_steps == 3
@@ -239,7 +239,7 @@ def test_a_pass_of_partial_fit_is_a_pass_of_the_engine():
     state, data = State(model.initial(None, rng)), Rows(X, np.ones(60), 16)
     engine = StochasticInference(lambda t: (20.0 + t) ** -0.6)
     with Workers() as workers:
-        engine.sweep(model, data, state, policy_at(1.0), workers, None)
+        engine.run_pass(model, data, state, policy_at(1.0), workers, None)
     np.testing.assert_allclose(
         stream.components_, model.natural_parameters(state.stats)[0], rtol=1e-10
     )
@@ -522,7 +522,7 @@ def test_of_several_starts_the_best_is_kept():
 class Fixed:
     """A running policy that replicates rows at T = 1.5, or whatever is given."""
 
-    settled, wishes, jitter = False, {"with_energy": True}, 0.0
+    done, requested, jitter = False, {"with_energy": True}, 0.0
 
     def __init__(self, replication, inv_temp=1.0 / 1.5):
         self.replication, self.mean_inv_temp = replication, inv_temp
@@ -566,7 +566,7 @@ def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():
     state = State(model.initial(None, np.random.default_rng(0)))
     data = Rows(X, np.random.default_rng(1).uniform(0.5, 2.0, 60), 16)
     with Workers() as workers:
-        CoordinateAscent().sweep(model, data, state, Fixed(1.0), workers, None)
+        CoordinateAscent().run_pass(model, data, state, Fixed(1.0), workers, None)
     assert len(seen) == 4
     assert state.prior_stats.weight == pytest.approx(data.total, rel=1e-12)
     np.testing.assert_allclose(state.prior_stats.total, sum(total for total, _ in seen), rtol=1e-12)

@@ -96,7 +96,7 @@ def sweep(engine, model, data, state, policy=None, n=1, seed=0):
     rng = np.random.default_rng(seed)
     policy = RunningPolicy() if policy is None else policy
     with Workers() as workers:
-        return [engine.sweep(model, data, state, policy, workers, rng) for _ in range(n)]
+        return [engine.run_pass(model, data, state, policy, workers, rng) for _ in range(n)]
 
 
 def assert_same_statistics(state, other, rtol=1e-10):
@@ -108,10 +108,10 @@ def test_rearranged_components_keep_their_statistics_and_names():
     model, data = mixture("full"), data_of("full")
     state = start(model, data)
     sweep(MemoizedInference(), model, data, state)
-    names, before = state.names.copy(), state.stats.value().arrays
+    names, before = state.component_ids.copy(), state.stats.value().arrays
     state.rearrange([2, 0, -1])
-    np.testing.assert_array_equal(state.names[:2], names[[2, 0]])
-    assert state.names[2] not in names
+    np.testing.assert_array_equal(state.component_ids[:2], names[[2, 0]])
+    assert state.component_ids[2] not in names
     for after, array in zip(state.stats.value().arrays, before, strict=True):
         np.testing.assert_array_equal(after[:2], array[[2, 0]])
         assert np.all(after[2] == 0.0)
@@ -133,9 +133,9 @@ def test_without_heat_no_stranger_is_drawn():
         jitter = 0.1
 
     class Counting(Mixture):
-        def strangers(self, stats, *args):
+        def symmetry_breaking_stats(self, stats, *args):
             shares.append(args[1])
-            return super().strangers(stats, *args)
+            return super().symmetry_breaking_stats(stats, *args)
 
     shares, data = [], data_of("full")
     model = mixture("full")
@@ -230,8 +230,10 @@ def test_sorting_by_mass_never_lowers_the_bound_and_changes_no_component(name):
         # entropies of pairs go with their components
         order = [int(np.argmin(np.abs(memo.stats.arrays[0] - n))) for n in counts]
         np.testing.assert_array_equal(after.entropy, memo.entropy[order])
-        both = memo.excess + memo.excess.T
-        np.testing.assert_array_equal(after.excess, np.triu(both[np.ix_(order, order)], 1))
+        both = memo.merge_entropy_loss + memo.merge_entropy_loss.T
+        np.testing.assert_array_equal(
+            after.merge_entropy_loss, np.triu(both[np.ix_(order, order)], 1)
+        )
 
 
 # ---------------------------------------------------------------- one batch, several batches
@@ -308,7 +310,7 @@ def test_totals_are_the_sum_of_memos_and_memos_those_of_their_rows(name, how):
                 for b, r in engine.assigned.values()
             )
             np.testing.assert_allclose(total.stats.arrays[1].sum(axis=0), sums, rtol=1e-9)
-            assert total.excess is None and K == 4
+            assert total.merge_entropy_loss is None and K == 4
     assert (n_hot > 0) == (how == "annealed")
 
 
@@ -393,51 +395,53 @@ def random_memo(seed, K=4, P=3):
 
 def test_memos_are_never_changed_in_place():
     memo = random_memo(0)
-    before = [array.copy() for array in (*memo.stats.arrays, memo.entropy, memo.excess)]
+    before = [array.copy() for array in (*memo.stats.arrays, memo.entropy, memo.merge_entropy_loss)]
     memo.merged(0, 2)
     memo.rearranged([3, -1, 0]).stats.arrays[0][...] = 7.0
     memo.plus(random_memo(1))
     Memos({0: memo, 1: random_memo(1)}).total().entropy[...] = 7.0
     Memos({0: memo}).total().stats.arrays[0][...] = 7.0
-    for array, kept in zip((*memo.stats.arrays, memo.entropy, memo.excess), before, strict=True):
+    for array, kept in zip(
+        (*memo.stats.arrays, memo.entropy, memo.merge_entropy_loss), before, strict=True
+    ):
         np.testing.assert_array_equal(array, kept)
 
 
 def test_rearranged_memos_keep_pairs_together_and_new_ones_are_empty():
     memo = random_memo(2)
     other = memo.rearranged([2, -1, 0, 3])
-    pairs = memo.excess + memo.excess.T
+    pairs = memo.merge_entropy_loss + memo.merge_entropy_loss.T
     for i, a in enumerate([2, None, 0, 3]):
         assert other.entropy[i] == (0.0 if a is None else memo.entropy[a])
         for j, b in enumerate([2, None, 0, 3]):
             expected = pairs[a, b] if a is not None and b is not None and i < j else 0.0
-            assert other.excess[i, j] == expected
+            assert other.merge_entropy_loss[i, j] == expected
 
 
 def test_after_a_merge_its_pairs_are_not_known_and_all_others_are():
     merged = random_memo(3).merged(1, 2)
-    unknown = np.isnan(merged.excess)
+    unknown = np.isnan(merged.merge_entropy_loss)
     expected = np.zeros((4, 4), bool)
     expected[0, 1] = expected[1, 3] = True
     # pairs with the empty component have nothing to lose
     np.testing.assert_array_equal(unknown, expected)
-    assert merged.excess[0, 2] == merged.excess[2, 3] == 0.0
-    assert np.isnan(merged.rearranged([3, 1, 0]).excess[0, 1])
+    assert merged.merge_entropy_loss[0, 2] == merged.merge_entropy_loss[2, 3] == 0.0
+    assert np.isnan(merged.rearranged([3, 1, 0]).merge_entropy_loss[0, 1])
 
 
 def test_a_snapshot_does_not_see_later_merges():
     model, data = mixture("full"), data_of("full")
     state = start(model, data)
     sweep(MemoizedInference([Birth(4)]), model, data, state)
-    saved = state.components()
-    names = state.names.copy()
+    saved = state.checkpoint()
+    names = state.component_ids.copy()
     before = bound(model, state)
     state.merge(0, 1)
     state.rearrange(np.delete(np.arange(names.size), 1))
     state.resum()
-    assert not np.isin(state.names[0], names)
-    state.put_back(saved)
-    np.testing.assert_array_equal(state.names, names)
+    assert not np.isin(state.component_ids[0], names)
+    state.restore(saved)
+    np.testing.assert_array_equal(state.component_ids, names)
     assert bound(model, state) == pytest.approx(before, rel=1e-12)
 
 
@@ -487,9 +491,11 @@ def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
         monkeypatch.setattr(_mixture, "_ROWS_PER_TASK", 7)
         divided = memo_of(model, result, batch, workers.run, pairs=pairs)
     np.testing.assert_allclose(divided.entropy, whole.entropy, rtol=1e-12)
-    assert (whole.excess is None) == (not pairs)
+    assert (whole.merge_entropy_loss is None) == (not pairs)
     if pairs:
-        np.testing.assert_allclose(divided.excess, whole.excess, rtol=1e-10, atol=1e-12)
+        np.testing.assert_allclose(
+            divided.merge_entropy_loss, whole.merge_entropy_loss, rtol=1e-10, atol=1e-12
+        )
     assert divided.weight == pytest.approx(batch.weights.sum())
 
 
@@ -513,7 +519,9 @@ def test_the_first_batch_of_a_stream_takes_the_place_of_the_start():
             seen.append(state.stats.value().arrays[0].sum())
 
         engine.visit = watched
-        engine.go_on(model, batch, 0, 50.0 * data.total, state, RunningPolicy(), workers, rng)
+        engine.update_batch(
+            model, batch, 0, 50.0 * data.total, state, RunningPolicy(), workers, rng
+        )
     assert left > batch.weights.sum() + 1.0  # a visit of a pass leaves what stands for the others
     assert seen == [pytest.approx(batch.weights.sum(), rel=1e-10)]
 
@@ -527,7 +535,7 @@ def test_moves_begin_from_the_last_to_the_first_and_finish_from_the_first_to_the
     calls = []
 
     class Noted:
-        settled = True
+        exhausted = True
 
         def __init__(self, name):
             self.name = name
@@ -579,13 +587,15 @@ def test_the_sum_of_many_memos_is_kept_while_they_come_change_and_are_replaced(n
             expected = Memo(
                 Stats(tuple(stacked)),
                 np.sum([memo.entropy for memo in entries.values()], axis=0),
-                np.sum([memo.excess for memo in entries.values()], axis=0),
+                np.sum([memo.merge_entropy_loss for memo in entries.values()], axis=0),
                 5.0 * n_batches,
             )
         for one, two in zip(total.stats.arrays, expected.stats.arrays, strict=True):
             np.testing.assert_allclose(one, two, rtol=1e-12, atol=1e-11)
         np.testing.assert_allclose(total.entropy, expected.entropy, rtol=1e-12)
-        np.testing.assert_allclose(total.excess, expected.excess, rtol=1e-12, atol=1e-12)
+        np.testing.assert_allclose(
+            total.merge_entropy_loss, expected.merge_entropy_loss, rtol=1e-12, atol=1e-12
+        )
         assert total.weight == memos.weight == expected.weight
     key = n_batches // 2
     np.testing.assert_allclose(memos[key].entropy, plain[key].entropy, rtol=1e-12)
@@ -624,11 +634,11 @@ def entropies(r, weights):
 
 
 def memo_of_rows(r, weights, features):
-    entropy, excess = np.zeros(r.shape[1]), np.zeros((r.shape[1], r.shape[1]))
-    assignment_entropy(r, weights, True, entropy, excess)
+    entropy, merge_entropy_loss = np.zeros(r.shape[1]), np.zeros((r.shape[1], r.shape[1]))
+    assignment_entropy(r, weights, True, entropy, merge_entropy_loss)
     weighted = r * weights[:, None]
     stats = Stats((weighted.sum(axis=0), weighted.T @ features))
-    return Memo(stats, entropy, excess, float(weights.sum()))
+    return Memo(stats, entropy, merge_entropy_loss, float(weights.sum()))
 
 
 class Remembering(RuleBasedStateMachine):
@@ -664,9 +674,9 @@ class Remembering(RuleBasedStateMachine):
 
     def _pairs(self):
         """Pairs of which all memos know what a merge costs."""
-        excess = self.state.memos.total().excess
+        merge_entropy_loss = self.state.memos.total().merge_entropy_loss
         return [(a, b) for a in range(self.K) for b in range(a + 1, self.K)
-                if not np.isnan(excess[a, b])]  # fmt: skip
+                if not np.isnan(merge_entropy_loss[a, b])]  # fmt: skip
 
     @precondition(lambda self: self.K > 1)
     @rule(data=st.data(), empty=st.booleans())
@@ -675,9 +685,9 @@ class Remembering(RuleBasedStateMachine):
         if not pairs:
             return
         a, b = data.draw(st.sampled_from(pairs))
-        names = set(self.state.names)
+        names = set(self.state.component_ids)
         self.state.merge(a, b)
-        assert self.state.names[a] not in names
+        assert self.state.component_ids[a] not in names
         for key, (r, weights, features) in self.rows.items():
             r = r.copy()
             r[:, a] += r[:, b]
@@ -700,7 +710,7 @@ class Remembering(RuleBasedStateMachine):
         for key, (r, weights, features) in self.rows.items():
             r = np.where(index >= 0, r[:, index], 0.0)
             self.rows[key] = r, weights, features
-        assert len(set(self.state.names)) == self.K
+        assert len(set(self.state.component_ids)) == self.K
 
     @rule(inv_temp=st.sampled_from([0.5, 0.8, 1.0]), replication=st.sampled_from([1.0, 10.0]))
     def temper(self, inv_temp, replication):
@@ -712,20 +722,20 @@ class Remembering(RuleBasedStateMachine):
 
     @rule()
     def save(self):
-        self.saved = self.state.components(), self.K, dict(self.rows)
+        self.saved = self.state.checkpoint(), self.K, dict(self.rows)
 
     @precondition(lambda self: self.saved is not None)
     @rule()
-    def put_back(self):
+    def restore(self):
         saved, self.K, self.rows = self.saved
-        self.state.put_back(saved)
+        self.state.restore(saved)
         self.saved = None
 
     @rule(seed=st.integers(0, 999))
     def try_a_new_batch(self, seed):
         self.save()
         self._remember(len(self.rows), seed)
-        self.put_back()
+        self.restore()
 
     def _expected(self):
         """Statistics, entropies and weight of all rows."""
@@ -767,7 +777,7 @@ TestRemembering.settings = sequences
 @quick
 @given(st.integers(0, 10_000), st.permutations(range(4)))
 def test_the_entropy_of_what_has_been_merged_is_bounded_from_below(seed, order):
-    # the excess of pairs with a merged component is not known, but at most this
+    # the merge_entropy_loss of pairs with a merged component is not known, but at most this
     r, weights, features = some_rows(seed, 4)
     memo = memo_of_rows(r, weights, features)
     a, b = sorted(order[:2])
@@ -777,10 +787,12 @@ def test_the_entropy_of_what_has_been_merged_is_bounded_from_below(seed, order):
     merged[:, b] = 0.0
     exact = memo_of_rows(merged, weights, features)
     np.testing.assert_allclose(bounded.entropy, exact.entropy, atol=1e-11)
-    assert np.all(bounded.excess >= exact.excess - 1e-11)
+    assert np.all(bounded.merge_entropy_loss >= exact.merge_entropy_loss - 1e-11)
     known = np.ones((4, 4), bool)
     known[a], known[:, a] = False, False
-    np.testing.assert_allclose(bounded.excess[known], exact.excess[known], atol=1e-11)
+    np.testing.assert_allclose(
+        bounded.merge_entropy_loss[known], exact.merge_entropy_loss[known], atol=1e-11
+    )
 
 
 # ------------------------------------------------------------------------------- rows in batches

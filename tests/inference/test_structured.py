@@ -94,7 +94,7 @@ def test_mean_field_for_both_is_stochastic_inference(temperature, weighted):
         state, rng = State(model.initial(data, np.random.default_rng(2))), np.random.default_rng(3)
         with Workers() as workers:
             for _ in range(3):
-                totals, divergence, _ = engine.sweep(
+                totals, divergence, _ = engine.run_pass(
                     model, data, state, policy_at(temperature), workers, rng
                 )
         ends.append((model.natural_parameters(state.stats)[0], totals.tempered, divergence))

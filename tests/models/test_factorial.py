@@ -56,7 +56,7 @@ def fitted(model, X, weights, passes=4, batch_size=15, seed=0):
     state, engine, bounds = State(model.initial(data, rng)), MemoizedInference(), []
     with Workers() as workers:
         for _ in range(passes):
-            totals, divergence, model = engine.sweep(
+            totals, divergence, model = engine.run_pass(
                 model, data, state, RunningPolicy(), workers, rng
             )
             bounds.append(totals.untempered - divergence)
@@ -166,7 +166,7 @@ def test_the_tempered_bound_never_falls_at_constant_temperature(missing):
     policy = ConstantTemperature(2.5).start(FitPlan(model, 30))
     with Workers() as workers:
         for _ in range(30):
-            totals, divergence, _ = engine.sweep(model, data, state, policy, workers, rng)
+            totals, divergence, _ = engine.run_pass(model, data, state, policy, workers, rng)
             bounds.append(totals.tempered - divergence)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
 
@@ -226,7 +226,10 @@ def test_noise_of_heated_fits_tells_equal_components_apart():
     pairs = np.full((1, K, K), 10.0) + 10.0 * np.eye(K)
     stats = RunningStats([pairs, np.ones((K, D)), on, totals])
     rng = np.random.default_rng(0)
-    drawn = [model.strangers(stats, Rows(X, weights, 40), 0.05, rng).arrays for _ in range(2_000)]
+    drawn = [
+        model.symmetry_breaking_stats(stats, Rows(X, weights, 40), 0.05, rng).arrays
+        for _ in range(2_000)
+    ]
     assert all(not np.any(part) for arrays in drawn for part in (arrays[0], *arrays[2:]))
     noise = np.array([arrays[1] for arrays in drawn])
     # of z x': as if a share of each component's rows had moved by the columns' spread

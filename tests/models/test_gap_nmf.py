@@ -14,11 +14,11 @@ from skvt.expfam import Gamma, RunningStats
 from skvt.expfam._gamma import log_standard_gamma
 from skvt.inference import (
     CoordinateAscent,
-    PolishedInference,
     Rows,
     State,
     StochasticInference,
     StructuredInference,
+    ThenCoordinateAscent,
     Workers,
     evaluate_bound,
     global_divergence,
@@ -67,7 +67,7 @@ def sweeps(engine, gap, data, state, n, temperature=1.0):
     with Workers() as workers:
         for _ in range(n):
             policy = policy_at(temperature)
-            totals, divergence, _ = engine.sweep(gap, data, state, policy, workers, None)
+            totals, divergence, _ = engine.run_pass(gap, data, state, policy, workers, None)
             objective.append(totals.tempered - divergence)
     return np.array(objective)
 
@@ -501,7 +501,7 @@ def test_any_number_of_threads_gives_the_same_bits():
         engine = StructuredInference(lambda step: 1.0, "ssvi-a")
         with Workers(n_jobs) as workers:
             for _ in range(4):
-                engine.sweep(gap, data, state, policy_at(1.0), workers, None)
+                engine.run_pass(gap, data, state, policy_at(1.0), workers, None)
         ends.append((*state.stats.arrays, state.starts))
     for one, other in zip(*ends, strict=True):
         np.testing.assert_array_equal(one, other)
@@ -510,15 +510,15 @@ def test_any_number_of_threads_gives_the_same_bits():
 def test_polishing_is_coordinate_ascent_after_structured_inference():
     gap = model(local="gibbs")
     data, state = start(gap, spectrogram(11))
-    engine = PolishedInference(StructuredInference(lambda step: 1.0, "ssvi-a"), 3)
+    engine = ThenCoordinateAscent(StructuredInference(lambda step: 1.0, "ssvi-a"), 3)
     sweeps(engine, gap, data, state, 3)
-    assert not engine.bounds and not engine.settled
+    assert not engine.bounds and not engine.may_stop
     by_hand_data, by_hand = start(gap, spectrogram(11))
     structured = StructuredInference(lambda step: 1.0, "ssvi-a")
     sweeps(structured, gap, by_hand_data, by_hand, 3)
     np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
     objective = sweeps(engine, gap, data, state, 4)
-    assert engine.bounds and engine.settled and engine.monotone
+    assert engine.bounds and engine.may_stop and engine.monotone
     assert np.all(np.diff(objective) > 0.0)
     sweeps(CoordinateAscent(), gap.mean_field(), by_hand_data, by_hand, 4)
     np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])

@@ -114,14 +114,14 @@ def test_entropies_of_components_and_pairs(dtype):
     r[r < 1e-3] = 0.0
     r[0], r[1] = 0.0, [1.0, 0.0, 0.0, 0.0, 0.0]
     r, w = r.astype(dtype), rng.uniform(0.5, 3.0, 200)
-    entropy, excess = np.zeros(5), np.zeros((5, 5))
-    assignment_entropy(r, w, True, entropy, excess)
+    entropy, merge_entropy_loss = np.zeros(5), np.zeros((5, 5))
+    assignment_entropy(r, w, True, entropy, merge_entropy_loss)
     wide = r.astype(float)
     np.testing.assert_allclose(entropy, -w @ xlogy(wide, wide), rtol=1e-10)
     for a, b in itertools.product(range(5), repeat=2):
         merged = wide[:, a] + wide[:, b]
         expected = entropy[a] + entropy[b] + w @ xlogy(merged, merged) if a < b else 0.0
-        assert excess[a, b] == pytest.approx(expected, rel=1e-9, abs=1e-9)
+        assert merge_entropy_loss[a, b] == pytest.approx(expected, rel=1e-9, abs=1e-9)
     alone, none = np.zeros(5), np.zeros((5, 5))
     assignment_entropy(r, w, False, alone, none)
     np.testing.assert_array_equal(alone, entropy)
@@ -351,7 +351,7 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
     with Workers() as workers:
         for key, rows in ((0, [0, 1, 2]), (1, [3, 4]), (0, [0, 1, 2])):
             batch = model.batch(X, np.array(rows), np.ones(len(rows)))
-            if state.names is None:
+            if state.component_ids is None:
                 state.begin(2)
             g = model.expectation(state.stats, None, None)
             seen[key] = model.local_step(batch, g, 1.0, run).q
@@ -377,7 +377,7 @@ def test_the_bound_lies_below_the_log_evidence(name, gaps, alpha):
         for K, seed in itertools.product((1, 2, 3), range(2)):
             state = state_of(model, X, random_responsibilities(5, K, seed))
             for _ in range(20):
-                MemoizedInference().sweep(model, data, state, RunningPolicy(), workers,
+                MemoizedInference().run_pass(model, data, state, RunningPolicy(), workers,
                                           np.random.default_rng(0))  # fmt: skip
             bounds.append(evaluate_bound(model, state.stats, data, workers))
     assert max(bounds) < evidence
@@ -564,7 +564,9 @@ def _rng():
 def test_strangers_are_rows_that_count_for_a_share(name):
     model, X = mixture(name), rows_of(name, 20)
     stats = state_of(model, X, random_responsibilities(20, 3)).stats
-    counts, sums = model.strangers(stats, Rows(X, np.ones(20), 20), 0.1, _rng()).arrays
+    counts, sums = model.symmetry_breaking_stats(
+        stats, Rows(X, np.ones(20), 20), 0.1, _rng()
+    ).arrays
     np.testing.assert_allclose(counts, 0.1 * stats.arrays[0])
     features = model.component.features(X)
     for k in range(3):

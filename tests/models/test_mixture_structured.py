@@ -194,7 +194,7 @@ def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
         with Workers() as workers:
             for seed in range(3):
                 rng = np.random.default_rng(seed)
-                totals, divergence, _ = engine.sweep(model, data, state, policy, workers, rng)
+                totals, divergence, _ = engine.run_pass(model, data, state, policy, workers, rng)
         sums = state.stats.value().arrays[1]
         # (components without an order of their own are put in one)
         ends.append((sums[np.argsort(sums[:, 0])], totals.tempered, divergence))
@@ -236,7 +236,9 @@ def test_the_number_of_jobs_changes_nothing(weights):
         with Workers(n_jobs) as workers:
             for kind in GLOBAL_STEPS:
                 engine = StructuredInference(lambda t: 0.5, kind)
-                engine.sweep(model, data, state, policy_at(1.0), workers, np.random.default_rng(0))
+                engine.run_pass(
+                    model, data, state, policy_at(1.0), workers, np.random.default_rng(0)
+                )
         ends.append(state.stats.value().arrays)
     for one, other in zip(*ends, strict=True):
         np.testing.assert_array_equal(one, other)

@@ -97,7 +97,7 @@ def test_good_topics_are_left_alone():
     state, record = moved(data_of(drawn.X), S, move)
     assert record.accepted == 0 and record.gain == 0.0
     np.testing.assert_array_equal(state.stats.value().arrays[0], S)
-    assert move.settled
+    assert move.exhausted
     # and are not looked at in the next pass, but in the one after it
     searched = [moved(data_of(drawn.X), stuck(drawn.topics, drawn.X.sum()), move)[1].proposed
                 for _ in range(2)]  # fmt: skip

@@ -32,7 +32,9 @@ def sweeps(model, state, moves, n, batch_size=1_000):
     data, engine = Rows(X, np.ones(len(X)), batch_size), MemoizedInference(moves)
     with Workers() as workers:
         for _ in range(n):
-            totals, divergence, _ = engine.sweep(model, data, state, RunningPolicy(), workers, rng)
+            totals, divergence, _ = engine.run_pass(
+                model, data, state, RunningPolicy(), workers, rng
+            )
             bounds.append(totals.untempered - divergence)
     return np.array(bounds)
 
@@ -78,7 +80,7 @@ def test_the_bound_never_falls_and_moves_settle(start, monkeypatch):
     move = Superposition()
     bounds = sweeps(model, state, [move], 40)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
-    assert move.settled
+    assert move.exhausted
     # nothing is left to try: a pass costs as much as without moves
     steps, local_step = [], FactorialMixture.local_step
     monkeypatch.setattr(

@@ -48,7 +48,7 @@ def state_from(model, X, weights, resp, n_batches=3):
     for key, rows in enumerate(np.array_split(np.arange(len(X)), n_batches)):
         memos[key] = memo_from(model, X[rows], weights[rows], resp[rows])
     state = State(RunningStats(memos.total().stats.arrays), memos=memos)
-    state.names = state.new_names(resp.shape[1])
+    state.component_ids = state.new_ids(resp.shape[1])
     return state
 
 
@@ -78,7 +78,9 @@ def sweeps(model, data, state, moves, n=1, seed=0):
     bounds = []
     with Workers() as workers:
         for _ in range(n):
-            totals, divergence, _ = engine.sweep(model, data, state, RunningPolicy(), workers, rng)
+            totals, divergence, _ = engine.run_pass(
+                model, data, state, RunningPolicy(), workers, rng
+            )
             bounds.append(totals.untempered - divergence)
     return np.array(bounds)
 
@@ -144,7 +146,7 @@ def test_halves_of_a_component_are_put_together(name):
     u = rng.uniform(0.3, 0.7, size=(120, 2))
     halves = np.concatenate([whole * u, whole * (1.0 - u)], axis=1)
     state = state_from(model, X, weights, halves)
-    before, names = bound_of(model, state.memos.total()), state.names.copy()
+    before, names = bound_of(model, state.memos.total()), state.component_ids.copy()
     record = Merge().finish(model, state, Tools())
     after = bound_of(model, state.memos.total())
     assert record.move == "merge" and record.n_iter == 3
@@ -152,7 +154,7 @@ def test_halves_of_a_component_are_put_together(name):
     assert record.gain == pytest.approx(after - before, rel=1e-9)
     assert record.gain > 0.0
     # merged ones are new components
-    assert not set(state.names) & set(names)
+    assert not set(state.component_ids) & set(names)
     expected = memo_from(model, X, weights, whole)
     assert record.accepted == 2
     np.testing.assert_allclose(
@@ -175,7 +177,7 @@ def test_merges_raise_the_bound_by_what_they_record(name, seed):
     after = bound_of(model, state.memos.total())
     assert after - before == pytest.approx(record.gain, rel=1e-9, abs=1e-8)
     assert record.accepted > 0 and record.gain > 0.0
-    assert move.settled == (record.accepted == 0)
+    assert move.exhausted == (record.accepted == 0)
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -186,17 +188,17 @@ def test_of_merges_that_gain_alike_the_first_is_made(seed):
     record = Merge().finish(model, state, Tools())
     assert (record.proposed, record.accepted) == (3, 1)
     # 0 and 1, which get a new name
-    assert state.names.tolist() == [3, 2]
+    assert state.component_ids.tolist() == [3, 2]
 
 
-@pytest.mark.parametrize("excess", [0.0, 1e-13])
-def test_a_merge_needs_more_than_rounding(excess, monkeypatch):
+@pytest.mark.parametrize("merge_entropy_loss", [0.0, 1e-13])
+def test_a_merge_needs_more_than_rounding(merge_entropy_loss, monkeypatch):
     model, (X, weights, resp) = mixture("full"), drawn("full", K=2)
     state = state_from(model, X, weights, resp)
     counts = state.memos.total().stats.arrays[0]
     one = model.weights_log_evidence(np.array([counts.sum()]))
     gain = np.array([model.weights_log_evidence(counts) - one])
-    gain += excess * abs(gain)
+    gain += merge_entropy_loss * abs(gain)
     pair = np.array([0]), np.array([1])
     monkeypatch.setattr(merge_module, "pair_gains", lambda *_: (*pair, gain.copy()))
     assert Merge().finish(model, state, Tools()).accepted == 0
@@ -214,7 +216,7 @@ def test_clusters_apart_are_not_merged():
     move = Merge()
     record = move.finish(model, state, Tools())
     assert (record.proposed, record.accepted, record.gain) == (3, 0, 0.0)
-    assert move.settled
+    assert move.exhausted
     assert state.stats is stats and all(state.memos[key] is memos[key] for key in memos)
 
 
@@ -243,7 +245,7 @@ def test_pairs_whose_entropy_is_not_known_are_left_alone():
 class Watcher:
     """A move that notes what each batch met."""
 
-    settled = True
+    exhausted = True
 
     def __init__(self):
         self.met = {}
@@ -270,7 +272,7 @@ def with_a_small_component(name, seed=3, alpha=1.3):
     K = counts.size
     counts, sums = np.append(counts, 0.01 * counts[-1]), np.concatenate([sums, 0.01 * sums[-1:]])
     state.stats = RunningStats([counts, sums])
-    state.memos, state.names = Memos(), None
+    state.memos, state.component_ids = Memos(), None
     state.start = None
     return model, data, state, K
 
@@ -293,7 +295,7 @@ def test_the_gain_of_a_delete_is_the_difference_of_the_bounds(name, alpha):
     expected = memo_from(model, data.X, data.weights, np.concatenate(resp))
     gain = bound_of(model, expected) - watcher.bound
     assert record.accepted == (gain > 0.0)
-    assert delete.settled == (gain <= 0.0)
+    assert delete.exhausted == (gain <= 0.0)
     if record.accepted:
         assert record.gain == pytest.approx(gain, rel=1e-6, abs=1e-8)
         assert size(model, state) == K
@@ -335,7 +337,7 @@ def test_components_of_some_size_are_no_candidates():
     state = state_from(model, X, weights, resp)
     delete = Delete()
     sweeps(model, Rows(X, weights, 30), state, [delete])
-    assert state.move_log[0].proposed == 0 and delete.settled
+    assert state.move_log[0].proposed == 0 and delete.exhausted
 
 
 # ----------------------------------------------------------------------------------- dissolved
@@ -344,18 +346,18 @@ def test_a_component_of_less_than_a_row_is_dissolved_and_no_other(name):
     model, (X, weights, resp) = mixture(name), drawn(name, K=3)
     resp = np.concatenate([0.999 * resp, np.full((90, 1), 1e-3)], axis=1)
     state = state_from(model, X, weights, resp)
-    names, before = state.names.copy(), bound_of(model, state.memos.total())
+    names, before = state.component_ids.copy(), bound_of(model, state.memos.total())
     dissolve(model, state, names[:3])
-    np.testing.assert_array_equal(state.names, names)
+    np.testing.assert_array_equal(state.component_ids, names)
     dissolve(model, state)
     counts = state.memos.total().stats.arrays[0]
     assert counts.size == 3 and counts.min() >= 1.0
     assert counts.sum() == pytest.approx(weights.sum())
-    assert len(set(names[:3]) & set(state.names)) == 2
+    assert len(set(names[:3]) & set(state.component_ids)) == 2
     assert bound_of(model, state.memos.total()) > before - 1.0
-    kept = state.names.copy()
+    kept = state.component_ids.copy()
     dissolve(model, state)
-    np.testing.assert_array_equal(state.names, kept)
+    np.testing.assert_array_equal(state.component_ids, kept)
 
 
 def entropies(weights, resp):
@@ -370,7 +372,7 @@ def test_many_small_components_are_dissolved_together(name):
     small = rng.dirichlet(np.full(5, 0.3), size=90) * rng.uniform(0.0, 0.004, size=(90, 1))
     whole = np.concatenate([resp * (1.0 - small.sum(axis=1, keepdims=True)), small], axis=1)
     state = state_from(model, X, weights, whole)
-    before, names = bound_of(model, state.memos.total()), state.names
+    before, names = bound_of(model, state.memos.total()), state.component_ids
     merged = np.eye(8)
     merge, here = state.merge, list(range(8))
 
@@ -383,7 +385,7 @@ def test_many_small_components_are_dissolved_together(name):
     dissolve(model, state)
     total = state.memos.total()
     assert total.stats.arrays[0].min() >= 1.0
-    assert len(here) == 3 and set(state.names).isdisjoint(names[3:])
+    assert len(here) == 3 and set(state.component_ids).isdisjoint(names[3:])
     expected = memo_from(model, X, weights, whole @ merged[:, here])
     np.testing.assert_allclose(total.stats.arrays[1], expected.stats.arrays[1], atol=1e-9)
     assert np.all(total.entropy <= expected.entropy + 1e-9)
@@ -395,8 +397,10 @@ def test_many_small_components_are_dissolved_together(name):
     groups = merged[:, here]
     lower = groups.T @ alone - 0.5 * np.diagonal(groups.T @ lost @ groups)
     np.testing.assert_allclose(total.entropy, lower, rtol=1e-9)
-    assert np.all(total.excess >= expected.excess - 1e-9)
-    np.testing.assert_allclose(total.excess, np.triu(groups.T @ lost @ groups, 1), rtol=1e-9)
+    assert np.all(total.merge_entropy_loss >= expected.merge_entropy_loss - 1e-9)
+    np.testing.assert_allclose(
+        total.merge_entropy_loss, np.triu(groups.T @ lost @ groups, 1), rtol=1e-9
+    )
     assert before - 3.0 < bound_of(model, total) <= bound_of(model, expected) + 1e-9
 
 
@@ -458,7 +462,7 @@ def test_births_find_the_clusters_as_far_as_they_may(most):
     model, state, moves, bounds = grown(clusters(), most)
     assert size(model, state) == min(most, 4)
     # nothing is left to try
-    assert all(move.settled for move in moves)
+    assert all(move.exhausted for move in moves)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[0]))
     births = [record for record in state.move_log if record.move == "birth"]
     assert len(births) == 30 and births[-1].proposed == 0
@@ -467,7 +471,7 @@ def test_births_find_the_clusters_as_far_as_they_may(most):
     for n in range(1, 30):
         if births[n].gain > 0.0:
             assert births[n].gain <= bounds[n] - bounds[n - 1] + 1e-6
-    assert len(set(state.names.tolist())) == size(model, state)
+    assert len(set(state.component_ids.tolist())) == size(model, state)
 
 
 def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
@@ -498,7 +502,7 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
     for array, before in zip(state.stats.value().arrays, settled, strict=True):
         np.testing.assert_allclose(array, before, rtol=1e-6)
     # a component whose births failed is not tried forever while it stays as it is
-    assert birth.settled
+    assert birth.exhausted
 
 
 def test_a_component_that_has_changed_is_tried_like_a_new_one():
@@ -529,7 +533,7 @@ def test_after_failures_the_nearest_neighbours_come_along():
         members = [k for target in targets for k in target.components]
         assert len(targets) <= 2 and len(set(members)) == len(members)
         for target in targets:
-            assert target.names == [names[k] for k in target.components]
+            assert target.ids == [names[k] for k in target.components]
             assert target.masses == [counts[k] for k in target.components]
     birth._failed = {name: (mass, 3) for name, (mass, _) in birth._failed.items()}
     assert birth._choose(counts, names, overlaps, np.random.default_rng(0)) == []
@@ -566,7 +570,7 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
             np.testing.assert_allclose(batch.weights, whole)
             np.testing.assert_array_equal(batch.X, X[rows])
             entropy = memo.entropy + gain * whole.sum()
-            return memo.__class__(memo.stats, entropy, memo.excess, memo.weight)
+            return memo.__class__(memo.stats, entropy, memo.merge_entropy_loss, memo.weight)
 
         tools.fresh = fresh
         found = birth._create(model, targets[1], tools, 4)
@@ -583,13 +587,13 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
 def test_fresh_components_take_the_place_of_their_target():
     model, (X, weights, resp) = mixture("full"), drawn("full")
     state = state_from(model, X, weights, resp)
-    names, before = state.names.copy(), state.memos.total().stats
+    names, before = state.component_ids.copy(), state.memos.total().stats
     birth = Birth(50)
     birth._fresh = [Stats(tuple(0.3 * array[[0, 2]] for array in before.arrays))]
     birth._targets = [birth_module._Target([2, 0], names[[2, 0]].tolist(), [1.0, 1.0])]
     birth.begin(model, state, Tools())
-    np.testing.assert_array_equal(state.names[:2], names[[1, 3]])
-    assert not set(state.names[2:]) & set(names)
+    np.testing.assert_array_equal(state.component_ids[:2], names[[1, 3]])
+    assert not set(state.component_ids[2:]) & set(names)
     for now, then in zip(state.stats.value().arrays, before.arrays, strict=True):
         np.testing.assert_allclose(now, np.concatenate([then[[1, 3]], 0.3 * then[[0, 2]]]))
     # memos know nothing of the newborn
@@ -602,12 +606,12 @@ def test_neighbours_are_found_anew_together():
     model, data = mixture_for(X, K=2), Rows(X, np.ones(300), 100)
     resp = np.random.default_rng(0).dirichlet([5.0, 5.0], size=300)
     state, birth = state_from(model, X, np.ones(300), resp), Birth(50)
-    birth._failed = {int(name): (150.0, 1) for name in state.names}
+    birth._failed = {int(name): (150.0, 1) for name in state.component_ids}
     masses = state.memos.total().stats.arrays[0]
     assert np.all(np.abs(masses - 150.0) < 15.0)
-    old = set(state.names)
+    old = set(state.component_ids)
     bounds = sweeps(model, data, state, [birth], n=2)
-    assert not old & set(state.names) and size(model, state) == 2
+    assert not old & set(state.component_ids) and size(model, state) == 2
     births = [record for record in state.move_log if record.move == "birth"]
     assert (births[0].proposed, births[0].accepted) == (1, 2)
     assert bounds[1] - bounds[0] >= births[1].gain - 1e-6 > 100.0
@@ -638,7 +642,7 @@ def test_few_rows_have_no_offspring():
     model, state, moves, _ = grown(clusters(n=19, K=2), 50, batch_size=7)
     assert size(model, state) == 1
     assert all(record.proposed == 0 for record in state.move_log)
-    assert all(move.settled for move in moves)
+    assert all(move.exhausted for move in moves)
 
 
 def test_targets_are_not_collected_without_end():
@@ -692,7 +696,7 @@ def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
             X = KINDS[name].rows(200, 3, rng)
             batch = model.batch(X, np.arange(200), np.ones(200))
             n_before = len(state.move_log)
-            plain.go_on(model, batch, key, None, state, RunningPolicy(), workers, rng)
+            plain.update_batch(model, batch, key, None, state, RunningPolicy(), workers, rng)
             before = bound_of(model, state.memos.total())
             tools = engine._tools(1, workers, rng)
             (record,) = Birth(50).within(model, batch, key, state, tools)
@@ -720,7 +724,7 @@ def test_a_stream_grows_as_far_as_it_may():
         with Workers() as workers:
             for key, rows in enumerate(np.array_split(np.arange(600), 6)):
                 batch = model.batch(X, rows, np.ones(100))
-                engine.go_on(model, batch, key, None, state, RunningPolicy(), workers,
+                engine.update_batch(model, batch, key, None, state, RunningPolicy(), workers,
                              np.random.default_rng(key))  # fmt: skip
         assert size(model, state) == min(most, 4)
         assert state.memos.total().weight == 600.0

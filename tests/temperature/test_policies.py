@@ -18,17 +18,17 @@ every_annealing = pytest.mark.parametrize("annealing", ANNEALINGS)
 
 
 def walk(policy, *, n_passes, batches_per_pass, n_steps=None):
-    """Temperature and `settled` of each step of a fit."""
+    """Temperature and `done` of each step of a fit."""
     plan = FitPlan(model=None, n_passes=n_passes)
     policy.check(plan)
     running = policy.start(plan)
-    temperatures, settled = [], []
+    temperatures, done = [], []
     for step in range(n_steps or n_passes * batches_per_pass):
         running.advance(step / batches_per_pass, 1.0 / batches_per_pass, step)
         assert running.temperature == pytest.approx(1.0 / running.mean_inv_temp, rel=1e-15)
         temperatures.append(running.temperature)
-        settled.append(running.settled)
-    return np.array(temperatures), np.array(settled)
+        done.append(running.done)
+    return np.array(temperatures), np.array(done)
 
 
 def counts(seed=0, n_rows=48, n_features=30):
@@ -48,7 +48,7 @@ def fitted(temperature, **changes):
 @pytest.mark.parametrize("initial", [1.1, 1.5, 4.0])
 @pytest.mark.parametrize("n_passes", [None, 1.0, 2.5, 8.0])
 def test_temperature_falls_from_its_start_to_one_and_stays(annealing, initial, n_passes):
-    temperatures, settled = walk(annealing(initial, n_passes), n_passes=10, batches_per_pass=50)
+    temperatures, done = walk(annealing(initial, n_passes), n_passes=10, batches_per_pass=50)
     n_hot = int((temperatures > 1.0).sum())
     # How long the default is, is a matter of experience.
     assert 50 <= n_hot <= 450 if n_passes is None else n_hot == n_passes * 50
@@ -56,7 +56,7 @@ def test_temperature_falls_from_its_start_to_one_and_stays(annealing, initial, n
     assert initial > temperatures[0] > initial - 2.0 * (initial - 1.0) / n_hot * initial
     assert (np.diff(temperatures[: n_hot + 1]) < 0.0).all()
     np.testing.assert_array_equal(temperatures[n_hot:], 1.0)
-    np.testing.assert_array_equal(settled, temperatures == 1.0)
+    np.testing.assert_array_equal(done, temperatures == 1.0)
 
 
 def test_linear_annealing_is_linear():
@@ -103,9 +103,9 @@ def test_temperature_falls_to_one_in_time_however_passes_are_divided(
             running.advance(seen, share, n_steps)
             assert 1.0 <= running.temperature <= last * (1.0 + 1e-15)
             if number >= n_hot:
-                assert running.temperature == 1.0 and running.settled
+                assert running.temperature == 1.0 and running.done
             else:
-                assert not running.settled
+                assert not running.done
                 assert running.temperature > 1.0 or initial < 1.0 + 1e-12
             last, seen, n_steps = running.temperature, seen + share, n_steps + 1
 
@@ -120,23 +120,23 @@ def test_annealing_from_one_is_always_at_one(annealing):
 @pytest.mark.parametrize("asked", [None, 0.0, 0.3, 1.0, 2.5, 100.0])
 @pytest.mark.parametrize("n_passes", [1, 2, 3, 7])
 def test_whatever_is_asked_for_a_fit_ends_at_one(annealing, asked, n_passes):
-    temperatures, settled = walk(annealing(2.0, asked), n_passes=n_passes, batches_per_pass=8)
+    temperatures, done = walk(annealing(2.0, asked), n_passes=n_passes, batches_per_pass=8)
     # All of the last pass is at T = 1; of an only pass, its second half.
     np.testing.assert_array_equal(temperatures[-8 if n_passes > 1 else -4 :], 1.0)
-    assert settled[-1]
+    assert done[-1]
     if asked == 0.0:
         np.testing.assert_array_equal(temperatures, 1.0)
 
 
 @every_annealing
 def test_a_stream_cools_down_by_its_steps_whatever_their_size(annealing):
-    small, settled = walk(annealing(2.0), n_passes=np.inf, batches_per_pass=1e6, n_steps=2000)
+    small, done = walk(annealing(2.0), n_passes=np.inf, batches_per_pass=1e6, n_steps=2000)
     large, _ = walk(annealing(2.0), n_passes=np.inf, batches_per_pass=10, n_steps=2000)
     np.testing.assert_array_equal(small, large)
     assert small[0] > 1.9
     assert (np.diff(small) <= 0.0).all()
     assert small[-1] == 1.0
-    assert settled[-1]
+    assert done[-1]
 
 
 @every_annealing
@@ -148,9 +148,9 @@ def test_a_stream_of_known_length_is_annealed_over_the_passes_asked_for(annealin
 
 @pytest.mark.parametrize("value", [1.0, 1.2, 50.0])
 def test_a_constant_temperature_is_constant_and_final(value):
-    temperatures, settled = walk(ConstantTemperature(value), n_passes=3, batches_per_pass=7)
+    temperatures, done = walk(ConstantTemperature(value), n_passes=3, batches_per_pass=7)
     np.testing.assert_allclose(temperatures, value, rtol=1e-15)
-    assert settled.all()
+    assert done.all()
 
 
 @every_annealing
@@ -311,16 +311,16 @@ def test_by_default_annealing_takes_three_quarters_of_the_planned_passes(
     running = annealing(2.0).start(FitPlan(None, n_passes, planned_passes=planned))
     for passes in np.arange(0.0, n_passes, 0.25):
         running.advance(passes, 0.25, 0)
-        assert running.settled == (passes + 0.125 >= hot)
+        assert running.done == (passes + 0.125 >= hot)
 
 
 @every_annealing
 def test_passes_asked_for_are_made_whatever_was_planned(annealing):
     running = annealing(2.0, n_passes=30.0).start(FitPlan(None, 100, planned_passes=10.0))
     running.advance(29.0, 0.5, 0)
-    assert not running.settled
+    assert not running.done
     running.advance(30.0, 0.5, 0)
-    assert running.settled
+    assert running.done
 
 
 @pytest.mark.parametrize("temperature", ["annealed", "variational", "local"])

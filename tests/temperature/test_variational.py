@@ -127,7 +127,7 @@ def test_the_energy_of_the_pilot_is_that_of_unit_temperature():
     assert temperatures[0] > 1.0
     np.testing.assert_array_equal(temperatures[1:], 1.0)
     np.testing.assert_array_equal(replications, [10.0, 1.0, 1.0])
-    assert running.settled
+    assert running.done
 
 
 @every_learned
@@ -166,7 +166,7 @@ def test_a_stream_has_no_ceiling():
     running = start(VariationalTempering(max_temperature=1.5), n_passes=np.inf)
     temperatures, _ = walk(running, lambda _: REFERENCE - 50.0, n_passes=200)
     np.testing.assert_allclose(temperatures, 1.5, rtol=1e-12)
-    assert not running.settled
+    assert not running.done
 
 
 # ------------------------------------------------------------------------------------- memory
@@ -353,7 +353,7 @@ def test_a_fit_of_any_length_ends_at_one(learned, learning_method, max_iter):
     estimator = fitted(learned(), learning_method=learning_method, max_iter=max_iter)
     temperatures = estimator.history_["temperature"]
     assert temperatures[-1] == 1.0
-    assert estimator._fitted.policy.settled
+    assert estimator._fitted.policy.done
     assert estimator._fitted.state.replication == 1.0
     assert (temperatures[0] > 1.0) == (max_iter > 1)
 

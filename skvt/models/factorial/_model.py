@@ -79,7 +79,8 @@ class FactorialMixture:
     -----
     Statistics: sums of z z' (1, K, K), or of the rows where the column is there (D, K, K); of z x'
     (K, D); of z (K,); and the number of rows, of values that are there, and their squares (3,).
-    ``g`` is the pair of E[mu] (K, D) and E[mu mu'], (1, K, K) summed over the columns or (D, K, K).
+    ``global_params`` are E[mu] (K, D) and E[mu mu'], (1, K, K) summed over the columns or
+    (D, K, K).
     """
 
     n_components: int
@@ -134,10 +135,10 @@ class FactorialMixture:
         by_column = self.by_column if batch is None else batch.missing
         return q["mean"], self.family.second_moments(**q, by_column=by_column)
 
-    def statistics_energy(self, stats, g):
+    def statistics_energy(self, stats, global_params):
         """``E_q[log p(x, z | mu)]`` of the rows that the plain statistics stand for, in nats."""
         pairs, products = stats.value().arrays[:2]
-        explained = (products * g[0]).sum() - 0.5 * (pairs * g[1]).sum()
+        explained = (products * global_params[0]).sum() - 0.5 * (pairs * global_params[1]).sum()
         return explained / self.noise_variance + self._rest(stats.value())
 
     def collapsed_energy(self, stats):
@@ -168,7 +169,7 @@ class FactorialMixture:
         """The model whose local step gives the bound: itself."""
         return self
 
-    def touched(self, X):
+    def affected_rows(self, X):
         """Every step changes all components: None."""
         return None
 
@@ -188,7 +189,15 @@ class FactorialMixture:
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        *,
+        with_energy=False,
+        with_marginal=False,
+        with_stats=True,
     ):
         """Activations of each row; ``q`` of the result are their probabilities (n, K).
 
@@ -198,20 +207,31 @@ class FactorialMixture:
         """
         wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
         if batch.start is not None:
-            return self._step(batch, g, inv_temp, run, batch.start, GO_ON, **wanted)
+            return self._step(batch, global_params, inv_temp, run, batch.start, GO_ON, **wanted)
         v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
         begin = LADDER, self.max_sweeps, self.sweep_tol
         if not self.search:
-            return self._step(batch, g, inv_temp, run, v, begin, **wanted)
-        best = self._step(batch, g, inv_temp, run, v, begin, with_stats=False)
+            return self._step(batch, global_params, inv_temp, run, v, begin, **wanted)
+        best = self._step(batch, global_params, inv_temp, run, v, begin, with_stats=False)
         v, bound = best.q, best.bound
-        for start in self._particle_starts(batch, g, run):
-            other = self._step(batch, g, inv_temp, run, start, (LADDER[:0], *begin[1:]))
+        for start in self._particle_starts(batch, global_params, run):
+            other = self._step(batch, global_params, inv_temp, run, start, (LADDER[:0], *begin[1:]))
             v = np.where((other.bound > bound)[:, None], other.q, v)
             bound = np.maximum(other.bound, bound)
-        return self._step(batch, g, inv_temp, run, v, GO_ON, **wanted)
+        return self._step(batch, global_params, inv_temp, run, v, GO_ON, **wanted)
 
-    def _step(self, batch, g, inv_temp, run, start, plan, *, with_marginal=False, with_stats=False):
+    def _step(
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        start,
+        plan,
+        *,
+        with_marginal=False,
+        with_stats=False,
+    ):
         """The local step begun at ``start``; ``plan`` is (ladder, most sweeps, tol)."""
         own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
@@ -221,7 +241,7 @@ class FactorialMixture:
         v = start.astype(self.dtype)
         plan = plan[0].astype(self.dtype), *plan[1:]
         energy, entropy = np.empty((2, batch.n_rows))
-        means, second = (np.ascontiguousarray(part, self.dtype) for part in g)
+        means, second = (np.ascontiguousarray(part, self.dtype) for part in global_params)
         tasks = [
             (self, batch, rows, means, second, inv_temps.astype(self.dtype), row_weights, plan,
              with_stats, v, energy, entropy)
@@ -258,10 +278,10 @@ class FactorialMixture:
         gram = (there @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
         return X, X @ means.T, gram, there.sum(axis=1, dtype=np.float64)
 
-    def _particle_starts(self, batch, g, run):
+    def _particle_starts(self, batch, global_params, run):
         """The most probable particle of each row, and the probabilities of its activations."""
         best, chances = np.empty((2, batch.n_rows, self.n_components))
-        tasks = [(self, batch, rows, g, best, chances) for rows in self._chunks(batch)]
+        tasks = [(self, batch, rows, global_params, best, chances) for rows in self._chunks(batch)]
         run(_start_task, tasks)
         return best, chances
 
@@ -282,22 +302,22 @@ class FactorialMixture:
         if stats is None or not self.learned:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
-        g, changes = self.expectation(stats, None, None), {}
+        global_params, changes = self.expectation(stats, None, None), {}
         # (values that are all 0 or missing tell nothing of noise)
         if "noise_variance" in self.learned and squares > 0.0:
             # a perfect fit must not make it 0, nor so small that rounding counts
-            error = max(self._squared_error(stats, g), 1e-4 * squares)
+            error = max(self._squared_error(stats, global_params), 1e-4 * squares)
             changes["noise_variance"] = error / n_values
         if "component_variance" in self.learned:
-            total = np.trace(g[1].sum(axis=0))
+            total = np.trace(global_params[1].sum(axis=0))
             changes["component_variance"] = total / (self.n_components * self.n_features)
         if "activation_prior" in self.learned:
             changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
         return replace(self, **changes)
 
-    def _squared_error(self, stats, g):
+    def _squared_error(self, stats, global_params):
         """``E_q |x - sum_k z_k mu_k|^2`` summed over all values that are there."""
-        mean, second = g
+        mean, second = global_params
         pairs, products, _, (_, _, squares) = stats.value().arrays
         return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
 
@@ -337,7 +357,7 @@ class FactorialMixture:
         totals[2] -= self._squared_error(stats, self.expectation(stats, None, None))
         return stats
 
-    def strangers(self, stats, data, share, rng):
+    def symmetry_breaking_stats(self, stats, data, share, rng):
         """Random components added to those that are there, of this share of the columns' spread.
 
         They make components differ that heat has made equal.
@@ -420,11 +440,11 @@ def _local_task(
     return pairs, (weighted.T @ X).astype(np.float64), on, totals
 
 
-def _start_task(model, batch, rows, g, best, chances):
+def _start_task(model, batch, rows, global_params, best, chances):
     """Where annealed particles of these rows end."""
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
-    _, linear, gram, _ = model.row_terms(X, there, *g)
+    _, linear, gram, _ = model.row_terms(X, there, *global_params)
     _, _, chances[rows], _, best[rows] = particles_of(model, X, linear, gram)
 
 

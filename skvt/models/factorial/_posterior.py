@@ -52,13 +52,13 @@ def explain(model, batch, stats, run):
         ]
         run(_enumerate_task, tasks)
         return out
-    g = model.expectation(stats, batch, run)
+    global_params = model.expectation(stats, batch, run)
     width = model.n_components
     if batch.missing or len(q["covariance"]) > 1:
         width = max(width, model.n_features)
     step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // (n_particles(model) * width)))
     tasks = [
-        (model, batch, rows, g, q, out.log_density[rows], out.chances[rows])
+        (model, batch, rows, global_params, q, out.log_density[rows], out.chances[rows])
         for rows in _slices(batch.n_rows, step)
     ]
     run(_particle_task, tasks)
@@ -185,11 +185,11 @@ def _enumerate_task(model, X, states, q, table, log_density, chances):
 
 
 # ----------------------------------------------------------------------------------- particles
-def _particle_task(model, batch, rows, g, q, log_density, chances):
+def _particle_task(model, batch, rows, global_params, q, log_density, chances):
     """Estimates by annealed particles, for these rows."""
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
-    filled, linear, gram, n_values = model.row_terms(X, there, *g)
+    filled, linear, gram, n_values = model.row_terms(X, there, *global_params)
     log_mass, energies, chances[:], states, _ = particles_of(model, X, linear, gram)
     noise = model.noise_variance
     rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)

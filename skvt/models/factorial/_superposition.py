@@ -40,12 +40,12 @@ class Superposition:
 
     Attributes
     ----------
-    settled : bool
+    exhausted : bool
         Neither a refresh nor any superposition of those tried last raised the bound.
     """
 
     def __init__(self):
-        self.settled, self._settled_at = False, -np.inf
+        self.exhausted, self._settled_at = False, -np.inf
         self._rests = False
         # the change being tried on all rows and the statistics that its trial ended with
         self._change, self._proposal = None, None
@@ -57,20 +57,20 @@ class Superposition:
     def begin(self, model, state, tools):
         """Rest if the bound is as it was when there was nothing left to try."""
         self._memos, self._sample = {}, []
-        if self.settled:
+        if self.exhausted:
             total = state.memos.total()
             rise = bound_of(model, total) - self._settled_at
             self._rests = rise < NEXT_TO_NOTHING * total.weight
 
-    def observe(self, model, batch, key, g, result, tools):
+    def observe(self, model, batch, key, global_params, result, tools):
         """Find the activations of the batch anew, under the proposal."""
         if self._rests:
             return
         if self._change is not None:
-            g = model.expectation(self._proposal, batch, tools.run)
+            global_params = model.expectation(self._proposal, batch, tools.run)
         rows = _evenly(batch.n_rows, SAMPLE)
         self._sample.append((key, rows, batch.X[rows], batch.weights[rows]))
-        better = _begun_anew(model, replace(batch, start=result.q), g, tools)
+        better = _begun_anew(model, replace(batch, start=result.q), global_params, tools)
         self._memos[key] = tools.memo_of(model, better, batch)
 
     def finish(self, model, state, tools):
@@ -95,7 +95,10 @@ class Superposition:
             # the longer nothing is found, the longer the pause until the next search
             self._pause = 2 * self._pause + 1 if self._change is None else 0
             self._waiting = self._pause
-        self.settled, self._settled_at = self._change is None and at_rest, max(bound, bound + gain)
+        self.exhausted, self._settled_at = (
+            self._change is None and at_rest,
+            max(bound, bound + gain),
+        )
         return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
 
     def within(self, model, batch, key, state, tools):
@@ -141,30 +144,32 @@ def _evenly(n_rows, most):
     return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
 
 
-def _begun_anew(model, batch, g, tools):
+def _begun_anew(model, batch, global_params, tools):
     """A local step that begins each row anew or goes on, whichever gives it the higher bound."""
-    on = model.local_step(batch, g, 1.0, tools.run, with_stats=False)
-    anew = model.local_step(replace(batch, start=None), g, 1.0, tools.run, with_stats=False)
+    on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
+    anew = model.local_step(
+        replace(batch, start=None), global_params, 1.0, tools.run, with_stats=False
+    )
     better = exceeds(anew.bound, on.bound, scale=1.0, dtype=model.dtype)
     start = np.where(better[:, None], anew.q, on.q)
-    return model.local_step(replace(batch, start=start), g, 1.0, tools.run)
+    return model.local_step(replace(batch, start=start), global_params, 1.0, tools.run)
 
 
 def _trial(model, batch, stats, change, n_steps, tools):
     """The memo of the sample after a change and a few updates from there."""
-    g = model.expectation(stats, batch, tools.run)
+    global_params = model.expectation(stats, batch, tools.run)
     if change is not None:
         a, b, factor = change
-        mean, second = g[0].copy(), g[1].copy()
+        mean, second = global_params[0].copy(), global_params[1].copy()
         for part in (mean, second, second.swapaxes(1, 2)):
             own = part[..., a, :]
             own *= factor if a == b else 1.0
             own += 0.0 if a == b else factor * part[..., b, :]
-        g = mean, second
-    result = _begun_anew(model, batch, g, tools)
+        global_params = mean, second
+    result = _begun_anew(model, batch, global_params, tools)
     for _ in range(n_steps - 1):
-        g = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
-        result = _begun_anew(model, replace(batch, start=result.q), g, tools)
+        global_params = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
+        result = _begun_anew(model, replace(batch, start=result.q), global_params, tools)
     return tools.memo_of(model, result, batch)
 
 

@@ -135,7 +135,7 @@ class GaPNMF:
     dtype: type = np.float64
 
     families = (Gamma, Gamma)
-    dense_steps = True
+    updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
     def prior(self):
@@ -205,7 +205,7 @@ class GaPNMF:
         """The same model with mean-field local steps, whose bound is one."""
         return replace(self, local="mean_field")
 
-    def touched(self, X):
+    def affected_rows(self, X):
         """Every step changes all components: None."""
         return None
 
@@ -220,7 +220,15 @@ class GaPNMF:
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        *,
+        with_energy=False,
+        with_marginal=False,
+        with_stats=True,
     ):
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
 
@@ -228,13 +236,15 @@ class GaPNMF:
         """
         if np.ndim(inv_temp) > 0:
             raise ValueError("One temperature for all rows is needed, not one for each.")
-        table, shift = _table(g.log_rates, inv_temp, self.dtype)
-        rates = g.rates.astype(self.dtype)
+        table, shift = _table(global_params.log_rates, inv_temp, self.dtype)
+        rates = global_params.rates.astype(self.dtype)
         blocks = range(0, batch.n_rows, ROWS_PER_BLOCK)
         # sweeps of a block have seeds that follow each other, blocks have others
         seeds = [None] * len(blocks)
-        if g.seed is not None:
-            seeds = np.random.default_rng(g.seed).integers(2**62, size=len(blocks)).tolist()
+        if global_params.seed is not None:
+            seeds = (
+                np.random.default_rng(global_params.seed).integers(2**62, size=len(blocks)).tolist()
+            )
         tasks = []
         for first, seed in zip(blocks, seeds, strict=True):
             rows = slice(first, first + ROWS_PER_BLOCK)

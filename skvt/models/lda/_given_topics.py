@@ -50,23 +50,24 @@ class LDAGivenTopics(LDA):
     local : {"gibbs", "cvb0", "mean_field"}
     n_burn_in, n_samples : int
         Sweeps of the sampler that are dropped and kept.
-    dense_steps : bool
+    updates_all_rows : bool
         Whether a global step changes the statistics of words that do not occur, too.
 
     Notes
     -----
     Of Gibbs sampling and CVB0, ``q`` of a local result are ``alpha + E[n_k]`` (n, K), and
     ``bound`` is no bound but the log probability of the document's words at these proportions.
-    Without a seed (``g`` an array), Gibbs sampling gives way to CVB0, which is deterministic.
+    Without a seed (``global_params`` an array), Gibbs sampling gives way to CVB0, which is
+    deterministic.
     """
 
     local: str = "gibbs"
     n_burn_in: int = 2
     n_samples: int = 4
-    dense_steps: bool = False
+    updates_all_rows: bool = False
 
     @classmethod
-    def of(cls, lda, local, n_burn_in, n_samples, dense_steps=False):
+    def of(cls, lda, local, n_burn_in, n_samples, updates_all_rows=False):
         """The same model with these local steps."""
         given = {entry.name: getattr(lda, entry.name) for entry in fields(lda)}
         return cls(
@@ -74,7 +75,7 @@ class LDAGivenTopics(LDA):
             local=local,
             n_burn_in=n_burn_in,
             n_samples=n_samples,
-            dense_steps=dense_steps,
+            updates_all_rows=updates_all_rows,
         )
 
     def mean_field(self):
@@ -88,9 +89,9 @@ class LDAGivenTopics(LDA):
             raise AttributeError(f"no tempered log partition with local={self.local!r}")
         return super().tempered_log_partition
 
-    def touched(self, X):
+    def affected_rows(self, X):
         """Rows of the statistics that these documents can change; None for all."""
-        return None if self.dense_steps else super().touched(X)
+        return None if self.updates_all_rows else super().affected_rows(X)
 
     # ------------------------------------------------------------------------------- topics
     def drawn_globals(self, stats, batch, kind, rng, run):
@@ -168,14 +169,26 @@ class LDAGivenTopics(LDA):
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        *,
+        with_energy=False,
+        with_marginal=False,
+        with_stats=True,
     ):
         """Solve each document given topics, see :class:`LDAGivenTopics`."""
-        wishes = {"with_energy": with_energy, "with_marginal": with_marginal}
-        log_beta, seed = (g.log_beta, g.seed) if isinstance(g, Topics) else (g, None)
+        requested = {"with_energy": with_energy, "with_marginal": with_marginal}
+        log_beta, seed = (
+            (global_params.log_beta, global_params.seed)
+            if isinstance(global_params, Topics)
+            else (global_params, None)
+        )
         if self.local == "mean_field":
             return super().local_step(
-                batch, log_beta, inv_temp, run, with_stats=with_stats, **wishes
+                batch, log_beta, inv_temp, run, with_stats=with_stats, **requested
             )
         if np.ndim(inv_temp) > 0:
             raise ValueError(

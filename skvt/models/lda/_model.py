@@ -230,7 +230,7 @@ class LDA:
             rows=rows,
         )
 
-    def touched(self, X):
+    def affected_rows(self, X):
         """Rows of the statistics that these documents can change: their words."""
         occurs = np.zeros(X.shape[1], bool)
         occurs[X.indices] = True
@@ -254,11 +254,19 @@ class LDA:
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        *,
+        with_energy=False,
+        with_marginal=False,
+        with_stats=True,
     ):
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
 
-        ``g`` is an :class:`ExpectedLog` or its value. The statistics are
+        ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
         ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
         """
         inv_temp, own = np.asarray(inv_temp, self.dtype), None
@@ -278,10 +286,16 @@ class LDA:
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         statistics = np.empty((n_words, self.n_components), self.dtype)
-        if isinstance(g, ExpectedLog):
-            expected_log, to_compute = np.empty((g.words.size, self.n_components), self.dtype), g
+        if isinstance(global_params, ExpectedLog):
+            expected_log, to_compute = (
+                np.empty((global_params.words.size, self.n_components), self.dtype),
+                global_params,
+            )
         else:
-            expected_log, to_compute = g, ExpectedLog.of_no_words(self.dtype, self.n_components)
+            expected_log, to_compute = (
+                global_params,
+                ExpectedLog.of_no_words(self.dtype, self.n_components),
+            )
         before = (
             *to_compute, batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
             batch.documents, batch.entries, row_weights, expected_log, table, shift,

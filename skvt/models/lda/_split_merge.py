@@ -48,12 +48,12 @@ class SplitMerge:
 
     Attributes
     ----------
-    settled : bool
+    exhausted : bool
         The last search found nothing.
     """
 
     def __init__(self):
-        self.settled = False
+        self.exhausted = False
         # passes from one search that finds nothing to the next, and those still to go
         self._pause, self._waiting = 0, 0
 
@@ -65,8 +65,8 @@ class SplitMerge:
             sample = _Sample(model.mean_field(), data, tools)
             if model.n_components > 2 and sample.batch.counts.size > 0:
                 tried, gains = self._search(sample, state, tools.rng)
-            self.settled = not gains
-            self._pause = 2 * self._pause + 1 if self.settled else 0
+            self.exhausted = not gains
+            self._pause = 2 * self._pause + 1 if self.exhausted else 0
             self._waiting = self._pause
         return MoveRecord(tools.n_iter, "split-merge", tried, len(gains), float(sum(gains)))
 

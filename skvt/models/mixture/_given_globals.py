@@ -46,7 +46,7 @@ class MixtureGivenGlobals(Mixture):
     not be those of any counts.
     """
 
-    dense_steps = True
+    updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
     def drawn_globals(self, stats, batch, kind, rng, run):
@@ -67,13 +67,13 @@ class MixtureGivenGlobals(Mixture):
         weights, components = (part - logsumexp(part, axis=-1, keepdims=True) for part in logs)
         return self.weights.log_weights(weights), self.component.table_of(components)
 
-    def corrected(self, stats, g, result_stats, run):
+    def corrected(self, stats, global_params, result_stats, run):
         """``V(beta, lam) eta_hat`` [HB15 eq. 7]; a beta is a Dirichlet of two entries."""
         weights, sums = result_stats.arrays
         hats = (weights, self.component.spread(sums))
         blocks = []
         for lam, log_gammas, hat in zip(
-            self.natural_parameters(stats), g.log_gammas, hats, strict=True
+            self.natural_parameters(stats), global_params.log_gammas, hats, strict=True
         ):
             columns = (part.reshape(-1, lam.shape[-1]).T for part in (lam, log_gammas, hat))
             shapes, logs, own = columns
@@ -104,9 +104,9 @@ class MixtureGivenGlobals(Mixture):
         counts, sums = super().initial(data, rng).arrays
         return RunningStats([self.weights.statistics(counts), sums])
 
-    def local_step(self, batch, g, inv_temp, run, **wishes):
+    def local_step(self, batch, global_params, inv_temp, run, **requested):
         """Responsibilities given the globals."""
-        result = super().local_step(batch, g, inv_temp, run, **wishes)
+        result = super().local_step(batch, global_params, inv_temp, run, **requested)
         if result.stats is None:
             return result
         counts, sums = result.stats.arrays

@@ -71,15 +71,15 @@ def responsibilities(logits, inv_temps, bound, energy):
 
 
 @jit
-def assignment_entropy(resp, weights, pairs, entropy, excess):
+def assignment_entropy(resp, weights, pairs, entropy, merge_entropy_loss):
     """Entropy of the assignments, by component and (if ``pairs``) of pairs taken together.
 
     ``entropy[k] += -sum_n w r_k log r_k`` and, for a < b, with r_ab = r_a + r_b,
 
-        excess[a, b] += sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0,
+        merge_entropy_loss[a, b] += sum_n w (r_ab log r_ab - r_a log r_a - r_b log r_b) >= 0,
 
-    so that the component merged from both has the entropy ``H_a + H_b - excess[a, b]`` [HS13 sec.
-    3.2]. Only rows that both share count, and of those there are few.
+    so that the component merged from both has the entropy ``H_a + H_b - merge_entropy_loss[a, b]``
+    [HS13 sec. 3.2]. Only rows that both share count, and of those there are few.
     """
     n_components = resp.shape[1]
     shares = np.empty(n_components)
@@ -102,4 +102,4 @@ def assignment_entropy(resp, weights, pairs, entropy, excess):
                 for j in range(i + 1, n_members):
                     r = shares[i] + shares[j]
                     gain = r * log(r) - terms[i] - terms[j]
-                    excess[members[i], members[j]] += w * gain
+                    merge_entropy_loss[members[i], members[j]] += w * gain

@@ -55,8 +55,9 @@ class Mixture:
 
     Notes
     -----
-    Statistics are counts (K,) and sums of features (K, P), both float64. ``g`` is the pair of
-    E[log w] (K,) and the table (K, P) whose product with the features is E[log p(x | phi_k)].
+    Statistics are counts (K,) and sums of features (K, P), both float64. ``global_params`` is the
+    pair of E[log w] (K,) and the table (K, P) whose product with the features is
+    E[log p(x | phi_k)].
     """
 
     weights: Weights
@@ -110,10 +111,10 @@ class Mixture:
         """Expected rows of each component, shape (K,)."""
         return stats.value().arrays[0]
 
-    def statistics_energy(self, stats, g):
+    def statistics_energy(self, stats, global_params):
         """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
         counts, sums = stats.value().arrays
-        return float(counts @ g[0] + np.einsum("kp,kp->", sums, g[1]))
+        return float(counts @ global_params[0] + np.einsum("kp,kp->", sums, global_params[1]))
 
     def log_evidence(self, sums):
         """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
@@ -148,7 +149,7 @@ class Mixture:
         """The model whose local step gives the bound: itself."""
         return self
 
-    def touched(self, X):
+    def affected_rows(self, X):
         """Every step changes all components: None."""
         return None
 
@@ -166,18 +167,29 @@ class Mixture:
         tasks = []
         for start in range(0, batch.n_rows, _ROWS_PER_TASK):
             rows = slice(start, start + _ROWS_PER_TASK)
-            entropy, excess = np.zeros(n_components), np.zeros((n_components, n_components))
-            tasks.append((resp[rows], batch.weights[rows], pairs, entropy, excess))
+            entropy, merge_entropy_loss = (
+                np.zeros(n_components),
+                np.zeros((n_components, n_components)),
+            )
+            tasks.append((resp[rows], batch.weights[rows], pairs, entropy, merge_entropy_loss))
         run(assignment_entropy, tasks)
         entropy = np.sum([task[3] for task in tasks], axis=0)
         return entropy, np.sum([task[4] for task in tasks], axis=0) if pairs else None
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self, batch, g, inv_temp, run, *, with_energy=False, with_marginal=False, with_stats=True
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        *,
+        with_energy=False,
+        with_marginal=False,
+        with_stats=True,
     ):
         """Responsibilities of each row; ``q`` of the result is r (n, K)."""
-        log_weights, table = g[0], np.ascontiguousarray(g[1].T)
+        log_weights, table = global_params[0], np.ascontiguousarray(global_params[1].T)
         own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         row_weights = batch.weights
@@ -242,7 +254,7 @@ class Mixture:
             [factor * np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in stats.arrays]
         )
 
-    def strangers(self, stats, data, share, rng):
+    def symmetry_breaking_stats(self, stats, data, share, rng):
         """Statistics of a random row for each component, counted for a share of its own rows.
 
         Added, they make components differ that heat has made equal. (Noise on each statistic

@@ -3,7 +3,7 @@
 from skvt.inference._coordinate import CoordinateAscent
 
 
-class PolishedInference:
+class ThenCoordinateAscent:
     """An engine for so many passes; after them coordinate ascent, with mean-field local steps.
 
     What a structured engine leaves behind is a place to start from: it has no bound, and noise
@@ -33,7 +33,7 @@ class PolishedInference:
         return self._now.bounds
 
     @property
-    def settled(self):
+    def may_stop(self):
         """Whether convergence may be judged: not while the first engine runs."""
         return self._now is self._ascent
 
@@ -41,12 +41,12 @@ class PolishedInference:
         """Step size of the last pass."""
         return self._now.rate(step)
 
-    def sweep(self, model, data, state, policy, workers, rng):
+    def run_pass(self, model, data, state, policy, workers, rng):
         """One pass by the engine whose turn it is; ``state`` moves on."""
         self._now = self._engine if self._n_passes > 0 else self._ascent
         self._n_passes -= 1
         if self._now is self._engine:
-            return self._engine.sweep(model, data, state, policy, workers, rng)
+            return self._engine.run_pass(model, data, state, policy, workers, rng)
         mean_field = model.mean_field()
-        totals, divergence, _ = self._ascent.sweep(mean_field, data, state, policy, workers, rng)
+        totals, divergence, _ = self._ascent.run_pass(mean_field, data, state, policy, workers, rng)
         return totals, divergence, model

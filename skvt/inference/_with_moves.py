@@ -8,7 +8,7 @@ from skvt.moves import MoveTools
 FIRST_SHARE, MOST_BEFORE = 0.5, 10
 
 
-class MovingInference:
+class WithMoves:
     """An engine, and moves after its passes at T = 1 but the last: a change needs one to settle.
 
     Parameters
@@ -37,22 +37,22 @@ class MovingInference:
         return self._engine.bounds
 
     @property
-    def settled(self):
+    def may_stop(self):
         """Whether convergence may be judged: not before moves have found nothing more."""
         done = self._never or self._pass >= self._n_passes
-        return self._engine.settled and (done or all(move.settled for move in self._moves))
+        return self._engine.may_stop and (done or all(move.exhausted for move in self._moves))
 
     def rate(self, step):
         """Step size of the engine."""
         return self._engine.rate(step)
 
-    def sweep(self, model, data, state, policy, workers, rng):
+    def run_pass(self, model, data, state, policy, workers, rng):
         """One pass, then moves; ``state`` moves on."""
-        totals, divergence, model = self._engine.sweep(model, data, state, policy, workers, rng)
+        totals, divergence, model = self._engine.run_pass(model, data, state, policy, workers, rng)
         self._pass += 1
         # a policy that ends above T = 1 leaves nothing to judge moves by
-        self._never = policy.settled and not policy.is_cold
-        if self._first <= self._pass < self._n_passes and policy.is_cold:
+        self._never = policy.done and not policy.at_unit_temperature
+        if self._first <= self._pass < self._n_passes and policy.at_unit_temperature:
             # of its own, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = MoveTools(self._pass, rng, workers.run)
