@@ -22,7 +22,7 @@ from skvt import StructuredBernoulliMixture
 from skvt.datasets import make_bernoulli_mixture
 
 ALPHA = 20.0
-MEAN_FIELD = {"algorithm": "full", "tol": 1e-7}
+MEAN_FIELD = {"learning_method": "batch", "tol": 1e-7}
 
 
 def arguments():
@@ -152,8 +152,8 @@ def digits(args):
     minibatches = {"batch_size": 500, "learning_decay": 0.6, "learning_offset": 10.0}
     variants = {
         "SSVI-A, minibatches": minibatches,
-        "SVI, minibatches": minibatches | {"algorithm": "stochastic"},
-        "memoized with moves": {"algorithm": "memoized"},
+        "SVI, minibatches": minibatches | {"learning_method": "online"},
+        "memoized with moves": {"learning_method": "memoized"},
         "mean field": MEAN_FIELD | {"moves": ()},
     }
     table = []

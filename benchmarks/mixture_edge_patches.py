@@ -57,14 +57,18 @@ def methods(args):
     rows = {
         BIRTHS: lambda seed: ours(seed),
         f"{BIRTHS}, default batches": lambda seed: ours(seed, batch_size=None),
-        "full": lambda seed: ours(seed, algorithm="full", **fixed),
+        "full": lambda seed: ours(seed, learning_method="batch", **fixed),
         "memoized": lambda seed: ours(seed, **fixed),
     }
     online = fixed | {"max_iter": args.stochastic_passes, "evaluate_every": 0}
     for name, (decay, offset) in SCHEDULES.items():
         rows[f"stochastic {name} ({decay:g}, {offset:g})"] = (
             lambda seed, decay=decay, offset=offset: ours(
-                seed, algorithm="stochastic", learning_decay=decay, learning_offset=offset, **online
+                seed,
+                learning_method="online",
+                learning_decay=decay,
+                learning_offset=offset,
+                **online,
             )
         )
     return rows

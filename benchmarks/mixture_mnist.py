@@ -71,14 +71,14 @@ def methods(args):
     for n in args.batches:
         births = maker(max_iter=args.passes, n_batches=n)
         rows[f"{BIRTHS}, {n} batches"] = births, args.seeds
-    rows["full"] = maker(algorithm="full", **fixed), args.fixed_seeds
+    rows["full"] = maker(learning_method="batch", **fixed), args.fixed_seeds
     for n in args.batches:
         rows[f"memoized, {n} batches"] = maker(n_batches=n, **fixed), args.fixed_seeds
     for name, (decay, offset) in SCHEDULES.items():
         for n in args.batches:
             rows[f"stochastic {name} ({decay:g}, {offset:g}), {n} batches"] = (
                 maker(
-                    algorithm="stochastic", learning_decay=decay, learning_offset=offset,
+                    learning_method="online", learning_decay=decay, learning_offset=offset,
                     n_batches=n, evaluate_every=0, **fixed,
                 ),
                 args.fixed_seeds,

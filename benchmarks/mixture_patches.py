@@ -151,7 +151,7 @@ def methods(args):
         return lambda seed: MemoizedDPGMM(**params, random_state=seed)
 
     fixed = {"n_components": args.k, "moves": (), "max_iter": args.fixed_passes}
-    online = fixed | {"algorithm": "stochastic", "evaluate_every": 0, "learning_decay": 0.5}
+    online = fixed | {"learning_method": "online", "evaluate_every": 0, "learning_decay": 0.5}
     rows = {
         "births from K = 1": (maker(max_iter=args.passes), args.seeds),
         f"memoized, K = {args.k}": (maker(**fixed), args.fixed_seeds),

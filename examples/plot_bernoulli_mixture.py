@@ -22,7 +22,7 @@ priors = {"weight_concentration_prior": 20.0, "random_state": 0}
 priors["weight_concentration_prior_type"] = "dirichlet_distribution"
 fits = {
     "mean field": StructuredBernoulliMixture(
-        algorithm="full", moves=(), init_params="random", **priors
+        learning_method="batch", moves=(), init_params="random", **priors
     ).fit(truth.X),
     "structured": StructuredBernoulliMixture(**priors).fit(truth.X),
 }

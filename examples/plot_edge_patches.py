@@ -74,13 +74,13 @@ fixed = dict(n_components=25, moves=(), **common)
 def stochastic(decay, offset):
     """Stochastic inference with steps ``(offset + t) ** -decay``."""
     steps = dict(learning_decay=decay, learning_offset=offset)
-    return MemoizedDPGMM(algorithm="stochastic", **steps, **fixed)
+    return MemoizedDPGMM(learning_method="online", **steps, **fixed)
 
 
 models = {
     "births and merges, from K = 1": MemoizedDPGMM(**common),
     "memoized, K = 25": MemoizedDPGMM(**fixed),
-    "full, K = 25": MemoizedDPGMM(**{**fixed, "batch_size": None}, algorithm="full"),
+    "full, K = 25": MemoizedDPGMM(**{**fixed, "batch_size": None}, learning_method="batch"),
     "stochastic a (0.5, 10), K = 25": stochastic(0.5, 10),
     "stochastic b (0.5, 100), K = 25": stochastic(0.5, 100),
     "stochastic c (0.9, 10), K = 25": stochastic(0.9, 10),

@@ -63,7 +63,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         How the initial components are found where there are several: rows as seeds, drawn by what
         the others explain badly; random responsibilities; rows as seeds, drawn evenly.
 
-    algorithm : {"memoized", "stochastic", "full"}, default="memoized"
+    learning_method : {"memoized", "online", "batch"}, default="memoized"
         Memoized inference; stochastic inference with ``learning_decay`` and ``learning_offset`` on
         shuffled minibatches, without moves; or memoized inference with one batch, which is
         coordinate ascent.
@@ -80,13 +80,13 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         until it is 1.
 
     learning_decay : float, default=0.7
-        With "stochastic", step t has size ``(learning_offset + t) ** -learning_decay``.
+        With "online", step t has size ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     total_samples : float or None, default=None
-        With "stochastic", rows for which a stream of ``partial_fit`` stands.
+        With "online", rows for which a stream of ``partial_fit`` stands.
 
     max_iter : int, default=100
         Most passes over the data.
@@ -97,7 +97,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     evaluate_every : int, default=1
-        With "stochastic", evaluate the bound every so many passes; otherwise it is known anyhow.
+        With "online", evaluate the bound every so many passes; otherwise it is known anyhow.
 
     n_init : int, default=1
         Starts; that with the highest bound is kept.
@@ -217,7 +217,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         "degrees_of_freedom_prior": [None, Interval(Real, 0, None, closed="neither")],
         "covariance_prior": [None, "array-like", Interval(Real, 0, None, closed="neither")],
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
-        "algorithm": [StrOptions({"memoized", "stochastic", "full"})],
+        "learning_method": [StrOptions({"memoized", "online", "batch"})],
         "moves": [tuple, list],
         "n_batches": [None, Interval(Integral, 1, None, closed="left")],
         "batch_size": [None, Interval(Integral, 1, None, closed="left")],
@@ -258,7 +258,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         degrees_of_freedom_prior=None,
         covariance_prior=None,
         init_params="k-means++",
-        algorithm="memoized",
+        learning_method="memoized",
         moves=MOVES,
         n_batches=None,
         batch_size=None,
@@ -285,7 +285,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.init_params = init_params
-        self.algorithm = algorithm
+        self.learning_method = learning_method
         self.moves = moves
         self.n_batches = n_batches
         self.batch_size = batch_size
@@ -391,7 +391,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         batch_id : hashable or None, default=None
             None remembers X as a new batch. With the id of an earlier call (or the number of a
             batch of ``fit``, from 0), X takes that batch's place: so that several passes over
-            batches on disk are calls with the same ids. With ``algorithm="stochastic"`` ids are
+            batches on disk are calls with the same ids. With ``learning_method="online"`` ids are
             not used.
 
         Returns

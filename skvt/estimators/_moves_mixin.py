@@ -1,4 +1,4 @@
-"""Mixtures whose number of components changes: their batches, algorithms and moves."""
+"""Mixtures whose number of components changes: their batches, engines and moves."""
 
 import numpy as np
 
@@ -11,9 +11,9 @@ SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
 
 
 class MovesMixin(MoveLogMixin):
-    """``algorithm``, ``moves``, ``n_batches`` and ``batch_size``."""
+    """``learning_method``, ``moves``, ``n_batches`` and ``batch_size``."""
 
-    _fixed_in_streams = ("algorithm",)
+    _fixed_in_streams = ("learning_method",)
     # (not the model's, but checked along with it)
     _model_parameters = ("moves", "n_batches", "batch_size", "max_components")
 
@@ -32,7 +32,7 @@ class MovesMixin(MoveLogMixin):
 
     @property
     def _remembers(self):
-        return self.algorithm in ("memoized", "full")
+        return self.learning_method in ("memoized", "batch")
 
     @property
     def _stream_weight(self):
@@ -48,7 +48,7 @@ class MovesMixin(MoveLogMixin):
         return Rows(X, weights, self._minibatch_size(n_rows))
 
     def _minibatch_size(self, n_rows):
-        if self.algorithm == "full":
+        if self.learning_method == "batch":
             return n_rows
         if self.n_batches is not None:
             return -(-n_rows // self.n_batches)
@@ -57,7 +57,7 @@ class MovesMixin(MoveLogMixin):
         return min(n_rows, int(np.clip(-(-n_rows // 10), SMALLEST_BATCH, LARGEST_BATCH)))
 
     def _engine(self, n_batches=None):
-        if self.algorithm == "stochastic":
+        if self.learning_method == "online":
             return StochasticInference(self._learning_rate(n_batches))
         # deletes before merges, so that rows of a component that fades go each where they belong
         makers = {

@@ -55,7 +55,7 @@ default="dirichlet_process"
     feature_prior : float or array-like of shape (2,) or (n_features, 2), default=1.0
         Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
 
-    algorithm : {"structured", "memoized", "stochastic", "full"}, default="structured"
+    learning_method : {"structured", "memoized", "online", "batch"}, default="structured"
         Structured inference; memoized mean-field inference [2]_ with births, merges and deletes;
         stochastic mean-field inference; or memoized inference with one batch, which is coordinate
         ascent.
@@ -70,7 +70,7 @@ default="dirichlet_process"
         others explain badly; random responsibilities; rows as seeds, drawn evenly.
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        With "memoized" and "full", moves at the end of each pass, as in
+        With "memoized" and "batch", moves at the end of each pass, as in
         :class:`~skvt.MemoizedDPGMM`. ``()`` keeps ``n_components``.
 
     n_batches, batch_size : int or None, default=None
@@ -83,7 +83,7 @@ default="dirichlet_process"
         temperature.
 
     learning_decay : float, default=0.75
-        With "structured" and "stochastic", step t has size ``learning_scale * (learning_offset + t)
+        With "structured" and "online", step t has size ``learning_scale * (learning_offset + t)
         ** -learning_decay``, at most 1.
 
     learning_offset : float, default=10.0
@@ -94,7 +94,7 @@ default="dirichlet_process"
         otherwise 1: minibatches and corrections bring noise that small steps average out.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "full",
+        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
         those seen, and otherwise a million.
 
     binarize : float or None, default=None
@@ -112,7 +112,7 @@ default="dirichlet_process"
         there.
 
     evaluate_every : int, default=0
-        With "structured" and "stochastic", evaluate the mean-field bound every so many passes;
+        With "structured" and "online", evaluate the mean-field bound every so many passes;
         never if not positive. A structured step gives no bound: ``history_["elbo"]`` is NaN in
         other passes. Otherwise the bound is known anyhow.
 
@@ -225,7 +225,7 @@ default="dirichlet_process"
             StrOptions({"dirichlet_process", "dirichlet_distribution"})
         ],
         "feature_prior": [Interval(Real, 0, None, closed="neither"), "array-like"],
-        "algorithm": [StrOptions({"structured", "memoized", "stochastic", "full"})],
+        "learning_method": [StrOptions({"structured", "memoized", "online", "batch"})],
         "global_step": [StrOptions(set(GLOBAL_STEPS))],
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
         "moves": [tuple, list],
@@ -264,7 +264,7 @@ default="dirichlet_process"
         weight_concentration_prior=None,
         weight_concentration_prior_type="dirichlet_process",
         feature_prior=1.0,
-        algorithm="structured",
+        learning_method="structured",
         global_step="ssvi-a",
         init_params="k-means++",
         moves=("birth", "merge", "delete"),
@@ -289,7 +289,7 @@ default="dirichlet_process"
         self.weight_concentration_prior = weight_concentration_prior
         self.weight_concentration_prior_type = weight_concentration_prior_type
         self.feature_prior = feature_prior
-        self.algorithm = algorithm
+        self.learning_method = learning_method
         self.global_step = global_step
         self.init_params = init_params
         self.moves = moves
@@ -317,7 +317,7 @@ default="dirichlet_process"
     # --------------------------------------------------------------------------------- model
     @property
     def _structured(self):
-        return self.algorithm == "structured"
+        return self.learning_method == "structured"
 
     @property
     def _model_class(self):
@@ -354,7 +354,7 @@ default="dirichlet_process"
         if type(model) is not self._model_class:
             raise ValueError(
                 f"A warm start cannot change between structured and mean-field inference. Got "
-                f"algorithm={self.algorithm!r}; set warm_start=False to start anew."
+                f"learning_method={self.learning_method!r}; set warm_start=False to start anew."
             )
         return model
 
@@ -419,7 +419,7 @@ default="dirichlet_process"
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight 2 counts as two.
         batch_id : hashable or None, default=None
-            With "memoized" and "full", X is remembered as a batch: None as a new one, the id of an
+            With "memoized" and "batch", X is remembered as a batch: None as a new one, the id of an
             earlier call (or the number of a batch of ``fit``, from 0) in that batch's place.
             Otherwise a step is made for each ``batch_size`` rows, without ids.
 

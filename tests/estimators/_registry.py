@@ -162,7 +162,7 @@ ENTRIES = (
     + [
         Entry(
             cls=MemoizedDPGMM,
-            engine={"algorithm": algorithm, "covariance_type": covariance_type},
+            engine={"learning_method": learning_method, "covariance_type": covariance_type},
             quick={
                 "n_components": 3,
                 "max_iter": 4,
@@ -172,16 +172,16 @@ ENTRIES = (
             },
             data=rows,
             still={"moves": ()},
-            full={"algorithm": "full", "moves": ()},
+            full={"learning_method": "batch", "moves": ()},
             watched={"evaluate_every": 1},
             shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
             claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
-            remembers=algorithm != "stochastic",
+            remembers=learning_method != "online",
         )
-        for algorithm, covariance_type in (
+        for learning_method, covariance_type in (
             ("memoized", "full"),
-            ("full", "spherical"),
-            ("stochastic", "diag"),
+            ("batch", "spherical"),
+            ("online", "diag"),
         )
     ]
     + [
@@ -238,7 +238,7 @@ ENTRIES = (
             # scikit-learn's data are not binary, and a hundred components of them take long
             engine={
                 "n_components": 9,
-                "algorithm": algorithm,
+                "learning_method": learning_method,
                 "weight_concentration_prior_type": law,
                 "max_iter": 60,
                 "binarize": 0.5,
@@ -253,19 +253,19 @@ ENTRIES = (
             data=bits,
             still={"moves": ()},
             full={"moves": (), "batch_size": None}
-            | ({} if algorithm == "structured" else {"algorithm": "full"}),
+            | ({} if learning_method == "structured" else {"learning_method": "batch"}),
             watched={"evaluate_every": 1},
             shown=("means_", "weights_"),
             claimed=_claimed_by_weights,
-            remembers=algorithm == "memoized",
-            bounded=algorithm != "structured",
-            unwatched={"evaluate_every": 1 if algorithm == "structured" else 0},
+            remembers=learning_method == "memoized",
+            bounded=learning_method != "structured",
+            unwatched={"evaluate_every": 1 if learning_method == "structured" else 0},
         )
-        for algorithm, law in (
+        for learning_method, law in (
             ("structured", "dirichlet_process"),
             ("structured", "dirichlet_distribution"),
             ("memoized", "dirichlet_distribution"),
-            ("stochastic", "dirichlet_process"),
+            ("online", "dirichlet_process"),
         )
     ]
 )

@@ -64,11 +64,11 @@ def clusters(n=300, seed=0, *, D=2, distance=9.0):
 # ------------------------------------------------------------------------------ known answers
 @pytest.mark.parametrize("seed", range(3))
 @each_shape
-@pytest.mark.parametrize("algorithm", ["memoized", "full"])
-def test_three_clusters_are_found_from_one_component(seed, shape, algorithm):
+@pytest.mark.parametrize("learning_method", ["memoized", "batch"])
+def test_three_clusters_are_found_from_one_component(seed, shape, learning_method):
     X, labels = clusters(seed=seed)
     mixture = MemoizedDPGMM(
-        covariance_type=shape, algorithm=algorithm, batch_size=70, random_state=seed
+        covariance_type=shape, learning_method=learning_method, batch_size=70, random_state=seed
     )
     found = mixture.fit_predict(X)
     assert mixture.n_components_ == 3 and mixture.converged_
@@ -461,11 +461,11 @@ def test_single_precision_fits_are_close_to_double_ones(shape):
 
 # -------------------------------------------------------------------------------------- workers
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("algorithm", ["memoized", "full", "stochastic"])
+@pytest.mark.parametrize("learning_method", ["memoized", "batch", "online"])
 @pytest.mark.parametrize("temperature", [None, "annealed"])
-def test_number_of_workers_does_not_change_a_bit(dtype, algorithm, temperature):
+def test_number_of_workers_does_not_change_a_bit(dtype, learning_method, temperature):
     X = rows(n_rows=4000).astype(dtype)
-    settings = {"algorithm": algorithm, "temperature": temperature, "max_iter": 5}
+    settings = {"learning_method": learning_method, "temperature": temperature, "max_iter": 5}
     fits = [
         MemoizedDPGMM(3, n_jobs=n, batch_size=1500, random_state=0, **settings).fit(X)
         for n in (1, 2, 3)
@@ -501,11 +501,15 @@ def test_a_pipeline_scales_first():
 
 # ------------------------------------------------------------------------------- what is recorded
 @each_shape
-@pytest.mark.parametrize("algorithm", ["memoized", "full", "stochastic"])
-def test_records_fit_together(shape, algorithm):
+@pytest.mark.parametrize("learning_method", ["memoized", "batch", "online"])
+def test_records_fit_together(shape, learning_method):
     X, _ = clusters()
     mixture = MemoizedDPGMM(
-        covariance_type=shape, algorithm=algorithm, batch_size=100, max_iter=12, random_state=0
+        covariance_type=shape,
+        learning_method=learning_method,
+        batch_size=100,
+        max_iter=12,
+        random_state=0,
     ).fit(X)
     history, log = mixture.history_, mixture.move_log_
     assert {len(column) for column in history.values()} == {mixture.n_iter_}
@@ -513,7 +517,7 @@ def test_records_fit_together(shape, algorithm):
     assert mixture.lower_bound_ == mixture.elbo_
     assert len(mixture.means_) == mixture.n_components_ == len(mixture.weights_)
     assert set(log) == {"n_iter", "move", "proposed", "accepted", "gain"}
-    if algorithm == "stochastic":
+    if learning_method == "online":
         assert all(column == [] for column in log.values())
         return
     # the exact bound of what is remembered; dissolving may cost a trifle at the very end
@@ -556,10 +560,12 @@ def test_no_more_components_than_allowed(most):
         assert stream.n_components_ <= most
 
 
-@pytest.mark.parametrize("algorithm", ["memoized", "full"])
-def test_the_bound_does_not_fall_and_convergence_means_that_it_stands(algorithm):
+@pytest.mark.parametrize("learning_method", ["memoized", "batch"])
+def test_the_bound_does_not_fall_and_convergence_means_that_it_stands(learning_method):
     X = rows(n_rows=500)
-    mixture = MemoizedDPGMM(5, algorithm=algorithm, batch_size=100, tol=1e-6, random_state=0).fit(X)
+    mixture = MemoizedDPGMM(
+        5, learning_method=learning_method, batch_size=100, tol=1e-6, random_state=0
+    ).fit(X)
     gains = np.diff(mixture.lower_bounds_)
     assert np.all(gains > -1e-9 * abs(mixture.elbo_))
     assert mixture.converged_ and mixture.n_iter_ < 100
@@ -757,18 +763,23 @@ def test_n_batches_and_batch_size_divide_fit_and_not_a_stream():
     assert MemoizedDPGMM(batch_size=25, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 3
     assert MemoizedDPGMM(batch_size=100, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
     assert MemoizedDPGMM(max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
-    full = MemoizedDPGMM(algorithm="full", n_batches=6, max_iter=1, random_state=0).fit(X)
+    full = MemoizedDPGMM(learning_method="batch", n_batches=6, max_iter=1, random_state=0).fit(X)
     assert full.n_batch_iter_ == 1
     # batches of a stream are what it is given
     assert MemoizedDPGMM(n_batches=100, random_state=0).partial_fit(X).n_batch_iter_ == 1
 
 
 # ---------------------------------------------------------------------------------- warm starts
-@pytest.mark.parametrize("algorithm", ["memoized", "full"])
-def test_a_warm_start_on_other_rows_begins_with_what_was_learned(algorithm):
+@pytest.mark.parametrize("learning_method", ["memoized", "batch"])
+def test_a_warm_start_on_other_rows_begins_with_what_was_learned(learning_method):
     X, _ = clusters()
     other, labels = clusters(500, seed=1)
-    settings = {"algorithm": algorithm, "moves": (), "random_state": 0, "batch_size": 100}
+    settings = {
+        "learning_method": learning_method,
+        "moves": (),
+        "random_state": 0,
+        "batch_size": 100,
+    }
     warm = MemoizedDPGMM(3, warm_start=True, **settings).fit(X)
     n_before = warm.n_iter_
     warm.fit(other)
@@ -840,7 +851,7 @@ ILLEGAL = [
     ("degrees_of_freedom_prior", 0.0, r"\(0\.?0?, inf\)"),
     ("covariance_prior", -1.0, r"\(0\.?0?, inf\)"),
     ("init_params", "kmeans", r"str among .*'k-means\+\+'"),
-    ("algorithm", "batch", r"str among .*'memoized'"),
+    ("learning_method", "full", r"str among .*'memoized'"),
     ("moves", "birth", "tuple.* or .*list"),
     ("moves", None, "tuple.* or .*list"),
     ("n_batches", 0, r"int in the range \[1, inf\)"),
@@ -955,7 +966,7 @@ def test_a_larger_concentration_expects_more_components():
         {"mean_prior": [1.0, 1.0, 1.0]},
         {"degrees_of_freedom_prior": 7.0},
         {"covariance_type": "diag"},
-        {"algorithm": "stochastic"},
+        {"learning_method": "online"},
     ],
     ids=str,
 )
@@ -967,7 +978,7 @@ def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
     with pytest.raises(ValueError, match=rf"partial_fit goes on .*with {name}=.*Got {name}="):
         stream.partial_fit(X)
     np.testing.assert_equal(published(stream), before)
-    if name != "algorithm":  # a warm start of any algorithm begins with the components
+    if name != "learning_method":  # a warm start by any method begins with the components
         with pytest.raises(ValueError, match=rf"A warm start goes on .*with {name}="):
             stream.set_params(warm_start=True).fit(X)
 

@@ -1,4 +1,4 @@
-"""Mixtures of Bernoullis: clusters found, densities, binary input, algorithms."""
+"""Mixtures of Bernoullis: clusters found, densities, binary input, learning methods."""
 
 import numpy as np
 import pytest
@@ -13,9 +13,9 @@ from skvt.datasets import make_bernoulli_mixture
 from skvt.expfam import Beta, Dirichlet
 
 LAWS = ["dirichlet_process", "dirichlet_distribution"]
-ALGORITHMS = ["structured", "memoized", "stochastic", "full"]
+METHODS = ["structured", "memoized", "online", "batch"]
 each_law = pytest.mark.parametrize("law", LAWS)
-each_algorithm = pytest.mark.parametrize("algorithm", ALGORITHMS)
+each_method = pytest.mark.parametrize("learning_method", METHODS)
 
 
 def clusters(n=400, D=30, K=4, seed=0, noise=0.1):
@@ -31,12 +31,12 @@ def fitted(X, K=12, **settings):
 
 # ------------------------------------------------------------------------------ known answers
 @each_law
-@each_algorithm
-def test_clusters_are_found(law, algorithm):
+@each_method
+def test_clusters_are_found(law, learning_method):
     X, labels = clusters()
     mixture = fitted(
         X,
-        algorithm=algorithm,
+        learning_method=learning_method,
         weight_concentration_prior_type=law,
         init_params="random",
         max_iter=300,
@@ -48,7 +48,7 @@ def test_clusters_are_found(law, algorithm):
         k = np.bincount(found[labels == name]).argmax()
         assert mixture.weights_[k] == pytest.approx(np.mean(labels == name), abs=0.02)
         np.testing.assert_allclose(mixture.means_[k], X[labels == name].mean(axis=0), atol=0.04)
-    if law == "dirichlet_process" and algorithm != "stochastic":
+    if law == "dirichlet_process" and learning_method != "online":
         assert np.all(np.diff(mixture.weights_) <= 1e-6)
 
 
@@ -69,7 +69,7 @@ def test_structured_inference_finds_clusters_that_mean_field_does_not():
         "max_iter": 300,
     }
     structured = fitted(X, 60, **settings)
-    plain = fitted(X, 60, algorithm="full", moves=(), init_params="random", **settings)
+    plain = fitted(X, 60, learning_method="batch", moves=(), init_params="random", **settings)
     divergence = [np.mean(true - m.score_samples(test)) for m in (structured, plain)]
     n_true = np.unique(truth.labels).size
     assert abs(structured.n_active_components_ / n_true - 1.0) < 0.15
@@ -86,7 +86,7 @@ def test_the_mean_field_bound_never_falls(law, init_params):
     for moves in ((), ("merge", "delete")):
         mixture = fitted(
             X,
-            algorithm="memoized",
+            learning_method="memoized",
             weight_concentration_prior_type=law,
             init_params=init_params,
             moves=moves,
@@ -107,15 +107,15 @@ def logs_of(X, p):
 
 
 @each_law
-@each_algorithm
+@each_method
 @pytest.mark.filterwarnings("ignore:1 of 60 rows have no value:UserWarning")
-def test_densities_and_labels_are_those_of_their_formulas(law, algorithm):
+def test_densities_and_labels_are_those_of_their_formulas(law, learning_method):
     X, _ = clusters(60, D=6, noise=0.3)
     X[::5, 2], X[7] = np.nan, np.nan
     mixture = fitted(
         X,
         5,
-        algorithm=algorithm,
+        learning_method=learning_method,
         weight_concentration_prior_type=law,
         weight_concentration_prior=2.0,
         feature_prior=(0.7, 1.2),
@@ -142,7 +142,7 @@ def test_densities_and_labels_are_those_of_their_formulas(law, algorithm):
     scores = logsumexp(parts, b=np.append(w, rest), axis=1)
     np.testing.assert_allclose(mixture.score_samples(X), scores, rtol=1e-9, atol=1e-12)
     assert mixture.score_samples(X)[7] == pytest.approx(0.0, abs=1e-12)
-    if algorithm == "structured":
+    if learning_method == "structured":
         logits = np.log(w) + logs_of(X, a / (a + b))
     else:
         ones, zeros = digamma(a) - digamma(a + b), digamma(b) - digamma(a + b)
@@ -161,7 +161,7 @@ def test_missing_values_are_left_out():
     assert adjusted_rand_score(labels, mixture.predict(gaps)) > 0.97
     # a column without values changes nothing but the random numbers
     empty = np.column_stack([X, np.full(600, np.nan)])
-    one, other = (fitted(data, algorithm="full") for data in (X, empty))
+    one, other = (fitted(data, learning_method="batch") for data in (X, empty))
     assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-9)
     np.testing.assert_allclose(other.means_[:, -1], 0.5)
 
@@ -194,9 +194,9 @@ def test_the_posterior_is_of_weights_and_betas(law):
 
 
 @pytest.mark.parametrize("K", [1, 2, 3])
-@each_algorithm
-def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, algorithm):
-    settings = {"algorithm": algorithm, "weight_concentration_prior": 0.6, "moves": ()}
+@each_method
+def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, learning_method):
+    settings = {"learning_method": learning_method, "weight_concentration_prior": 0.6, "moves": ()}
     sticks = fitted(bits(), K, **settings).weight_concentration_
     assert isinstance(sticks, tuple) and [part.shape for part in sticks] == [(K,), (K,)]
     settings["weight_concentration_prior_type"] = "dirichlet_distribution"
@@ -231,12 +231,12 @@ def test_values_that_are_not_binary_are_refused_and_change_nothing(what, contain
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array])
 def test_values_above_a_threshold_are_ones(contain):
     counts = np.random.default_rng(0).poisson(1.0, size=(60, 5)).astype(float)
-    settings = {"K": 3, "max_iter": 3, "algorithm": "memoized"}
+    settings = {"K": 3, "max_iter": 3, "learning_method": "memoized"}
     one = fitted((counts > 1.0).astype(float), **settings)
     assert_same_fit(fitted(contain(counts), binarize=1.0, **settings), one)
     twin = BernoulliNB(binarize=1.0).fit(counts, np.zeros(60))
     ones = np.exp(twin.feature_log_prob_[0]) * 62.0 - 1.0
-    single = fitted(contain(counts), 1, binarize=1.0, algorithm="memoized")
+    single = fitted(contain(counts), 1, binarize=1.0, learning_method="memoized")
     np.testing.assert_allclose(single.means_[0] * 62.0 - 1.0, ones)
 
 
@@ -286,7 +286,7 @@ def test_feature_priors_of_all_shapes_mean_the_same():
         ("n_components", 0),
         ("weight_concentration_prior", 0.0),
         ("weight_concentration_prior_type", "dirichlet"),
-        ("algorithm", "gibbs"),
+        ("learning_method", "gibbs"),
         ("global_step", "svi"),
         ("init_params", "kmeans"),
         ("moves", "birth"),
@@ -309,18 +309,18 @@ def test_a_warm_start_does_not_change_between_structured_and_mean_field_inferenc
     X = bits()
     mixture = fitted(X, 3, warm_start=True)
     before = published(mixture)
-    with pytest.raises(ValueError, match="algorithm='memoized'"):
-        mixture.set_params(algorithm="memoized").fit(X)
+    with pytest.raises(ValueError, match="learning_method='memoized'"):
+        mixture.set_params(learning_method="memoized").fit(X)
     np.testing.assert_equal(published(mixture), before)
     # but from one global step to another
-    mixture.set_params(algorithm="structured", global_step="ssvi").fit(X)
+    mixture.set_params(learning_method="structured", global_step="ssvi").fit(X)
     assert mixture.n_batch_iter_ == 2 * before["n_batch_iter_"]
 
 
 def test_births_stop_at_the_number_of_components():
     X, _ = clusters(600, K=8)
     for law in LAWS:
-        mixture = fitted(X, 3, algorithm="memoized", weight_concentration_prior_type=law)
+        mixture = fitted(X, 3, learning_method="memoized", weight_concentration_prior_type=law)
         assert mixture.n_components_ <= 3
 
 
@@ -356,7 +356,7 @@ def test_the_bound_of_structured_inference_is_known_where_it_is_evaluated():
 @pytest.mark.parametrize("global_step", ["ssvi-a", "ssvi", "mean_field", "map"])
 def test_every_global_step_learns_from_minibatches_and_streams(law, global_step):
     X, labels = clusters(600)
-    single = fitted(X, 1, algorithm="full").score(X)
+    single = fitted(X, 1, learning_method="batch").score(X)
     found, gains = [], []
     # the noise of "ssvi" loses clusters with one seed of twenty, and which one depends on the
     # processor's rounding

@@ -23,9 +23,9 @@ COUNTS = RNG.poisson(1.0, size=(60, 8)).astype(float)
 # (estimator, rows): its bound is judged, and two passes are too few
 JUDGED = [
     (MemoizedDPGMM(2, tol=1e-12, random_state=0), REALS),
-    (MemoizedDPGMM(2, tol=1e-12, algorithm="stochastic", random_state=0), REALS),
+    (MemoizedDPGMM(2, tol=1e-12, learning_method="online", random_state=0), REALS),
     (StructuredBernoulliMixture(2, tol=1e-12, evaluate_every=1, random_state=0), BITS),
-    (StructuredBernoulliMixture(2, tol=1e-12, algorithm="full", random_state=0), BITS),
+    (StructuredBernoulliMixture(2, tol=1e-12, learning_method="batch", random_state=0), BITS),
     (CAVIGaussianMixture(3, tol=1e-12, random_state=0), REALS),
     (StructuredGaPNMF(2, tol=1e-12, evaluate_every=1, random_state=0), COUNTS),
     (AnnealedFactorialMixture(2, tol=1e-12, random_state=0), REALS),
