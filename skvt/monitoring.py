@@ -16,16 +16,16 @@ class FitMonitor:
     snapshot : callable
         ``snapshot(model, state) -> dict``, the attributes that make an estimator as if the fit had
         stopped here; called only when a callback wants them.
-    verbose : int
-        Print a line a pass if positive.
+    history : History
+        To which each pass adds an entry.
     """
 
-    def __init__(self, estimator, context, X, y, snapshot, verbose=0):
+    def __init__(self, estimator, context, X, y, snapshot, history):
         self._estimator, self._context, self._X = estimator, context, X
         # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
         # models without one ignore it.
         self._y = np.zeros(np.shape(X)[0]) if y is None else y
-        self._snapshot, self._verbose = snapshot, verbose
+        self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
         self._pass = None
         self.stopped = False
 
@@ -34,10 +34,10 @@ class FitMonitor:
         self._pass = self._context.subcontext(task_name="pass")
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
-    def end_pass(self, model, state, history):
+    def end_pass(self, model, state):
         """A pass ended; True asks the fit to stop."""
         if self._verbose > 0:
-            entry = history[-1]
+            entry = self.history[-1]
             name, bound = "elbo", entry.elbo
             if np.isnan(bound):  # structured inference knows it only where it is evaluated
                 name, bound = "objective", entry.objective

@@ -22,26 +22,22 @@ from skvt.estimators.validation import (
     validated,
     warn_of_empty_rows,
 )
-from skvt.expfam import RunningStats
 from skvt.inference import (
     ROWS_PER_BATCH,
     MemoizedInference,
+    Plan,
     Rows,
+    StochasticInference,
     Stopping,
     Workers,
-    evaluate_bound,
 )
-from skvt.models.factorial import FEWEST_ON, FactorialMixture, Superposition, column_moments
+from skvt.models.factorial import FactorialMixture, Superposition, first_guess
 from skvt.posterior import Posterior
+from skvt.schedules import RobbinsMonro
 from skvt.temperature import LinearAnnealing
 
 # Where the activation prior is learned.
 FIRST_ACTIVATION = 0.3
-# Rows whose spectrum tells the first noise and the first temperature.
-ROWS_OF_SPECTRUM = 1_000
-# Learned noise begins as what K directions leave of the squares; where that is less than the first
-# share of them, as the second.
-LEAST_NOISE, FIRST_NOISE = 0.01, 0.1
 # Annealing begins at this share of the temperature above which all components are the same: hotter,
 # a few directions of the data take up all components. And at no more than a limit: rows of
 # thousands of columns tell their activations at any temperature.
@@ -235,7 +231,6 @@ class AnnealedFactorialMixture(
     )
 
     _model_parameters = ("noise_variance", "component_variance", "activation_prior")
-    _planned_passes = 100.0
 
     def __init__(
         self,
@@ -318,13 +313,7 @@ class AnnealedFactorialMixture(
     def _build_model(self, X, weights):
         self._check_moves(("superposition",))
         prior = self._given_activation_prior()
-        there = ~np.isnan(X)
-        squares = weights @ np.where(there, X, 0.0).astype(np.float64) ** 2
-        # rows of zeros have no scale
-        square = max(squares.sum() / max((weights @ there).sum(), 1.0), 1e-12)
-        noise, largest = _spectrum(X, weights, self.n_components)
-        on = max(prior.sum(), FEWEST_ON)
-        first = {"noise_variance": square * noise, "component_variance": square / on}
+        first, largest = first_guess(X, weights, self.n_components, prior.sum())
         given = {name: getattr(self, name) for name in (*first, "activation_prior")}
         learned = {name for name, value in given.items() if isinstance(value, str)}
         for name in set(first) - learned:
@@ -343,43 +332,43 @@ class AnnealedFactorialMixture(
 
     def _continued_model(self, X, weights):
         built = self._build_model(X, weights)
-        self._tell_columns_apart(self._fitted, X)
+        self._adapt(self._fitted, X)
         fitted = {name: getattr(self._fitted.model, name) for name in built.learned}
         return replace(built, **fitted, by_column=self._fitted.model.by_column)
 
-    @staticmethod
-    def _tell_columns_apart(fitted, X):
-        """Where the first missing values come: so far, all values of all columns were there."""
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of."""
+        n_rows = X.shape[0]
+        minibatches = Rows(X, weights, min(self.batch_size, n_rows))
+        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
+        data, starts = minibatches, None
+        if stream or self.learning_method == "online":
+            engine = StochasticInference(rate)
+        else:
+            data = Rows(X, weights, n_rows)
+            engine = MemoizedInference([Superposition()] if self.moves else [])
+            starts = np.full((n_rows, self.n_components), np.nan, X.dtype)
+        return Plan(
+            data=data,
+            engine=engine,
+            policy=self._temperature_policy(model),
+            stopping=Stopping.per_unit(self.max_iter, self.evaluate_every, self.tol, data.total),
+            n_units=data.total,
+            minibatches=minibatches,
+            rate=rate,
+            planned_passes=100.0,
+            total_samples=self.total_samples,
+            row_starts=starts,
+        )
+
+    def _adapt(self, fitted, X):
+        """Where the first missing values come, columns have statistics of their own."""
         if not fitted.model.by_column and np.isnan(X).any():
-            fitted.model = replace(fitted.model, by_column=True)
-            pairs, *others = fitted.state.stats.value().arrays
-            pairs = np.repeat(pairs, fitted.model.n_features, axis=0)
-            fitted.state = replace(fitted.state, stats=RunningStats([pairs, *others]))
+            fitted.model, stats = fitted.model.told_apart(fitted.state.stats)
+            fitted.state = replace(fitted.state, stats=stats)
 
-    def _rows(self, X, weights):
-        online = self.learning_method == "online"
-        return Rows(X, weights, self._minibatch_size(X.shape[0]) if online else X.shape[0])
-
-    def _minibatch_size(self, n_rows):
-        return min(self.batch_size, n_rows)
-
-    def _engine(self, n_batches):
-        if self.learning_method == "online":
-            return self._stochastic_engine(n_batches)
-        return MemoizedInference([Superposition()] if self.moves else [])
-
-    def _stopping(self, data):
-        """tol is in nats per row."""
-
-        def gain(previous, current):
-            return (current - previous) / data.total
-
-        return Stopping(self.max_iter, self.evaluate_every, self.tol, gain)
-
-    def _update_stream(self, fitted, X, weights, workers):
-        self._tell_columns_apart(fitted, X)
-        fitted.state.forget_batches(fitted.n_rows)
-        return super()._update_stream(fitted, X, weights, workers)
+    def _model_for_bounds(self):
+        return replace(self._fitted.model, search=True)
 
     # ---------------------------------------------------------------------------------- fitting
     @all_or_nothing
@@ -556,28 +545,6 @@ class AnnealedFactorialMixture(
         """
         return float(self.score_samples(X).mean())
 
-    def elbo(self, X):
-        """Evidence lower bound of X in nats, every constant included.
-
-        X is taken for the whole data set: the divergence of the components is subtracted once. The
-        activations of each row are sought from several starts, the best of which counts.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN are missing values.
-
-        Returns
-        -------
-        float
-            Nats for all of X.
-        """
-        fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
-        with Workers(self.n_jobs) as workers:
-            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            return evaluate_bound(replace(fitted.model, search=True), fitted.stats, data, workers)
-
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive.
 
@@ -607,31 +574,3 @@ class AnnealedFactorialMixture(
         tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
-
-
-def _spectrum(X, weights, n_directions):
-    """Noise variance over mean square, and the largest variance of any direction.
-
-    If the rows lie in so many directions but for noise, it is what these leave, over its degrees of
-    freedom. Too small a value is a low temperature: the components would be quenched before the
-    noise is learned.
-    """
-    rows = slice(0, None, -(-len(X) // ROWS_OF_SPECTRUM))
-    X, weights = X[rows].astype(np.float64), weights[rows]
-    means, _ = column_moments(Rows(X, weights, len(X)))
-    X = np.where(np.isnan(X), means, X)
-    total, n_columns = weights.sum(), X.shape[1]
-    largest = _squares(X - means, weights)[-1] / total
-    squares = _squares(X, weights)
-    freedom = (total - n_directions) * (n_columns - n_directions)
-    if n_columns <= n_directions or freedom <= 0.0:
-        return FIRST_NOISE, largest
-    mean = max(squares.sum(), 1e-300) / (total * n_columns)
-    share = squares[:-n_directions].sum() / freedom / mean
-    return share if share >= LEAST_NOISE else FIRST_NOISE, largest
-
-
-def _squares(X, weights):
-    """Sums of squares of the rows in their principal directions, rising."""
-    X = np.sqrt(weights)[:, None] * X
-    return np.linalg.eigvalsh(X @ X.T if len(X) < X.shape[1] else X.T @ X)

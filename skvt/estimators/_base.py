@@ -2,9 +2,10 @@
 
 import time
 import warnings
-from copy import copy, deepcopy
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import wraps
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -18,22 +19,18 @@ from skvt.estimators._sklearn_private import check_sample_weight, fit_context
 from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
     ROWS_PER_BATCH,
-    CoordinateAscent,
     Entry,
     History,
-    LocalTotals,
     Rows,
     State,
-    StochasticInference,
-    Stopping,
+    Stream,
     Workers,
     evaluate_bound,
     fit_loop,
     one_blas_thread,
-    pilot_energies,
 )
+from skvt.models import require_capabilities
 from skvt.monitoring import FitMonitor
-from skvt.temperature import FitPlan
 from skvt.ties import exceeds
 
 # What a stream begun by partial_fit stands for unless the user says; scikit-learn's number.
@@ -68,33 +65,33 @@ class Fitted:
         return self.state.plain_stats
 
     def lam(self):
-        """Natural parameters of q(beta), computed once for each state."""
-        n_steps, lam = self.cache.get("lam", (None, None))
-        if n_steps != self.state.n_steps:
+        """Natural parameters of q(beta), computed once: what is published does not change."""
+        if "lam" not in self.cache:
             lam = self.model.natural_parameters(self.stats)
             for array in lam:
                 array.flags.writeable = False
-            self.cache["lam"] = self.state.n_steps, lam
-        return lam
+            self.cache["lam"] = lam
+        return self.cache["lam"]
 
     def draft(self, rows=None):
-        """A copy to go on with; this one stays as it is.
+        """A copy to change; this one stays as it is.
 
         With ``rows``, for steps that change only these rows of the statistics.
         """
-        state = replace(
-            self.state,
-            stats=self.state.stats.draft(rows),
-            prior_stats=copy(self.state.prior_stats),
-            memos=copy(self.state.memos),
-            starts=None,
-            move_log=list(self.state.move_log),
-        )
         history, policy = History(self.history), deepcopy(self.policy)
+        state = self.state.draft(rows)
         return replace(self, state=state, policy=policy, history=history, cache={})
 
     def __getstate__(self):
         return self.__dict__ | {"cache": {}}
+
+
+class _Run(NamedTuple):
+    """One start of a fit."""
+
+    fitted: Fitted
+    converged: bool
+    stopped: bool  # by a callback
 
 
 def all_or_nothing(method):
@@ -137,10 +134,6 @@ class VariationalEstimator(
     names its published attributes (``_publish``).
     """
 
-    # Passes of which a policy takes its share where the fit may stop on convergence: max_iter is
-    # then a limit, and a share of it would keep a fit hot that has long nothing more to learn.
-    _planned_passes = 20.0
-
     # What a model is made of, and a running one may take on (``_continued_model``).
     _model_parameters = ()
     # What a running model cannot take on, and what a stream cannot.
@@ -164,39 +157,12 @@ class VariationalEstimator(
         """The model of a warm start: this one's parameters, what was fitted before."""
         raise NotImplementedError
 
-    def _rows(self, X, weights):
-        """The data, divided into the batches of the engine."""
-        online = self.learning_method == "online"
-        return Rows(X, weights, self.batch_size if online else ROWS_PER_BATCH)
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit to these rows, or a call of ``partial_fit``, is made of: a :class:`Plan`."""
+        raise NotImplementedError
 
-    def _minibatch_size(self, n_rows):
-        """Rows of a step of stochastic inference."""
-        return self.batch_size
-
-    def _engine(self, n_batches):
-        """The engine of a ``fit`` whose passes have so many minibatches."""
-        if self.learning_method == "online":
-            return self._stochastic_engine(n_batches)
-        return CoordinateAscent()
-
-    def _stochastic_engine(self, n_batches=None):
-        """The engine of minibatches, of ``partial_fit`` among others; None is a stream."""
-        return StochasticInference(self._learning_rate(n_batches))
-
-    def _n_units(self, X, weights):
-        """Weight of all local likelihoods."""
-        return float(weights.sum())
-
-    def _stopping(self, data):
-        """When to evaluate and to stop."""
-        return Stopping(self.max_iter, self.evaluate_every, self.tol)
-
-    def _starts(self, data):
-        """Where the first local step of each row begins; None where each begins anew."""
-        return None
-
-    def _publish(self):
-        """Set attributes that depend on the fitted model."""
+    def _publish(self, X):
+        """Set attributes that depend on the fitted model, and on the rows last seen."""
 
     # --------------------------------------------------------------------------------- fit
     def _fit(self, X, y, sample_weight):
@@ -211,8 +177,7 @@ class VariationalEstimator(
         build = self._continued_model if self._continues() else self._build_model
         with one_blas_thread():
             model = build(X, weights)
-        policy = self._temperature_policy(model)
-        policy.check(self._plan(model, X, weights, self.max_iter))
+        plan = self._checked_plan(model, X, weights)
         random_state = check_random_state(self.random_state)
         n_init = 1 if self._continues() else self.n_init
         context = self._init_callback_context(max_subtasks=n_init * self.max_iter)
@@ -221,87 +186,74 @@ class VariationalEstimator(
         with Workers(self.n_jobs) as workers:
             for _ in range(n_init):
                 rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-                *run, stopped = self._run(raw, y, X, weights, model, policy, rng, context, workers)
-                restart_elbos.append(run[0].elbo)
+                run = self._run(model, plan, context, (raw, y), rng, workers)
+                restart_elbos.append(run.fitted.elbo)
                 # of starts that end in the same optimum the first
-                if best is None or exceeds(run[0].elbo, best[0].elbo, dtype=X.dtype):
+                if best is None or exceeds(run.fitted.elbo, best.fitted.elbo, dtype=X.dtype):
                     best = run
-                if stopped:
+                if run.stopped:
                     break
-        self._fitted, self.converged_ = best
+                plan = self._plan(model, X, weights)  # an engine serves one fit
+        self._fitted, self.converged_ = best.fitted, best.converged
         self.restart_elbos_ = np.array(restart_elbos)
         self.n_iter_ = len(self._fitted.history)
-        self._publish()
+        self._publish(X)
         context.call_on_fit_task_end(
             estimator=self,
             X=raw,
             y=np.zeros(np.shape(raw)[0]) if y is None else y,
             reconstruction_attributes=lambda: {},
         )
-        if self._warns_unconverged and not (self.converged_ or stopped):
-            self._warn_if_judged(self._rows(X, weights))
+        unconverged = not (self.converged_ or run.stopped)
+        if self._warns_unconverged and unconverged and plan.judges_convergence:
+            self._warn_unconverged()
         return self
 
-    def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
-        """One start: returns (Fitted, converged, stopped by a callback)."""
-        data, history = self._rows(X, weights), History()
-        engine = self._engine(data.n_batches)
+    def _run(self, model, plan, context, shown, rng, workers):
+        """One start: a :class:`_Run`. Callbacks are shown the rows and targets as given."""
+        data, history = plan.data, History()
         if self._continues():
             before = self._fitted.draft()
-            state, running, history = before.state, before.policy, before.history
-            running.resume(data.n_rows)
-            state.forget_batches(data.total)
+            state, policy, history = before.state, before.policy, before.history
+            policy.resume(data.n_rows)
         else:
             state = State(model.initial(data, rng))
-            plan = self._plan(model, X, weights, self.max_iter, rng, workers)
-            running = policy.start(plan)
+            policy = plan.policy.start(plan.for_policy(model, self.max_iter, workers, rng))
             state.seed = _seed(rng)
-        state.starts = self._starts(data)
+        state = plan.engine.start(state, data.total)
+        state.row_starts = plan.row_starts
 
         def left_behind(model, state, elbo=None):
             parameters = self.get_params(deep=False)
             return Fitted(
-                model, state, running, data.total, True, elbo, history, parameters=parameters
+                model, state, policy, data.total, True, elbo, history, parameters=parameters
             )
 
         def snapshot(model, state):
-            fitted = left_behind(model, state).draft()
             return {
-                "_fitted": fitted,
+                "_fitted": left_behind(model, state).draft(),
                 "n_iter_": len(history),
-                "n_features_in_": X.shape[1],
+                "n_features_in_": data.X.shape[1],
             }
 
         n_before, n_moves = len(history), len(state.move_log)
-        monitor = FitMonitor(self, context, raw, y, snapshot, self.verbose)
-        model, converged = fit_loop(
-            model,
-            data,
-            engine,
-            running,
-            state,
-            self._stopping(data),
-            workers,
-            rng,
-            history,
-            monitor,
-        )
-        if engine.exact:
-            elbo = engine.conclude(model, state)
-        else:
-            whole = Rows(X, weights, ROWS_PER_BATCH)
+        monitor = FitMonitor(self, context, *shown, snapshot, history)
+        model, converged = fit_loop(model, plan, policy, state, workers, rng, monitor)
+        elbo = plan.engine.finish(model, state)
+        if elbo is None:
+            whole = Rows(data.X, data.weights, ROWS_PER_BATCH)
             elbo = evaluate_bound(model, state.plain_stats, whole, workers)
         if not np.isfinite(elbo):
             raise out_of_range(f"the bound is {elbo}")
-        state.starts = None
+        state.row_starts = None
         # engines count the passes of a fit, the history those of the model
         state.move_log[n_moves:] = [
             replace(record, n_iter=n_before + record.n_iter) for record in state.move_log[n_moves:]
         ]
-        return left_behind(model, state, float(elbo)), converged, monitor.stopped
+        return _Run(left_behind(model, state, float(elbo)), converged, monitor.stopped)
 
-    def _partial_fit(self, X, sample_weight, **batch):
-        """``partial_fit`` of every estimator; ``batch`` is what its ``_update_stream`` takes."""
+    def _partial_fit(self, X, sample_weight, batch_id=None):
+        """``partial_fit`` of every estimator; ``batch_id`` is for memoized inference."""
         first = not hasattr(self, "_fitted")
         X = self._validate_rows(X, reset=first)
         X, weights = self._weighted_rows(X, sample_weight)
@@ -313,15 +265,32 @@ class VariationalEstimator(
         fitted.policy.resume(X.shape[0])
         with Workers(self.n_jobs) as workers:
             self._take_on_changes(fitted, X, weights)
+            self._adapt(fitted, X)
             n_moves = len(fitted.state.move_log)
-            engine = self._update_stream(fitted, X, weights, workers, **batch)
-            self._record_call(fitted, engine, n_moves, started)
+            rate = self._update_stream(fitted, X, weights, workers, batch_id)
+            self._record_call(fitted, rate, n_moves, started)
         self.n_iter_ = len(fitted.history)
-        self._publish()
+        self._publish(X)
         return self
 
-    def _record_call(self, fitted, engine, n_moves, started):
-        """An entry of the history for a call of ``partial_fit`` whose steps ``engine`` made."""
+    def _adapt(self, fitted, X):
+        """Make a fitted model fit for rows of another kind."""
+
+    def _update_stream(self, fitted, X, weights, workers, batch_id):
+        """Steps on rows of a stream; returns the size of the last."""
+        plan = self._plan(fitted.model, X, weights, stream=True)
+        stream = Stream(fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id)
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        rng = np.random.default_rng([seed, fitted.state.n_steps])
+        fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
+        fitted.model, rate = plan.engine.update(
+            fitted.model, plan.data, stream, fitted.state, fitted.policy, workers, rng
+        )
+        fitted.n_rows = stream.n_rows
+        return rate
+
+    def _record_call(self, fitted, rate, n_moves, started):
+        """An entry of the history for a call of ``partial_fit`` whose last step had this size."""
         fitted.elbo, state = None, fitted.state
         number = len(fitted.history) + 1
         state.move_log[n_moves:] = [
@@ -332,36 +301,20 @@ class VariationalEstimator(
             elbo=np.nan,
             objective=np.nan,
             temperature=fitted.policy.temperature,
-            learning_rate=engine.rate(state.n_steps - 1),
+            learning_rate=rate,
             n_components=fitted.model.size(state.stats),
             seconds=fitted.history.seconds + time.perf_counter() - started,
         )
         fitted.history.append(entry)
-
-    def _update_stream(self, fitted, X, weights, workers):
-        """The rows of a stream in order, a step for each minibatch; returns the engine."""
-        engine, totals = self._stochastic_engine(), LocalTotals()
-        data = Rows(X, weights, self._minibatch_size(X.shape[0]))
-        for batch in data.batches(fitted.model, workers):
-            fitted.n_rows += float(weights[batch.rows].sum()) if fitted.counts_rows else 0.0
-            total = self.total_samples or fitted.n_rows
-            fitted.model = engine.step(
-                fitted.model, batch, total, fitted.state, fitted.policy, workers, totals
-            )
-        if fitted.policy.done:
-            state = fitted.state
-            fitted.model = fitted.model.with_learned_priors(state.prior_stats, state.plain_stats)
-        return engine
 
     def _start_stream(self, X, weights):
         with one_blas_thread():
             model = self._build_model(X, weights)
         random_state = check_random_state(self.random_state)
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-        policy = self._temperature_policy(model)
-        policy.check(self._plan(model, X, weights, np.inf))
+        plan = self._checked_plan(model, X, weights, stream=True)
         with Workers(self.n_jobs) as workers:
-            running = policy.start(self._plan(model, X, weights, np.inf, rng, workers))
+            running = plan.policy.start(plan.for_policy(model, np.inf, workers, rng))
         state = State(model.initial(Rows(X, weights, X.shape[0]), rng))
         state.seed = _seed(rng)
         parameters = self.get_params(deep=False)
@@ -370,37 +323,51 @@ class VariationalEstimator(
         )
 
     # ------------------------------------------------------------------------------ helpers
-    def _plan(self, model, X, weights, n_passes, rng=None, workers=None):
-        """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
-        data = Rows(X, weights, self._minibatch_size(X.shape[0]))
-        rate = self._learning_rate(data.n_batches if np.isfinite(n_passes) else None)
+    def _checked_plan(self, model, X, weights, *, stream=False):
+        """The plan, if its parts can work together: an engine with this model, and the policy."""
+        plan = self._plan(model, X, weights, stream=stream)
+        require_capabilities(
+            type(plan.engine).__name__,
+            model,
+            plan.engine.requires,
+            "Choose another learning_method, or moves=().",
+        )
+        plan.policy.check(plan.for_policy(model, np.inf if stream else self.max_iter))
+        return plan
 
-        def pilot(replication, rows=None):
-            return pilot_energies(model, data, rate, replication, workers, rng.spawn(1)[0], rows)
-
-        judged = np.isfinite(n_passes) and self._judges_convergence(data)
-        return FitPlan(
-            model=model,
-            n_passes=n_passes,
-            planned_passes=self._planned_passes if judged else None,
-            n_rows=data.n_rows,
-            n_units=self._n_units(X, weights),
-            pilot=pilot,
+    def _warn_unconverged(self):
+        warnings.warn(
+            f"No convergence within max_iter={self.max_iter} passes: the bound still rises by "
+            f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to "
+            "try. Raise max_iter or tol.",
+            ConvergenceWarning,
+            stacklevel=6,
         )
 
-    def _judges_convergence(self, data):
-        """Whether a ``fit`` to these rows may stop before ``max_iter``."""
-        return self._stopping(data).judges(self._engine(data.n_batches))
+    def elbo(self, X):
+        """Untempered evidence lower bound of X in nats, every constant included.
 
-    def _warn_if_judged(self, data):
-        if self._judges_convergence(data):
-            warnings.warn(
-                f"No convergence within max_iter={self.max_iter} passes: the bound still rises by "
-                f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to "
-                "try. Raise max_iter or tol.",
-                ConvergenceWarning,
-                stacklevel=6,
-            )
+        X is taken for the whole data set: the divergence of the globals is subtracted once.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Rows of the kind that was fitted.
+
+        Returns
+        -------
+        float
+            Nats for all of X.
+        """
+        fitted = self._require_fitted()
+        X = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
+
+    def _model_for_bounds(self):
+        """The fitted model, by which bounds of other rows are evaluated."""
+        return self._fitted.model
 
     def _refuse_changes(self, whom, names, remedy):
         """Raise ValueError if one of these parameters is not what the model began with."""

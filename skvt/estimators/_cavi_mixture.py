@@ -11,8 +11,10 @@ from skvt.estimators._mixtures import MixtureEstimator, _assignments
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import LARGEST_VALUE, check_variance
 from skvt.expfam import Categorical, Normal, Stats
+from skvt.inference import MemoizedInference, Plan, Rows, Stopping, Workers
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
+from skvt.schedules import RobbinsMonro
 
 
 class CAVIGaussianMixture(MixtureEstimator):
@@ -178,10 +180,6 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     _fixed_parameters = ("n_components", "noise_variance", "prior_variance", "weights")
     _allows_missing = True
-    # the bound is known after each pass without a further evaluation
-    evaluate_every = 0
-    # the pilot of a learned temperature is a pass of coordinate ascent: steps of size 1
-    learning_offset, learning_decay = 1.0, 0.0
 
     def __init__(
         self,
@@ -256,6 +254,26 @@ class CAVIGaussianMixture(MixtureEstimator):
         counts = weights.sum() * model.weights.weights
         return replace(model, start=Stats((counts, model.component.sums_at(means, counts))))
 
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of: memoized inference of one batch, which is coordinate ascent.
+
+        Its bound is known after each pass without a further evaluation.
+        """
+        data = Rows(X, weights, X.shape[0])
+        return Plan(
+            data=data,
+            engine=MemoizedInference(),
+            policy=self._temperature_policy(model),
+            stopping=Stopping.per_unit(self.max_iter, 0, self.tol, data.total),
+            n_units=data.total,
+            minibatches=data,
+            rate=RobbinsMonro(1.0, 0.0),
+        )
+
+    def _publish(self, X):
+        with Workers(self.n_jobs) as workers:
+            self._fitted.assignments = _assignments(self._fitted, X, workers)
+
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
@@ -283,11 +301,6 @@ class CAVIGaussianMixture(MixtureEstimator):
         """
         return self._fit(X, y, sample_weight)
 
-    def _run(self, raw, y, X, weights, model, policy, rng, context, workers):
-        fitted, *rest = super()._run(raw, y, X, weights, model, policy, rng, context, workers)
-        fitted.assignments = _assignments(fitted, X, workers)
-        return fitted, *rest
-
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
         """Go on with one more batch, or with a batch seen before.
@@ -310,11 +323,6 @@ class CAVIGaussianMixture(MixtureEstimator):
             The estimator after this batch.
         """
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
-
-    def _update_stream(self, fitted, X, weights, workers, *, batch_id=None):
-        engine = super()._update_stream(fitted, X, weights, workers, batch_id=batch_id)
-        fitted.assignments = _assignments(fitted, X, workers)
-        return engine
 
     # --------------------------------------------------------------------------- attributes
     @property

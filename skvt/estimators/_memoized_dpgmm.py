@@ -9,7 +9,9 @@ from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference, Stopping
 from skvt.models.mixture import StickBreaking, gaussian_component
+from skvt.schedules import RobbinsMonro
 
 MOVES = ("birth", "merge", "delete")
 
@@ -347,6 +349,28 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
             covariance=self.covariance_prior,
         )
         return component
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of."""
+        if not stream:
+            self._check_batches(X.shape[0])
+        data = minibatches = Rows(X, weights, self._batch_size(X.shape[0]))
+        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
+        if self.learning_method == "online":
+            engine = StochasticInference(rate)
+        else:
+            engine = MemoizedInference(self._moves_of_fit())
+            data = Rows(X, weights, X.shape[0]) if stream else minibatches
+        return Plan(
+            data=data,
+            engine=engine,
+            policy=self._temperature_policy(model),
+            stopping=Stopping.per_unit(self.max_iter, self.evaluate_every, self.tol, data.total),
+            n_units=data.total,
+            minibatches=minibatches,
+            rate=rate,
+            total_samples=self.total_samples,
+        )
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

@@ -3,7 +3,6 @@
 from numbers import Real
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.schedules import RobbinsMonro
 from skvt.temperature import POLICIES, ConstantTemperature, TemperaturePolicy
 
 
@@ -29,10 +28,6 @@ class LearningRateMixin:
         "learning_decay": [Interval(Real, 0, 1, closed="both")],
         "learning_offset": [Interval(Real, 1.0, None, closed="left")],
     }
-
-    def _learning_rate(self, n_batches=None):
-        """Step sizes of a fit whose passes have so many minibatches; None is a stream."""
-        return RobbinsMonro(self.learning_offset, self.learning_decay)
 
 
 class MoveLogMixin:

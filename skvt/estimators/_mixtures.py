@@ -6,15 +6,7 @@ from sklearn.utils import check_random_state
 
 from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
 from skvt.estimators.validation import check_magnitude, positive_int, validated, warn_of_empty_rows
-from skvt.inference import (
-    ROWS_PER_BATCH,
-    MemoizedInference,
-    Rows,
-    Stopping,
-    Workers,
-    evaluate_bound,
-    local_results,
-)
+from skvt.inference import ROWS_PER_BATCH, Rows, Workers, local_results
 from skvt.models.mixture import Mixture
 from skvt.posterior import JointPosterior, Posterior
 from skvt.ties import stable_argmax
@@ -48,11 +40,6 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         """Rows that a first fit needs."""
         return self.n_components
 
-    # Whether partial_fit remembers batches; otherwise it makes stochastic steps.
-    _remembers = True
-    # Weight of the rows for which a stream of partial_fit stands; None is what has been seen.
-    _stream_weight = None
-
     # --------------------------------------------------------------------------- validation
     def _validate_rows(self, X, *, reset):
         missing = self._allows_missing if reset else self._fitted.model.component.missing
@@ -83,44 +70,6 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
     def _continued_model(self, X, weights):
         self._check_parameters()
         return self._fitted.model
-
-    def _minibatch_size(self, n_rows):
-        """All rows: coordinate ascent."""
-        return n_rows
-
-    def _rows(self, X, weights):
-        return Rows(X, weights, self._minibatch_size(X.shape[0]))
-
-    def _engine(self, n_batches=None):
-        return MemoizedInference()
-
-    def _stopping(self, data):
-        """tol is in nats per row."""
-
-        def gain(previous, current):
-            return (current - previous) / data.total
-
-        return Stopping(self.max_iter, self.evaluate_every, self.tol, gain)
-
-    def _update_stream(self, fitted, X, weights, workers, *, batch_id=None):
-        """A batch of a stream: its memo, with the engine's moves; or stochastic steps."""
-        if not self._remembers:
-            return super()._update_stream(fitted, X, weights, workers)
-        memos = fitted.state.memos
-        if batch_id is None:
-            batch_id = len(memos)
-            while batch_id in memos:
-                batch_id += 1
-        batch = fitted.model.batch(X, np.arange(X.shape[0]), weights)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        rng = np.random.default_rng([seed, fitted.state.n_steps])
-        state, total = fitted.state, self._stream_weight
-        engine = self._engine()
-        engine.update_batch(
-            fitted.model, batch, batch_id, total, state, fitted.policy, workers, rng
-        )
-        fitted.n_rows = memos.weight
-        return engine
 
     # --------------------------------------------------------------------------- attributes
     def _of_fit(self, name):
@@ -260,27 +209,6 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             Nats per row.
         """
         return float(self.score_samples(X).mean())
-
-    def elbo(self, X):
-        """Evidence lower bound of X in nats, every constant included.
-
-        X is taken for the whole data set: the divergence of the globals is subtracted once.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        float
-            Nats for all of X.
-        """
-        fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
-        with Workers(self.n_jobs) as workers:
-            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            return evaluate_bound(fitted.model, fitted.stats, data, workers)
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive of the components in use.

@@ -3,7 +3,6 @@
 import numpy as np
 
 from skvt.estimators._mixins import MoveLogMixin
-from skvt.inference import MemoizedInference, Rows, StochasticInference
 from skvt.moves import Birth, Delete, Merge
 
 # Rows of a batch where the user does not say: about ten batches within this range.
@@ -30,24 +29,8 @@ class MovesMixin(MoveLogMixin):
         """Where births stop."""
         raise NotImplementedError
 
-    @property
-    def _remembers(self):
-        return self.learning_method in ("memoized", "batch")
-
-    @property
-    def _stream_weight(self):
-        return self.total_samples
-
-    def _rows(self, X, weights):
-        n_rows = X.shape[0]
-        if self.n_batches is not None and self.n_batches > n_rows:
-            raise ValueError(
-                f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
-                f"Got {self.n_batches} instead."
-            )
-        return Rows(X, weights, self._minibatch_size(n_rows))
-
-    def _minibatch_size(self, n_rows):
+    def _batch_size(self, n_rows):
+        """Rows of a batch of so many rows, where they are divided."""
         if self.learning_method == "batch":
             return n_rows
         if self.n_batches is not None:
@@ -56,18 +39,24 @@ class MovesMixin(MoveLogMixin):
             return min(self.batch_size, n_rows)
         return min(n_rows, int(np.clip(-(-n_rows // 10), SMALLEST_BATCH, LARGEST_BATCH)))
 
-    def _engine(self, n_batches=None):
-        if self.learning_method == "online":
-            return StochasticInference(self._learning_rate(n_batches))
-        # deletes before merges, so that rows of a component that fades go each where they belong
+    def _check_batches(self, n_rows):
+        """Raise ValueError for more batches than rows."""
+        if self.n_batches is not None and self.n_batches > n_rows:
+            raise ValueError(
+                f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
+                f"Got {self.n_batches} instead."
+            )
+
+    def _moves_of_fit(self):
+        """Deletes before merges, so that rows of a component that fades go where they belong."""
         makers = {
             "delete": Delete,
             "merge": Merge,
             "birth": lambda: Birth(self._most_components),
         }
-        return MemoizedInference([make() for name, make in makers.items() if name in self.moves])
+        return [make() for name, make in makers.items() if name in self.moves]
 
-    def _publish(self):
+    def _publish(self, X):
         self.weight_concentration_prior_ = self._fitted.model.weights.concentration
 
     def sample_mixtures(self, n_samples=1, random_state=None):

@@ -12,7 +12,15 @@ from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import each_entry_once
 from skvt.expfam import Beta
-from skvt.inference import GLOBAL_STEPS, StructuredInference
+from skvt.inference import (
+    GLOBAL_STEPS,
+    MemoizedInference,
+    Plan,
+    Rows,
+    StochasticInference,
+    Stopping,
+    StructuredInference,
+)
 from skvt.models.mixture import (
     Bernoulli,
     Mixture,
@@ -358,28 +366,39 @@ default="dirichlet_process"
             )
         return model
 
-    # ------------------------------------------------------------------------------- engine
-    def _minibatch_size(self, n_rows):
-        whole = self._structured and self.n_batches is None and self.batch_size is None
-        return n_rows if whole else super()._minibatch_size(n_rows)
+    # --------------------------------------------------------------------------------- plan
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of."""
+        if not stream:
+            self._check_batches(X.shape[0])
+        undivided = self.n_batches is None and self.batch_size is None
+        whole = self._structured and undivided
+        data = minibatches = Rows(X, weights, X.shape[0] if whole else self._batch_size(X.shape[0]))
+        rate = self._learning_rate(undivided)
+        if self._structured:
+            engine = StructuredInference(rate, self.global_step)
+        elif self.learning_method == "online":
+            engine = StochasticInference(rate)
+        else:
+            engine = MemoizedInference(self._moves_of_fit())
+            data = Rows(X, weights, X.shape[0]) if stream else minibatches
+        return Plan(
+            data=data,
+            engine=engine,
+            policy=self._temperature_policy(model),
+            stopping=Stopping.per_unit(self.max_iter, self.evaluate_every, self.tol, data.total),
+            n_units=data.total,
+            minibatches=minibatches,
+            rate=rate,
+            total_samples=self.total_samples,
+        )
 
-    def _learning_rate(self, n_batches=None):
+    def _learning_rate(self, undivided):
         scale = self.learning_scale
         if scale is None:
-            whole = self.n_batches is None and self.batch_size is None
-            full_steps = self._structured and self.global_step == "ssvi-a" and whole
+            full_steps = self._structured and self.global_step == "ssvi-a" and undivided
             scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
         return RobbinsMonro(self.learning_offset, self.learning_decay, scale)
-
-    def _engine(self, n_batches=None):
-        if self._structured:
-            return self._stochastic_engine(n_batches)
-        return super()._engine(n_batches)
-
-    def _stochastic_engine(self, n_batches=None):
-        if self._structured:
-            return StructuredInference(self._learning_rate(n_batches), self.global_step)
-        return super()._stochastic_engine(n_batches)
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

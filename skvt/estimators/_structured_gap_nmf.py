@@ -22,12 +22,13 @@ from skvt.expfam import Gamma
 from skvt.inference import (
     ROWS_PER_BATCH,
     CoordinateAscent,
+    Plan,
     Rows,
     StochasticInference,
+    Stopping,
     StructuredInference,
     ThenCoordinateAscent,
     Workers,
-    evaluate_bound,
     local_results,
 )
 from skvt.models.gap_nmf import GaPNMF, column_sums
@@ -347,33 +348,35 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         old, model = self._fitted.model, self._build_model(X, weights)
         return replace(model, mean_prior=old.mean_prior) if self.mean_prior is None else model
 
-    def _starts(self, data):
-        # Under random components a row is not to be solved to the end: it would choose a few.
-        start = np.nan if self._continues() else 1.0
-        return np.full((data.n_rows, self.n_components), start, data.X.dtype)
-
-    def _rows(self, X, weights):
-        batch = self.learning_method == "batch"
-        return Rows(X, weights, X.shape[0] if batch else self.batch_size)
-
-    def _engine(self, n_batches):
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of."""
         online = self.learning_method == "online"
-        if self._is_mean_field():
-            return self._stochastic_engine(n_batches) if online else CoordinateAscent()
-        rate = self._learning_rate(n_batches) if online else RobbinsMonro(1.0, 0.0)
-        engine = StructuredInference(rate, self.global_step)
-        return ThenCoordinateAscent(engine, ceil((1.0 - self.polish) * self.max_iter))
+        minibatches = Rows(X, weights, self.batch_size)
+        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
+        if self.local_step == self.global_step == "mean_field":
+            engine = StochasticInference(rate) if online or stream else CoordinateAscent()
+        elif stream:
+            engine = StructuredInference(rate, self.global_step)
+        else:
+            steps = rate if online else RobbinsMonro(1.0, 0.0)
+            engine = StructuredInference(steps, self.global_step)
+            engine = ThenCoordinateAscent(engine, ceil((1.0 - self.polish) * self.max_iter))
+        # under random components a row is not to be solved to the end: it would choose a few
+        begin = np.nan if self._continues() else 1.0
+        starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
+        return Plan(
+            data=minibatches if online or stream else Rows(X, weights, X.shape[0]),
+            engine=engine,
+            policy=self._temperature_policy(model),
+            stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
+            n_units=minibatches.total,
+            minibatches=minibatches,
+            rate=rate,
+            total_samples=self.total_samples,
+            row_starts=None if stream else starts,
+        )
 
-    def _stochastic_engine(self, n_batches=None):
-        rate = self._learning_rate(n_batches)
-        if self._is_mean_field():
-            return StochasticInference(rate)
-        return StructuredInference(rate, self.global_step)
-
-    def _is_mean_field(self):
-        return self.local_step == self.global_step == "mean_field"
-
-    def _publish(self):
+    def _publish(self, X):
         self.mean_prior_ = self._fitted.model.mean_prior
         self.n_components_ = self._fitted.model.n_components
 
@@ -497,27 +500,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
                 f"X has {X.shape[1]} columns, but there are {fitted.model.n_components} components."
             )
         return X @ self.components_
-
-    def elbo(self, X):
-        """Untempered mean-field evidence lower bound of X in nats, every constant included.
-
-        X is taken for the whole data set: the divergence of the components is subtracted once.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts or magnitudes; NaN are missing values.
-
-        Returns
-        -------
-        float
-            Nats for all of X.
-        """
-        fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
-        with Workers(self.n_jobs) as workers:
-            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            return evaluate_bound(fitted.model, fitted.stats, data, workers)
 
     def score(self, X, y=None):
         """Log predictive probability of hidden entries in nats per entry. Higher is better.

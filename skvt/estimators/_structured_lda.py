@@ -6,8 +6,8 @@ import numpy as np
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
-from skvt.inference import GLOBAL_STEPS, Rows, StructuredInference
-from skvt.models.lda import LDAGivenTopics
+from skvt.inference import GLOBAL_STEPS, Plan, Rows, StructuredInference, WithMoves
+from skvt.models.lda import LDAGivenTopics, SplitMerge
 from skvt.temperature import LinearAnnealing
 
 # "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such
@@ -205,7 +205,6 @@ class StructuredLDA(TopicEstimator):
         "n_samples",
     )
     _fit_scale, _fit_delay = 5.0, 0.4
-    _planned_passes = 40.0
 
     def __init__(
         self,
@@ -274,17 +273,24 @@ class StructuredLDA(TopicEstimator):
             lda, self.local_step, self.n_burn_in, self.n_samples, self.global_step == "ssvi"
         )
 
-    def _rows(self, X, weights):
-        return Rows(X, weights, self._minibatch_size(X.shape[0]))
-
-    def _minibatch_size(self, n_rows):
-        return n_rows if self.learning_method == "batch" else self.batch_size
-
-    def _engine(self, n_batches):
-        return self._with_moves(self._stochastic_engine(n_batches))
-
-    def _stochastic_engine(self, n_batches=None):
-        return StructuredInference(self._learning_rate(n_batches), self.global_step)
-
-    def _learning_rate(self, n_batches=None):
-        return super()._learning_rate(None if self.global_step == "ssvi" else n_batches)
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of: local steps given topics, by the kind of the global step."""
+        whole = self.learning_method == "batch"
+        data = Rows(X, weights, X.shape[0] if whole else self.batch_size)
+        corrected = self.global_step == "ssvi"
+        rate = self._learning_rate(None if stream or corrected else data.n_batches)
+        engine = StructuredInference(rate, self.global_step)
+        if self.moves and not stream:
+            engine = WithMoves(engine, [SplitMerge()], self.max_iter)
+        n_words = float(weights @ X.sum(axis=1))
+        return Plan(
+            data=data,
+            engine=engine,
+            policy=self._temperature_policy(model),
+            stopping=self._stopping(n_words),
+            n_units=n_words,
+            minibatches=data,
+            rate=rate,
+            planned_passes=40.0,
+            total_samples=self.total_samples,
+        )

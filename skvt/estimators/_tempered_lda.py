@@ -1,6 +1,15 @@
 """Latent Dirichlet allocation with annealed and tempered variational inference."""
 
 from skvt.estimators._topics import TopicEstimator
+from skvt.inference import (
+    ROWS_PER_BATCH,
+    CoordinateAscent,
+    Plan,
+    Rows,
+    StochasticInference,
+    WithMoves,
+)
+from skvt.models.lda import SplitMerge
 
 
 class TemperedLDA(TopicEstimator):
@@ -156,8 +165,6 @@ class TemperedLDA(TopicEstimator):
     (2, 5)
     """
 
-    _planned_passes = 10.0
-
     def __init__(
         self,
         n_components=10,
@@ -202,3 +209,26 @@ class TemperedLDA(TopicEstimator):
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of."""
+        minibatches = Rows(X, weights, self.batch_size)
+        rate = self._learning_rate(None if stream else minibatches.n_batches)
+        if stream or self.learning_method == "online":
+            data, engine = minibatches, StochasticInference(rate)
+        else:
+            data, engine = Rows(X, weights, ROWS_PER_BATCH), CoordinateAscent()
+        if self.moves and not stream:
+            engine = WithMoves(engine, [SplitMerge()], self.max_iter)
+        n_words = float(weights @ X.sum(axis=1))
+        return Plan(
+            data=data,
+            engine=engine,
+            policy=self._temperature_policy(model),
+            stopping=self._stopping(n_words),
+            n_units=n_words,
+            minibatches=minibatches,
+            rate=rate,
+            planned_passes=10.0,
+            total_samples=self.total_samples,
+        )

@@ -25,8 +25,8 @@ from skvt.estimators.validation import (
     validated,
 )
 from skvt.expfam import Dirichlet
-from skvt.inference import ROWS_PER_BATCH, Rows, Stopping, WithMoves, Workers, evaluate_bound
-from skvt.models.lda import LDA, SplitMerge
+from skvt.inference import Stopping, Workers
+from skvt.models.lda import LDA
 from skvt.posterior import Posterior
 from skvt.schedules import RobbinsMonro
 from skvt.ties import stable_order
@@ -196,17 +196,10 @@ class TopicEstimator(
         require_prior(name, getattr(self, name))
         return np.broadcast_to(value, (size,)).copy()
 
-    def _engine(self, n_batches):
-        return self._with_moves(super()._engine(n_batches))
-
-    def _with_moves(self, engine):
-        if not self.moves:
-            return engine
-        return WithMoves(engine, [SplitMerge()], self.max_iter)
-
-    def _learning_rate(self, n_batches=None):
+    def _learning_rate(self, n_batches):
+        """Step sizes of a fit whose passes have so many minibatches; None is a stream."""
         if self.learning_offset is not None:
-            return super()._learning_rate()
+            return RobbinsMonro(self.learning_offset, self.learning_decay)
         if n_batches is None:
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
         scale = self._fit_scale * n_batches ** (self.learning_decay - 1.0)
@@ -217,12 +210,9 @@ class TopicEstimator(
             offset += state.rows_seen / self._fitted.n_rows * n_batches - state.n_steps
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    def _n_units(self, X, weights):
-        return float(weights @ X.sum(axis=1))
-
-    def _stopping(self, data):
+    def _stopping(self, n_words):
         """perp_tol, as in scikit-learn, is on the perplexity exp(-ELBO / tokens)."""
-        tokens = max(1.0, float(data.weights @ data.X.sum(axis=1)))
+        tokens = max(1.0, n_words)
 
         def gain(previous, current):
             with np.errstate(over="ignore", invalid="ignore"):
@@ -230,7 +220,7 @@ class TopicEstimator(
 
         return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, gain)
 
-    def _publish(self):
+    def _publish(self, X):
         """The priors as used, a float where all entries are one."""
         model = self._fitted.model
         self.doc_topic_prior_ = _simplest(self.doc_topic_prior, model.doc_topic_prior)
@@ -277,27 +267,6 @@ class TopicEstimator(
         X = self._validate_rows(X, reset=False)
         with Workers(self.n_jobs) as workers:
             return expected_proportions(fitted.model, fitted.stats, X, workers)
-
-    def elbo(self, X):
-        """Untempered evidence lower bound of X in nats, every constant included.
-
-        X is taken for the whole data set: the divergence of the topics is subtracted once.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts.
-
-        Returns
-        -------
-        float
-            Nats for all of X.
-        """
-        fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
-        with Workers(self.n_jobs) as workers:
-            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            return evaluate_bound(fitted.model, fitted.stats, data, workers)
 
     def score(self, X, y=None):
         """Document-completion log predictive probability in nats per held-out word.

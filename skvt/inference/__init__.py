@@ -2,11 +2,12 @@
 
 from skvt.inference._bound import LocalTotals, evaluate_bound, global_divergence, local_results
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._loop import Entry, History, Stopping, fit_loop
+from skvt.inference._engine import Engine, PassResult, Stream, StreamEngine
+from skvt.inference._loop import Entry, History, Plan, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
-from skvt.inference._state import ROWS_PER_BATCH, Rows, State
+from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
 from skvt.inference._then_ascent import ThenCoordinateAscent
@@ -16,14 +17,20 @@ __all__ = [
     "GLOBAL_STEPS",
     "ROWS_PER_BATCH",
     "CoordinateAscent",
+    "Engine",
     "Entry",
     "History",
     "LocalTotals",
     "MemoizedInference",
+    "MemoizedState",
+    "PassResult",
+    "Plan",
     "Rows",
     "State",
     "StochasticInference",
     "Stopping",
+    "Stream",
+    "StreamEngine",
     "StructuredInference",
     "ThenCoordinateAscent",
     "WithMoves",

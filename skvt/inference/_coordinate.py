@@ -3,6 +3,7 @@
 from skvt.compiled import serial_map
 from skvt.expfam import RunningStats
 from skvt.inference._bound import LocalTotals, global_divergence
+from skvt.inference._engine import PassResult, weighted_by_temperature
 from skvt.inference._state import PriorStats
 
 
@@ -17,25 +18,21 @@ class CoordinateAscent:
     At a constant temperature the tempered bound never falls.
     """
 
-    monotone = True
-    bounds = True
-    exact = False  # its bound is that of the globals before the update
-    may_stop = True
+    requires = frozenset()
+    knows_exact_bound = False  # its bound is that of the globals before the update
 
-    def rate(self, step):
-        """Every update replaces the statistics."""
-        return 1.0
+    def start(self, state, total):
+        """Nothing is kept of single batches."""
+        return state.without_memos(total)
 
     def run_pass(self, model, data, state, policy, workers, rng):
-        """One pass; ``state`` moves on.
+        """One pass; ``state`` changes in place.
 
         Returns
         -------
-        totals, divergence : LocalTotals, float
-            They belong together: the exact bound at the globals before the update, with q(z)
-            optimal for them.
-        model : Model
-            With the priors learned from this pass.
+        PassResult
+            Totals and divergence belong together: the exact bound at the globals before the update,
+            with q(z) optimal for them.
         """
         totals, fresh = LocalTotals(), RunningStats.zeros_like(state.stats)
         prior_stats = PriorStats()
@@ -44,7 +41,7 @@ class CoordinateAscent:
         divergence = global_divergence(model, state.stats)
         steps = self._local_steps(model, data, state, policy, workers)
         for batch, inv_temp, mean_inv_temp, result in steps:
-            state.keep(batch, result)
+            state.remember_ends(batch, result)
             totals.add(result, batch.weights, inv_temp)
             # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
             fresh.add(result.stats, mean_inv_temp * state.replication)
@@ -57,7 +54,11 @@ class CoordinateAscent:
         state.n_steps += 1
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        return totals, divergence, model
+        return PassResult(totals, divergence, model, monotone=True)
+
+    def finish(self, model, state):
+        """The bound at the last globals is not known."""
+        return None
 
     def _local_steps(self, model, data, state, policy, workers):
         """Yield (batch, inverse temperature, its mean, LocalResult) in order, here or elsewhere.
@@ -66,26 +67,23 @@ class CoordinateAscent:
         """
 
         def prepare(batch):
-            batch = state.prepared(batch)
-            global_params = model.expectation(state.stats, batch, workers.run)
             inv_temp = policy.inv_temp(batch)
-            return batch, global_params, inv_temp, policy.mean_inv_temp
+            task = (
+                model,
+                weighted_by_temperature(state.begun(batch), inv_temp),
+                model.expectation(state.stats, batch, workers.run),
+                inv_temp,
+            )
+            return batch, task, policy.mean_inv_temp
 
         if not workers.remote:
             for following in data.batches(model, workers):
-                batch, global_params, inv_temp, mean = prepare(following)
-                result = model.local_step(
-                    batch, global_params, inv_temp, workers.run, **policy.requested
-                )
-                yield batch, inv_temp, mean, result
+                batch, (_, *task), mean = prepare(following)
+                result = model.local_step(*task, workers.run, **policy.requested)
+                yield batch, task[-1], mean, result
             return
         prepared = [prepare(batch) for batch in data.batches(model, workers)]
-        results = workers.run_remote(
-            _local_task,
-            [
-                (model, batch, global_params, inv_temp, policy.requested)
-                for batch, global_params, inv_temp, _ in prepared
-            ],
-        )
-        for (batch, _, inv_temp, mean), result in zip(prepared, results, strict=True):
-            yield batch, inv_temp, mean, result
+        tasks = [(*task, policy.requested) for _, task, _ in prepared]
+        results = workers.run_remote(_local_task, tasks)
+        for (batch, task, mean), result in zip(prepared, results, strict=True):
+            yield batch, task[-1], mean, result

@@ -10,6 +10,10 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 from skvt.inference._bound import evaluate_bound
+from skvt.inference._engine import Engine
+from skvt.inference._pilot import pilot_energies
+from skvt.inference._state import Rows
+from skvt.temperature import FitPlan, TemperaturePolicy
 from skvt.ties import exceeds
 
 
@@ -71,27 +75,101 @@ class Stopping:
     tol: float = 0.0
     gain: Callable = field(default=relative_gain)
 
+    @classmethod
+    def per_unit(cls, max_iter, evaluate_every, tol, n_units):
+        """``tol`` in nats per unit of data: a row, or a word."""
+
+        def gain(previous, current):
+            return (current - previous) / n_units
+
+        return cls(max_iter, evaluate_every, tol, gain)
+
     def judges(self, engine):
         """Whether a fit by this engine may stop before ``max_iter``: its bound is known, tol > 0.
 
         A gain is never less than a ``tol`` of 0.
         """
-        return self.tol > 0.0 and (engine.exact or self.evaluate_every > 0)
+        return self.tol > 0.0 and (engine.knows_exact_bound or self.evaluate_every > 0)
 
 
-def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history, monitor):
-    """Sweep until converged, out of passes, or told to stop.
+@dataclass(frozen=True)
+class Plan:
+    """What a fit, or a call of ``partial_fit``, is made of.
+
+    Attributes
+    ----------
+    data : Rows
+        The rows, divided into the batches of the engine.
+    engine : Engine
+        For this fit alone.
+    policy : TemperaturePolicy
+        The recipe, from which the running policy is made.
+    stopping : Stopping
+    n_units : float
+        Weight of all local likelihoods: rows, or words.
+    minibatches : Rows
+        The rows as a pilot of a learned temperature takes them.
+    rate : callable
+        Step number -> rho, of such a pilot.
+    planned_passes : float
+        Passes of which a policy takes its share where the fit may stop on convergence: ``max_iter``
+        is then a limit, and a share of it would keep a fit hot that has long nothing more to learn.
+    total_samples : float or None
+        Rows for which a stream stands, where the user says so.
+    row_starts : ndarray, shape (N, ...), or None
+        Where the first local step of each row begins; None where each begins anew.
+    """
+
+    data: Rows
+    engine: Engine
+    policy: TemperaturePolicy
+    stopping: Stopping
+    n_units: float
+    minibatches: Rows
+    rate: Callable
+    planned_passes: float = 20.0
+    total_samples: float | None = None
+    row_starts: np.ndarray | None = None
+
+    @property
+    def judges_convergence(self):
+        """Whether the fit may stop before ``max_iter``."""
+        return self.stopping.judges(self.engine)
+
+    def for_policy(self, model, n_passes, workers=None, rng=None):
+        """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
+
+        def pilot(replication, rows=None):
+            seed = rng.spawn(1)[0]
+            run = (self.minibatches, self.rate, replication, workers, seed)
+            return pilot_energies(model, *run, rows)
+
+        judged = np.isfinite(n_passes) and self.judges_convergence
+        return FitPlan(
+            model=model,
+            n_passes=n_passes,
+            planned_passes=self.planned_passes if judged else None,
+            n_rows=self.data.n_rows,
+            n_units=self.n_units,
+            pilot=pilot,
+        )
+
+
+def fit_loop(model, plan, policy, state, workers, rng, monitor):
+    """Passes until converged, out of passes, or told to stop.
 
     Parameters
     ----------
-    model, data, engine, policy, state : see :mod:`skvt.inference`
-        ``state`` is moved on in place.
+    model : Model
+    plan : Plan
+    policy : RunningPolicy
+    state : State
+        Changes in place.
+    workers : Workers
     rng : numpy.random.Generator
         Shuffles minibatches, or jitters.
-    history : History
-        Appended to; passes are counted, and their time, from its end.
     monitor : FitMonitor
-        Told of each pass; may stop the fit.
+        Hears of each pass, and keeps its entry; may stop the fit.
 
     Returns
     -------
@@ -99,14 +177,15 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
         With learned priors.
     converged : bool
     """
+    data, engine, stopping, history = plan.data, plan.engine, plan.stopping, monitor.history
     started = time.perf_counter() - history.seconds
     n_before, previous = len(history), None
     for iteration in range(1, stopping.max_iter + 1):
         monitor.begin_pass()
-        totals, divergence, model = engine.run_pass(model, data, state, policy, workers, rng)
-        totals = totals.scaled(data.total)
-        estimate = totals.untempered - divergence if engine.bounds else np.nan
-        exact = estimate if engine.exact else None
+        done = engine.run_pass(model, data, state, policy, workers, rng)
+        model, divergence, totals = done.model, done.divergence, done.totals.scaled(data.total)
+        estimate = np.nan if done.bound_kind == "none" else totals.untempered - divergence
+        exact = estimate if done.bound_kind == "exact" else None
         due = stopping.evaluate_every > 0 and iteration % stopping.evaluate_every == 0
         if due and exact is None:
             exact = evaluate_bound(model, state.plain_stats, data, workers)
@@ -117,17 +196,17 @@ def fit_loop(model, data, engine, policy, state, stopping, workers, rng, history
             - divergence / policy.replication
             + policy.bound_terms(data.total),
             temperature=policy.temperature,
-            learning_rate=engine.rate(state.n_steps - 1),
+            learning_rate=done.learning_rate,
             n_components=model.size(state.stats),
             seconds=time.perf_counter() - started,
         )
         history.append(entry)
         converged = False
-        if exact is not None and policy.done and engine.may_stop:
-            monotone = engine.monotone and policy.mean_inv_temp == 1.0
+        if exact is not None and policy.done and done.may_stop:
+            monotone = done.monotone and policy.mean_inv_temp == 1.0
             converged = _has_converged(previous, exact, stopping, monotone, data.X.dtype)
             previous = exact
-        if monitor.end_pass(model, state, history) or converged:
+        if monitor.end_pass(model, state) or converged:
             return model, converged
     return model, False
 

@@ -1,13 +1,11 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
-from dataclasses import replace
-
-import numpy as np
-
 from skvt.inference._bound import LocalTotals, global_divergence
+from skvt.inference._engine import PassResult, weighted_by_temperature
 from skvt.inference._memos import Memo
 from skvt.inference._state import Rows, State
-from skvt.moves import Delete, Merge, MoveTools, dissolve
+from skvt.models import Capability
+from skvt.moves import Merge, MoveTools, dissolve
 from skvt.temperature import RunningPolicy
 
 # Rows for each component of a fresh mixture among which its seeds are found.
@@ -32,32 +30,28 @@ class MemoizedInference:
         Finished in this order, births last; only while the temperature is 1.
     """
 
-    monotone = True
-    bounds = True
-    exact = True
+    knows_exact_bound = True
 
     def __init__(self, moves=()):
         self._moves = moves
+        self.requires = frozenset({Capability.MEMOIZABLE}).union(*(move.requires for move in moves))
         self._active, self._n_passes = (), 0
 
-    @property
-    def may_stop(self):
-        """Whether no move that went along with the last pass has anything left to try."""
-        return all(move.exhausted for move in self._active)
+    def start(self, state, total):
+        """Statistics that stand for all rows, until each batch has been seen."""
+        return state.without_memos(total).with_memos()
 
-    def rate(self, step):
-        """Every update replaces the batch's statistics."""
-        return 1.0
+    def resume(self, state, total):
+        """What is remembered stays."""
+        return state.with_memos()
 
     def run_pass(self, model, data, state, policy, workers, rng):
-        """One pass over the batches in random order; ``state`` moves on.
+        """One pass over the batches in random order; ``state`` changes in place.
 
         Returns
         -------
-        totals, divergence : LocalTotals, float
-            The exact bound of all data at the end of the pass.
-        model : Model
-            With the priors learned from this pass.
+        PassResult
+            With the exact bound of all data at the end of the pass.
         """
         if state.component_ids is None:
             state.begin(model.size(state.stats))
@@ -70,80 +64,73 @@ class MemoizedInference:
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         batches = data.order()
-        for key in rng.permutation(len(batches)):
+        for key in rng.permutation(len(batches)).tolist():
             batch = data.batch(model, batches[key])
-            self.visit(model, batch, int(key), data.total, state, policy, workers, moves, tools)
+            visited = self.visit(model, batch, key, data.total, state, policy, workers)
+            for move in moves:
+                move.observe(model, batch, key, *visited, tools)
         state.resum()
         for move in moves:
             state.move_log.append(move.finish(model, state, tools))
         sort_by_mass(model, state)
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        return *exact_bound(model, state), model
+        may_stop = all(move.exhausted for move in moves)
+        totals, divergence = exact_bound(model, state)
+        return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
-    def conclude(self, model, state):
-        """After the last pass: no component without rows. Returns the exact bound in nats."""
-        if any(isinstance(move, Delete) for move in self._active):
-            dissolve(model, state)
-            sort_by_mass(model, state)
-        for key, memo in state.memos.items():
-            if memo.start is not None:
-                state.memos[key] = replace(memo, start=None)
+    def finish(self, model, state):
+        """After the last pass, moves tidy up. Returns the exact bound in nats."""
+        for move in self._active:
+            if move.conclude(model, state):
+                sort_by_mass(model, state)
         totals, divergence = exact_bound(model, state)
         return totals.untempered - divergence
 
-    def update_batch(self, model, batch, key, total, state, policy, workers, rng):
-        """One batch of a stream: its memo, then moves where the exact bound rises.
-
-        ``total`` is the weight of the stream, None if it is what has been seen.
-        """
+    def update(self, model, data, stream, state, policy, workers, rng):
+        """One batch of a stream: its memo, then moves where the exact bound rises."""
         if state.component_ids is None:
             state.begin(model.size(state.stats))
-        seen = state.memos.weight
-        if key in state.memos:
-            seen -= state.memos[key].weight
-        weight = float(batch.weights.sum())
-        total = max(total or 0.0, seen + weight)
-        # the first batch replaces all of the initial statistics
-        self.visit(model, batch, key, total, state, policy, workers, share=1.0)
+        key, memos = stream.batch_id, state.memos
+        if key is None:
+            key = len(memos)
+            while key in memos:
+                key += 1
+        (rows,) = data.order()
+        batch = data.batch(model, rows)
+        seen = memos.weight - (memos[key].weight if key in memos else 0.0)
+        total = max(stream.total or 0.0, seen + float(batch.weights.sum()))
+        self.visit(model, batch, key, total, state, policy, workers)
         state.resum()
         if policy.at_unit_temperature:
-            tools = self._tools(len(state.memos), workers, rng)
+            tools = self._tools(len(memos), workers, rng)
             for move in self._moves:
                 state.move_log.extend(move.within(model, batch, key, state, tools))
         sort_by_mass(model, state)
+        stream.n_rows = state.memos.weight
+        return model, 1.0
 
-    def visit(
-        self,
-        model,
-        batch,
-        key,
-        total,
-        state,
-        policy,
-        workers,
-        moves=(),
-        tools=None,
-        *,
-        share=None,
-    ):
-        """The local step on a batch, its memo, and the globals."""
+    def visit(self, model, batch, key, total, state, policy, workers):
+        """The local step on a batch, its memo, and the globals.
+
+        Returns what the local step took for the globals, and its result.
+        """
         weight = float(batch.weights.sum())
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
-        if key in state.memos and state.memos[key].start is not None:
-            batch = replace(batch, start=state.memos[key].start)
+        inv_temp = policy.inv_temp(batch)
         global_params = model.expectation(state.stats, batch, workers.run)
+        weighted = weighted_by_temperature(state.begun(batch), inv_temp)
         result = model.local_step(
-            batch, global_params, policy.inv_temp(batch), workers.run, **policy.requested
+            weighted, global_params, inv_temp, workers.run, **policy.requested
         )
+        state.remember_ends(batch, result)
         memo = memo_of(model, result, batch, workers.run, pairs=bool(self._moves))
-        state.remember(key, memo, weight / total if share is None else share)
+        state.remember(key, memo, weight / total)
         state.n_steps += 1
         state.rows_seen += weight
         policy.observe(result, batch)
-        for move in moves:
-            move.observe(model, batch, key, global_params, result, tools)
+        return global_params, result
 
     def _tools(self, n_iter, workers, rng):
         def fresh(model, batch, n_components):
@@ -168,7 +155,7 @@ def exact_bound(model, state):
 def memo_of(model, result, batch, run, *, pairs):
     """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
-    return Memo(result.stats, entropy, merge_entropy_loss, float(batch.weights.sum()), result.start)
+    return Memo(result.stats, entropy, merge_entropy_loss, float(batch.weights.sum()))
 
 
 def sort_by_mass(model, state):
@@ -185,16 +172,17 @@ def fresh_mixture(model, batch, n_components, workers, rng):
     if batch.n_rows > _ROWS_PER_SEED * n_components:
         few = rng.permutation(batch.n_rows)[: _ROWS_PER_SEED * n_components]
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
-    state = State(model.with_start(n_components).initial(sample, rng))
+    stats = model.with_start(n_components).initial(sample, rng)
     # merged at once, seeds that differ little from each other would all become one
-    first, rest = MemoizedInference(), MemoizedInference([Merge()])
-    policy, previous = RunningPolicy(), -np.inf
+    unmerged, merging = MemoizedInference(), MemoizedInference([Merge()])
+    policy, previous = RunningPolicy(), float("-inf")
+    state = merging.start(State(stats), data.total)
     for n_passes in range(_FRESH_PASSES):
-        engine = first if n_passes < _PASSES_UNMERGED else rest
-        totals, divergence, _ = engine.run_pass(model, data, state, policy, workers, rng)
-        bound = totals.untempered - divergence
-        if engine is rest and rest.may_stop and bound - previous < _FRESH_TOL * data.total:
+        engine = unmerged if n_passes < _PASSES_UNMERGED else merging
+        result = engine.run_pass(model, data, state, policy, workers, rng)
+        bound = result.totals.untempered - result.divergence
+        gain, previous = bound - previous, bound
+        if engine is merging and result.may_stop and gain < _FRESH_TOL * data.total:
             break
-        previous = bound
     dissolve(model, state)
     return state.memos.total()

@@ -26,15 +26,12 @@ class Memo:
         most that it can lose. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     weight : float
         Sum of the rows' weights.
-    start : ndarray, shape (n, ...), or None
-        Where the next local step on these rows begins; None for models that begin anew.
     """
 
     stats: Stats
     entropy: np.ndarray
     merge_entropy_loss: np.ndarray | None
     weight: float
-    start: np.ndarray | None = None
 
     def rearranged(self, index):
         """Components in another order: those of ``index``, empty ones where it is -1."""

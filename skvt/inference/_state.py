@@ -1,6 +1,7 @@
 """What an engine carries from step to step, and the rows it works on."""
 
 from collections import deque
+from copy import copy
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
 
@@ -56,19 +57,13 @@ class State:
         What priors are learned from.
     replication : float
         How many times ``stats`` count each row at present.
+    inv_temp : float
+        The inverse temperature in ``stats``, where one engine knows them without; otherwise 1.
     seed : int
         Of all that is drawn while the fit runs, the order of rows apart.
-    inv_temp : float
-        The inverse temperature in ``stats``, where memos are kept; see :meth:`temper`.
-    memos : Memos
-        What memoized inference remembers of each batch, untempered.
-    start : Stats or None
-        The initial statistics, which in the first memoized pass stand for the rows not yet seen.
-    component_ids : ndarray of int, shape (K,), or None
-        By which moves recognise a component from pass to pass; a merged one has a new name.
     move_log : list of MoveRecord
         What moves proposed and what was accepted.
-    starts : ndarray, shape (N, ...), or None
+    row_starts : ndarray, shape (N, ...), or None
         During ``fit``, where the next local step of each row begins; NaN where it begins anew.
     """
 
@@ -77,14 +72,10 @@ class State:
     rows_seen: float = 0.0
     prior_stats: PriorStats = field(default_factory=PriorStats)
     replication: float = 1.0
-    seed: int = 0
     inv_temp: float = 1.0
-    memos: Memos = field(default_factory=Memos)
-    start: Stats | None = None
-    component_ids: np.ndarray | None = None
+    seed: int = 0
     move_log: list = field(default_factory=list)
-    starts: np.ndarray | None = None
-    _n_ids: int = 0
+    row_starts: np.ndarray | None = None
 
     @property
     def plain_stats(self):
@@ -97,23 +88,80 @@ class State:
             self.stats.rescale(replication / self.replication)
             self.replication = replication
 
-    def prepared(self, batch):
+    def begun(self, batch):
         """The batch, its local step to begin where the last one on these rows ended."""
-        return batch if self.starts is None else replace(batch, start=self.starts[batch.rows])
+        if self.row_starts is None:
+            return batch
+        return replace(batch, start=self.row_starts[batch.rows])
 
-    def keep(self, batch, result):
+    def remember_ends(self, batch, result):
         """Remember where the local step on these rows ended."""
-        if self.starts is not None:
-            self.starts[batch.rows] = result.start
+        if self.row_starts is not None:
+            self.row_starts[batch.rows] = result.start
 
-    # ------------------------------------------------------------------------------- memoized
+    def draft(self, rows=None):
+        """A copy to change; this one stays as it is.
+
+        With ``rows``, for steps that change only these rows of the statistics.
+        """
+        return replace(
+            self,
+            stats=self.stats.draft(rows),
+            prior_stats=copy(self.prior_stats),
+            row_starts=None,
+            move_log=list(self.move_log),
+        )
+
+    def with_memos(self):
+        """The same state, with memos of batches."""
+        return MemoizedState(**vars(self))
+
+    def without_memos(self, total):
+        """The same state for rows of weight ``total``, without memos of batches."""
+        return self
+
+
+@dataclass
+class MemoizedState(State):
+    """The state of memoized inference: statistics are the sum of what is remembered of batches.
+
+    Attributes
+    ----------
+    memos : Memos
+        What is remembered of each batch, untempered.
+    initial : Stats or None
+        The initial statistics, which in the first pass stand for the rows not yet seen.
+    component_ids : ndarray of int, shape (K,), or None
+        By which moves recognise a component from pass to pass; a merged one has a new one.
+    """
+
+    memos: Memos = field(default_factory=Memos)
+    initial: Stats | None = None
+    component_ids: np.ndarray | None = None
+    n_ids: int = 0
+
+    def draft(self, rows=None):
+        """A copy to change; this one stays as it is."""
+        return replace(super().draft(rows), memos=Memos(self.memos))
+
+    def with_memos(self):
+        """The state as it is."""
+        return self
+
+    def without_memos(self, total):
+        """The statistics stand for other rows, of weight ``total``."""
+        state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
+        if self.memos:
+            state.stats.rescale(total / self.memos.total().weight)
+        return state
+
     def untempered(self):
         """The statistics as memos hold them: each row counted once, at T = 1."""
         return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components):
         """No batch has been seen: the statistics stand for all rows, and are taken off by share."""
-        self.start = self.untempered().value()
+        self.initial = self.untempered().value()
         self.component_ids = self.new_ids(n_components)
 
     def temper(self, inv_temp, replication):
@@ -130,36 +178,30 @@ class State:
         factor = self.inv_temp * self.replication
         if key in self.memos:
             self.stats.add(self.memos[key].stats, -factor)
-        elif self.start is not None:
-            self.stats.add(self.start, -factor * share)
+        elif self.initial is not None:
+            self.stats.add(self.initial, -factor * share)
         self.stats.add(memo.stats, factor)
         self.memos[key] = memo
 
     def resum(self):
         """Statistics are the sum of the memos, to the last digit; the initial ones have gone."""
-        self.start = None
+        self.initial = None
         self.stats = RunningStats(self.memos.total().stats.arrays)
         self.stats.rescale(self.inv_temp * self.replication)
-
-    def forget_batches(self, total):
-        """Other data, of this weight, follow: what was learned stands for them at the start."""
-        if self.memos:
-            self.stats.rescale(total / self.memos.total().weight)
-            self.memos, self.component_ids = Memos(), None
 
     def checkpoint(self):
         """What :meth:`restore` needs: memos are never changed, only replaced."""
         return Memos(self.memos), self.component_ids
 
-    def restore(self, saved):
+    def restore(self, checkpoint):
         """Undo all changes of memos and components since :meth:`checkpoint`."""
-        self.memos, self.component_ids = saved
+        self.memos, self.component_ids = checkpoint
         self.resum()
 
     def new_ids(self, number):
         """So many ids that no component has had."""
-        self._n_ids += number
-        return np.arange(self._n_ids - number, self._n_ids)
+        self.n_ids += number
+        return np.arange(self.n_ids - number, self.n_ids)
 
     def merge(self, a, b, *, bounded=False):
         """Component a takes over the rows of b, which is left empty; a < b. See `Memo.merged`."""
@@ -176,8 +218,8 @@ class State:
         self.stats.fold()
         self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
         self.memos.change_all(methodcaller("rearranged", index))
-        if self.start is not None:
-            self.start = Stats(tuple(take(array, index) for array in self.start.arrays))
+        if self.initial is not None:
+            self.initial = Stats(tuple(take(array, index) for array in self.initial.arrays))
 
 
 @dataclass(frozen=True)

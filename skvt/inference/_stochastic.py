@@ -1,6 +1,7 @@
 """Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13]."""
 
 from skvt.inference._bound import LocalTotals, global_divergence
+from skvt.inference._engine import PassResult, weighted_by_temperature
 
 
 class StochasticInference:
@@ -12,24 +13,29 @@ class StochasticInference:
         Step number -> rho.
     """
 
-    monotone = False
-    exact = False
-    bounds = True
-    may_stop = True
+    requires = frozenset()
+    knows_exact_bound = False
+    bound_kind = "estimate"
 
     def __init__(self, rate):
         self.rate = rate
 
+    def start(self, state, total):
+        """Nothing is kept of single batches."""
+        return state.without_memos(total)
+
+    def resume(self, state, total):
+        """Amid a stream as before a fit."""
+        return state.without_memos(total)
+
     def run_pass(self, model, data, state, policy, workers, rng):
-        """One pass; ``state`` moves on.
+        """One pass; ``state`` changes in place.
 
         Returns
         -------
-        totals, divergence : LocalTotals, float
+        PassResult
             Sums over minibatches, each evaluated at the globals it met, and the divergence at the
             end: an estimate of the bound, not its value.
-        model : Model
-            With the priors learned so far.
         """
         totals = LocalTotals()
         for batch in data.batches(model, workers, rng):
@@ -37,7 +43,22 @@ class StochasticInference:
         state.stats.resum()
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        return totals, global_divergence(model, state.stats), model
+        divergence, rate = global_divergence(model, state.stats), self.rate(state.n_steps - 1)
+        return PassResult(totals, divergence, model, self.bound_kind, rate)
+
+    def update(self, model, data, stream, state, policy, workers, rng):
+        """Rows of a stream in order, a step for each minibatch: (model, size of the last step)."""
+        totals = LocalTotals()
+        for batch in data.batches(model, workers):
+            total = stream.taken_for(float(data.weights[batch.rows].sum()))
+            model = self.step(model, batch, total, state, policy, workers, totals)
+        if policy.done:
+            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
+        return model, self.rate(state.n_steps - 1)
+
+    def finish(self, model, state):
+        """The bound is not known."""
+        return None
 
     def _globals(self, model, state, batch, workers):
         """What the local step takes for the globals: E_q[t(beta)]."""
@@ -53,10 +74,12 @@ class StochasticInference:
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
         state.replicate(policy.replication)
         inv_temp = policy.inv_temp(batch)
-        batch = state.prepared(batch)
         global_params = self._globals(model, state, batch, workers)
-        result = model.local_step(batch, global_params, inv_temp, workers.run, **policy.requested)
-        state.keep(batch, result)
+        weighted = weighted_by_temperature(state.begun(batch), inv_temp)
+        result = model.local_step(
+            weighted, global_params, inv_temp, workers.run, **policy.requested
+        )
+        state.remember_ends(batch, result)
         totals.add(result, batch.weights, inv_temp)
         rho = self.rate(state.n_steps)
         # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated

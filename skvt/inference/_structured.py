@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skvt.expfam import Stats
 from skvt.inference._stochastic import StochasticInference
+from skvt.models import Capability
 
 # "ssvi" and "ssvi-a" draw the globals; the others give local steps of the matrix [HB15 sec. 2.5]
 # a point or an expectation.
@@ -24,42 +24,35 @@ class StructuredInference(StochasticInference):
     rate : callable
         Step number -> rho.
     global_step : {"ssvi", "ssvi-a", "mean_field", "map"}
-    ramp : bool
-        Let a minibatch of the first pass stand only for the rows seen so far [HB15 sec. 2.6].
     """
 
-    bounds = False
+    requires = frozenset({Capability.DRAWABLE})
+    bound_kind = "none"
 
-    def __init__(self, rate, global_step, *, ramp=False):
+    def __init__(self, rate, global_step):
         super().__init__(rate)
-        self._global_step, self._ramp = global_step, ramp
-        self._share = 1.0  # of all rows, those that the minibatch stands for
+        self._global_step = global_step
 
     def run_pass(self, model, data, state, policy, workers, rng):
-        """One pass; ``state`` moves on."""
+        """One pass; ``state`` changes in place."""
         if model.updates_all_rows:
             model.project(state.stats)  # a start may have components in another order
         return super().run_pass(model, data, state, policy, workers, rng)
 
     def step(self, model, batch, total, state, policy, workers, totals):
         """One minibatch that stands for rows of weight ``total``."""
-        if self._ramp:
-            seen = state.rows_seen + float(batch.weights.sum(dtype="float64"))
-            self._share = min(1.0, seen / total)
         model = super().step(model, batch, total, state, policy, workers, totals)
         if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
 
     def _globals(self, model, state, batch, workers):
+        """What the local step takes for the globals, by the kind of the global step."""
         rng = np.random.default_rng([state.seed, state.n_steps])
         return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
 
     def _statistics(self, model, state, global_params, result, workers):
-        stats = result.stats
-        if self._global_step == "ssvi":
-            stats = model.corrected(state.stats, global_params, stats, workers.run)
-        if self._share < 1.0:
-            arrays = tuple(array * array.dtype.type(self._share) for array in stats.arrays)
-            stats = Stats(arrays, stats.rows)
-        return stats
+        """What the globals learn: with "ssvi" corrected for the dependence of the draw on lam."""
+        if self._global_step != "ssvi":
+            return result.stats
+        return model.corrected(state.stats, global_params, result.stats, workers.run)

@@ -16,37 +16,26 @@ class ThenCoordinateAscent:
         Passes that it makes.
     """
 
-    exact = False
+    knows_exact_bound = False
 
     def __init__(self, engine, n_passes):
         self._engine, self._n_passes, self._ascent = engine, n_passes, CoordinateAscent()
-        self._now = engine
+        self.requires = engine.requires
 
-    @property
-    def monotone(self):
-        """Whether the bound never fell in the last pass, by the engine that made it."""
-        return self._now.monotone
-
-    @property
-    def bounds(self):
-        """Whether the last pass gave a bound."""
-        return self._now.bounds
-
-    @property
-    def may_stop(self):
-        """Whether convergence may be judged: not while the first engine runs."""
-        return self._now is self._ascent
-
-    def rate(self, step):
-        """Step size of the last pass."""
-        return self._now.rate(step)
+    def start(self, state, total):
+        """As the first engine keeps it."""
+        return self._engine.start(state, total)
 
     def run_pass(self, model, data, state, policy, workers, rng):
-        """One pass by the engine whose turn it is; ``state`` moves on."""
-        self._now = self._engine if self._n_passes > 0 else self._ascent
+        """One pass by the engine whose turn it is; ``state`` changes in place."""
         self._n_passes -= 1
-        if self._now is self._engine:
-            return self._engine.run_pass(model, data, state, policy, workers, rng)
+        if self._n_passes >= 0:
+            result = self._engine.run_pass(model, data, state, policy, workers, rng)
+            return result._replace(may_stop=False)
         mean_field = model.mean_field()
-        totals, divergence, _ = self._ascent.run_pass(mean_field, data, state, policy, workers, rng)
-        return totals, divergence, model
+        result = self._ascent.run_pass(mean_field, data, state, policy, workers, rng)
+        return result._replace(model=model)
+
+    def finish(self, model, state):
+        """As coordinate ascent ends."""
+        return self._ascent.finish(model, state)

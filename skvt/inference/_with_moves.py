@@ -19,45 +19,42 @@ class WithMoves:
         Passes of the fit.
     """
 
-    exact = False
+    knows_exact_bound = False
 
     def __init__(self, engine, moves, n_passes):
         self._engine, self._moves, self._n_passes = engine, moves, n_passes
+        self.requires = engine.requires.union(*(move.requires for move in moves))
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
-        self._pass, self._moved, self._never = 0, False, False
+        self._pass, self._moved = 0, False
 
-    @property
-    def monotone(self):
-        """Whether the bound never falls: what moves see is a sample."""
-        return self._engine.monotone and not self._moved
-
-    @property
-    def bounds(self):
-        """Whether passes give a bound."""
-        return self._engine.bounds
-
-    @property
-    def may_stop(self):
-        """Whether convergence may be judged: not before moves have found nothing more."""
-        done = self._never or self._pass >= self._n_passes
-        return self._engine.may_stop and (done or all(move.exhausted for move in self._moves))
-
-    def rate(self, step):
-        """Step size of the engine."""
-        return self._engine.rate(step)
+    def start(self, state, total):
+        """As the engine keeps it."""
+        return self._engine.start(state, total)
 
     def run_pass(self, model, data, state, policy, workers, rng):
-        """One pass, then moves; ``state`` moves on."""
-        totals, divergence, model = self._engine.run_pass(model, data, state, policy, workers, rng)
+        """One pass, then moves; ``state`` changes in place.
+
+        The bound may fall by a move, since what moves see is a sample; and convergence is not
+        judged before they have found nothing more.
+        """
+        result = self._engine.run_pass(model, data, state, policy, workers, rng)
         self._pass += 1
-        # a policy that ends above T = 1 leaves nothing to judge moves by
-        self._never = policy.done and not policy.at_unit_temperature
         if self._first <= self._pass < self._n_passes and policy.at_unit_temperature:
             # of its own, so that rows are shuffled alike with and without moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = MoveTools(self._pass, rng, workers.run)
             for move in self._moves:
-                record = move.between(model, data, state, tools)
+                record = move.between(result.model, data, state, tools)
                 state.move_log.append(record)
                 self._moved |= record.accepted > 0
-        return totals, divergence, model
+        # a policy that ends above T = 1 leaves nothing to judge moves by
+        never = policy.done and not policy.at_unit_temperature
+        done = never or self._pass >= self._n_passes
+        return result._replace(
+            monotone=result.monotone and not self._moved,
+            may_stop=result.may_stop and (done or all(move.exhausted for move in self._moves)),
+        )
+
+    def finish(self, model, state):
+        """As the engine ends."""
+        return self._engine.finish(model, state)

@@ -1,16 +1,33 @@
 """What each model knows of its likelihood: the contracts, what rooms share, and a room for each."""
 
-from skvt.models._contracts import LocalResult, Model, RowBatch, StructuredModel
+from skvt.models._contracts import (
+    Capability,
+    Drawable,
+    LocalResult,
+    Memoizable,
+    Mergeable,
+    Model,
+    RowBatch,
+    Run,
+    Temperable,
+    require_capabilities,
+)
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models._known_partition import choice_log_partition, noise_log_partition
 
 __all__ = [
+    "Capability",
+    "Drawable",
     "Gammas",
     "LocalResult",
+    "Memoizable",
+    "Mergeable",
     "Model",
     "RowBatch",
-    "StructuredModel",
+    "Run",
+    "Temperable",
     "choice_log_partition",
     "corrected_statistics",
     "noise_log_partition",
+    "require_capabilities",
 ]

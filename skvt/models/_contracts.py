@@ -12,12 +12,17 @@ Temperature multiplies the energy ``E_q[log p(x, z | beta)]`` and the statistics
 multiplies the natural parameters of a prior.
 """
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Protocol
 
 import numpy as np
 
-from skvt.expfam import Stats
+from skvt.expfam import RunningStats, Stats
+
+# ``run(function, tasks)``: ``[function(*task) for task in tasks]``, in parallel or not.
+Run = Callable[..., list]
 
 
 @dataclass(frozen=True)
@@ -27,9 +32,8 @@ class LocalResult:
     Attributes
     ----------
     stats : Stats or None
-        Expected sufficient statistics summed over the rows, each multiplied by its weight; at one
-        temperature per row also by the row's inverse temperature, relative to their weighted mean.
-        None where they were not asked for.
+        Expected sufficient statistics summed over the rows, each multiplied by its weight. None
+        where they were not asked for.
     bound : ndarray of float64, shape (n,)
         Each row's part of the tempered bound in nats (weights not applied): inverse temperature
         times energy, plus entropy.
@@ -50,10 +54,6 @@ class LocalResult:
     q: Any
     marginal_energy: np.ndarray | None = None
     start: np.ndarray | None = None
-
-    def entropy(self, inv_temp):
-        """Local entropy (and untempered local priors) in nats, shape (n,)."""
-        return self.bound - inv_temp * self.energy
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,17 @@ class RowBatch:
         return np.ones(self.n_rows)
 
 
+class Capability(Enum):
+    """What a model can do beside what every model does; the value completes "needs ..."."""
+
+    MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"
+    MERGEABLE = "the evidence of each component by itself"
+    DRAWABLE = "local steps given drawn globals"
+    TEMPERABLE = "the tempered log partition function of the model"
+    TOPICS = "topics, that is, distributions over words"
+    SUMS_OF_COMPONENTS = "rows that are sums of components"
+
+
 class Model(Protocol):
     """A model: immutable; arrays in, arrays out.
 
@@ -92,58 +103,58 @@ class Model(Protocol):
     ----------
     families : tuple of Family
         One for each block of the globals.
+    capabilities : frozenset of Capability
+        Which of the contracts below it fulfils, too.
     """
 
     families: tuple
+    capabilities: frozenset[Capability]
 
-    def prior(self):
+    def prior(self) -> Stats:
         """Natural parameters of the prior: a Stats, arrays broadcastable to the blocks."""
 
-    def natural_parameters(self, stats):
+    def natural_parameters(self, stats: RunningStats) -> tuple[np.ndarray, ...]:
         """``lam = prior + S`` as a tuple of arrays, events in the last axis."""
 
-    def size(self, stats):
+    def size(self, stats: RunningStats) -> int:
         """Number of components K under these statistics."""
 
-    def initial(self, data, rng):
+    def initial(self, data: Any, rng: np.random.Generator) -> RunningStats:
         """Statistics that break the symmetry, at random or found on the data: a RunningStats."""
 
-    def batch(self, X, rows, weights):
-        """Rows of X, prepared for local steps."""
+    def batch(self, X: Any, rows: np.ndarray, weights: np.ndarray) -> Any:
+        """Rows of X, prepared for local steps: a dataclass with ``weights`` and ``rows``."""
 
-    def affected_rows(self, X):
+    def affected_rows(self, X: Any) -> np.ndarray | None:
         """Indices of the statistics' rows that a step on X can change; None for all."""
 
-    def expectation(self, stats, batch, run):
+    def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
         """``E_q[t(beta)]`` under ``lam = prior + stats``, as far as the batch needs it."""
 
-    def mean_field(self):
+    def mean_field(self) -> "Model":
         """The model whose local step gives the bound: itself but for structured inference."""
 
     def local_step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
+        batch: Any,
+        global_params: Any,
+        inv_temp: float | np.ndarray,
+        run: Run,
         *,
-        with_energy=False,
-        with_marginal=False,
-        with_stats=True,
-    ):
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
         """Optimise q(z) of the batch at the given inverse temperature; a LocalResult.
 
         ``inv_temp`` is a float or an array (n,). ``run(function, tasks)`` maps a function over
         tuples of arguments, in parallel or not, and returns the results in order.
         """
 
-    def tempered_log_partition(self, inv_temps):
-        """log C(T) of a unit of data and its slope in 1/T, (M,) each; for learned temperatures."""
-
-    def prior_statistics(self, batch, result):
+    def prior_statistics(self, batch: Any, result: LocalResult) -> tuple | None:
         """``(sum, weight)`` of what the priors are learned from, or None if they are given."""
 
-    def with_learned_priors(self, prior_stats, stats=None):
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> "Model":
         """The model with its priors moved to the maximum of the bound; itself if they are given.
 
         ``prior_stats.mean`` is the mean of :meth:`prior_statistics`; global priors are learned
@@ -151,7 +162,55 @@ class Model(Protocol):
         """
 
 
-class StructuredModel(Model, Protocol):
+class Memoizable(Model, Protocol):
+    """A model for memoized inference: the bound of all rows is that of sums over batches."""
+
+    def memo_entropy(
+        self, batch: Any, result: LocalResult, run: Run, *, pairs: bool
+    ) -> tuple[np.ndarray, np.ndarray | None]:
+        """Entropy of the local variables, by component (K,) or as a whole (1,).
+
+        And if asked for, what it would lose if two components became one, (K, K).
+        """
+
+    def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
+        """``E_q[log p(x, z | beta)]`` of the rows that the plain statistics stand for, in nats."""
+
+    def collapsed_energy(self, stats: Stats) -> float:
+        """``E_q[log p(x, z | beta)] - KL(q(beta) || p(beta))`` at the best q(beta), in nats."""
+
+    def best_order(self, stats: RunningStats) -> np.ndarray | None:
+        """The order of the components that raises the bound; None if they have it."""
+
+    def symmetry_breaking_stats(
+        self, stats: RunningStats, data: Any, share: float, rng: np.random.Generator
+    ) -> Stats:
+        """Statistics that make components differ that heat has made equal, of this share of all."""
+
+
+class Mergeable(Memoizable, Protocol):
+    """A model whose components can be born, merged and deleted."""
+
+    def component_masses(self, stats: Stats) -> np.ndarray:
+        """Expected rows of each component, shape (K,)."""
+
+    def log_evidence(self, stats: Stats) -> np.ndarray:
+        """Log marginal likelihood of each component's rows, weights apart, (K,) nats."""
+
+    def weights_log_evidence(self, masses: np.ndarray) -> float:
+        """Log probability of the assignments with the weights summed out, in nats."""
+
+    def given_assignments(self, batch: Any, resp: np.ndarray) -> LocalResult:
+        """The local result of rows that the components share as given, (n, K)."""
+
+    def without_component(self, global_params: Any, k: int) -> Any:
+        """What a local step takes for the globals if component k takes no part."""
+
+    def with_start(self, n_components: int) -> "Mergeable":
+        """The same model, begun anew with so many components."""
+
+
+class Drawable(Model, Protocol):
     """A model whose rows can be solved given drawn globals [HB15 sec. 2].
 
     Attributes
@@ -162,15 +221,48 @@ class StructuredModel(Model, Protocol):
 
     updates_all_rows: bool
 
-    def drawn_globals(self, stats, batch, kind, rng, run):
+    def drawn_globals(
+        self, stats: RunningStats, batch: Any, kind: str, rng: np.random.Generator, run: Run
+    ) -> Any:
         """What a local step takes for the globals, by the kind of the global step.
 
         "mean_field" is ``E_q[t(beta)]``, "map" ``t(E_q[beta])``, "ssvi-a" ``t(beta)`` of a draw
         beta ~ q, and "ssvi" the same with what :meth:`corrected` needs to know of the draw.
         """
 
-    def corrected(self, stats, global_params, result_stats, run):
+    def corrected(
+        self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
+    ) -> Stats:
         """``V(beta, lam) eta_hat`` of a draw and a local step's statistics: a Stats."""
 
-    def project(self, stats):
+    def project(self, stats: RunningStats) -> None:
         """Keep ``lam = prior + stats`` legal, and in the best order, in place."""
+
+
+class Temperable(Model, Protocol):
+    """A model whose temperature can be learned; local steps take one for each row, too."""
+
+    def tempered_log_partition(self, inv_temps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """log C(T) of a unit of data in nats and its slope in 1/T, (M,) each [VT16 eq. 13]."""
+
+
+def require_capabilities(
+    whom: str, model: Model, requires: Iterable[Capability], remedy: str
+) -> None:
+    """Raise ValueError if the model lacks what somebody requires.
+
+    Parameters
+    ----------
+    whom : str
+        Who requires it, as users know it.
+    model : Model
+    requires : iterable of Capability
+    remedy : str
+        What to do, a sentence.
+    """
+    missing = [capability for capability in requires if capability not in model.capabilities]
+    if missing:
+        needs = " and ".join(sorted(capability.value for capability in missing))
+        raise ValueError(
+            f"{whom} needs {needs}, which {type(model).__name__} does not have. {remedy}"
+        )

@@ -1,6 +1,14 @@
 """Moves: changes of components, accepted by the bound."""
 
-from skvt.moves._base import Move, MoveRecord, MoveTools, SampledMove, bound_of
+from skvt.moves._base import (
+    Move,
+    MoveRecord,
+    MoveTools,
+    SampledMove,
+    bound_of,
+    is_accepted,
+    size_of,
+)
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
 from skvt.moves._merge import Merge, dissolve
@@ -15,4 +23,6 @@ __all__ = [
     "SampledMove",
     "bound_of",
     "dissolve",
+    "is_accepted",
+    "size_of",
 ]

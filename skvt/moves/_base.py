@@ -6,6 +6,9 @@ from typing import Protocol
 
 import numpy as np
 
+from skvt.models import Capability
+from skvt.ties import exceeds
+
 
 @dataclass(frozen=True)
 class MoveRecord:
@@ -57,16 +60,22 @@ class MoveTools:
     memo_of: Callable | None = None
 
 
-class Move(Protocol):
+class Move:
     """A move goes along with one pass: it prepares, watches the batches, and acts at the end.
+
+    The base of all moves; what a move does not need to do, it inherits. The identity of components
+    and the memos belong to the state: a move changes them by the state's methods alone.
 
     Attributes
     ----------
+    requires : frozenset of Capability
+        What it asks of a model.
     exhausted : bool
         Whether the move has nothing more to try, so that convergence may be judged.
     """
 
-    exhausted: bool
+    requires = frozenset({Capability.MEMOIZABLE})
+    exhausted = True
 
     def begin(self, model, state, tools):
         """Before the pass."""
@@ -76,9 +85,18 @@ class Move(Protocol):
 
     def finish(self, model, state, tools):
         """After the pass, memos exact; changes the state and returns a :class:`MoveRecord`."""
+        raise NotImplementedError
 
     def within(self, model, batch, key, state, tools):
-        """After one batch of a stream, its memo exact; a list of records, none if not tried."""
+        """After one batch of a stream, its memo exact; a list of records, none if not tried.
+
+        By default none: rows of other batches would have to be seen again.
+        """
+        return []
+
+    def conclude(self, model, state):
+        """After the last pass; whether the state has changed."""
+        return False
 
 
 class SampledMove(Protocol):
@@ -86,10 +104,13 @@ class SampledMove(Protocol):
 
     Attributes
     ----------
+    requires : frozenset of Capability
+        What it asks of a model.
     exhausted : bool
         Whether the last search found nothing, so that convergence may be judged.
     """
 
+    requires: frozenset
     exhausted: bool
 
     def between(self, model, data, state, tools):
@@ -107,3 +128,11 @@ def size_of(model, memo):
     The bound itself, and a nat for each row: it is a sum over rows, in which terms may cancel.
     """
     return max(abs(bound_of(model, memo)), memo.weight)
+
+
+def is_accepted(gain, size, least=0.0):
+    """THE rule of acceptance: whether the exact bound rises by more than so many nats.
+
+    Differences that rounding may make, of a bound of this ``size``, are no rise.
+    """
+    return bool(exceeds(gain, least, scale=size))

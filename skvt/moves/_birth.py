@@ -22,8 +22,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
-from skvt.models import LocalResult
-from skvt.moves._base import MoveRecord, bound_of
+from skvt.models import Capability
+from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, size_of
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
@@ -64,7 +64,7 @@ class _Target:
     total: float = 0.0
 
 
-class Birth:
+class Birth(Move):
     """Propose fresh components where others should stand for the rows of one, or of neighbours.
 
     Parameters
@@ -83,6 +83,8 @@ class Birth:
     exhausted : bool
         Nothing waits for adoption or has just been adopted, and no component is left to try.
     """
+
+    requires = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
 
     def __init__(self, max_components, n_fresh=10, max_rows=10_000, threshold=0.01):
         self._max_components = max_components
@@ -112,7 +114,7 @@ class Birth:
             state.stats.add(Stats(tuple(np.concatenate(pair) for pair in pairs)))
             self._newborn = set(state.component_ids[kept.size :].tolist())
         self._fresh = []
-        counts = state.plain_stats.value().arrays[0]
+        counts = model.component_masses(state.plain_stats.value())
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, overlaps, tools.rng)
 
@@ -161,7 +163,7 @@ class Birth:
         dissolve(model, state, self._newborn)
         saved, before = self._before
         gain = bound_of(model, state.memos.total()) - before
-        if gain > SMALLEST_GAIN:
+        if is_accepted(gain, abs(before), SMALLEST_GAIN):
             self._share = min(MOST_TARGETS, 2.0 * self._share)
             return gain
         state.restore(saved)
@@ -174,7 +176,7 @@ class Birth:
     # ----------------------------------------------------------------------------- a stream
     def within(self, model, batch, key, state, tools):
         """Births in one batch, each kept if the exact bound of all that is remembered rises."""
-        counts = state.memos[key].stats.arrays[0]
+        counts = model.component_masses(state.memos[key].stats)
         apart = _overlaps({}, counts.size)
         self._targets = self._choose(counts, state.component_ids, apart, tools.rng)
         global_params = model.expectation(state.stats, batch, tools.run)
@@ -189,7 +191,7 @@ class Birth:
             fresh = self._create(model, target, tools, room + 1)
             if fresh is None:
                 continue
-            rise = _try(model, batch, key, state, _at_most(fresh, room), tools)
+            rise = _try(model, batch, key, state, _at_most(model, fresh, room), tools)
             if rise > 0.0:
                 born += model.size(state.stats) - n_before
                 gain += rise
@@ -246,10 +248,10 @@ class Birth:
             stack = sp.vstack if sp.issparse(target.rows[0]) else np.concatenate
             batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
             resp = np.ascontiguousarray(np.concatenate(target.resp))
-            before = _remembered(model, batch, resp, tools)
+            before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
             memo = tools.fresh(model, batch, min(self._n_fresh, most))
             gain = bound_of(model, memo) - bound_of(model, before)
-            if gain > SMALLEST_GAIN_PER_ROW * weights.sum():
+            if is_accepted(gain, size_of(model, memo), SMALLEST_GAIN_PER_ROW * weights.sum()):
                 return memo.stats
         self._fail(target)
         return None
@@ -263,18 +265,9 @@ def _overlaps(memos, n_components):
     return np.nan_to_num(merge_entropy_loss + merge_entropy_loss.T)
 
 
-def _remembered(model, batch, resp, tools):
-    """The memo of a batch whose rows the components share as given."""
-    weighted = resp * batch.weights[:, None]
-    sums = model.component.features(batch.X).T.dot(weighted).T
-    stats = Stats((weighted.sum(axis=0), np.ascontiguousarray(sums)))
-    none = np.zeros(batch.n_rows)
-    return tools.memo_of(model, LocalResult(stats, none, none, resp), batch)
-
-
-def _at_most(fresh, number):
+def _at_most(model, fresh, number):
     """Statistics of all components, or if they are too many of all but the largest."""
-    counts = fresh.arrays[0]
+    counts = model.component_masses(fresh)
     order = stable_order(-counts, scale=float(counts.sum()))
     kept = np.sort(order[max(0, counts.size - number) :])
     return Stats(tuple(array[kept] for array in fresh.arrays))
@@ -301,10 +294,10 @@ def _try(model, batch, key, state, fresh, tools):
             )
             total = others.plus(memo)
             stats = RunningStats(total.stats.arrays)
-        won = ~exceeds(FEWEST_WON, total.stats.arrays[0][n_old:])
+        won = ~exceeds(FEWEST_WON, model.component_masses(total.stats)[n_old:])
         if won.all():
             rise = bound_of(model, total) - bound_of(model, before)
-            if rise > SMALLEST_GAIN:
+            if is_accepted(rise, size_of(model, before), SMALLEST_GAIN):
                 state.rearrange(index)
                 state.memos[key] = memo
                 state.resum()

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from skvt.moves._base import MoveRecord, bound_of, size_of
+from skvt.models import Capability
+from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, size_of
+from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 
 # A component with fewer rows than this, or less than a hundredth of an equal share, is a candidate.
@@ -11,25 +13,23 @@ SMALLEST_SHARE = 0.01
 MOST_CANDIDATES = 3
 # Rows with less of a candidate keep what they have; their part is lost (below 1e-12 nats a row).
 _LEAST = 1e-14
-# E[log w] of a component that takes part no more.
-_NEVER = -1e30
 
 
-class Delete:
+class Delete(Move):
     """Delete the candidate that the data miss least, one a pass.
 
     During the pass, the rows of each candidate are assigned once more, without it; so that at the
     end the statistics and the bound without it are known exactly.
     """
 
-    exhausted = True
+    requires = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
 
     def __init__(self):
         self._candidates, self._changes = [], {}
 
     def begin(self, model, state, tools):
         """Choose the candidates."""
-        counts = state.plain_stats.value().arrays[0]
+        counts = model.component_masses(state.plain_stats.value())
         small = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
         order = stable_order(counts, scale=float(counts.sum()))[:MOST_CANDIDATES]
         order = order[exceeds(small, counts[order])]
@@ -43,16 +43,11 @@ class Delete:
             if rows.size == 0:
                 continue
             part = model.batch(batch.X, rows, batch.weights[rows])
-            log_weights = global_params[0].copy()
             with_it = model.local_step(part, global_params, 1.0, tools.run)
-            log_weights[k] = _NEVER
-            without = model.local_step(part, (log_weights, global_params[1]), 1.0, tools.run)
+            others = model.without_component(global_params, k)
+            without = model.local_step(part, others, 1.0, tools.run)
             before = tools.memo_of(model, with_it, part)
             self._changes[k][key] = tools.memo_of(model, without, part).plus(before, sign=-1.0)
-
-    def within(self, model, batch, key, state, tools):
-        """Never in a stream: rows of other batches would have to be seen again."""
-        return []
 
     def finish(self, model, state, tools):
         """Delete the best candidate if the bound rises."""
@@ -66,6 +61,11 @@ class Delete:
         state.resum()
         return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)
 
+    def conclude(self, model, state):
+        """A fit ends without components of less than a row."""
+        dissolve(model, state)
+        return True
+
     def _best(self, model, total):
         """(candidate whose going raises the bound most or None, rise, candidates tried)."""
         if not self._candidates:
@@ -78,5 +78,5 @@ class Delete:
             kept = np.delete(np.arange(memo.entropy.size), k)
             gains.append(bound_of(model, memo.rearranged(kept)) - before)
         first = stable_argmax(gains, scale=size)
-        best = self._candidates[first] if exceeds(gains[first], 0.0, scale=size) else None
+        best = self._candidates[first] if is_accepted(gains[first], size) else None
         return best, gains[first], len(gains)

@@ -2,7 +2,9 @@
 
 import numpy as np
 
-from skvt.moves._base import MoveRecord, size_of
+from skvt.expfam import Stats
+from skvt.models import Capability
+from skvt.moves._base import Move, MoveRecord, is_accepted, size_of
 from skvt.ties import exceeds, stable_argmax, stable_order
 
 # Numbers that the statistics of candidate pairs hold at a time.
@@ -20,20 +22,22 @@ def pair_gains(model, memo, among=None):
     [HS13 eq. 12], less what the entropy of the assignments loses. Pairs of which the latter is not
     known are left out; with ``among`` (K,) those, too, of which neither is among these.
     """
-    sums, merge_entropy_loss = memo.stats.arrays[1], memo.merge_entropy_loss
+    arrays, merge_entropy_loss = memo.stats.arrays, memo.merge_entropy_loss
+    n_components = memo.entropy.size
     if merge_entropy_loss is None:
-        merge_entropy_loss = np.full((sums.shape[0], sums.shape[0]), np.nan)
-    a, b = np.triu_indices(sums.shape[0], 1)
+        merge_entropy_loss = np.full((n_components, n_components), np.nan)
+    a, b = np.triu_indices(n_components, 1)
     wanted = ~np.isnan(merge_entropy_loss[a, b])
     if among is not None:
         wanted &= among[a] | among[b]
     a, b = a[wanted], b[wanted]
-    single = model.log_evidence(sums)
+    single = model.log_evidence(memo.stats)
     gain = -merge_entropy_loss[a, b] - single[a] - single[b]
-    step = max(1, _ENTRIES_AT_ONCE // max(1, sums[0].size))
+    step = max(1, _ENTRIES_AT_ONCE // sum(array[0].size for array in arrays))
     for start in range(0, a.size, step):
         pairs = slice(start, start + step)
-        gain[pairs] += model.log_evidence(sums[a[pairs]] + sums[b[pairs]])
+        both = Stats(tuple(array[a[pairs]] + array[b[pairs]] for array in arrays))
+        gain[pairs] += model.log_evidence(both)
     return a, b, gain
 
 
@@ -46,7 +50,7 @@ def dissolve(model, state, ids=None):
     """
     while True:
         memo = state.memos.total()
-        counts = memo.stats.arrays[0]
+        counts = model.component_masses(memo.stats)
         few = exceeds(FEWEST_ROWS, counts)
         if ids is not None:
             few &= np.isin(state.component_ids, list(ids))
@@ -61,16 +65,13 @@ def dissolve(model, state, ids=None):
         state.resum()
 
 
-class Merge:
-    """Merge pairs, best gain first, each component once a pass."""
+class Merge(Move):
+    """Merge pairs, best gain first, each component once a pass.
 
-    exhausted = True
+    Memos hold the entropies of all pairs, so that there is nothing to prepare.
+    """
 
-    def begin(self, model, state, tools):
-        """Nothing to prepare: memos hold the entropies of all pairs."""
-
-    def observe(self, model, batch, key, global_params, result, tools):
-        """Nothing to gather, see :meth:`begin`."""
+    requires = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
 
     def finish(self, model, state, tools):
         """Merge while the bound rises."""
@@ -80,13 +81,13 @@ class Merge:
         if n_components < 2:
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         a, b, gain = pair_gains(model, memo)
-        counts = memo.stats.arrays[0].copy()
+        counts = model.component_masses(memo.stats).copy()
         size = size_of(model, memo)
         order = stable_order(-gain, scale=size)[: 3 * n_components]
-        gone, touched, total = [], set(), 0.0
+        gone, used, total = [], set(), 0.0
         weights_before = model.weights_log_evidence(counts)
         for i in order:
-            if touched & {a[i], b[i]}:
+            if used & {a[i], b[i]}:
                 continue
             merged = counts.copy()
             merged[a[i]] += merged[b[i]]
@@ -94,11 +95,11 @@ class Merge:
             kept = np.delete(np.arange(n_components), [*gone, b[i]])
             weights_after = model.weights_log_evidence(merged[kept])
             rise = gain[i] + weights_after - weights_before
-            if not exceeds(rise, 0.0, scale=size):
+            if not is_accepted(rise, size):
                 continue
             counts, weights_before = merged, weights_after
             total += rise
-            touched |= {a[i], b[i]}
+            used |= {a[i], b[i]}
             gone.append(b[i])
             state.merge(a[i], b[i])
         if gone:

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvt import AnnealedFactorialMixture
 from skvt.datasets import make_shapes
-from skvt.moves import _superposition
+from skvt.models.factorial import _superposition
 from skvt.temperature import ConstantTemperature, VariationalTempering
 
 X, ACTIVATIONS, COMPONENTS = make_shapes(4_000, random_state=0)

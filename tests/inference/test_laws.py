@@ -11,6 +11,7 @@ from skvt import TemperedLDA
 from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,
+    PassResult,
     Rows,
     State,
     StochasticInference,
@@ -87,26 +88,27 @@ def test_the_bound_alone_asks_for_no_statistics():
 @pytest.mark.parametrize("monotone", [True, False])
 def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_them(monotone):
     class Passes:
-        pass
+        requires = frozenset()
+
+        def run_pass(self, model, *_):
+            return PassResult(None, None, model, monotone=monotone)
 
     class Move:
-        exhausted = True
+        requires, exhausted = frozenset(), True
 
         def between(self, model, data, state, tools):
             return MoveRecord(1, "move", 1, self.accepted, 0.0)
 
-    Passes.monotone, move = monotone, Move()
-    Passes.run_pass = lambda self, model, *_: (None, None, model)
-    engine = WithMoves(Passes(), [move], n_passes=6)
-    assert engine.monotone == monotone
+    move = Move()
+    engine, before = WithMoves(Passes(), [move], n_passes=6), monotone
     state = State(RunningStats([np.zeros((2, 2))]))
     for move.accepted in (0, 1, 0):
         for _ in range(2 if move.accepted else 3):
-            before = engine.monotone
             with Workers() as workers:
-                engine.run_pass(None, None, state, RunningPolicy(), workers, None)
-            assert engine.monotone == (before and not move.accepted)
-    assert not engine.monotone
+                result = engine.run_pass(None, None, state, RunningPolicy(), workers, None)
+            assert result.monotone == (before and not move.accepted)
+            before = result.monotone
+    assert not before
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -179,7 +181,7 @@ def test_the_division_into_batches_does_not_change_coordinate_ascent():
         state = State(model.initial(None, np.random.default_rng(0)))
         with Workers() as workers:
             for _ in range(3):
-                totals, divergence, _ = CoordinateAscent().run_pass(
+                totals, divergence, *_ = CoordinateAscent().run_pass(
                     model, data, state, policy_at(1.0), workers, None
                 )
             bound = evaluate_bound(model, state.stats, data, workers)
@@ -206,7 +208,7 @@ def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature,
         state = State(model.initial(None, np.random.default_rng(1)))
         with Workers() as workers:
             for _ in range(3):
-                totals, _, _ = engine.run_pass(
+                totals, *_ = engine.run_pass(
                     model, data, state, policy_at(temperature), workers, None
                 )
         assert state.n_steps == 3

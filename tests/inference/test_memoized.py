@@ -15,9 +15,10 @@ from skvt.expfam import RunningStats, Stats
 from skvt.inference import (
     CoordinateAscent,
     MemoizedInference,
+    MemoizedState,
     Rows,
-    State,
     StochasticInference,
+    Stream,
     Workers,
     _memos,
     pilot_energies,
@@ -51,7 +52,7 @@ def data_of(name, n=120, *, D=2, batch_size=30, seed=0, weighted=True):
 
 
 def start(model, data, seed=0):
-    return State(model.initial(data, np.random.default_rng(seed)))
+    return MemoizedState(model.initial(data, np.random.default_rng(seed)))
 
 
 def policy_at(temperature):
@@ -80,8 +81,8 @@ class Watched(MemoizedInference):
                 return result
 
         spied = Spy(model.weights, model.component, model.n_initial, model.init_params)
-        super().visit(spied, batch, key, total, state, *args, **kwargs)
-        if state.start is None:
+        visited = super().visit(spied, batch, key, total, state, *args, **kwargs)
+        if state.initial is None:
             totals, divergence = exact_bound(model, state)
             self.bounds_seen.append(totals.untempered - divergence)
             self.tempered.append(totals.tempered - divergence / state.replication)
@@ -90,6 +91,7 @@ class Watched(MemoizedInference):
                 assert bound_of(model, state.memos.total()) == pytest.approx(
                     self.bounds_seen[-1], rel=1e-9
                 )
+        return visited
 
 
 def sweep(engine, model, data, state, policy=None, n=1, seed=0):
@@ -191,7 +193,7 @@ def test_with_moves_the_bound_never_falls_from_pass_to_pass(name, K):
     model, data = mixture(name, D=3, K=K), data_of(name, 400, D=3, batch_size=100)
     state = start(model, data)
     engine = MemoizedInference([Delete(), Merge(), Birth(50)])
-    bounds = [totals.untempered - divergence for totals, divergence, _ in
+    bounds = [totals.untempered - divergence for totals, divergence, *_ in
               sweep(engine, model, data, state, n=15)]  # fmt: skip
     # births are judged by this very bound, after components of less than a row have been dissolved
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[0]))
@@ -217,7 +219,7 @@ def test_sorting_by_mass_never_lowers_the_bound_and_changes_no_component(name):
         shuffled = rng.permutation(model.size(state.stats))
         state.rearrange(shuffled)
         state.resum()
-        before, evidence = bound(model, state), model.log_evidence(state.stats.value().arrays[1])
+        before, evidence = bound(model, state), model.log_evidence(state.stats.value())
         memo = state.memos.total()
         sort_by_mass(model, state)
         counts = state.stats.value().arrays[0]
@@ -225,7 +227,7 @@ def test_sorting_by_mass_never_lowers_the_bound_and_changes_no_component(name):
         assert np.all(np.diff(counts) <= 0.0)
         assert bound(model, state) >= before
         np.testing.assert_allclose(
-            np.sort(model.log_evidence(state.stats.value().arrays[1])), np.sort(evidence)
+            np.sort(model.log_evidence(state.stats.value())), np.sort(evidence)
         )
         # entropies of pairs go with their components
         order = [int(np.argmin(np.abs(memo.stats.arrays[0] - n))) for n in counts]
@@ -329,10 +331,10 @@ def test_hundreds_of_replacements_leave_no_rounding_behind(name):
             rows = rng.permutation(20)[: rng.integers(5, 21)]
             batch = batches[key]
             batch = model.batch(batch.X, rows, batch.weights[rows])
-            engine.visit(model, batch, key, data.total, state, RunningPolicy(), workers,
-                         share=0.1)  # fmt: skip
+            total = batch.weights.sum() / 0.1  # of the start, each batch stands for a tenth
+            engine.visit(model, batch, key, total, state, RunningPolicy(), workers)
             if n == 9:
-                state.start = None
+                state.initial = None
             sizes.append(rows.size)
     drifted = state.stats.value()
     state.resum()
@@ -451,7 +453,7 @@ def test_what_was_learned_stands_for_other_data():
     sweep(MemoizedInference([Merge()]), model, data, state, Replicated(), n=2)
     counts = state.untempered().value().arrays[0].copy()
     more = data_of("full", 60, seed=5)
-    state.forget_batches(more.total)
+    state = MemoizedInference().start(state, more.total)
     assert not state.memos and state.move_log == []
     np.testing.assert_allclose(
         state.untempered().value().arrays[0], counts * more.total / data.total
@@ -468,8 +470,9 @@ def test_during_the_first_pass_every_row_counts_once():
 
     class Claims(MemoizedInference):
         def visit(self, model, batch, key, total, state, *args, **kwargs):
-            super().visit(model, batch, key, total, state, *args, **kwargs)
+            visited = super().visit(model, batch, key, total, state, *args, **kwargs)
             claimed.append(state.untempered().value().arrays[0].sum())
+            return visited
 
     for policy in (RunningPolicy(), Replicated()):
         state = start(model, data)
@@ -503,27 +506,18 @@ def test_entropies_do_not_depend_on_the_division_into_tasks(pairs, monkeypatch):
 def test_the_first_batch_of_a_stream_takes_the_place_of_the_start():
     # whatever the weight of the stream is said to be
     model, data = mixture("full"), data_of("full")
-    state = start(model, data)
+    first = Rows(data.X[:30], data.weights[:30], 30)
     with Workers() as workers:
-        batch = data.batch(model, np.arange(30))
-        MemoizedInference().visit(
-            model, batch, 0, 50.0 * data.total, _begun(model, state), RunningPolicy(), workers
-        )
+        state = _begun(model, start(model, data))
+        engine, batch = MemoizedInference(), first.batch(model, np.arange(30))
+        engine.visit(model, batch, 0, 50.0 * data.total, state, RunningPolicy(), workers)
         left = state.stats.value().arrays[0].sum()
-        state = start(model, data)
-        engine, rng = MemoizedInference(), np.random.default_rng(0)
-        visit, seen = engine.visit, []
-
-        def watched(*args, **kwargs):
-            visit(*args, **kwargs)
-            seen.append(state.stats.value().arrays[0].sum())
-
-        engine.visit = watched
-        engine.update_batch(
-            model, batch, 0, 50.0 * data.total, state, RunningPolicy(), workers, rng
-        )
-    assert left > batch.weights.sum() + 1.0  # a visit of a pass leaves what stands for the others
-    assert seen == [pytest.approx(batch.weights.sum(), rel=1e-10)]
+        state, stream = start(model, data), Stream(0.0, grows=True, total=50.0 * data.total)
+        rng = np.random.default_rng(0)
+        engine.update(model, first, stream, state, RunningPolicy(), workers, rng)
+    assert left > first.total + 1.0  # a visit of a pass leaves what stands for the others
+    assert state.stats.value().arrays[0].sum() == pytest.approx(first.total, rel=1e-10)
+    assert stream.n_rows == pytest.approx(first.total, rel=1e-12)
 
 
 def _begun(model, state):
@@ -655,7 +649,7 @@ class Remembering(RuleBasedStateMachine):
     def first_pass(self, seeds):
         self.K, self.rows, self.saved = 4, {}, None
         rng = np.random.default_rng(1)
-        self.state = State(RunningStats([rng.uniform(size=4), rng.standard_normal((4, 2))]))
+        self.state = MemoizedState(RunningStats([rng.uniform(size=4), rng.standard_normal((4, 2))]))
         self.state.begin(4)
         for key, seed in enumerate(seeds):
             self._remember(key, seed, 1.0 / len(seeds))

@@ -10,7 +10,7 @@ import scipy.stats
 from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats, kl_divergence
-from skvt.inference import MemoizedInference, Rows, State, Workers, evaluate_bound
+from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
 from skvt.models.factorial import _posterior as _factorial_posterior
 from skvt.models.factorial._model import FactorialMixture
@@ -50,13 +50,18 @@ def data_of(n=40, missing=False, seed=0):
     return X, rng.uniform(0.5, 2.0, n)
 
 
+def begun(model, data, rng):
+    starts = np.full((data.n_rows, model.n_components), np.nan)
+    return MemoizedState(model.initial(data, rng), row_starts=starts)
+
+
 def fitted(model, X, weights, passes=4, batch_size=15, seed=0):
     """State, and the bound after each pass."""
     data, rng = Rows(X, weights, batch_size), np.random.default_rng(seed)
-    state, engine, bounds = State(model.initial(data, rng)), MemoizedInference(), []
+    state, engine, bounds = begun(model, data, rng), MemoizedInference(), []
     with Workers() as workers:
         for _ in range(passes):
-            totals, divergence, model = engine.run_pass(
+            totals, divergence, model, *_ = engine.run_pass(
                 model, data, state, RunningPolicy(), workers, rng
             )
             bounds.append(totals.untempered - divergence)
@@ -120,8 +125,8 @@ def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
     weights = np.ones(4)
     model, state, bounds = fitted(model_of(missing), X, weights, passes=30, batch_size=4)
     q = q_of(model, state)
-    # the activations of the last visit, in the memo
-    v = state.memos[0].start
+    # the activations of the last visit
+    v = state.row_starts
     energy = 0.0
     for n in range(4):
         chance = np.prod(np.where(CONFIGURATIONS == 1.0, v[n], 1.0 - v[n]), axis=1)
@@ -162,11 +167,11 @@ def test_the_tempered_bound_never_falls_at_constant_temperature(missing):
     X, weights = data_of(missing=missing, seed=3)
     model, rng = model_of(missing), np.random.default_rng(0)
     data = Rows(X, weights, 13)
-    state, engine, bounds = State(model.initial(data, rng)), MemoizedInference(), []
+    state, engine, bounds = begun(model, data, rng), MemoizedInference(), []
     policy = ConstantTemperature(2.5).start(FitPlan(model, 30))
     with Workers() as workers:
         for _ in range(30):
-            totals, divergence, _ = engine.run_pass(model, data, state, policy, workers, rng)
+            totals, divergence, *_ = engine.run_pass(model, data, state, policy, workers, rng)
             bounds.append(totals.tempered - divergence)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))
 
@@ -389,7 +394,7 @@ def test_weights_count_rows():
     X, _ = data_of(30, seed=10)
     weights = np.random.default_rng(0).integers(1, 4, 30).astype(float)
     model = model_of()
-    state = State(model.initial(Rows(X, weights, 30), np.random.default_rng(0)))
+    state = MemoizedState(model.initial(Rows(X, weights, 30), np.random.default_rng(0)))
     repeated = np.repeat(np.arange(30), weights.astype(int))
     results = []
     for rows, w in ((np.arange(30), weights), (repeated, np.ones(repeated.size))):

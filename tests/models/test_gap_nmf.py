@@ -58,7 +58,7 @@ def start(gap, Y, seed=0, weights=None, batch_size=None, *, kept=True):
     data = Rows(Y, weights, batch_size or n)
     state = State(gap.initial(data, np.random.default_rng(seed)))
     if kept:
-        state.starts = np.ones((n, gap.n_components))
+        state.row_starts = np.ones((n, gap.n_components))
     return data, state
 
 
@@ -67,7 +67,7 @@ def sweeps(engine, gap, data, state, n, temperature=1.0):
     with Workers() as workers:
         for _ in range(n):
             policy = policy_at(temperature)
-            totals, divergence, _ = engine.run_pass(gap, data, state, policy, workers, None)
+            totals, divergence, *_ = engine.run_pass(gap, data, state, policy, workers, None)
             objective.append(totals.tempered - divergence)
     return np.array(objective)
 
@@ -472,7 +472,7 @@ def test_a_full_stochastic_step_is_coordinate_ascent(temperature):
     for engine in (CoordinateAscent(), StochasticInference(lambda step: 1.0)):
         data, state = start(gap, spectrogram(8), weights=np.linspace(0.5, 2.0, N))
         objective = sweeps(engine, gap, data, state, 3, temperature)
-        ends.append((state.stats.arrays[0], state.starts))
+        ends.append((state.stats.arrays[0], state.row_starts))
         assert np.isfinite(objective).all()
     for one, other in zip(*ends, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-10)
@@ -502,7 +502,7 @@ def test_any_number_of_threads_gives_the_same_bits():
         with Workers(n_jobs) as workers:
             for _ in range(4):
                 engine.run_pass(gap, data, state, policy_at(1.0), workers, None)
-        ends.append((*state.stats.arrays, state.starts))
+        ends.append((*state.stats.arrays, state.row_starts))
     for one, other in zip(*ends, strict=True):
         np.testing.assert_array_equal(one, other)
 

@@ -194,7 +194,7 @@ def test_mean_field_steps_are_those_of_stochastic_inference(temperature):
         with Workers() as workers:
             for seed in range(3):
                 rng = np.random.default_rng(seed)
-                totals, divergence, _ = engine.run_pass(model, data, state, policy, workers, rng)
+                totals, divergence, *_ = engine.run_pass(model, data, state, policy, workers, rng)
         sums = state.stats.value().arrays[1]
         # (components without an order of their own are put in one)
         ends.append((sums[np.argsort(sums[:, 0])], totals.tempered, divergence))

@@ -8,7 +8,7 @@ from models._textbook import KINDS, dirichlet_divergence, log_marginal, standard
 from scipy.special import digamma, logsumexp
 
 from skvt.expfam import Beta, Dirichlet, RunningStats, kl_divergence
-from skvt.inference import MemoizedInference, Rows, State, Workers, evaluate_bound
+from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import (
@@ -92,7 +92,7 @@ def bernoulli(K, n_initial, D=2):
 
 def state_of(model, X, resp):
     sums = resp.T @ model.component.features(X)
-    return State(RunningStats([resp.sum(axis=0), sums]))
+    return MemoizedState(RunningStats([resp.sum(axis=0), sums]))
 
 
 def enumerated(model, X, resp, stats):

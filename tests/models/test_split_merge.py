@@ -9,8 +9,8 @@ from skvt import StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, Workers, evaluate_bound
+from skvt.models.lda import SplitMerge, _split_merge
 from skvt.models.lda._model import LDA
-from skvt.moves import SplitMerge, _split_merge
 from skvt.moves._base import MoveTools
 from skvt.temperature import ConstantTemperature
 

@@ -8,9 +8,9 @@ from scipy.optimize import linear_sum_assignment
 
 from skvt.datasets import make_shapes
 from skvt.expfam import RunningStats
-from skvt.inference import MemoizedInference, Rows, State, Workers
+from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
+from skvt.models.factorial import Superposition, _superposition
 from skvt.models.factorial._model import FactorialMixture
-from skvt.moves import Superposition, _superposition
 from skvt.moves._base import MoveTools, bound_of
 from skvt.temperature._base import RunningPolicy
 
@@ -24,7 +24,8 @@ def begun_at(components, dtype=np.float64):
     pairs = len(X) * (np.full((K, K), 0.09) + 0.21 * np.eye(K))
     totals = np.array([len(X), X.size, np.sum(X**2)])
     products = (pairs + 0.1 / 0.35 * np.eye(K)) @ components
-    return model, State(RunningStats([pairs[None], products, len(X) * np.full(K, 0.3), totals]))
+    stats = RunningStats([pairs[None], products, len(X) * np.full(K, 0.3), totals])
+    return model, MemoizedState(stats, row_starts=np.full((len(X), K), np.nan))
 
 
 def sweeps(model, state, moves, n, batch_size=1_000):
@@ -32,7 +33,7 @@ def sweeps(model, state, moves, n, batch_size=1_000):
     data, engine = Rows(X, np.ones(len(X)), batch_size), MemoizedInference(moves)
     with Workers() as workers:
         for _ in range(n):
-            totals, divergence, _ = engine.run_pass(
+            totals, divergence, *_ = engine.run_pass(
                 model, data, state, RunningPolicy(), workers, rng
             )
             bounds.append(totals.untempered - divergence)
@@ -131,6 +132,7 @@ def test_each_row_keeps_the_better_of_two_starts():
 
 def test_one_component_has_nothing_to_add_but_its_sign():
     model = FactorialMixture(1, D, 0.1, 0.35, np.array([0.3]), np.dtype(float))
-    state = State(model.initial(Rows(X, np.ones(len(X)), 500), np.random.default_rng(0)))
+    state = MemoizedState(model.initial(Rows(X, np.ones(len(X)), 500), np.random.default_rng(0)))
+    state.row_starts = np.full((len(X), 1), np.nan)
     bounds = sweeps(model, state, [Superposition()], 15)
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[-1]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from skvt.expfam import GaussianColumns, RunningStats, Stats
-from skvt.models import LocalResult, RowBatch, choice_log_partition, noise_log_partition
+from skvt.models import Capability, LocalResult, RowBatch, choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
 from skvt.models.factorial._posterior import explain, particles_of, spread
 
@@ -29,6 +29,11 @@ ROWS_TO_START = 10_000
 WEAK = 15.0
 # A row is taken to have so many components on at least, where their size is guessed from its own.
 FEWEST_ON = 1e-3
+# Rows whose spectrum decides on the first noise and the first temperature.
+ROWS_OF_SPECTRUM = 1_000
+# Learned noise begins as what K directions leave of the squares; where that is less than the first
+# share of them, as the second.
+LEAST_NOISE, FIRST_NOISE = 0.01, 0.1
 # Learned activation priors stay this far from 0 and 1.
 _EDGE = 1e-6
 
@@ -95,6 +100,10 @@ class FactorialMixture:
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
     search: bool = False
+
+    capabilities = frozenset(
+        {Capability.MEMOIZABLE, Capability.TEMPERABLE, Capability.SUMS_OF_COMPONENTS}
+    )
 
     @property
     def family(self):
@@ -165,6 +174,12 @@ class FactorialMixture:
         """Log probability that no component is on, in nats."""
         return np.log1p(-self.activation_prior).sum()
 
+    def told_apart(self, stats):
+        """The model and statistics with a covariance for each column; so far all were there."""
+        pairs, *others = stats.value().arrays
+        pairs = np.repeat(pairs, self.n_features, axis=0)
+        return replace(self, by_column=True), RunningStats([pairs, *others])
+
     def mean_field(self):
         """The model whose local step gives the bound: itself."""
         return self
@@ -206,7 +221,8 @@ class FactorialMixture:
         from annealed particles too, whichever ends highest.
         """
         wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
-        if batch.start is not None:
+        # (rows of a batch are begun together)
+        if batch.start is not None and not np.isnan(batch.start[:, 0]).any():
             return self._step(batch, global_params, inv_temp, run, batch.start, GO_ON, **wanted)
         v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
         begin = LADDER, self.max_sweeps, self.sweep_tol
@@ -233,17 +249,13 @@ class FactorialMixture:
         with_stats=False,
     ):
         """The local step begun at ``start``; ``plan`` is (ladder, most sweeps, tol)."""
-        own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
-        row_weights = batch.weights
-        if own:
-            row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
         v = start.astype(self.dtype)
         plan = plan[0].astype(self.dtype), *plan[1:]
         energy, entropy = np.empty((2, batch.n_rows))
         means, second = (np.ascontiguousarray(part, self.dtype) for part in global_params)
         tasks = [
-            (self, batch, rows, means, second, inv_temps.astype(self.dtype), row_weights, plan,
+            (self, batch, rows, means, second, inv_temps.astype(self.dtype), batch.weights, plan,
              with_stats, v, energy, entropy)
             for rows in self._chunks(batch)
         ]  # fmt: skip
@@ -451,9 +463,60 @@ def _start_task(model, batch, rows, global_params, best, chances):
 def column_moments(data):
     """Mean and variance of each column's values, 0 where none is there, in some of the rows."""
     rows = slice(0, None, -(-data.n_rows // ROWS_TO_START))
-    X = np.asarray(data.X[rows], np.float64)
-    weights = np.where(np.isnan(X), 0.0, data.weights[rows, None])
+    return _moments(data.X[rows], data.weights[rows])
+
+
+def _moments(X, weights):
+    """Mean and variance of each column's values, 0 where none is there."""
+    X = np.asarray(X, np.float64)
+    weights = np.where(np.isnan(X), 0.0, weights[:, None])
     X = np.nan_to_num(X)
     total = np.maximum(weights.sum(axis=0), 1e-300)
     mean = (weights * X).sum(axis=0) / total
     return mean, (weights * (X - mean) ** 2).sum(axis=0) / total
+
+
+def first_guess(X, weights, n_components, n_on):
+    """Where learned variances begin, with ``n_on`` components on in a row.
+
+    Returns a dict of "noise_variance" and "component_variance", and the largest variance of any
+    direction of the rows.
+    """
+    there = ~np.isnan(X)
+    squares = weights @ np.where(there, X, 0.0).astype(np.float64) ** 2
+    # rows of zeros have no scale
+    square = max(squares.sum() / max((weights @ there).sum(), 1.0), 1e-12)
+    noise, largest = _spectrum(X, weights, n_components)
+    first = {
+        "noise_variance": square * noise,
+        "component_variance": square / max(n_on, FEWEST_ON),
+    }
+    return first, largest
+
+
+def _spectrum(X, weights, n_directions):
+    """Noise variance over mean square, and the largest variance of any direction.
+
+    If the rows lie in so many directions but for noise, it is what these leave, over its degrees of
+    freedom. Too small a value is a low temperature: the components would be quenched before the
+    noise is learned.
+    """
+    rows = slice(0, None, -(-len(X) // ROWS_OF_SPECTRUM))
+    X, weights = X[rows].astype(np.float64), weights[rows]
+    means, _ = _moments(X, weights)
+    X = np.where(np.isnan(X), means, X)
+    total, n_columns = weights.sum(), X.shape[1]
+    largest = _squares(X - means, weights)[-1] / total
+    squares = _squares(X, weights)
+    freedom = (total - n_directions) * (n_columns - n_directions)
+    if n_columns <= n_directions or freedom <= 0.0:
+        return FIRST_NOISE, largest
+    mean = max(squares.sum(), 1e-300) / (total * n_columns)
+    share = squares[:-n_directions].sum() / freedom / mean
+    return share if share >= LEAST_NOISE else FIRST_NOISE, largest
+
+
+def _squares(X, weights):
+    """Sums of squares of the rows in their principal directions, rising."""
+    X = np.sqrt(weights)[:, None] * X
+    return np.linalg.eigvalsh(X @ X.T if len(X) < X.shape[1] else X.T @ X)

@@ -16,8 +16,9 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.expfam import RunningStats
+from skvt.models import Capability
 from skvt.models.factorial._kernels import LANES
-from skvt.moves import MoveRecord, bound_of
+from skvt.moves import Move, MoveRecord, bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 
 # Rows of the sample, and those of them on which all changes are tried.
@@ -35,7 +36,7 @@ SMALLEST_GAIN = 0.1
 NEXT_TO_NOTHING = 1e-2
 
 
-class Superposition:
+class Superposition(Move):
     """Try components plus or minus others and with the opposite sign, activations begun anew.
 
     Attributes
@@ -44,22 +45,25 @@ class Superposition:
         Neither a refresh nor any superposition of those tried last raised the bound.
     """
 
+    requires = frozenset({Capability.MEMOIZABLE, Capability.SUMS_OF_COMPONENTS})
+
     def __init__(self):
-        self.exhausted, self._settled_at = False, -np.inf
+        self.exhausted, self._rested_at = False, -np.inf
         self._rests = False
         # the change being tried on all rows and the statistics that its trial ended with
         self._change, self._proposal = None, None
-        self._memos, self._sample = {}, []
+        # what the batches would become, where their rows would begin, and a sample of them
+        self._memos, self._ends, self._sample = {}, [], []
         self._failed = set()
         # passes from one search that finds nothing to the next, and those still to go
         self._pause, self._waiting = 0, 0
 
     def begin(self, model, state, tools):
         """Rest if the bound is as it was when there was nothing left to try."""
-        self._memos, self._sample = {}, []
+        self._memos, self._ends, self._sample = {}, [], []
         if self.exhausted:
             total = state.memos.total()
-            rise = bound_of(model, total) - self._settled_at
+            rise = bound_of(model, total) - self._rested_at
             self._rests = rise < NEXT_TO_NOTHING * total.weight
 
     def observe(self, model, batch, key, global_params, result, tools):
@@ -69,9 +73,10 @@ class Superposition:
         if self._change is not None:
             global_params = model.expectation(self._proposal, batch, tools.run)
         rows = _evenly(batch.n_rows, SAMPLE)
-        self._sample.append((key, rows, batch.X[rows], batch.weights[rows]))
+        self._sample.append((batch.rows[rows], batch.X[rows], batch.weights[rows]))
         better = _begun_anew(model, replace(batch, start=result.q), global_params, tools)
         self._memos[key] = tools.memo_of(model, better, batch)
+        self._ends.append((batch, better))
 
     def finish(self, model, state, tools):
         """Keep what raises the bound, and choose what to try next."""
@@ -81,9 +86,11 @@ class Superposition:
         after, before = type(state.memos)(self._memos), state.memos.total()
         bound = bound_of(model, before)
         gain = bound_of(model, after.total()) - bound
-        accepted = gain > SMALLEST_GAIN
+        accepted = is_accepted(gain, size_of(model, before), SMALLEST_GAIN)
         if accepted:
             state.memos, self._failed = after, set()
+            for batch, better in self._ends:
+                state.remember_ends(batch, better)
             state.resum()
         elif self._change is not None:
             self._failed.add(self._change)
@@ -95,15 +102,9 @@ class Superposition:
             # the longer nothing is found, the longer the pause until the next search
             self._pause = 2 * self._pause + 1 if self._change is None else 0
             self._waiting = self._pause
-        self.exhausted, self._settled_at = (
-            self._change is None and at_rest,
-            max(bound, bound + gain),
-        )
+        self.exhausted = self._change is None and at_rest
+        self._rested_at = max(bound, bound + gain)
         return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
-
-    def within(self, model, batch, key, state, tools):
-        """Never in a stream: rows of other batches would have to be seen again."""
-        return []
 
     def _choose(self, model, state, tools):
         """The change that raises the bound of the sample most, if one does."""
@@ -127,9 +128,8 @@ class Superposition:
 
     def _sampled(self, model, state, size):
         """So many rows of the sample as a batch, with the activations that they have."""
-        keys, places, *parts = zip(*self._sample, strict=True)
-        parts.append([state.memos[key].start[rows] for key, rows in zip(keys, places, strict=True)])
-        X, weights, q = (np.concatenate(part) for part in parts)
+        places, X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
+        q = state.row_starts[places]
         rows = _evenly(len(X), size)
         return replace(model.batch(X, rows, weights[rows]), start=q[rows])
 

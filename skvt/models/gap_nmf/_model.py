@@ -21,7 +21,7 @@ import scipy.sparse as sp
 
 from skvt.compiled import digamma_array
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
-from skvt.models import LocalResult
+from skvt.models import Capability, LocalResult
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.ties import exceeds
 
@@ -135,6 +135,7 @@ class GaPNMF:
     dtype: type = np.float64
 
     families = (Gamma, Gamma)
+    capabilities = frozenset({Capability.DRAWABLE})
     updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
@@ -234,8 +235,6 @@ class GaPNMF:
 
         After Gibbs sampling, ``bound`` is no bound but the log likelihood at the last activations.
         """
-        if np.ndim(inv_temp) > 0:
-            raise ValueError("One temperature for all rows is needed, not one for each.")
         table, shift = _table(global_params.log_rates, inv_temp, self.dtype)
         rates = global_params.rates.astype(self.dtype)
         blocks = range(0, batch.n_rows, ROWS_PER_BLOCK)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from skvt.compiled import SharedLoop
 from skvt.expfam import Stats, log_standard_gamma
-from skvt.models import Gammas, LocalResult, corrected_statistics
+from skvt.models import Capability, Gammas, LocalResult, corrected_statistics
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
 from skvt.models.lda._model import LDA, ExpectedLog
@@ -83,11 +83,11 @@ class LDAGivenTopics(LDA):
         return replace(self, local="mean_field")
 
     @property
-    def tempered_log_partition(self):
-        """As for LDA where the local step is mean field; without a bound there is no T to learn."""
-        if self.local != "mean_field":
-            raise AttributeError(f"no tempered log partition with local={self.local!r}")
-        return super().tempered_log_partition
+    def capabilities(self):
+        """A temperature to learn where the local step is mean field; others have no bound."""
+        if self.local == "mean_field":
+            return super().capabilities | {Capability.DRAWABLE}
+        return frozenset({Capability.DRAWABLE, Capability.TOPICS})
 
     def affected_rows(self, X):
         """Rows of the statistics that these documents can change; None for all."""

@@ -17,7 +17,7 @@ import numpy as np
 
 from skvt.compiled import SharedLoop, digamma_array, give_way
 from skvt.expfam import Dirichlet, RunningStats, Stats
-from skvt.models import LocalResult
+from skvt.models import Capability, LocalResult
 from skvt.models.lda import _kernels as kernels
 
 CACHE_LINE = 64  # bytes
@@ -159,6 +159,7 @@ class LDA:
     learn_topic_word_prior: bool = False
 
     families = (Dirichlet,)
+    capabilities = frozenset({Capability.TEMPERABLE, Capability.TOPICS})
 
     @property
     def n_components(self):
@@ -271,12 +272,10 @@ class LDA:
         """
         inv_temp, own = np.asarray(inv_temp, self.dtype), None
         floor = kernels.FLOOR[self.dtype]
-        row_weights = batch.weights
         n_tabled, n_words = batch.active.size, batch.active.size * with_stats
         if inv_temp.ndim > 0:
             # rows that have temperatures of their own share no table
-            own, inv_temp, n_tabled = inv_temp, np.average(inv_temp, weights=row_weights), 0
-            row_weights = row_weights * (own / inv_temp)  # [VT16 eq. 11]
+            own, inv_temp, n_tabled = inv_temp, 1.0, 0
         table = np.empty((n_tabled, self.n_components), self.dtype)
         shift = np.empty(n_tabled, self.dtype)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
@@ -298,7 +297,7 @@ class LDA:
             )
         before = (
             *to_compute, batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
-            batch.documents, batch.entries, row_weights, expected_log, table, shift,
+            batch.documents, batch.entries, batch.weights, expected_log, table, shift,
             self.doc_topic_prior, self.dtype.type(inv_temp), own, floor, self.max_doc_update_iter,
             self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE),
         )  # fmt: skip

@@ -22,6 +22,7 @@ from scipy.special import entr, expit
 
 from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
+from skvt.models import Capability
 from skvt.models.lda._kernels import FLOOR
 from skvt.moves import MoveRecord
 from skvt.ties import exceeds, stable_order
@@ -51,6 +52,8 @@ class SplitMerge:
     exhausted : bool
         The last search found nothing.
     """
+
+    requires = frozenset({Capability.TOPICS})
 
     def __init__(self):
         self.exhausted = False

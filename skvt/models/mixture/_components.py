@@ -20,7 +20,7 @@ import scipy.sparse as sp
 
 from skvt.compiled import gammaln_array as _gammaln
 from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart
-from skvt.models import noise_log_partition
+from skvt.models import Capability, noise_log_partition
 from skvt.models.mixture._kernels import outer_features
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -46,11 +46,9 @@ class Component(Protocol):
         Whether NaN in the data is a missing value.
     sparse : bool
         Whether features of sparse rows are sparse.
-
-    Notes
-    -----
-    Where ``int p(x | phi_k)^b dx`` does not depend on phi_k, ``log_partition(b)`` may give its
-    logarithm in nats and the slope in b, for learned temperatures.
+    capabilities : frozenset of Capability
+        TEMPERABLE where ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)``
+        then gives its logarithm in nats and the slope in b, for learned temperatures.
     """
 
     def features(self, X):
@@ -97,6 +95,7 @@ class _Base:
 
     missing = False
     sparse = False
+    capabilities = frozenset()
     # what is added to squares of each row
     added = None
 
@@ -477,6 +476,7 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
     dtype: np.dtype
 
     family = Normal
+    capabilities = frozenset({Capability.TEMPERABLE})
 
     @property
     def base(self):

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
-from skvt.models import Gammas, corrected_statistics
+from skvt.models import Capability, Gammas, corrected_statistics
 from skvt.models.mixture._model import Mixture
 
 # Nats that another order of the components must be better by: not a matter of rounding.
@@ -46,6 +46,7 @@ class MixtureGivenGlobals(Mixture):
     not be those of any counts.
     """
 
+    capabilities = frozenset({Capability.DRAWABLE})
     updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals

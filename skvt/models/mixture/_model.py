@@ -17,7 +17,7 @@ import scipy.sparse as sp
 from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats, Stats
-from skvt.models import LocalResult, RowBatch
+from skvt.models import Capability, LocalResult, RowBatch
 from skvt.models.mixture._components import Component, per_component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._weights import Weights
@@ -33,6 +33,9 @@ MOST_TASKS = 8
 ROWS_TO_START = 10_000
 # Rows among which seeds are drawn.
 ROWS_TO_SEED = 2_000
+# E[log w] of a component that takes part no more.
+_NEVER = -1e30
+_CAPABILITIES = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class Mixture:
     init_params: str = "k-means++"
     n_fewest: int = 1
     start: Stats | None = None
+
+    @property
+    def capabilities(self):
+        """All of memoized inference; a temperature to learn where log C(T) is known."""
+        return _CAPABILITIES | (self.weights.capabilities & self.component.capabilities)
 
     @property
     def families(self):
@@ -111,17 +119,28 @@ class Mixture:
         """Expected rows of each component, shape (K,)."""
         return stats.value().arrays[0]
 
+    def component_masses(self, stats):
+        """Expected rows of each component, shape (K,), of plain statistics."""
+        return stats.arrays[0]
+
+    def without_component(self, global_params, k):
+        """Component k takes no part: its weight is next to nothing."""
+        log_weights, table = global_params
+        log_weights = log_weights.copy()
+        log_weights[k] = _NEVER
+        return log_weights, table
+
     def statistics_energy(self, stats, global_params):
         """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
         counts, sums = stats.value().arrays
         return float(counts @ global_params[0] + np.einsum("kp,kp->", sums, global_params[1]))
 
-    def log_evidence(self, sums):
+    def log_evidence(self, stats):
         """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
 
         With the base measure; M(S_k) of [HS13 eq. 12].
         """
-        component = self.component
+        component, sums = self.component, stats.arrays[1]
         after = component.family.log_normalizer(component.natural_parameters(sums))
         after = per_component(after)
         before = component.family.log_normalizer(component.prior).sum()
@@ -136,8 +155,7 @@ class Mixture:
 
         With ``lam = prior + S`` that is the evidence of sticks and components. [HS13 eq. 8]
         """
-        counts, sums = stats.arrays
-        return float(self.log_evidence(sums).sum() + self.weights_log_evidence(counts))
+        return float(self.log_evidence(stats).sum() + self.weights_log_evidence(stats.arrays[0]))
 
     def best_order(self, stats):
         """The order that suits the weights, which raises the bound; None if they have it."""
@@ -190,16 +208,12 @@ class Mixture:
     ):
         """Responsibilities of each row; ``q`` of the result is r (n, K)."""
         log_weights, table = global_params[0], np.ascontiguousarray(global_params[1].T)
-        own = np.ndim(inv_temp) > 0
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
-        row_weights = batch.weights
-        if own:
-            row_weights = row_weights * (inv_temps / np.average(inv_temps, weights=row_weights))
         resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
         bound, energy = np.empty((2, batch.n_rows))
         tasks = [
-            (self.component, batch.X, rows, log_weights, table, inv_temps, row_weights, with_stats,
-             resp, bound, energy)
+            (self.component, batch.X, rows, log_weights, table, inv_temps, batch.weights,
+             with_stats, resp, bound, energy)
             for rows in _tasks(batch.n_rows)
         ]  # fmt: skip
         parts = run(_local_task, tasks)
@@ -208,6 +222,14 @@ class Mixture:
             stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
         marginal = bound / inv_temps if with_marginal else None
         return LocalResult(stats, bound, energy, resp, marginal)
+
+    def given_assignments(self, batch, resp):
+        """The local result of rows that the components share as given; without a bound."""
+        weighted = resp * batch.weights[:, None]
+        sums = self.component.features(batch.X).T.dot(weighted).T
+        stats = Stats((weighted.sum(axis=0), np.ascontiguousarray(sums)))
+        unknown = np.full(batch.n_rows, np.nan)
+        return LocalResult(stats, unknown, unknown, resp)
 
     def prior_statistics(self, batch, result):
         """No priors are learned."""
@@ -218,21 +240,15 @@ class Mixture:
         return self
 
     # --------------------------------------------------------------------------- temperature
-    @property
-    def tempered_log_partition(self):
+    def tempered_log_partition(self, inv_temps):
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
         ``sum_k w_k^b int p(x | phi_k)^b dx``. Only of known weights and of components whose
         integral is the same whatever phi_k is; without, there is no T to learn.
         """
-        of_weights, of_rows = self.weights.log_partition, self.component.log_partition
-
-        def log_partition(inv_temps):
-            b = np.asarray(inv_temps, np.float64)
-            parts = zip(of_weights(b), of_rows(b), strict=True)
-            return tuple(of_weight + of_row for of_weight, of_row in parts)
-
-        return log_partition
+        b = np.asarray(inv_temps, np.float64)
+        parts = zip(self.weights.log_partition(b), self.component.log_partition(b), strict=True)
+        return tuple(of_weight + of_row for of_weight, of_row in parts)
 
     # ------------------------------------------------------------------------- initial values
     def with_start(self, n_components):

@@ -10,7 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from skvt.expfam import Beta, Dirichlet
-from skvt.models import choice_log_partition
+from skvt.models import Capability, choice_log_partition
 from skvt.ties import stable_order
 
 
@@ -21,10 +21,9 @@ class Weights(Protocol):
     ----------
     family : Family
         Of what the weights are made of.
-
-    Notes
-    -----
-    Known weights have ``log_partition(b)`` too: ``log sum_k w_k^b`` and its slope in b.
+    capabilities : frozenset of Capability
+        TEMPERABLE for known weights: ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its
+        slope in b.
     """
 
     def prior(self):
@@ -62,6 +61,7 @@ class StickBreaking:
     concentration: float
 
     family = Beta
+    capabilities = frozenset()
 
     def prior(self):
         """Beta(1, alpha) for each stick, shape (1, 2)."""
@@ -137,6 +137,7 @@ class SymmetricDirichlet:
     n_components: int
 
     family = Dirichlet
+    capabilities = frozenset()
 
     def prior(self):
         """``alpha / K``, shape (1, 1)."""
@@ -213,6 +214,7 @@ class KnownWeights:
     weights: np.ndarray
 
     family = _Known
+    capabilities = frozenset({Capability.TEMPERABLE})
 
     def prior(self):
         """No parameters, shape (1, 0)."""
