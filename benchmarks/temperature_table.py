@@ -5,6 +5,9 @@ and data, no moves. Only plain SVI is shown with another step size, too, so that
 and the last row is the estimator as it is by default, with moves. The best
 schedule of the grid is chosen by the very scores that the table shows, which favours it.
 
+``--log-partition closed_form log_mean mean_log nested map`` has a row for each way to compute
+log C(T).
+
 A few passes of stochastic inference do not reach a fixed point, and a hot start leaves fewer of
 them at T = 1, so the ELBO there says little about the optimum that is being approached. With
 ``--polish N`` each fit is followed by N batch passes at T = 1 and both values are shown again.
@@ -27,11 +30,11 @@ from _common import (
 from _peers import warm_up
 
 from skvt import TemperedLDA
-from skvt.temperature import POLICIES, LinearAnnealing
+from skvt.temperature import LinearAnnealing, LocalTempering, VariationalTempering
 
 GRID_TEMPERATURES = (1.25, 1.5, 2.0, 3.0)
 GRID_PASSES = (1, 2, 5, 8)
-LEARNED = ("variational", "local")
+LEARNED = {"variational": VariationalTempering, "local": LocalTempering}
 
 
 def arguments():
@@ -50,6 +53,10 @@ def arguments():
     p.add_argument(
         "--plain-offsets", type=float, nargs="*", default=[10.0],
         help="more values of learning_offset for plain SVI",
+    )  # fmt: skip
+    p.add_argument(
+        "--log-partition", nargs="*", default=["closed_form"],
+        help="how learned temperatures compute log C(T): closed_form, log_mean, ...",
     )  # fmt: skip
     p.add_argument("--polish", type=int, default=0, help="batch passes at T = 1 after each fit")
     p.add_argument("--figure", metavar="FILE", default=None, help="temperatures over passes")
@@ -77,11 +84,10 @@ def policies(args, max_iter):
             policy = LinearAnnealing(initial_temperature=top, n_passes=length)
             rows[label] = policy, {"moves": ()}
     rows[f"default ({default!r})"] = default, {"moves": ()}
-    for name in LEARNED:
-        if name in POLICIES:
-            rows[name] = name, {"moves": ()}
-        else:
-            print(f'left out: temperature="{name}" does not exist in this version')
+    for name, learned in LEARNED.items():
+        for method in args.log_partition:
+            label = name if method == "closed_form" else f"{name}, {method}"
+            rows[label] = learned(log_partition=method), {"moves": ()}
     rows["default, with moves"] = default, {}
     print()
     return rows
@@ -131,17 +137,27 @@ def report(args, results):
             spread(scores - base) if label != next(iter(results)) else "",
             spread([run[1] for run in runs]),
             f"{np.mean([run[2] for run in runs]):.1f}",
+            f"{np.mean([np.count_nonzero(np.array(run[3]) > 1.0) for run in runs]):.1f}",
             f"{np.mean([run[3][-1] for run in runs]):.3f}",
             " ".join(f"{score:.4f}" for score in scores),
         ])  # fmt: skip
         if args.polish:
             table[-1] += [spread([run[4][i] for run in runs]) for i in (0, 1)]
-    headers = ["temperature", "held-out", "gain", "ELBO / token", "s / fit", "final T", "by seed"]
+    headers = [
+        "temperature",
+        "held-out",
+        "gain",
+        "ELBO / token",
+        "s / fit",
+        "hot",
+        "final T",
+        "by seed",
+    ]
     if args.polish:
         headers += ["polished held-out", "polished ELBO / token"]
     print_table(
         f"{args.corpus}, K = {args.k}, nats per word, mean +- sd over {args.seeds} seeds (the gain "
-        "is paired by seed; final T is that of the last pass)",
+        "is paired by seed; hot are the passes that end above T = 1, final T is that of the last)",
         headers,
         table,
     )
@@ -149,6 +165,10 @@ def report(args, results):
         if label in results and best is not None:
             gap = np.array([r[0] for r in results[label]]) - [r[0] for r in results[best]]
             print(f"{label} minus the best of the grid ({best}): {spread(gap)} nats")
+    for label, runs in results.items():
+        if label.startswith(tuple(LEARNED)):
+            path = np.mean([run[3] for run in runs], axis=0)
+            print(f"T after each pass, {label}:", " ".join(f"{T:.3f}" for T in path))
     order = list(results)
     by_score = max(order, key=lambda name: np.mean([r[0] for r in results[name]]))
     by_elbo = max(order, key=lambda name: np.mean([r[1] for r in results[name]]))

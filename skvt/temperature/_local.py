@@ -17,7 +17,6 @@ import numpy as np
 from skvt.temperature._annealed import SHARE
 from skvt.temperature._variational import (
     VariationalTempering,
-    _Ladder,
     _Learned,
     _rate,
 )
@@ -96,6 +95,8 @@ class LocalTempering(VariationalTempering):
         rows not met before and on when all rows are at T = 1. None is half of the fit's passes.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
+    log_partition : str, default="closed_form"
+        As in :class:`VariationalTempering`.
     """
 
     _share_remembered = 0.5
@@ -113,7 +114,7 @@ class LocalTempering(VariationalTempering):
     def start(self, plan):
         """The running policy of one fit."""
         return _LearnedByRow(
-            _Ladder(plan.model, self.n_temperatures, self.max_temperature),
+            self._ladder(plan),
             *plan.pilot(self.replication, np.arange(plan.n_rows)),
             plan.n_units,
             self._passes_remembered(plan),

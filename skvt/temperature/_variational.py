@@ -21,6 +21,8 @@ the hottest temperature or falls to 1 at once:
   stream has no end and no ceiling.
 """
 
+from functools import partial
+
 import numpy as np
 from scipy.special import entr, softmax
 
@@ -42,9 +44,9 @@ def _rate(age):
 class _Ladder:
     """Inverse temperatures 1 .. 1/T_max, evenly spaced in log T, and c on them."""
 
-    def __init__(self, model, n_temperatures, max_temperature):
+    def __init__(self, log_partition, n_temperatures, max_temperature):
         self.inv_temps = max_temperature ** -np.linspace(0.0, 1.0, n_temperatures)
-        self.log_partition, slope = model.tempered_log_partition(self.inv_temps)
+        self.log_partition, slope = log_partition(self.inv_temps)
         self.slope_at_one = slope[0]
         self._full = self.inv_temps[::-1], self.log_partition[::-1]
 
@@ -142,16 +144,35 @@ class VariationalTempering(TemperaturePolicy):
         which y moves. None is a quarter of the fit's passes, and in ``partial_fit`` 32 minibatches.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
+    log_partition : str, default="closed_form"
+        How log C(T), the normaliser of the tempered model, is computed. Where its exact value is
+        known (factorial mixtures, mixtures of known weights and variance), "closed_form" is that.
+        For topic models, per token, with g the tempered sum over the words of a token whose
+        assignment is summed out (VT16, equation 17) and expectations over the priors:
+
+        - "closed_form": log E[g] for words and assignments together, which needs no sampling.
+        - "log_mean": log E[g], which VT16 (appendix B.1) calls an upper bound; it is a lower one.
+        - "mean_log": E[log g], VT16's lower bound.
+        - "nested": nested Monte Carlo (equation 14), in effect the largest of its draws.
+        - "map": log g at the mode of the priors (equation 15, sign corrected).
     """
 
     # Default of memory, of the fit's passes.
     _share_remembered = 0.25
 
-    def __init__(self, n_temperatures=100, max_temperature=1.6, memory=None, replication=10.0):
+    def __init__(
+        self,
+        n_temperatures=100,
+        max_temperature=1.6,
+        memory=None,
+        replication=10.0,
+        log_partition="closed_form",
+    ):
         self.n_temperatures = n_temperatures
         self.max_temperature = max_temperature
         self.memory = memory
         self.replication = replication
+        self.log_partition = log_partition
 
     def check(self, plan):
         """Raise ValueError for illegal parameters and for models without log C(T)."""
@@ -165,18 +186,35 @@ class VariationalTempering(TemperaturePolicy):
                 f"{type(self).__name__} needs the tempered log partition function of the model, "
                 f"which {type(plan.model).__name__} does not have; use LinearAnnealing() instead."
             )
+        legal = plan.model.log_partition_methods
+        if self.log_partition not in legal:
+            raise ValueError(
+                f"The 'log_partition' parameter of {type(self).__name__} must be one of "
+                f"{', '.join(map(repr, legal))} for {type(plan.model).__name__}. Got "
+                f"{self.log_partition!r} instead; leave it at 'closed_form'."
+            )
 
     def start(self, plan):
         """The running policy of one fit."""
-        ladder = _Ladder(plan.model, self.n_temperatures, self.max_temperature)
         return _Learned(
-            ladder,
+            self._ladder(plan),
             plan.pilot(self.replication)[0],
             plan.n_units,
             self._passes_remembered(plan),
             self.replication,
             plan.passes(SHARE),
         )
+
+    def _ladder(self, plan):
+        log_partition = plan.model.tempered_log_partition
+        if self.log_partition != "closed_form":
+            log_partition = partial(
+                plan.model.estimated_log_partition,
+                method=self.log_partition,
+                n_rows=plan.n_rows,
+                n_units=plan.n_units,
+            )
+        return _Ladder(log_partition, self.n_temperatures, self.max_temperature)
 
     def _passes_remembered(self, plan):
         """``memory``, or its default; None is a stream's, in steps."""

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.optimize
 import scipy.stats
-from scipy.special import digamma, gammaln
+from scipy.special import digamma, gammaln, logsumexp
 
 from skvt.expfam import Dirichlet
 from skvt.posterior import Posterior
@@ -209,3 +209,54 @@ def test_fit_symmetric_is_the_best_of_the_symmetric_members():
 
     assert value(fitted) > value(fitted * 1.01)
     assert value(fitted) > value(fitted * 0.99)
+
+
+# ------------------------------------------------------------------------------- power sums
+POWERS = np.array([1.0, 0.8, 0.5, 0.2])
+
+
+@pytest.mark.parametrize("n", [1, 2, 50])
+@pytest.mark.parametrize("a", [1 / 500, 0.7, 12.0])
+def test_power_sum_of_equal_entries_is_the_symmetric_formula(a, n):
+    b = POWERS
+    f = np.log(n) + gammaln(a + b) - gammaln(a) + gammaln(n * a) - gammaln(n * a + b)
+    value = Dirichlet.log_mean_power_sum(np.full(n, a), b)
+    np.testing.assert_allclose(value, f, rtol=1e-11, atol=1e-12)
+
+
+def test_power_sum_is_the_sum_of_moments():
+    a = np.array([0.02, 0.9, 5.0])
+    for b in POWERS:
+        moments = gammaln(a + b) - gammaln(a) + gammaln(a.sum()) - gammaln(a.sum() + b)
+        value = Dirichlet.log_mean_power_sum(a, [b])
+        np.testing.assert_allclose(value, logsumexp(moments), rtol=1e-12, atol=1e-13)
+
+
+def test_power_sums_of_equal_and_barely_unequal_entries_agree():
+    a = np.array([0.3, 0.3, 0.3, 2.0, 2.0])
+    nudged = a * (1 + 1e-13 * np.arange(5))
+    for function in (Dirichlet.log_mean_power_sum, Dirichlet.log_mean_power_sum_slope):
+        np.testing.assert_allclose(function(a, POWERS), function(nudged, POWERS), atol=1e-11)
+
+
+def test_power_sum_of_large_concentrations_approaches_that_of_equal_shares():
+    # p = 1/n exactly in the limit; the next term of the expansion is -b (1 - b) (n - 1) / (2 n a)
+    n, a, b = 40, 1e8, POWERS
+    limit = (1 - b) * np.log(n) - b * (1 - b) * (n - 1) / (2 * n * a)
+    value = Dirichlet.log_mean_power_sum(np.full(n, a), b)
+    np.testing.assert_allclose(value, limit, rtol=0, atol=5e-10)
+
+
+@each_concentration
+def test_slope_of_a_power_sum_is_its_derivative(eta):
+    b, step = np.array([0.9, 0.6, 0.3, 0.1]), 1e-5
+    up, down = (Dirichlet.log_mean_power_sum(eta, b + sign * step) for sign in (1, -1))
+    slope = Dirichlet.log_mean_power_sum_slope(eta, b)
+    np.testing.assert_allclose(slope, (up - down) / (2 * step), rtol=1e-7, atol=1e-9)
+
+
+def test_slope_of_a_power_sum_at_power_one_is_the_mean_of_sum_p_log_p():
+    a = np.array([0.4, 1.1, 3.0])
+    total = a.sum()
+    truth = (a / total * (digamma(a + 1) - digamma(total + 1))).sum()
+    np.testing.assert_allclose(Dirichlet.log_mean_power_sum_slope(a, [1.0]), truth, rtol=1e-12)

@@ -18,6 +18,8 @@ every_learned = pytest.mark.parametrize("learned", LEARNED)
 class Quadratic:
     """A model of which only log C(T) per unit is known: 0.7 (1 - b)^2 + 3 (1 - b), b = 1/T."""
 
+    log_partition_methods = ("closed_form",)
+
     @staticmethod
     def tempered_log_partition(inv_temps):
         distance = 1.0 - np.asarray(inv_temps)
@@ -39,13 +41,13 @@ class Result:
 REFERENCE, LENGTH, N_ROWS = -5.0, 20.0, 60
 
 
-def start(policy, *, n_passes=10.0, n_units=N_ROWS * LENGTH):
+def start(policy, *, n_passes=10.0, n_units=N_ROWS * LENGTH, model=None):
     """The running policy for rows of one length whose pilot had one energy."""
 
     def pilot(replication, rows=None):
         return REFERENCE, np.full(0 if rows is None else rows.size, REFERENCE)
 
-    plan = FitPlan(Quadratic(), n_passes, N_ROWS, n_units, pilot)
+    plan = FitPlan(model or Quadratic(), n_passes, N_ROWS, n_units, pilot)
     policy.check(plan)
     return policy.start(plan)
 
@@ -381,3 +383,41 @@ def test_illegal_parameters_are_refused_at_fit(learned, name, value, legal):
     message = rf"The '{name}' parameter of {learned.__name__} must be .* {legal}\. Got "
     with pytest.raises(ValueError, match=message):
         fitted(learned(**{name: value}))
+
+
+# ------------------------------------------------------------------------------ ways to log C(T)
+class Estimating(Quadratic):
+    """Its other way to log C(T) is steeper, and depends on the number of rows and units."""
+
+    log_partition_methods = ("closed_form", "nested")
+
+    @staticmethod
+    def estimated_log_partition(inv_temps, method, n_rows, n_units):
+        assert (method, n_rows, n_units) == ("nested", N_ROWS, N_ROWS * LENGTH)
+        distance = 1.0 - np.asarray(inv_temps)
+        return 7.0 * distance**2 + 3.0 * distance, -14.0 * distance - 3.0
+
+
+@every_learned
+def test_log_partition_chooses_how_the_model_computes_it(learned):
+    # a row that lacks 0.3 nats: steeper, log C(T) lets less heat make up for that
+    closed_form, nested = (
+        walk(
+            start(learned(log_partition=method), model=Estimating()),
+            lambda _: REFERENCE - 0.3,
+            n_passes=10,
+        )[0]
+        for method in ("closed_form", "nested")
+    )
+    assert np.all(nested[1:4] < closed_form[1:4] - 0.05)
+
+
+@every_learned
+@pytest.mark.parametrize("value", ["nested", None])
+def test_a_way_to_log_partition_that_the_model_lacks_is_refused(learned, value):
+    message = (
+        rf"'log_partition' parameter of {learned.__name__} must be one of 'closed_form' for "
+        rf"Quadratic\. Got {value!r} instead; leave it at 'closed_form'\."
+    )
+    with pytest.raises(ValueError, match=message):
+        start(learned(log_partition=value))

@@ -334,6 +334,8 @@ class FactorialMixture:
         return squares - 2.0 * (products * mean).sum() + (pairs * second).sum()
 
     # --------------------------------------------------------------------------- temperature
+    log_partition_methods = ("closed_form",)
+
     def tempered_log_partition(self, inv_temps):
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 

@@ -19,6 +19,7 @@ from skvt.compiled import SharedLoop, digamma_array, give_way
 from skvt.expfam import Dirichlet, RunningStats, Stats
 from skvt.models import Capability, LocalResult
 from skvt.models.lda import _kernels as kernels
+from skvt.models.lda._log_partition import METHODS, log_partition
 
 CACHE_LINE = 64  # bytes
 # A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
@@ -313,17 +314,34 @@ class LDA:
         )
 
     # --------------------------------------------------------------------------- temperature
+    log_partition_methods = ("closed_form", *METHODS)
+
     def tempered_log_partition(self, inv_temps):
         """log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
 
-        The closed form of the joint of word and assignment; see
-        :mod:`skvt.temperature._partition` for what it bounds.
+        ``log E[sum_kv (theta_k topics_kv)^(1/T)]``, which has a closed form: a lower bound, exact
+        for a corpus of one token, with the token's assignment part of what is tempered.
         """
         alpha, eta = self.doc_topic_prior, self.topic_word_prior
         value = Dirichlet.log_mean_power_sum(alpha, inv_temps)
         slope = Dirichlet.log_mean_power_sum_slope(alpha, inv_temps)
         value += Dirichlet.log_mean_power_sum(eta, inv_temps)
         return value, slope + Dirichlet.log_mean_power_sum_slope(eta, inv_temps)
+
+    def estimated_log_partition(self, inv_temps, method, n_rows, n_units):
+        """The same by another of ``log_partition_methods``, for a corpus of this size.
+
+        The estimate is a function of its arguments: the same draws in all calls.
+        """
+        return log_partition(
+            np.asarray(inv_temps, np.float64),
+            np.asarray(self.doc_topic_prior, np.float64),
+            np.asarray(self.topic_word_prior, np.float64),
+            method,
+            n_docs=n_rows,
+            tokens_per_doc=n_units / n_rows,
+            rng=np.random.default_rng(0),
+        )
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, batch, proportions, topics, run):

@@ -240,6 +240,8 @@ class Mixture:
         return self
 
     # --------------------------------------------------------------------------- temperature
+    log_partition_methods = ("closed_form",)
+
     def tempered_log_partition(self, inv_temps):
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 

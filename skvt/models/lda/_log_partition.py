@@ -1,0 +1,183 @@
+"""Estimators of LDA's tempered log partition function log C(T) (VT16 section 3.3, appendix B.1).
+
+Variational tempering divides the tempered joint p(x, z | beta)^(1/T) p(beta) by its integral over
+everything, the data included:
+
+    C(T) = int dbeta p(beta) int dx dz p(x, z | beta)^b,    b = 1/T.    [VT16 eq. 13]
+
+C(1) = 1, log C grows with T, and it is convex in b. For latent Dirichlet allocation with D
+documents of N tokens each (VT16's simplification: N is the corpus' mean length),
+
+    C(T) = E_topics[(E_theta[g^N])^D],  theta ~ Dir(alpha),  topics_k ~ Dir(eta),    [VT16 app. B.1]
+    g = sum_v (sum_k theta_k topics_kv)^b,                                           [VT16 eq. 17]
+
+where the assignment of a token is summed out before tempering. Everything here is per token, in
+nats: log C / (D N), and its slope in b.
+
+Two statements of VT16 do not hold and are mended here:
+
+- Appendix B.1 calls N D log E[g] an *upper* bound. x^N and x^D are convex, so that Jensen's
+  inequality gives E[g^N] >= E[g]^N: it is a lower bound, the tighter one of the two:
+  N D E[log g] <= N D log E[g] <= log C(T), with equality on the right for a corpus of one token.
+- Equation 15 (MAP) has the wrong sign: appendix A.1's exp(-N a(beta) / T + N a(beta / T)) at one
+  point beta* gives log C(T) = N (a(beta* / T) - a(beta*) / T), which is positive for T > 1.
+"""
+
+import numpy as np
+from scipy.special import logsumexp, softmax
+
+from skvt.expfam import log_standard_gamma
+
+METHODS = ("log_mean", "mean_log", "nested", "map")
+# Draws of the topics, and of the proportions for each of them.
+N_DRAWS, N_INNER = 8, 16
+# Entries of the largest temporary matrix (2 MB): topics are drawn and used by blocks of columns.
+_BLOCK_SIZE = 2**18
+# Below this a sum of underflowing products is not trusted.
+_SMALLEST_SUM = 1e-290
+# g >= 1: 1e5 words whose tempered log probability is below this do not reach its last digit.
+_NEGLIGIBLE = -52.0
+
+
+def log_partition(
+    inv_temps, alpha, eta, method, *, n_docs, tokens_per_doc, rng, n_draws=N_DRAWS, n_inner=N_INNER
+):
+    """``log C(T)`` of one token and its slope in b = 1/T.
+
+    Parameters
+    ----------
+    inv_temps : ndarray, shape (M,)
+        1/T, each in (0, 1].
+    alpha : ndarray, shape (K,)
+        Dirichlet prior of a document's topic proportions.
+    eta : ndarray, shape (V,)
+        Dirichlet prior of a topic's words.
+    method : {"log_mean", "mean_log", "nested", "map"}
+        With expectations over both priors:
+
+        - "log_mean": log E[g] (called the upper bound in VT16; a lower bound).
+        - "mean_log": E[log g], VT16's lower bound.
+        - "nested": log E[(E[g^N])^D] / (D N), log C itself in the limit of many draws of both
+          kinds. For a real corpus the finite average is in effect the largest of its draws' values.
+        - "map": the priors replaced by one point [VT16 eq. 15], sign corrected. On the simplex a
+          mode does not exist for concentrations below 1. VT16's globals are natural parameters,
+          log-proportions: in these coordinates the prior is proportional to prod_k theta_k^alpha_k,
+          whose mode is alpha / sum(alpha) for any concentration, for topics likewise. Where eta is
+          symmetric that is the largest possible g, ``(1 - b) log V``: an upper bound of log C.
+    n_docs, tokens_per_doc : float
+        D and N; only "nested" depends on them.
+    rng : numpy.random.Generator
+        Of the draws, which all temperatures share: differences between temperatures are smooth.
+    n_draws, n_inner : int
+        Draws of the topics, and of the proportions for each of them.
+
+    Returns
+    -------
+    value, slope : ndarray, shape (M,)
+        In nats per token; the value is 0 at T = 1, the slope that of the estimate itself.
+
+    Notes
+    -----
+    A draw costs ``K V`` gamma variates and ``n_inner V (M + K)`` operations. Topics are drawn in
+    log space and by blocks of columns: memory is a few matrices of 2 MB, whatever ``K V`` is.
+    """
+    if method == "map":
+        values, slopes = _token_sums(inv_temps, [np.log(eta / eta.sum())[None, :]])
+        return values[0], slopes[0]
+    width = max(1, _BLOCK_SIZE // max(alpha.size, n_inner))
+    of_document, of_corpus = {
+        "mean_log": (0.0, 0.0),
+        "log_mean": (1.0, 1.0),
+        "nested": (tokens_per_doc, n_docs * tokens_per_doc),  # [VT16 eq. 14]
+    }[method]
+    draws = []
+    for _ in range(n_draws):
+        log_theta = _log_dirichlet(alpha, n_inner, rng)
+        topics = _log_topics(eta, alpha.size, width, rng)
+        draws.append(_power_mean(*mixture_sums(inv_temps, log_theta, topics), of_document))
+    values, slopes = (np.array(part) for part in zip(*draws, strict=True))
+    return _power_mean(values, slopes, of_corpus)
+
+
+def _power_mean(values, slopes, power):
+    """``log(mean(exp(power values))) / power`` over the first axis and its slope, (M,) each.
+
+    The logarithm of a power mean; of the geometric mean at power 0.
+    """
+    weights = softmax(power * values, axis=0)
+    mean = values.mean(axis=0)
+    if power > 0.0:
+        mean = (logsumexp(power * values, axis=0) - np.log(len(values))) / power
+    return mean, (weights * slopes).sum(axis=0)
+
+
+def mixture_sums(inv_temps, log_theta, topic_blocks):
+    """``log g`` [VT16 eq. 17] and its slope in b for each row of log proportions, (S, M) each.
+
+    ``log_theta`` is (S, K); the log topics come in blocks of their columns, (K, w) each.
+    """
+    negligible = _NEGLIGIBLE / inv_temps.min()
+    blocks = (_log_mixture(log_theta, block, negligible) for block in topic_blocks)
+    return _token_sums(inv_temps, blocks)
+
+
+def _token_sums(inv_temps, blocks):
+    """``log sum_v p_v^b`` and its slope in b, (S, M) each; log p in blocks of columns, (S, w)."""
+    sums = slopes = 0.0
+    for log_p in blocks:
+        # (the sum is at least 1, so that neither needs a shift)
+        log_p = np.maximum(log_p, _NEGLIGIBLE / inv_temps.min())
+        powers = np.empty_like(log_p)
+        parts = np.empty((2, log_p.shape[0], inv_temps.size))
+        for m, b in enumerate(inv_temps):
+            np.exp(np.multiply(log_p, b, out=powers), out=powers)
+            powers.sum(axis=1, out=parts[0, :, m])
+            np.einsum("sv,sv->s", powers, log_p, out=parts[1, :, m])
+        sums, slopes = sums + parts[0], slopes + parts[1]
+    return np.log(sums), slopes / sums
+
+
+def _log_mixture(log_theta, log_topics, negligible):
+    """``log sum_k theta_sk topics_kv``, shape (S, w), exact wherever it is above ``negligible``.
+
+    One matrix product, of exponentials relative to the largest entry of each row of theta and each
+    column of the topics. With priors like 1/500 the logs spread over thousands and a product can
+    still underflow altogether: those few entries are summed in log space.
+    """
+    row_top = log_theta.max(axis=1, keepdims=True)
+    column_top = log_topics.max(axis=0, keepdims=True)
+    product = np.exp(log_theta - row_top) @ np.exp(log_topics - column_top)
+    scale = row_top + column_top
+    # Terms lost to underflow could matter here, unless even this bound on the entry is negligible.
+    lost = product < _SMALLEST_SUM
+    lost &= scale + np.log(_SMALLEST_SUM) > negligible
+    with np.errstate(divide="ignore"):
+        log_mix = np.log(product) + scale
+    s, v = np.nonzero(lost)
+    step = max(1, _BLOCK_SIZE // log_theta.shape[1])
+    for i in range(0, s.size, step):
+        pair = s[i : i + step], v[i : i + step]
+        log_mix[pair] = logsumexp(log_theta[pair[0]] + log_topics.T[pair[1]], axis=1)
+    return log_mix
+
+
+def _log_topics(eta, n_topics, width, rng):
+    """Yield log topics, rows ~ Dirichlet(eta), in blocks of columns (K, <= width).
+
+    A Dirichlet splits exactly: the masses of the blocks are a Dirichlet of the blocks' summed
+    concentrations, and within a block the shares are an independent Dirichlet.
+    """
+    starts = np.arange(0, eta.size, width)
+    log_mass = _log_dirichlet(np.add.reduceat(eta, starts), n_topics, rng)  # (K, blocks)
+    for j, start in enumerate(starts):
+        block = _log_dirichlet(eta[start : start + width], n_topics, rng)
+        block += log_mass[:, j : j + 1]
+        yield block
+
+
+def _log_dirichlet(concentration, n_draws, rng):
+    """Logs of draws from a Dirichlet, (n_draws, n); finite where the draws underflow."""
+    log_g = log_standard_gamma(np.broadcast_to(concentration, (n_draws, concentration.size)), rng)
+    log_g -= log_g.max(axis=1, keepdims=True)
+    log_g -= np.log(np.exp(log_g).sum(axis=1, keepdims=True))
+    return log_g
