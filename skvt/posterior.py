@@ -1,7 +1,13 @@
 """A fitted q over globals that users can hold."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 from sklearn.utils import check_random_state
+
+from skvt.expfam import Family
+from skvt.typing import Array
 
 
 class Posterior:
@@ -15,11 +21,11 @@ class Posterior:
         Natural parameters, the event in the last axis.
     """
 
-    def __init__(self, family, eta):
+    def __init__(self, family: Family, eta: Array) -> None:
         self.family = family
         self.eta = eta
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> Any:
         """Draws from q.
 
         Parameters
@@ -41,7 +47,7 @@ class Posterior:
             return type(draws[0])(*(np.stack(field) for field in zip(*draws, strict=True)))
         return np.stack(draws)
 
-    def log_prob(self, value):
+    def log_prob(self, value: Any) -> Any:
         """Log density of q in nats, summed over the independent members.
 
         Parameters
@@ -58,7 +64,7 @@ class Posterior:
         members = np.ndim(self.eta) - 1
         return density.sum(axis=tuple(range(density.ndim - members, density.ndim)))[()]
 
-    def mean(self):
+    def mean(self) -> Any:
         """Mean of q.
 
         Returns
@@ -68,7 +74,7 @@ class Posterior:
         """
         return self.family.mean(self.eta)
 
-    def var(self):
+    def var(self) -> Any:
         """Variance of each entry under q.
 
         Returns
@@ -78,7 +84,7 @@ class Posterior:
         """
         return self.family.variance(self.eta)
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Differential entropy, summed over the independent members.
 
         Returns
@@ -88,10 +94,11 @@ class Posterior:
         """
         return float(np.sum(self.family.entropy(self.eta)))
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         members = np.shape(self.eta)[:-1]
         mean = self.mean()
-        fields = mean._asdict() if isinstance(mean, tuple) else {"value": mean}
+        named = isinstance(mean, tuple)
+        fields: dict[str, Any] = mean._asdict() if named else {"value": mean}
         shapes = {name: np.shape(field)[len(members) :] for name, field in fields.items()}
         inside = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
         return f"Posterior({self.family.__name__}, members={members}, {inside})"
@@ -106,11 +113,11 @@ class JointPosterior:
         Blocks by name. Also attributes: ``posterior.weights``.
     """
 
-    def __init__(self, **blocks):
+    def __init__(self, **blocks: Posterior) -> None:
         self.blocks = blocks
         vars(self).update(blocks)
 
-    def sample(self, n_samples=1, random_state=None):
+    def sample(self, n_samples: int = 1, random_state: Any = None) -> dict[str, Any]:
         """Draws from q.
 
         Parameters
@@ -128,7 +135,7 @@ class JointPosterior:
         random_state = check_random_state(random_state)
         return {name: block.sample(n_samples, random_state) for name, block in self.blocks.items()}
 
-    def log_prob(self, value):
+    def log_prob(self, value: Mapping[str, Any]) -> Any:
         """Log density of q, summed over the blocks.
 
         Parameters
@@ -143,7 +150,7 @@ class JointPosterior:
         """
         return sum(block.log_prob(value[name]) for name, block in self.blocks.items())
 
-    def mean(self):
+    def mean(self) -> dict[str, Any]:
         """Mean of each block.
 
         Returns
@@ -153,7 +160,7 @@ class JointPosterior:
         """
         return {name: block.mean() for name, block in self.blocks.items()}
 
-    def var(self):
+    def var(self) -> dict[str, Any]:
         """Variances of each block.
 
         Returns
@@ -163,7 +170,7 @@ class JointPosterior:
         """
         return {name: block.var() for name, block in self.blocks.items()}
 
-    def entropy(self):
+    def entropy(self) -> float:
         """Differential entropy, summed over the blocks.
 
         Returns
@@ -173,6 +180,6 @@ class JointPosterior:
         """
         return sum(block.entropy() for block in self.blocks.values())
 
-    def __repr__(self):
+    def __repr__(self) -> str:
         inside = ", ".join(f"{name}={block!r}" for name, block in self.blocks.items())
         return f"JointPosterior({inside})"

@@ -21,6 +21,6 @@ class RobbinsMonro:
     decay: float
     scale: float = 1.0
 
-    def __call__(self, step):
+    def __call__(self, step: float) -> float:
         """Step size of step number ``step``, at most 1."""
         return min(1.0, self.scale * (self.offset + step) ** -self.decay)

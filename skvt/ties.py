@@ -9,19 +9,26 @@ what comes first. Callers list their candidates in an order that no processor ch
 components were made, or that of the columns.
 """
 
+from typing import Any
+
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike, NDArray
+
+from skvt.typing import IndexArray
 
 # Relative differences that count as none: far above what sums of many terms lose to rounding, far
 # below what matters.
 RTOL = {np.dtype(np.float64): 1e-9, np.dtype(np.float32): 1e-6}
 
 
-def _rtol(values, dtype):
+def _rtol(values: NDArray[Any], dtype: DTypeLike | None) -> float:
     """The tolerance for numbers that were computed in this precision; by default, their own."""
     return RTOL.get(np.dtype(values.dtype if dtype is None else dtype), RTOL[np.dtype(float)])
 
 
-def stable_order(values, *, scale=0.0, dtype=None):
+def stable_order(
+    values: ArrayLike, *, scale: float = 0.0, dtype: DTypeLike | None = None
+) -> IndexArray:
     """Indices that sort values in ascending order; tied ones stay as they stand.
 
     Neighbours in sorted order are tied if they differ by no more than the tolerance, and so is
@@ -50,7 +57,9 @@ def stable_order(values, *, scale=0.0, dtype=None):
     return order[np.lexsort((order, group))]
 
 
-def stable_argmax(values, *, scale=0.0, dtype=None):
+def stable_argmax(
+    values: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
+) -> Any:
     """Index of the first value that is tied with the largest, along the last axis.
 
     Parameters
@@ -72,7 +81,9 @@ def stable_argmax(values, *, scale=0.0, dtype=None):
     return np.argmax(values >= largest - _rtol(values, dtype) * size, axis=-1)
 
 
-def exceeds(a, b, *, scale=0.0, dtype=None):
+def exceeds(
+    a: ArrayLike, b: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
+) -> Any:
     """Whether a > b by more than the tolerance, elementwise.
 
     Parameters
@@ -92,11 +103,11 @@ def exceeds(a, b, *, scale=0.0, dtype=None):
     return bool(above) if above.ndim == 0 else above
 
 
-def _above(a, b, scale, rtol):
+def _above(a: NDArray[Any], b: NDArray[Any], scale: ArrayLike, rtol: float) -> NDArray[np.bool_]:
     with np.errstate(invalid="ignore"):
         size = np.maximum(np.maximum(_finite_size(a), _finite_size(b)), scale)
         return a - b > rtol * size
 
 
-def _finite_size(a):
+def _finite_size(a: NDArray[Any]) -> NDArray[Any]:
     return np.where(np.isfinite(a), np.abs(a), 0.0)

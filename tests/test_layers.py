@@ -25,6 +25,7 @@ FLOORS = [
     "expfam",
     "compiled",
     "ties",
+    "typing",
 ]
 # Helpers beside the stairs: who may import them, themselves apart.
 LEAVES = {
@@ -33,7 +34,7 @@ LEAVES = {
     "posterior": {"estimators"},
 }
 # What helpers themselves may import.
-OF_LEAVES = {"posterior": {"expfam"}}
+OF_LEAVES = {"posterior": {"expfam", "typing"}}
 # They look into every floor, and no floor needs them.
 SIDE_ROOMS = {"metrics", "datasets", "plotting"}
 ROOMS = {*FLOORS, *LEAVES, *SIDE_ROOMS}

@@ -4,10 +4,13 @@ A state advances by :data:`GOLDEN`; :func:`mix` of it are 64 random bits.
 """
 
 import math
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from skvt.compiled._special import jit, lit, log, part
+from skvt.compiled._special import Real, jit, lit, log, part
+from skvt.typing import Array, IndexArray
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
@@ -21,7 +24,7 @@ _FEW = 10.0
 
 
 @jit
-def mix(state):
+def mix(state: np.uint64) -> np.uint64:
     """The finaliser of SplitMix64: every bit of the result depends on all of the state."""
     z = np.uint64(state)
     z = (z ^ (z >> _S30)) * _MIX_1
@@ -30,19 +33,19 @@ def mix(state):
 
 
 @part
-def uniform(bits):
+def uniform(bits: np.uint64) -> np.float64:
     """A number in [0, 1) from the upper 53 bits."""
     return np.float64(bits >> np.uint64(11)) * (1.0 / 9007199254740992.0)
 
 
 @part
-def unit(bits):
+def unit(bits: np.uint64) -> np.float32:
     """A float32 in [0, 1) from the upper 24 bits."""
     return np.float32(np.int32(bits >> _S40)) * np.float32(1.0 / 16777216.0)
 
 
 @part
-def normal_pair(state):
+def normal_pair(state: np.uint64) -> tuple[float, float, np.uint64]:
     """(two normal variates by the polar method, new state)."""
     for _ in range(MOST_TRIES):
         state += GOLDEN
@@ -57,7 +60,7 @@ def normal_pair(state):
 
 
 @part
-def unit_pair(bits):
+def unit_pair(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Two float32 in (0, 1], from 24 bits each."""
     one, step = np.float32(1.0), np.float32(1.0 / 16777216.0)
     first = (np.float32(np.int32(bits >> _S40)) + one) * step
@@ -65,7 +68,7 @@ def unit_pair(bits):
 
 
 @part
-def normals_of(bits):
+def normals_of(bits: np.uint64) -> tuple[np.float32, np.float32]:
     """Two float32 normal variates by the method of Box and Muller."""
     u, x = unit_pair(bits)
     x -= lit(u, 0.5)
@@ -95,7 +98,7 @@ def normals_of(bits):
 
 
 @part
-def fill_normals(state, out):
+def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
     """float32 normal variates; an entry over stays as it is."""
     half = out.size // 2
     for j in range(half):
@@ -103,7 +106,7 @@ def fill_normals(state, out):
 
 
 @part
-def proposed_gamma(a, normal, test):
+def proposed_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
     """(d v, whether it may be no gamma variate of shape a + 1) for a normal and a uniform variate.
 
     The proposal of Marsaglia and Tsang (2000), v = (1 + normal / sqrt(9 d))^3 with d = a + 2/3, and
@@ -117,7 +120,7 @@ def proposed_gamma(a, normal, test):
 
 
 @part
-def _accepted_gamma(a, normal, test):
+def _accepted_gamma(a: float, normal: float, test: float) -> tuple[np.uint8, float]:
     """(whether d v is a gamma variate of shape a + 1, d v), see :func:`proposed_gamma`; float64."""
     d, z = a + 2.0 / 3.0, normal
     root = 1.0 + z / np.sqrt(9.0 * d)
@@ -128,7 +131,7 @@ def _accepted_gamma(a, normal, test):
 
 
 @part
-def gamma_variate(a, state):
+def gamma_variate(a: float, state: np.uint64) -> tuple[float, np.uint64]:
     """(a gamma variate of shape a + 1 and rate 1, new state); NaN where a is no number."""
     for _ in range(MOST_TRIES):
         normal, _, state = normal_pair(state)
@@ -140,7 +143,7 @@ def gamma_variate(a, state):
 
 
 @jit
-def binomial(n, p, state):
+def binomial(n: float, p: float, state: np.uint64) -> tuple[float, np.uint64]:
     """(a binomial variate of n trials of probability p, new state); n is whole, n and p float64.
 
     Of n uniform numbers, the i-th smallest is a beta variate x. If it is below p, so are i of the
@@ -175,7 +178,7 @@ def binomial(n, p, state):
 
 
 @part
-def resample(weights, offset, parents):
+def resample(weights: Array, offset: float, parents: IndexArray) -> None:
     """Systematic resampling: as many parents as particles, in proportion to their weights.
 
     ``offset`` is a uniform number in [0, 1), and ``parents``, integers, are written.
@@ -192,7 +195,7 @@ def resample(weights, offset, parents):
 
 
 @part
-def settled_gammas(shapes, bits, normals, out):
+def settled_gammas(shapes: Array, bits: NDArray[np.uint64], normals: Array, out: Array) -> None:
     """Gamma variates of these shapes + 1, all (n,): from a proposal, or the next that is accepted.
 
     The first proposal is the normal variate and the second number of the bits' ``unit_pair``. Two
@@ -209,7 +212,7 @@ def settled_gammas(shapes, bits, normals, out):
             accepted[j], values[j] = _accepted_gamma(
                 own_shapes[j], own_normals[j], np.float64(test)
             )
-        n_refused = 0
+        n_refused: Any = 0
         for j in range(n):
             out[which[j]] = values[j]
             which[n_refused] = which[j]

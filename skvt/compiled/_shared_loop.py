@@ -21,11 +21,14 @@ its end and is called again until it has: loops that are through already have no
 import os
 import threading
 import time
+from collections.abc import Callable, Iterable
+from typing import Any
 
 import numpy as np
 from numba.core import types
 
 from skvt.compiled._special import instruction, jit, part
+from skvt.typing import IndexArray, T, Whole
 
 # Claims of one call: between calls the interpreter can answer an interrupt.
 CLAIMS = 2000
@@ -38,13 +41,18 @@ _CLAIMED, _FINISHED = 0, 8
 _LOOKS, _LAST_LOOKS = 6_000, 500
 
 
-def _pointer(context, builder, signature, args):
+def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:
     """Address of the entry of an int64 array."""
     array = context.make_array(signature.args[0])(context, builder, args[0])
     return builder.gep(array.data, [args[1]])
 
 
-def _fetch_and_add_in_python(counter, place, size, lock=threading.Lock()):  # noqa: B008
+def _fetch_and_add_in_python(
+    counter: IndexArray,
+    place: int,
+    size: int,
+    lock: threading.Lock = threading.Lock(),  # noqa: B008
+) -> int:
     with lock:
         value = int(counter[place])
         counter[place] += size
@@ -52,10 +60,10 @@ def _fetch_and_add_in_python(counter, place, size, lock=threading.Lock()):  # no
 
 
 @instruction(_fetch_and_add_in_python)
-def _fetch_and_add(typingctx, counter, place, size):
+def _fetch_and_add(typingctx: Any, counter: Any, place: Any, size: Any) -> Any:
     """``counter[place]``, to which ``size`` is added before another thread sees it."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
         return builder.atomic_rmw("add", pointer, args[2], "acq_rel")
 
@@ -63,13 +71,13 @@ def _fetch_and_add(typingctx, counter, place, size):
 
 
 @instruction(lambda counter, place: int(counter[place]))
-def _look(typingctx, counter, place):
+def _look(typingctx: Any, counter: Any, place: Any) -> Any:
     """``counter[place]`` as it is now, and all that was written before it became that.
 
     The fence takes some 10 nanoseconds, and keeps the compiler from making one look of many.
     """
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         pointer = _pointer(context, builder, signature, args)
         builder.fence("seq_cst")
         return builder.load_atomic(pointer, "acquire", 8)
@@ -78,7 +86,7 @@ def _look(typingctx, counter, place):
 
 
 @jit
-def all_finished(counter, n):
+def all_finished(counter: IndexArray, n: int) -> bool:
     """Whether all n items are done; waits for those that others are at, but not long.
 
     A thread that falls asleep takes longer to wake up than others to do their last item.
@@ -92,7 +100,7 @@ def all_finished(counter, n):
 
 
 @part
-def claim(counter, size, n):
+def claim(counter: IndexArray, size: Whole, n: int) -> tuple[int, int]:
     """Start and stop of the next ``size`` of n items; nothing is left if start >= stop.
 
     A helper that ends before the others stays a moment longer than they do: the calling thread is
@@ -107,17 +115,17 @@ def claim(counter, size, n):
 
 
 @part
-def finish(counter, start, stop):
+def finish(counter: IndexArray, start: int, stop: int) -> None:
     """The items of a claim are done."""
     _fetch_and_add(counter, _FINISHED, stop - start)
 
 
-def serial_map(function, tasks):
+def serial_map(function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
     """``run`` without threads."""
     return [function(*task) for task in tasks]
 
 
-def give_way():
+def give_way() -> None:
     """Let another thread have this one's core, if one waits for it."""
     if hasattr(os, "sched_yield"):
         os.sched_yield()
@@ -125,7 +133,7 @@ def give_way():
         time.sleep(0.0)
 
 
-class SharedLoop(list):
+class SharedLoop(list[tuple[Any, ...]]):
     """Tasks for ``run``: the calls of a shared loop over n items, ``size`` a claim.
 
     They are as many as one thread needs; whoever has several adds ``helpers_call`` for each.
@@ -139,13 +147,13 @@ class SharedLoop(list):
     n_loops : int
     """
 
-    def __init__(self, n, size, *args, n_loops=1):
+    def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:
         self._n, counters = n, np.zeros(COUNTER * n_loops + 1, np.int64)
         self._last = counters[-COUNTER - 1 :]
         n_calls = -(-n // (size * CLAIMS)) if n_loops == 1 else 1
         super().__init__([(*args, counters[:-1])] * n_calls)
         self.helpers_call = (*args, counters)
 
-    def finished(self):
+    def finished(self) -> bool:
         """Whether all items of the last loop are done, see :func:`all_finished`."""
         return all_finished(self._last, self._n)

@@ -24,12 +24,20 @@ ever made: those cost a factor of ten in every loop they reach.
 import functools
 import math
 import warnings
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import numba as nb
 import numpy as np
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
+from numpy.typing import ArrayLike
+
+from skvt.typing import Array
+
+# One source serves both precisions.
+Real = TypeVar("Real", np.float32, np.float64)
 
 # No "nnan"/"ninf": bad values must stay visible. "reassoc" lets sums run in vector lanes.
 FASTMATH = {"reassoc", "contract", "nsz", "arcp"}
@@ -38,7 +46,7 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-def _cached(function):
+def _cached(function: Callable[..., Any]) -> Any:
     """``function`` compiled and kept on disk; for this process alone where that is impossible."""
     try:
         return nb.njit(cache=True, **_OPTIONS)(function)
@@ -48,7 +56,7 @@ def _cached(function):
 
 
 @functools.cache
-def _warn_of_no_cache():
+def _warn_of_no_cache() -> None:
     warnings.warn(
         "Compiled functions of skvt cannot be stored, since neither its folder nor the user's "
         "cache is writable: every process will compile them anew, which takes several seconds. "
@@ -58,6 +66,10 @@ def _warn_of_no_cache():
     )
 
 
+jit: Any
+part: Any
+inner: Any
+inlined: Any
 if nb.config.DISABLE_JIT:
     # As compiled code has it, whole numbers wrap around.
     jit = part = inner = inlined = np.errstate(over="ignore")
@@ -76,12 +88,12 @@ else:
     inlined = nb.njit(forceinline=True, **_OPTIONS)
 
 
-def instruction(in_python):
+def instruction(in_python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
     """Decorator of an intrinsic; ``in_python`` does the same where NUMBA_DISABLE_JIT is set."""
     return (lambda function: in_python) if nb.config.DISABLE_JIT else intrinsic
 
 
-def _float_layout(bits):
+def _float_layout(bits: int) -> tuple[Any, Any, int, int]:
     """LLVM types, mantissa bits and exponent bias of a float of that width."""
     if bits == 32:
         return ir.IntType(32), ir.FloatType(), 23, 127
@@ -89,34 +101,34 @@ def _float_layout(bits):
 
 
 @instruction(lambda x, value: type(x)(value))
-def lit(typingctx, x, value):
+def lit(typingctx: Any, x: Any, value: Any) -> Any:
     """The number ``value`` in the type of ``x`` (a compile-time constant)."""
     if not isinstance(x, types.Float):
         return None
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return args[1] if x.bitwidth == 64 else builder.fptrunc(args[1], ir.FloatType())
 
     return x(x, types.float64), codegen
 
 
 @instruction(lambda x, single, double: type(x)(single if type(x) is np.float32 else double))
-def _by_type(typingctx, x, single, double):
+def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
     """``single`` if ``x`` is float32, else ``double``, in the type of ``x``."""
     if not isinstance(x, types.Float):
         return None
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.fptrunc(args[1], ir.FloatType()) if x.bitwidth == 32 else args[2]
 
     return x(x, types.float64, types.float64), codegen
 
 
 @instruction(lambda n: float(np.ldexp(1.0, n)))
-def _power_of_two(typingctx, n):
+def _power_of_two(typingctx: Any, n: Any) -> Any:
     """2**n for a whole number n held in a float, by writing the exponent's bits."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, real, mantissa, bias = _float_layout(n.bitwidth)
         bits = builder.fptosi(args[0], integer)
         bits = builder.add(bits, ir.Constant(integer, bias))
@@ -125,7 +137,7 @@ def _power_of_two(typingctx, n):
     return n(n), codegen
 
 
-def _frexp(x):
+def _frexp(x: Real) -> tuple[Real, Real]:
     """:func:`_mantissa_exponent` in Python."""
     m, e = math.frexp(x)
     if m < math.sqrt(0.5):
@@ -134,10 +146,10 @@ def _frexp(x):
 
 
 @instruction(_frexp)
-def _mantissa_exponent(typingctx, x):
+def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
     """(m, e) with x = m 2**e and m in [sqrt(1/2), sqrt(2)), both as floats."""
 
-    def codegen(context, builder, signature, args):
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         integer, real, mantissa, _ = _float_layout(x.bitwidth)
         half_root = 0x3F3504F3 if x.bitwidth == 32 else 0x3FE6A09E667F3BCD
         bits = builder.bitcast(args[0], integer)
@@ -152,7 +164,7 @@ def _mantissa_exponent(typingctx, x):
 
 
 @inlined
-def log(x):
+def log(x: Real) -> Real:
     """Natural logarithm of a positive normal number."""
     m, e = _mantissa_exponent(x)
     # log m = 2 artanh(s) with |s| < 0.172: the series needs few terms.
@@ -171,7 +183,7 @@ def log(x):
 
 
 @inlined
-def exp(x):
+def exp(x: Real) -> Real:
     """Exponential; 0 where the result would be a denormal number."""
     lowest = _by_type(x, -87.0, -708.0)
     y = x if x > lowest else lowest
@@ -196,7 +208,7 @@ def exp(x):
 
 
 @inlined
-def digamma(x):
+def digamma(x: Real) -> Real:
     """Derivative of log Gamma at x > 0: six recurrence steps, then the asymptotic series."""
     one = lit(x, 1.0)
     # sum_{i<6} 1/(x+i), two terms to a division
@@ -217,7 +229,7 @@ def digamma(x):
 
 
 @inlined
-def gammaln(x):
+def gammaln(x: Real) -> Real:
     """Log Gamma at x > 0: six recurrence steps where x < 6, then Stirling's series."""
     small = x < lit(x, 6.0)
     one = lit(x, 1.0)
@@ -238,19 +250,19 @@ def gammaln(x):
 
 
 @jit
-def _map_digamma(x, out):
+def _map_digamma(x: Array, out: Array) -> None:
     for i in range(x.size):
         out[i] = digamma(x[i])
 
 
 @jit
-def _map_gammaln(x, out):
+def _map_gammaln(x: Array, out: Array) -> None:
     for i in range(x.size):
         out[i] = gammaln(x[i])
 
 
-def _array_function(kernel):
-    def function(x):
+def _array_function(kernel: Callable[[Array, Array], None]) -> Callable[[ArrayLike], Array]:
+    def function(x: ArrayLike) -> Array:
         x = np.asarray(x, dtype=np.float64, order="C")
         out = np.empty(x.shape)
         kernel(x.reshape(-1), out.reshape(-1))

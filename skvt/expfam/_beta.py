@@ -1,9 +1,11 @@
 """The beta family: the Dirichlet with two entries, as the law of the first one."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.expfam._dirichlet import Dirichlet
 from skvt.expfam._gaussian import join
+from skvt.typing import Array
 
 
 class Beta(Dirichlet):
@@ -14,33 +16,33 @@ class Beta(Dirichlet):
     """
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw of v for each member, shape (...)."""
         return Dirichlet.sample(eta, rng)[..., 0]
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """``{"a": ..., "b": ...}``, each of shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return {"a": eta[..., 0], "b": eta[..., 1]}
 
     @staticmethod
-    def from_standard(a, b):
+    def from_standard(a: ArrayLike, b: ArrayLike) -> Array:
         """Natural parameters, shape (..., 2), of parameters that broadcast."""
         return join(np.asarray(a)[..., None], np.asarray(b)[..., None])
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> Array:
         """``E[v] = a / (a + b)``, shape (...)."""
         return Dirichlet.mean(np.asarray(eta, dtype=np.float64))[..., 0]
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> Array:
         """``Var[v]``, shape (...)."""
         return Dirichlet.variance(eta)[..., 0]
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Log density at v = ``x`` in nats, shape (...); -inf outside [0, 1]."""
         x = np.asarray(x, dtype=np.float64)
         return Dirichlet.log_density(eta, np.stack([x, 1.0 - x], axis=-1))

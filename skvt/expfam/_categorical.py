@@ -1,7 +1,10 @@
 """The categorical family: assignments."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import entr, logsumexp, softmax
+
+from skvt.typing import Array
 
 
 class Categorical:
@@ -12,44 +15,44 @@ class Categorical:
     """
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta) = log sum_k exp(eta_k)``, shape (...)."""
         return logsumexp(np.asarray(eta, dtype=np.float64), axis=-1)
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: ArrayLike) -> Array:
         """Probabilities, shape (..., K)."""
         return softmax(np.asarray(eta, dtype=np.float64), axis=-1)
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw for each member, shape (..., K)."""
         return rng.multinomial(1, Categorical.expectation(eta)).astype(np.float64)
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """``{"probabilities": p}``."""
         return {"probabilities": Categorical.expectation(eta)}
 
     @staticmethod
-    def from_standard(probabilities):
+    def from_standard(probabilities: ArrayLike) -> Array:
         """Log probabilities; -inf where they are 0."""
         with np.errstate(divide="ignore"):
             return np.log(np.asarray(probabilities, dtype=np.float64))
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> Array:
         """``E[z] = p``, shape (..., K)."""
         return Categorical.expectation(eta)
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> Array:
         """``Var[z_k] = p_k (1 - p_k)``, shape (..., K)."""
         p = Categorical.expectation(eta)
         return p * (1.0 - p)
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Log probability of the indicators ``x`` in nats, shape (...); -inf of others."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         legal = np.all((x == 0.0) | (x == 1.0), axis=-1) & (x.sum(axis=-1) == 1.0)
@@ -57,6 +60,6 @@ class Categorical:
         return np.where(legal, value, -np.inf)
 
     @staticmethod
-    def entropy(eta):
+    def entropy(eta: ArrayLike) -> Array:
         """Entropy in nats, shape (...)."""
         return entr(Categorical.expectation(eta)).sum(axis=-1)

@@ -1,17 +1,19 @@
 """The Dirichlet family."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import betaln, logsumexp, polygamma
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import log_standard_gamma
+from skvt.typing import Array, IndexArray
 
 # Learned concentrations stay in this range: beyond it the bound is flat and float32 is not.
 _SMALLEST, _LARGEST = 1e-4, 1e4
 
 
-def _grouped(eta):
+def _grouped(eta: ArrayLike) -> tuple[Array, IndexArray, float]:
     """Distinct concentrations, how often each occurs, and the sum: a symmetric prior is cheap."""
     values, counts = np.unique(np.asarray(eta, dtype=np.float64), return_counts=True)
     return values, counts, float(values @ counts)
@@ -21,19 +23,19 @@ class Dirichlet:
     """Dirichlet distribution; natural parameter = concentration, ``t(x) = log x``."""
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta) = sum_d log Gamma(eta_d) - log Gamma(sum_d eta_d)``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return gammaln(eta).sum(axis=-1) - gammaln(eta.sum(axis=-1))
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: ArrayLike) -> Array:
         """``E[log x_d] = digamma(eta_d) - digamma(sum eta)``, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
         return digamma(eta) - digamma(eta.sum(axis=-1, keepdims=True))
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw for each member, shape (..., D).
 
         Gammas are drawn in log space: at small concentrations the plain gamma underflows and all
@@ -45,25 +47,25 @@ class Dirichlet:
         return g / g.sum(axis=-1, keepdims=True)
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """``{"concentration": eta}``."""
         return {"concentration": np.asarray(eta)}
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> Array:
         """``E[x]``, shape (..., D)."""
         eta = np.asarray(eta)
         return eta / eta.sum(axis=-1, keepdims=True)
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> Array:
         """``Var[x_d]``, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
         mean = Dirichlet.mean(eta)
         return mean * (1.0 - mean) / (eta.sum(axis=-1, keepdims=True) + 1.0)
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Log density at ``x`` in nats, shape (...); -inf off the simplex."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         inside = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
@@ -76,7 +78,7 @@ class Dirichlet:
         return np.where(inside, value, -np.inf)
 
     @staticmethod
-    def entropy(eta):
+    def entropy(eta: ArrayLike) -> Array:
         """Differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return Dirichlet.log_normalizer(eta) - np.einsum(
@@ -84,7 +86,7 @@ class Dirichlet:
         )
 
     @staticmethod
-    def log_mean_power_sum(eta, powers):
+    def log_mean_power_sum(eta: ArrayLike, powers: Array) -> Array:
         """``log E[sum_d x_d^b]`` for each power b in (0, 1] of (M,); eta is (D,).
 
         ``E[x_d^b] = Gamma(eta_d + b) / Gamma(eta_d) Gamma(sum eta) / Gamma(sum eta + b)``.
@@ -96,7 +98,7 @@ class Dirichlet:
         return np.array([logsumexp(log) for log in logs])
 
     @staticmethod
-    def log_mean_power_sum_slope(eta, powers):
+    def log_mean_power_sum_slope(eta: ArrayLike, powers: Array) -> Array:
         """Derivative of :meth:`log_mean_power_sum` with respect to the power, (M,)."""
         values, counts, total = _grouped(eta)
         slope = np.empty(len(powers))
@@ -107,7 +109,7 @@ class Dirichlet:
         return slope
 
     @staticmethod
-    def fit(eta, mean_log, *, max_iter=50, tol=1e-6):
+    def fit(eta: Array, mean_log: Array, *, max_iter: int = 50, tol: float = 1e-6) -> Array:
         """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
 
         Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D)
@@ -135,7 +137,9 @@ class Dirichlet:
         return eta
 
     @staticmethod
-    def fit_symmetric(eta, mean_log, n_events, *, max_iter=50, tol=1e-8):
+    def fit_symmetric(
+        eta: float, mean_log: float, n_events: int, *, max_iter: int = 50, tol: float = 1e-8
+    ) -> float:
         """The same with one value for all ``n_events`` entries; ``mean_log`` is the mean entry.
 
         Newton's method in log eta, where the objective is close to quadratic.

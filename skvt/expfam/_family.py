@@ -1,8 +1,11 @@
 """What a family must say, and the divergence that follows for all of them."""
 
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
+
+from skvt.typing import Array
 
 
 class Family(Protocol):
@@ -11,20 +14,42 @@ class Family(Protocol):
     Leading axes are independent members; every function is vectorised over them.
     """
 
-    def log_normalizer(self, eta):
+    __name__: str
+
+    def log_normalizer(self, eta: ArrayLike) -> Array:
         """``A(eta)`` in nats, shape ``eta.shape[:-1]``."""
+        ...
 
-    def expectation(self, eta):
+    def expectation(self, eta: ArrayLike) -> Array:
         """``E[t(x)]``, the gradient of ``A``; shape of ``eta``."""
+        ...
 
-    def sample(self, eta, rng):
+    def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Any:
         """One draw of x for each member: an array, or a NamedTuple of arrays."""
+        ...
 
-    def standard(self, eta):
+    def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """The parameters a textbook uses, as a dict of arrays."""
+        ...
+
+    def mean(self, eta: ArrayLike) -> Any:
+        """``E[x]``, shaped as a draw."""
+        ...
+
+    def variance(self, eta: ArrayLike) -> Any:
+        """The variance of each entry of x."""
+        ...
+
+    def log_density(self, eta: ArrayLike, x: Any) -> Array:
+        """Log density at x in nats, one for each member."""
+        ...
+
+    def entropy(self, eta: ArrayLike) -> Array:
+        """Differential entropy in nats, one for each member."""
+        ...
 
 
-def kl_divergence(family, eta_q, eta_p):
+def kl_divergence(family: Family, eta_q: ArrayLike, eta_p: ArrayLike) -> float:
     """KL(q || p) in nats between members of one family, summed over the leading axes.
 
     ``KL = <eta_q - eta_p, E_q[t]> - A(eta_q) + A(eta_p)``: the base measure cancels.

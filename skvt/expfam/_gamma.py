@@ -1,12 +1,14 @@
 """The gamma family."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
+from skvt.typing import Array
 
 
-def log_standard_gamma(shape, rng):
+def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
     """Logarithm of one gamma variate of rate 1 for each shape.
 
     ``log g(a) = log g(a + 1) + log(u) / a``: at small shapes the variate itself underflows.
@@ -23,50 +25,50 @@ class Gamma:
     """
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta) = log Gamma(a) - a log b``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return gammaln(eta[..., 0]) - eta[..., 0] * np.log(eta[..., 1])
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: ArrayLike) -> Array:
         """``(E[log x], -E[x]) = (digamma(a) - log b, -a / b)``, shape (..., 2)."""
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
         return np.stack([digamma(a) - np.log(b), -a / b], axis=-1)
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw for each member, shape (...); in log space, where small shapes underflow."""
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
         return np.exp(log_standard_gamma(a, rng) - np.log(b))
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """``{"shape": a, "rate": b}``."""
         eta = np.asarray(eta)
         return {"shape": eta[..., 0], "rate": eta[..., 1]}
 
     @staticmethod
-    def from_standard(shape, rate):
+    def from_standard(shape: ArrayLike, rate: ArrayLike) -> Array:
         """``eta`` of a shape and a rate, (..., 2)."""
         return np.stack(np.broadcast_arrays(shape, rate), axis=-1).astype(np.float64)
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> Array:
         """``E[x] = a / b``, shape (...)."""
         eta = np.asarray(eta)
         return eta[..., 0] / eta[..., 1]
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> Array:
         """``Var[x] = a / b^2``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta[..., 0] / eta[..., 1] ** 2
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Log density at ``x`` in nats, shape (...); -inf for x <= 0."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
         inside = x > 0.0
@@ -75,7 +77,7 @@ class Gamma:
         return np.where(inside, value, -np.inf)
 
     @staticmethod
-    def entropy(eta):
+    def entropy(eta: ArrayLike) -> Array:
         """Differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         t = Gamma.expectation(eta)

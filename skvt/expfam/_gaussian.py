@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.expfam._gamma import log_standard_gamma
+from skvt.typing import Array
 
 # The smallest normal float64: a variance or precision of exactly 0 would divide by it.
 _TINY = np.finfo(np.float64).tiny
@@ -20,19 +22,19 @@ class MeanPrecision(NamedTuple):
         The inverse of the covariance matrix, or one number for all D features.
     """
 
-    mean: np.ndarray
-    precision: np.ndarray
+    mean: Array
+    precision: Array
 
 
-def join(*parts):
+def join(*parts: ArrayLike) -> Array:
     """Concatenate arrays (..., n_i) along the last axis, leading axes broadcast, in float64."""
-    parts = [np.asarray(part, dtype=np.float64) for part in parts]
-    lead = np.broadcast_shapes(*(part.shape[:-1] for part in parts))
+    arrays = [np.asarray(part, dtype=np.float64) for part in parts]
+    lead = np.broadcast_shapes(*(part.shape[:-1] for part in arrays))
     return np.concatenate(
-        [np.broadcast_to(part, lead + part.shape[-1:]) for part in parts], axis=-1
+        [np.broadcast_to(part, lead + part.shape[-1:]) for part in arrays], axis=-1
     )
 
 
-def standard_gamma(shape, rng):
+def standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
     """One gamma variate of rate 1 for each shape; never 0."""
     return np.maximum(np.exp(log_standard_gamma(shape, rng)), _TINY)

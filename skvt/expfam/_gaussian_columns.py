@@ -3,10 +3,12 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dtrtri
 
 from skvt.expfam._gaussian import join
 from skvt.expfam.triangle import pack, pack_statistic, unpack
+from skvt.typing import Array
 
 LOG_2PI = np.log(2.0 * np.pi)
 
@@ -30,11 +32,11 @@ class GaussianColumns:
 
     __name__ = "GaussianColumns"
 
-    def natural(self, precision, linear):
+    def natural(self, precision: Array, linear: ArrayLike) -> Array:
         """Natural parameter of ``precision`` (P, K, K), P in {1, D}, and ``linear`` h (K, D)."""
         return join(pack(precision).reshape(-1), np.reshape(linear, -1))
 
-    def _split(self, eta):
+    def _split(self, eta: ArrayLike) -> tuple[Array, Array]:
         """``Lambda`` (..., P, K, K) and ``h`` (..., K, D)."""
         eta = np.asarray(eta, dtype=np.float64)
         K, D = self.n_rows, self.n_columns
@@ -42,7 +44,7 @@ class GaussianColumns:
         triangles = triangles.reshape(*eta.shape[:-1], -1, K * (K + 1) // 2)
         return unpack(triangles), linear.reshape(*eta.shape[:-1], K, D)
 
-    def _solved(self, eta):
+    def _solved(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
         """Mean (..., K, D), Cholesky factors of ``Lambda_d``, and log|Lambda_d| summed over d."""
         precision, linear = self._split(eta)
         factor = np.linalg.cholesky(precision)
@@ -55,7 +57,7 @@ class GaussianColumns:
         log_det = 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=(-2, -1))
         return mean, factor, log_det * (self.n_columns // precision.shape[-3])
 
-    def _moments(self, eta):
+    def _moments(self, eta: ArrayLike) -> tuple[Array, Array, Array]:
         """Mean (..., K, D), covariances (..., P, K, K), and log|Lambda_d| summed over d (...)."""
         mean, factor, log_det = self._solved(eta)
         if factor.size == self.n_rows**2:
@@ -65,7 +67,7 @@ class GaussianColumns:
             root = np.linalg.inv(factor)
         return mean, np.swapaxes(root, -1, -2) @ root, log_det
 
-    def second_moments(self, mean, covariance, *, by_column):
+    def second_moments(self, mean: Array, covariance: Array, *, by_column: bool) -> Array:
         """``E[mu_d mu_d']`` (..., D, K, K), or (..., 1, K, K) summed over the columns."""
         columns = np.swapaxes(mean, -1, -2)
         if by_column:
@@ -74,13 +76,13 @@ class GaussianColumns:
         spread = spread * (self.n_columns // covariance.shape[-3])
         return (mean @ columns)[..., None, :, :] + spread
 
-    def log_normalizer(self, eta):
+    def log_normalizer(self, eta: ArrayLike) -> Array:
         """``A(eta) = sum_d (h_d' Lambda_d^-1 h_d - log|Lambda_d|) / 2`` in nats, shape (...)."""
         mean, _, log_det = self._solved(eta)
         _, linear = self._split(eta)
         return 0.5 * ((mean * linear).sum(axis=(-2, -1)) - log_det)
 
-    def expectation(self, eta):
+    def expectation(self, eta: ArrayLike) -> Array:
         """``E[t(mu)]``: upper triangles of ``-E[mu mu'] / 2``, off the diagonal doubled; E[mu]."""
         mean, covariance, _ = self._moments(eta)
         by_column = covariance.shape[-3] > 1
@@ -88,29 +90,29 @@ class GaussianColumns:
         lead = mean.shape[:-2]
         return join(second.reshape(*lead, -1), mean.reshape(*lead, -1))
 
-    def sample(self, eta, rng):
+    def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw for each member, shape (..., K, D)."""
         mean, covariance, _ = self._moments(eta)
         noise = rng.standard_normal((*mean.shape[:-2], self.n_columns, self.n_rows, 1))
         deviation = (np.linalg.cholesky(covariance) @ noise)[..., 0]
         return mean + np.swapaxes(deviation, -1, -2)
 
-    def standard(self, eta):
+    def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """``mean`` (..., K, D) and ``covariance`` (..., P, K, K) of the columns."""
         mean, covariance, _ = self._moments(eta)
         return {"mean": mean, "covariance": covariance}
 
-    def mean(self, eta):
+    def mean(self, eta: ArrayLike) -> Array:
         """E[mu], shape (..., K, D)."""
         return self._solved(eta)[0]
 
-    def variance(self, eta):
+    def variance(self, eta: ArrayLike) -> Array:
         """Var[mu_kd], shape (..., K, D)."""
         mean, covariance, _ = self._moments(eta)
         variances = np.diagonal(covariance, axis1=-2, axis2=-1)
         return np.broadcast_to(np.swapaxes(variances, -1, -2), mean.shape).copy()
 
-    def log_density(self, eta, x):
+    def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
         """Log density at x (..., K, D) in nats, shape (...)."""
         mean, _, log_det = self._solved(eta)
         precision, _ = self._split(eta)
@@ -118,7 +120,7 @@ class GaussianColumns:
         square = (columns * (precision @ columns)).sum(axis=(-3, -2, -1))
         return 0.5 * (log_det - square - self.n_rows * self.n_columns * LOG_2PI)
 
-    def entropy(self, eta):
+    def entropy(self, eta: ArrayLike) -> Array:
         """Differential entropy in nats, shape (...)."""
         _, _, log_det = self._solved(eta)
         return 0.5 * (self.n_rows * self.n_columns * (1.0 + LOG_2PI) - log_det)

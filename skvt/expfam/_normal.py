@@ -1,8 +1,10 @@
 """The normal family: an unknown mean, its precision known."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.expfam._gaussian import join
+from skvt.typing import Array
 
 
 class Normal:
@@ -13,52 +15,52 @@ class Normal:
     """
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta) = m^2 / (2 v) + log(2 pi v) / 2``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return 0.5 * (eta[..., 0] ** 2 / eta[..., 1] + np.log(2.0 * np.pi / eta[..., 1]))
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: ArrayLike) -> Array:
         """``(E[mu], -E[mu^2] / 2) = (m, -(m^2 + v) / 2)``, shape (..., 2)."""
         m, v = Normal.mean(eta), Normal.variance(eta)
         return np.stack([m, -0.5 * (m**2 + v)], axis=-1)
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw for each member, shape (...)."""
         m, v = Normal.mean(eta), Normal.variance(eta)
         return m + np.sqrt(v) * rng.standard_normal(m.shape)
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """``{"mean": m, "variance": v}``, each of shape (...)."""
         return {"mean": Normal.mean(eta), "variance": Normal.variance(eta)}
 
     @staticmethod
-    def from_standard(mean, variance):
+    def from_standard(mean: ArrayLike, variance: ArrayLike) -> Array:
         """Natural parameters, shape (..., 2), of parameters that broadcast."""
         mean, variance = np.asarray(mean, np.float64), np.asarray(variance, np.float64)
         return join((mean / variance)[..., None], (1.0 / variance)[..., None])
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> Array:
         """``E[mu] = m``, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         return eta[..., 0] / eta[..., 1]
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> Array:
         """``Var[mu] = v``, shape (...)."""
         return 1.0 / np.asarray(eta, dtype=np.float64)[..., 1]
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Log density at mu = ``x`` in nats, shape (...)."""
         m, v = Normal.mean(eta), Normal.variance(eta)
         return -0.5 * ((np.asarray(x, dtype=np.float64) - m) ** 2 / v + np.log(2.0 * np.pi * v))
 
     @staticmethod
-    def entropy(eta):
+    def entropy(eta: ArrayLike) -> Array:
         """Differential entropy in nats, shape (...)."""
         return 0.5 * (1.0 + np.log(2.0 * np.pi * Normal.variance(eta)))

@@ -1,13 +1,15 @@
 """The normal-gamma family: means of Gaussians that share one precision."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
+from skvt.typing import Array
 
 
-def _split(eta):
+def _split(eta: ArrayLike) -> tuple[Array, Array, Array, Array]:
     """m and kappa (..., D), shape a and rate b (...)."""
     eta = np.asarray(eta, dtype=np.float64)
     D, odd = divmod(eta.shape[-1] - 2, 2)
@@ -42,7 +44,7 @@ class NormalGamma:
     """
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta) = log Gamma(a) - a log b + sum_d log(2 pi / kappa_d) / 2``, shape (...).
 
         Raises
@@ -54,7 +56,7 @@ class NormalGamma:
         return gammaln(a) - a * np.log(b) + 0.5 * np.log(2.0 * np.pi / kappa).sum(axis=-1)
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: ArrayLike) -> Array:
         """``(digamma(a) - log b) / 2`` and, with E[tau] = a / b, the rest of E[t]; shape of eta."""
         m, kappa, a, b = _split(eta)
         precision = a / b
@@ -63,7 +65,7 @@ class NormalGamma:
         return join(scalars, precision_mean, -0.5 * (precision_mean * m + 1.0 / kappa))
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """One draw for each member: mean (..., D) and precision (...)."""
         m, kappa, a, b = _split(eta)
         precision = standard_gamma(a, rng) / b
@@ -71,7 +73,7 @@ class NormalGamma:
         return MeanPrecision(m + deviation, precision)
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """Textbook parameters.
 
         Returns
@@ -84,7 +86,9 @@ class NormalGamma:
         return {"mean": m, "mean_precision": kappa, "shape": a, "rate": b}
 
     @staticmethod
-    def from_standard(mean, mean_precision, shape, rate):
+    def from_standard(
+        mean: ArrayLike, mean_precision: ArrayLike, shape: ArrayLike, rate: ArrayLike
+    ) -> Array:
         """Natural parameters, shape (..., 2 + 2 D); the leading axes broadcast.
 
         ``mean`` (..., D) and ``mean_precision`` (..., D) or (..., 1) broadcast too.
@@ -98,13 +102,13 @@ class NormalGamma:
         return join(first, second, kappa * m, kappa)
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> MeanPrecision:
         """``E[mu] = m`` (where a > 1/2; else the centre) and ``E[tau] = a / b``."""
         m, _, a, b = _split(eta)
         return MeanPrecision(m, a / b)
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> MeanPrecision:
         """``Var[mu_d] = b / (kappa_d (a - 1))``, inf unless a > 1, and ``Var[tau] = a / b^2``."""
         _, kappa, a, b = _split(eta)
         # E[1 / tau]
@@ -112,7 +116,7 @@ class NormalGamma:
         return MeanPrecision(inverse[..., None] / kappa, a / b**2)
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
         """Log density at ``x = (mu, tau)`` in nats, shape (...); -inf where tau <= 0."""
         m, kappa, a, b = _split(eta)
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
@@ -123,7 +127,7 @@ class NormalGamma:
         return np.where(inside, value - NormalGamma.log_normalizer(eta), -np.inf)
 
     @staticmethod
-    def entropy(eta):
+    def entropy(eta: ArrayLike) -> Array:
         """Differential entropy in nats, shape (...)."""
         m, _, a, b = _split(eta)
         half_D = 0.5 * m.shape[-1]

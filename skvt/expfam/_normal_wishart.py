@@ -1,13 +1,15 @@
 """The normal-Wishart family: mean and precision matrix of a Gaussian."""
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.expfam._gaussian import MeanPrecision, join
 from skvt.expfam._wishart import Wishart, bartlett, moments, parameters, statistic
 from skvt.expfam.triangle import dimension, pack, pack_outer, pack_statistic, unpack
+from skvt.typing import Array
 
 
-def _split(eta):
+def _split(eta: ArrayLike) -> tuple[Array, Array, Array]:
     """kappa (...), m (..., D), and the natural parameter of the marginal of Lambda, a Wishart."""
     eta = np.asarray(eta, dtype=np.float64)
     # 2 + D + D (D + 1) / 2 is 1 more than the triangle of a matrix with D + 1 rows.
@@ -33,7 +35,7 @@ class NormalWishart:
     """
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta)``: that of the Wishart, plus ``D / 2 log(2 pi / kappa)``; shape (...).
 
         Raises
@@ -45,7 +47,7 @@ class NormalWishart:
         return Wishart.log_normalizer(marginal) + 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: ArrayLike) -> Array:
         """``E[t]``, where ``E[Lambda] = nu W``; shape of eta."""
         kappa, m, marginal = _split(eta)
         log_det, precision = moments(marginal)
@@ -56,7 +58,7 @@ class NormalWishart:
         return join(scalars, precision_mean, pack_statistic(precision))
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
         """One draw for each member: mean (..., D) and precision (..., D, D)."""
         kappa, m, marginal = _split(eta)
         nu, factor = parameters(marginal)
@@ -68,7 +70,7 @@ class NormalWishart:
         return MeanPrecision(m + deviation, root @ root_transposed)
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """Textbook parameters, with scikit-learn's names where it has them.
 
         Returns
@@ -81,7 +83,12 @@ class NormalWishart:
         return {"mean": m, "mean_precision": kappa} | Wishart.standard(marginal)
 
     @staticmethod
-    def from_standard(mean, mean_precision, degrees_of_freedom, scale_inverse):
+    def from_standard(
+        mean: ArrayLike,
+        mean_precision: ArrayLike,
+        degrees_of_freedom: ArrayLike,
+        scale_inverse: ArrayLike,
+    ) -> Array:
         """Natural parameters, shape (..., 2 + D + D (D + 1) / 2); leading axes broadcast."""
         m, scale_inverse = (np.asarray(a, dtype=np.float64) for a in (mean, scale_inverse))
         kappa = np.asarray(mean_precision, dtype=np.float64)[..., None]
@@ -90,13 +97,13 @@ class NormalWishart:
         return join(nu - m.shape[-1], kappa, kappa * m, triangle)
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> MeanPrecision:
         """``E[mu] = m`` (where nu > D; else the centre) and ``E[Lambda] = nu W``."""
         _, m, marginal = _split(eta)
         return MeanPrecision(m, Wishart.mean(marginal))
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> MeanPrecision:
         """Variance of each entry of mu (inf unless nu > D + 1) and of Lambda."""
         kappa, _, marginal = _split(eta)
         scale_inverse = np.diagonal(unpack(marginal[..., 1:]), axis1=-2, axis2=-1)
@@ -107,7 +114,7 @@ class NormalWishart:
         return MeanPrecision(variance, Wishart.variance(marginal))
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
         """Log density at ``x = (mu, Lambda)`` in nats, (...); -inf off the positive definite."""
         kappa, m, marginal = _split(eta)
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
@@ -118,7 +125,7 @@ class NormalWishart:
         return np.where(inside, value - NormalWishart.log_normalizer(eta), -np.inf)
 
     @staticmethod
-    def entropy(eta):
+    def entropy(eta: ArrayLike) -> Array:
         """Differential entropy in nats, shape (...)."""
         kappa, m, marginal = _split(eta)
         D = m.shape[-1]

@@ -6,12 +6,15 @@ than this file knows.
 """
 
 import weakref
+from collections.abc import Iterable
 from copy import copy
 from dataclasses import dataclass
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from skvt.compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, serial_map
+from skvt.typing import Array, IndexArray, Run
 
 # Below this the scale of a running sum is folded into its array, so that the division of new
 # statistics by it stays accurate.
@@ -32,12 +35,19 @@ class Stats:
         If given, ``arrays`` hold only these rows (distinct) of each block; all others are zero.
     """
 
-    arrays: tuple
-    rows: np.ndarray | None = None
+    arrays: tuple[Array, ...]
+    rows: IndexArray | None = None
 
 
 @jit
-def _add_rows(array, rows, factor, addend, totals, counter):
+def _add_rows(
+    array: Array,
+    rows: IndexArray,
+    factor: np.floating[Any],
+    addend: Array,
+    totals: Array,
+    counter: IndexArray,
+) -> None:
     """array[rows] += factor * addend; totals[b] (float64) = sums of the b-th _ROWS of addend."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, _ROWS, rows.size)
@@ -55,7 +65,7 @@ def _add_rows(array, rows, factor, addend, totals, counter):
 
 
 @jit
-def _copy_rows(source, rows, target):
+def _copy_rows(source: Array, rows: IndexArray, target: Array) -> None:
     """target[rows] = source[rows]."""
     for i in range(rows.size):
         row = rows[i]
@@ -64,7 +74,7 @@ def _copy_rows(source, rows, target):
 
 
 @jit
-def _clip_rows(array, totals):
+def _clip_rows(array: Array, totals: Array) -> None:
     """array <- max(array, 0); totals (float64) = its sums over rows."""
     totals[:] = 0.0
     for i in range(array.shape[0]):
@@ -75,9 +85,13 @@ def _clip_rows(array, totals):
             totals[k] += row[k]
 
 
-def _writeable(arrays):
+def _writeable(arrays: Iterable[Array]) -> bool:
     """Whether all are: those of a file mapped for reading are not."""
     return all(array.flags.writeable for array in arrays)
+
+
+# Arrays, rows in which they differ from their successor's, whom they belonged to.
+_Spare: TypeAlias = tuple[tuple[Array, ...], IndexArray | None, "weakref.ref[RunningStats]"]
 
 
 class RunningStats:
@@ -96,27 +110,29 @@ class RunningStats:
 
     # What :meth:`draft` copies into: arrays, the rows in which they differ from the own ones (None
     # if in all), and a weak reference to whom they belonged. They are free once he is.
-    _spare = None
+    _spare: _Spare | None = None
+    # Whose arrays a view shows, see :meth:`scaled`.
+    _owner: "RunningStats"
 
-    def __init__(self, arrays):
+    def __init__(self, arrays: Iterable[Array]) -> None:
         self.arrays = tuple(arrays)
         self.scale = 1.0
         self.resum()
 
-    def __getstate__(self):
+    def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in self.__dict__.items() if name != "_spare"}
 
-    def _rewrite(self):
+    def _rewrite(self) -> None:
         """To be called before more rows are written than :meth:`draft` was told."""
         if self._spare is not None:
             arrays, _, owner = self._spare
             self._spare = arrays, None, owner
 
-    def resum(self):
+    def resum(self) -> None:
         """Sum the blocks anew over their first axis, so that rounding cannot drift."""
         self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
 
-    def clip(self):
+    def clip(self) -> None:
         """``S <- max(S, 0)``, in place."""
         self._rewrite()
         sums = []
@@ -130,7 +146,7 @@ class RunningStats:
             sums.append(self.scale * total)
         self.sums = tuple(sums)
 
-    def fold(self):
+    def fold(self) -> None:
         """Multiply the scale into the arrays."""
         if self.scale != 1.0:
             self._rewrite()
@@ -139,7 +155,7 @@ class RunningStats:
             self.scale = 1.0
             self.resum()
 
-    def blend(self, rho, stats, factor=1.0, run=serial_map):
+    def blend(self, rho: float, stats: Stats, factor: float = 1.0, run: Run = serial_map) -> None:
         """``S <- (1 - rho) S + rho * factor * stats``, in place.
 
         Parameters
@@ -163,12 +179,12 @@ class RunningStats:
         self.sums = tuple(keep * total for total in self.sums)
         self.add(stats, rho * factor, run)
 
-    def rescale(self, factor):
+    def rescale(self, factor: float) -> None:
         """``S <- factor * S``, in place."""
         self.scale *= factor
         self.sums = tuple(factor * total for total in self.sums)
 
-    def jitter(self, relative, rng):
+    def jitter(self, relative: float, rng: np.random.Generator) -> None:
         """Multiply each entry by noise of mean 1 and this relative standard deviation."""
         self._rewrite()
         shape = relative**-2
@@ -176,7 +192,7 @@ class RunningStats:
             array *= (rng.standard_gamma(shape, size=array.shape) / shape).astype(array.dtype)
         self.resum()
 
-    def add(self, stats, factor=1.0, run=serial_map):
+    def add(self, stats: Stats, factor: float = 1.0, run: Run = serial_map) -> None:
         """``S <- S + factor * stats``, in place."""
         if stats.rows is None:
             self._rewrite()
@@ -195,11 +211,11 @@ class RunningStats:
             sums.append(total + factor * added)
         self.sums = tuple(sums)
 
-    def value(self):
+    def value(self) -> Stats:
         """The statistics as they stand: a dense :class:`Stats` of fresh arrays."""
         return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
 
-    def scaled(self, factor):
+    def scaled(self, factor: float) -> Self:
         """``factor * S`` as a view: it shares the arrays, and is not to be written to."""
         twin = copy(self)
         twin.rescale(factor)
@@ -207,13 +223,13 @@ class RunningStats:
         twin._owner = self
         return twin
 
-    def copy(self):
+    def copy(self) -> Self:
         """An independent copy."""
         twin = copy(self)
         twin.arrays = tuple(np.array(array) for array in self.arrays)
         return twin
 
-    def draft(self, rows):
+    def draft(self, rows: IndexArray | None) -> Self:
         """A copy for steps that add to these rows only; None for all.
 
         With rows, a copy costs what they hold, not the vocabulary: it is made in the arrays of the
@@ -237,6 +253,6 @@ class RunningStats:
         return twin
 
     @classmethod
-    def zeros_like(cls, other):
+    def zeros_like(cls, other: "Stats | RunningStats") -> Self:
         """Statistics of no data, shaped as ``other``."""
         return cls(np.zeros_like(array) for array in other.arrays)

@@ -1,21 +1,23 @@
 """The Wishart family: precision matrices of Gaussians."""
 
 import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gaussian import join, standard_gamma
 from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack
+from skvt.typing import Array
 
 
-def parameters(eta):
+def parameters(eta: ArrayLike) -> tuple[Array, Array]:
     """Degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D)."""
     eta = np.asarray(eta, dtype=np.float64)
     scale_inverse = unpack(eta[..., 1:])
     try:
         factor = np.linalg.cholesky(scale_inverse)
         # LAPACK lets NaN pass
-        positive = np.all(np.diagonal(factor, axis1=-2, axis2=-1) > 0.0)
+        positive = bool(np.all(np.diagonal(factor, axis1=-2, axis2=-1) > 0.0))
     except np.linalg.LinAlgError:
         positive = False
     if not positive:
@@ -27,12 +29,12 @@ def parameters(eta):
     return eta[..., 0] + scale_inverse.shape[-1] + 1.0, factor
 
 
-def _halves(nu, D):
+def _halves(nu: ArrayLike, D: int) -> Array:
     """``(nu - i) / 2`` for i = 0, ..., D - 1, the arguments of the multivariate gamma function."""
     return 0.5 * (np.asarray(nu)[..., None] - np.arange(D))
 
 
-def _inverse(factor):
+def _inverse(factor: Array) -> Array:
     """Inverses of lower triangular matrices (..., D, D), by halves.
 
     ``np.linalg.inv`` does not know of the zeros and takes about twice as long at D = 64.
@@ -48,11 +50,11 @@ def _inverse(factor):
     return inverse
 
 
-def _log_det_scale_inverse(factor):
+def _log_det_scale_inverse(factor: Array) -> Array:
     return 2.0 * np.log(np.diagonal(factor, axis1=-2, axis2=-1)).sum(axis=-1)
 
 
-def moments(eta):
+def moments(eta: ArrayLike) -> tuple[Array, Array]:
     """``E[log|Lambda|]`` (...) and ``E[Lambda] = nu W`` (..., D, D)."""
     nu, factor = parameters(eta)
     D = factor.shape[-1]
@@ -63,7 +65,7 @@ def moments(eta):
     return log_det - _log_det_scale_inverse(factor), precision
 
 
-def statistic(precision):
+def statistic(precision: ArrayLike) -> tuple[Array, NDArray[np.bool_]]:
     """``t(Lambda)``, and whether Lambda is symmetric and positive definite, (...)."""
     precision = np.asarray(precision, dtype=np.float64)
     diagonal = np.diagonal(precision, axis1=-2, axis2=-1)
@@ -80,7 +82,7 @@ def statistic(precision):
     return join(log_root.sum(axis=-1)[..., None], pack_statistic(precision)), inside
 
 
-def bartlett(nu, D, rng):
+def bartlett(nu: Array, D: int, rng: np.random.Generator) -> Array:
     """Lower Cholesky factors (..., D, D) of draws from Wishart(nu, I), by Bartlett's theorem."""
     factor = np.tril(rng.standard_normal((*nu.shape, D, D)), -1)
     i = np.arange(D)
@@ -98,7 +100,7 @@ class Wishart:
     """
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: ArrayLike) -> Array:
         """``A(eta) = log Gamma_D(nu / 2) + nu D / 2 log 2 + nu / 2 log|W|``, shape (...).
 
         Raises
@@ -112,13 +114,13 @@ class Wishart:
         return log_gamma + 0.5 * nu * (D * np.log(2.0) - _log_det_scale_inverse(factor))
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: ArrayLike) -> Array:
         """``E[log|Lambda|] / 2`` and the triangle of ``E[Lambda] = nu W``, shape of eta."""
         log_det, precision = moments(eta)
         return join(0.5 * log_det[..., None], pack_statistic(precision))
 
     @staticmethod
-    def sample(eta, rng):
+    def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw of Lambda for each member, shape (..., D, D)."""
         nu, factor = parameters(eta)
         # W = L^-T L^-1 where W^-1 = L L'
@@ -126,26 +128,26 @@ class Wishart:
         return root @ np.swapaxes(root, -1, -2)
 
     @staticmethod
-    def standard(eta):
+    def standard(eta: ArrayLike) -> dict[str, Array]:
         """``{"degrees_of_freedom": nu (...), "scale_inverse": W^-1 (..., D, D)}``."""
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
         return {"degrees_of_freedom": eta[..., 0] + D + 1.0, "scale_inverse": unpack(eta[..., 1:])}
 
     @staticmethod
-    def from_standard(degrees_of_freedom, scale_inverse):
+    def from_standard(degrees_of_freedom: ArrayLike, scale_inverse: ArrayLike) -> Array:
         """Natural parameters, shape (..., 1 + D (D + 1) / 2); leading axes broadcast."""
         scale_inverse = np.asarray(scale_inverse, dtype=np.float64)
         nu = np.asarray(degrees_of_freedom, dtype=np.float64)[..., None]
         return join(nu - scale_inverse.shape[-1] - 1.0, pack(scale_inverse))
 
     @staticmethod
-    def mean(eta):
+    def mean(eta: ArrayLike) -> Array:
         """``E[Lambda] = nu W``, shape (..., D, D)."""
         return moments(eta)[1]
 
     @staticmethod
-    def variance(eta):
+    def variance(eta: ArrayLike) -> Array:
         """``Var[Lambda_ij] = nu (W_ij^2 + W_ii W_jj)``, shape (..., D, D)."""
         mean = moments(eta)[1]
         nu = Wishart.standard(eta)["degrees_of_freedom"][..., None, None]
@@ -153,14 +155,14 @@ class Wishart:
         return (mean**2 + diagonal[..., :, None] * diagonal[..., None, :]) / nu
 
     @staticmethod
-    def log_density(eta, x):
+    def log_density(eta: ArrayLike, x: ArrayLike) -> Array:
         """Log density at Lambda = ``x`` in nats, shape (...); -inf off the positive definite."""
         t, inside = statistic(x)
         value = np.einsum("...d,...d->...", np.asarray(eta, dtype=np.float64), t)
         return np.where(inside, value - Wishart.log_normalizer(eta), -np.inf)
 
     @staticmethod
-    def entropy(eta):
+    def entropy(eta: ArrayLike) -> Array:
         """Differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)

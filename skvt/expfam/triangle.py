@@ -5,8 +5,10 @@ from math import isqrt
 
 import numpy as np
 
+from skvt.typing import Array, IndexArray
 
-def dimension(length):
+
+def dimension(length: int) -> int:
     """D of the matrix whose upper triangle has ``length = D (D + 1) / 2`` entries."""
     D = (isqrt(8 * length + 1) - 1) // 2 if length > 0 else 0
     if D == 0 or D * (D + 1) // 2 != length:
@@ -15,7 +17,7 @@ def dimension(length):
 
 
 @lru_cache(maxsize=16)
-def _indices(D):
+def _indices(D: int) -> tuple[IndexArray, IndexArray, IndexArray]:
     """Rows and columns of the triangle's entries, and the entry of each place of the matrix."""
     rows, columns = np.triu_indices(D)
     entry = np.empty((D, D), dtype=np.intp)
@@ -25,25 +27,25 @@ def _indices(D):
     return rows, columns, entry
 
 
-def pack(matrix):
+def pack(matrix: Array) -> Array:
     """Upper triangles (..., D (D + 1) / 2) of matrices (..., D, D)."""
     D = matrix.shape[-1]
     rows, columns, _ = _indices(D)
     return np.take(matrix.reshape(*matrix.shape[:-2], D * D), rows * D + columns, axis=-1)
 
 
-def unpack(triangle):
+def unpack(triangle: Array) -> Array:
     """Symmetric matrices (..., D, D) of upper triangles (..., D (D + 1) / 2)."""
     return np.take(triangle, _indices(dimension(triangle.shape[-1]))[2], axis=-1)
 
 
-def pack_outer(x):
+def pack_outer(x: Array) -> Array:
     """Upper triangles of ``x x'`` for vectors (..., D)."""
     rows, columns, _ = _indices(x.shape[-1])
     return x[..., rows] * x[..., columns]
 
 
-def pack_statistic(precision):
+def pack_statistic(precision: Array) -> Array:
     """Upper triangles of ``-Lambda``, halved on the diagonal.
 
     Its inner product with the upper triangle of a symmetric S is ``-tr(S Lambda) / 2``, so that

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import clone
 
-from skvt.temperature._base import RunningPolicy, TemperaturePolicy
+from skvt.temperature._base import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 
 # A stream is annealed over so many minibatches.
@@ -15,14 +15,14 @@ SHARE = 0.75
 class _Scheduled(RunningPolicy):
     """Follows a recipe's schedule; progress is 1 after ``length`` passes or steps."""
 
-    def __init__(self, recipe, length, *, in_steps):
+    def __init__(self, recipe: "_Annealing", length: float, *, in_steps: bool) -> None:
         # (not its method: a bound method has the module of the class that defines it)
         self._recipe = recipe
         self._length = length
         self._in_steps = in_steps
         self.advance(0.0, 0.0, 0)
 
-    def advance(self, passes, step, n_steps):
+    def advance(self, passes: float, step: float, n_steps: int) -> None:
         # The middle of the step: neither the first step's nor the last one's temperature is lost.
         done = n_steps + 0.5 if self._in_steps else passes + 0.5 * step
         # passes are a sum of weights, which rounding may leave next to their end
@@ -35,29 +35,31 @@ class _Scheduled(RunningPolicy):
 class _Annealing(TemperaturePolicy):
     _share = SHARE
 
-    def __init__(self, initial_temperature=1.5, n_passes=None, replication=10.0):
+    def __init__(
+        self,
+        initial_temperature: float = 1.5,
+        n_passes: float | None = None,
+        replication: float = 10.0,
+    ) -> None:
         self.initial_temperature = initial_temperature
         self.n_passes = n_passes
         self.replication = replication
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters."""
         self._require("initial_temperature", 1.0)
         self._require("replication", 1.0)
         if self.n_passes is not None:
             self._require("n_passes", 0.0)
 
-    def start(self, plan):
+    def start(self, plan: FitPlan) -> RunningPolicy:
         """The running policy of one fit."""
-        stream = not np.isfinite(plan.n_passes)
-        if stream and self.n_passes is None:
+        if self.n_passes is None and not np.isfinite(plan.n_passes):
             return self._running(STREAM_STEPS, in_steps=True)
-        if stream:
-            return self._running(self.n_passes, in_steps=False)
         asked = plan.passes(self._share) if self.n_passes is None else self.n_passes
         return self._running(min(asked, plan.most_hot), in_steps=False)
 
-    def _running(self, length, *, in_steps):
+    def _running(self, length: float, *, in_steps: bool) -> RunningPolicy:
         # Of a copy: a policy that runs does not notice what becomes of its recipe.
         return _Scheduled(clone(self), length, in_steps=in_steps)
 
@@ -91,7 +93,7 @@ class LinearAnnealing(_Annealing):
     from 2 on another; from 3 on, topics lose their differences.
     """
 
-    def _temperature_at(self, progress):
+    def _temperature_at(self, progress: float) -> float:
         return self.initial_temperature + (1.0 - self.initial_temperature) * progress
 
 
@@ -108,5 +110,5 @@ class GeometricAnnealing(_Annealing):
         As in :class:`LinearAnnealing`.
     """
 
-    def _temperature_at(self, progress):
+    def _temperature_at(self, progress: float) -> float:
         return self.initial_temperature ** (1.0 - progress)

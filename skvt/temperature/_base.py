@@ -8,9 +8,14 @@ engine asks for temperatures and tells of energies.
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
+
+from skvt.models import LocalResult
+from skvt.typing import Array, IndexArray
 
 # Relative noise of the statistics in full-data inference above T = 1, times sqrt(T - 1).
 JITTER = 0.05
@@ -39,19 +44,19 @@ class FitPlan:
         ``n_passes``.
     """
 
-    model: object
+    model: Any
     n_passes: float
     n_rows: int = 0
     n_units: float = 1.0
-    pilot: Callable | None = None
+    pilot: Callable[..., tuple[float, Array]] = None  # type: ignore[assignment]
     planned_passes: float | None = None
 
     @property
-    def most_hot(self):
+    def most_hot(self) -> float:
         """Most passes above T = 1: all but the last, of an only pass half."""
         return max(self.n_passes - 1.0, 0.5 * self.n_passes)
 
-    def passes(self, share):
+    def passes(self, share: float) -> float:
         """Passes that are this share of the fit, ``most_hot`` at most."""
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
         return min(share * min(planned, self.n_passes), self.most_hot)
@@ -60,7 +65,7 @@ class FitPlan:
 class TemperaturePolicy(BaseEstimator):
     """Base of the recipes: parameters, their check, and ``start``."""
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         """Raise ValueError for parameters that are illegal, or not possible under the plan.
 
         Parameters
@@ -70,7 +75,7 @@ class TemperaturePolicy(BaseEstimator):
         """
         raise NotImplementedError
 
-    def start(self, plan):
+    def start(self, plan: FitPlan) -> "RunningPolicy":
         """Begin one fit.
 
         Parameters
@@ -85,7 +90,15 @@ class TemperaturePolicy(BaseEstimator):
         """
         raise NotImplementedError
 
-    def _require(self, name, low, high=np.inf, *, integral=False, low_open=False):
+    def _require(
+        self,
+        name: str,
+        low: float,
+        high: float = np.inf,
+        *,
+        integral: bool = False,
+        low_open: bool = False,
+    ) -> Any:
         """Raise ValueError unless the parameter is a finite number in the range."""
         value = getattr(self, name)
         kind = int | np.integer if integral else Real
@@ -102,6 +115,27 @@ class TemperaturePolicy(BaseEstimator):
                 f"{left}{low:g}, {right}. Got {value!r} instead."
             )
         return value
+
+
+class Batch(Protocol):
+    """What a policy reads of a batch of rows.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (n,)
+        Numbers of the rows in the data.
+    weights : ndarray, shape (n,)
+        Their sample weights.
+    lengths : ndarray, shape (n,)
+        Their units of data: tokens of a document, 1 elsewhere.
+    """
+
+    @property
+    def rows(self) -> IndexArray: ...
+    @property
+    def weights(self) -> NDArray[Any]: ...
+    @property
+    def lengths(self) -> NDArray[Any]: ...
 
 
 class RunningPolicy:
@@ -126,49 +160,49 @@ class RunningPolicy:
         Whether the policy has reached its final values, so that convergence may be judged.
     """
 
-    mean_inv_temp = 1.0
-    replication = 1.0
-    done = True
-    wants_marginal = False
+    mean_inv_temp: float = 1.0
+    replication: float = 1.0
+    done: bool = True
+    wants_marginal: bool = False
 
     @property
-    def wants_energy(self):
+    def wants_energy(self) -> bool:
         """The split of bound into energy and entropy is needed wherever T is not 1."""
         return self.mean_inv_temp != 1.0
 
     @property
-    def at_unit_temperature(self):
+    def at_unit_temperature(self) -> bool:
         """Whether T = 1 for good: what is maximised is the bound by which moves are judged."""
         return self.done and self.mean_inv_temp == 1.0
 
     @property
-    def jitter(self):
+    def jitter(self) -> float:
         """Noise of full-data inference, see above: none at the final temperature."""
         return 0.0 if self.done else JITTER * (self.temperature - 1.0) ** 0.5
 
     @property
-    def requested(self):
+    def requested(self) -> dict[str, bool]:
         """What a local step shall compute for this policy."""
         return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
 
     @property
-    def temperature(self):
+    def temperature(self) -> float:
         """Temperature for the records, ``1 / mean_inv_temp``."""
         return 1.0 / self.mean_inv_temp
 
-    def resume(self, n_rows):
+    def resume(self, n_rows: int) -> None:
         """Other rows, so many, follow: what was known of single rows no longer holds."""
 
-    def advance(self, passes, step, n_steps):
+    def advance(self, passes: float, step: float, n_steps: int) -> None:
         """Step number ``n_steps``, of ``step`` passes, is about to be made after ``passes``."""
 
-    def inv_temp(self, batch):
+    def inv_temp(self, batch: Batch) -> float | Array:
         """Inverse temperature of a batch: a float, or one for each row."""
         return self.mean_inv_temp
 
-    def observe(self, result, batch):
+    def observe(self, result: LocalResult, batch: Batch) -> None:
         """Learn from a batch's local result."""
 
-    def bound_terms(self, total):
+    def bound_terms(self, total: float) -> float:
         """The policy's own terms of the tempered bound for rows of weight ``total``, in nats."""
         return 0.0

@@ -1,6 +1,6 @@
 """A constant temperature."""
 
-from skvt.temperature._base import RunningPolicy, TemperaturePolicy
+from skvt.temperature._base import FitPlan, RunningPolicy, TemperaturePolicy
 
 
 class ConstantTemperature(TemperaturePolicy):
@@ -13,14 +13,14 @@ class ConstantTemperature(TemperaturePolicy):
         [VT16 eq. 2], not of the model itself.
     """
 
-    def __init__(self, value=1.0):
+    def __init__(self, value: float = 1.0) -> None:
         self.value = value
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         """Raise ValueError unless value >= 1."""
         self._require("value", 1.0)
 
-    def start(self, plan):
+    def start(self, plan: FitPlan) -> RunningPolicy:
         """The running policy of one fit."""
         running = RunningPolicy()
         running.mean_inv_temp = 1.0 / self.value

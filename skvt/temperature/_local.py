@@ -14,12 +14,11 @@ over the row's visits, and the ceiling on all temperatures is the same.
 
 import numpy as np
 
+from skvt.models import LocalResult
 from skvt.temperature._annealed import SHARE
-from skvt.temperature._variational import (
-    VariationalTempering,
-    _Learned,
-    _rate,
-)
+from skvt.temperature._base import Batch, FitPlan, RunningPolicy
+from skvt.temperature._variational import VariationalTempering, _Ladder, _Learned
+from skvt.typing import Array
 
 # Rows times temperatures are held for so many rows at a time.
 ROWS_AT_ONCE = 4096
@@ -28,20 +27,29 @@ ROWS_AT_ONCE = 4096
 class _LearnedByRow(_Learned):
     """Energies are remembered row by row, from one visit to the next."""
 
-    def __init__(self, ladder, reference, references, units, memory, replication, hot_passes):
+    def __init__(
+        self,
+        ladder: _Ladder,
+        reference: float,
+        references: Array,
+        units: float,
+        memory: float | None,
+        replication: float,
+        hot_passes: float,
+    ) -> None:
         super().__init__(ladder, reference, units, memory, replication, hot_passes)
         self._references = references
         self._energies = np.full(references.size, np.nan)
         self._lengths = np.zeros(references.size)
         self._all_rows = self.mean_inv_temp
 
-    def resume(self, n_rows):
+    def resume(self, n_rows: int) -> None:
         """Forget the rows' energies; their references are that of all data."""
         self._references = np.full(n_rows, self._reference)
         self._energies = np.full(n_rows, np.nan)
         self._lengths = np.zeros(n_rows)
 
-    def inv_temp(self, batch):
+    def inv_temp(self, batch: Batch) -> float | Array:
         """E[1 / T_i] of each row; a row not met before has the temperature of all data."""
         if self.done:
             return 1.0
@@ -51,23 +59,24 @@ class _LearnedByRow(_Learned):
         self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
         return inv_temps
 
-    def advance(self, passes, step, n_steps):
+    def advance(self, passes: float, step: float, n_steps: int) -> None:
         """The temperature of all data, for rows not met before and to end the heat."""
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
 
-    def observe(self, result, batch):
+    def observe(self, result: LocalResult, batch: Batch) -> None:
         """Move the running means of the rows' energies: a row is met once a pass."""
         super().observe(result, batch)
         if self.done:
             return
+        assert result.marginal_energy is not None  # as requested
         lengths = np.maximum(np.asarray(batch.lengths, float), 1e-300)
         energies, before = result.marginal_energy / lengths, self._energies[batch.rows]
-        moved = before + _rate(1.0 / self._memory) * (energies - before)
+        moved = before + self._rate(1.0) * (energies - before)
         self._energies[batch.rows] = np.where(np.isnan(before), energies, moved)
         self._lengths[batch.rows] = batch.lengths
 
-    def bound_terms(self, total):
+    def bound_terms(self, total: float) -> float:
         """The terms of all y_i of rows met so far, in nats, taken for rows of weight ``total``."""
         met = np.flatnonzero(~np.isnan(self._energies))
         if self.done or met.size == 0:
@@ -101,7 +110,7 @@ class LocalTempering(VariationalTempering):
 
     _share_remembered = 0.5
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters, models without log C(T), and streams."""
         super().check(plan)
         if not np.isfinite(plan.n_passes):
@@ -111,7 +120,7 @@ class LocalTempering(VariationalTempering):
                 "partial_fit."
             )
 
-    def start(self, plan):
+    def start(self, plan: FitPlan) -> RunningPolicy:
         """The running policy of one fit."""
         return _LearnedByRow(
             self._ladder(plan),

@@ -21,14 +21,18 @@ the hottest temperature or falls to 1 at once:
   stream has no end and no ceiling.
 """
 
+from collections.abc import Callable
 from functools import partial
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.special import entr, softmax
 
+from skvt.models import LocalResult
 from skvt.temperature._annealed import SHARE
-from skvt.temperature._base import RunningPolicy, TemperaturePolicy
+from skvt.temperature._base import Batch, FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
+from skvt.typing import Array
 
 # The energies of a stream are averaged over so many minibatches.
 STREAM_STEPS = 32
@@ -36,34 +40,34 @@ STREAM_STEPS = 32
 NEARLY_ONE = 1e-3
 
 
-def _rate(age):
-    """Step size of a running mean after ``age`` of its time constants, however divided."""
-    return -np.expm1(-age)
-
-
 class _Ladder:
     """Inverse temperatures 1 .. 1/T_max, evenly spaced in log T, and c on them."""
 
-    def __init__(self, log_partition, n_temperatures, max_temperature):
+    def __init__(
+        self,
+        log_partition: Callable[[Array], tuple[Array, Array]],
+        n_temperatures: int,
+        max_temperature: float,
+    ) -> None:
         self.inv_temps = max_temperature ** -np.linspace(0.0, 1.0, n_temperatures)
         self.log_partition, slope = log_partition(self.inv_temps)
         self.slope_at_one = slope[0]
         self._full = self.inv_temps[::-1], self.log_partition[::-1]
 
-    def lower(self, share):
+    def lower(self, share: float) -> None:
         """Temperatures come down to the ceiling: this share of the way from 1 to T_max."""
         inv_temps, log_partition = self._full
         ceiling = 1.0 + share * (1.0 / inv_temps[0] - 1.0)
         self.inv_temps = np.maximum(inv_temps[::-1], 1.0 / ceiling)
         self.log_partition = np.interp(self.inv_temps, inv_temps, log_partition)
 
-    def weights(self, gain, units):
+    def weights(self, gain: ArrayLike, units: ArrayLike) -> Array:
         """r of [VT16 eq. 9] for energies ``gain = e - e_ref`` per unit, (..., M)."""
-        gain, units = np.asarray(gain)[..., None], np.asarray(units)[..., None]
-        exponent = (gain + self.slope_at_one) * self.inv_temps - self.log_partition
-        return softmax(units * exponent, axis=-1)  # [VT16 eq. 9]
+        exponent = (np.asarray(gain)[..., None] + self.slope_at_one) * self.inv_temps
+        exponent -= self.log_partition
+        return softmax(np.asarray(units)[..., None] * exponent, axis=-1)  # [VT16 eq. 9]
 
-    def bound_terms(self, r, units):
+    def bound_terms(self, r: Array, units: ArrayLike) -> Array:
         """E[log p(y)] - E[log q(y)] - E[log C(T_y)], one for each q(y) = r [VT16 eq. 5]."""
         entropy = entr(r).sum(axis=-1) - np.log(self.inv_temps.size)
         return entropy - np.asarray(units) * (r @ self.log_partition)
@@ -72,10 +76,18 @@ class _Ladder:
 class _Learned(RunningPolicy):
     wants_marginal = True
 
-    def __init__(self, ladder, reference, units, memory, replication, hot_passes):
+    def __init__(
+        self,
+        ladder: _Ladder,
+        reference: float,
+        units: float,
+        memory: float | None,
+        replication: float,
+        hot_passes: float,
+    ) -> None:
         self._ladder, self._reference, self._units = ladder, reference, units
         self._memory, self._hot_passes = memory, hot_passes
-        self._energy = None
+        self._energy: float | None = None
         # Of the last step: energy in nats, units, share of the data.
         self._seen_energy, self._seen_units, self._seen_share = 0.0, 0.0, 0.0
         # q(y): at the hottest until energies are known.
@@ -83,7 +95,7 @@ class _Learned(RunningPolicy):
         self.mean_inv_temp = ladder.inv_temps[-1]
         self.replication, self.done = replication, False
 
-    def advance(self, passes, step, n_steps):
+    def advance(self, passes: float, step: float, n_steps: int) -> None:
         """Lower the ceiling and move q(y), after what the last step has observed."""
         # The middle of the step, as in annealing.
         cooled = (passes + 0.5 * step) / self._hot_passes
@@ -99,31 +111,38 @@ class _Learned(RunningPolicy):
         if self.mean_inv_temp > 1.0 - NEARLY_ONE:
             self._finish()
 
-    def _remember(self):
+    def _remember(self) -> None:
         """Move the running mean to the energy of the last step."""
         if self._seen_units == 0.0:
             return
         energy = self._seen_energy / self._seen_units
         if self._energy is None:
             self._energy = energy
-        stream = self._memory is None
-        age = 1.0 / STREAM_STEPS if stream else self._seen_share / self._memory
-        self._energy += _rate(age) * (energy - self._energy)
+        self._energy += self._rate(self._seen_share) * (energy - self._energy)
         self._seen_energy, self._seen_units = 0.0, 0.0
 
-    def observe(self, result, batch):
+    def _rate(self, passes: float) -> float:
+        """Step size of the running mean after so many passes, however divided; of a stream's step.
+
+        It depends on their number of time constants alone.
+        """
+        age = 1.0 / STREAM_STEPS if self._memory is None else passes / self._memory
+        return -np.expm1(-age)
+
+    def observe(self, result: LocalResult, batch: Batch) -> None:
         """Add up the energies of a step, which may have several batches."""
         if self.done:
             return
+        assert result.marginal_energy is not None  # as requested
         weights = np.asarray(batch.weights, np.float64)
         self._seen_energy += float(weights @ result.marginal_energy)
         self._seen_units += float(weights @ batch.lengths)
 
-    def bound_terms(self, total):
+    def bound_terms(self, total: float) -> float:
         """The terms of y in nats; none once T = 1 for good."""
         return 0.0 if self.done else float(self._ladder.bound_terms(self._r, self._units))
 
-    def _finish(self):
+    def _finish(self) -> None:
         """At T = 1 for good: a fit ends in the model itself."""
         self.mean_inv_temp, self.replication = 1.0, 1.0
         self.done, self.wants_marginal = True, False
@@ -162,19 +181,19 @@ class VariationalTempering(TemperaturePolicy):
 
     def __init__(
         self,
-        n_temperatures=100,
-        max_temperature=1.6,
-        memory=None,
-        replication=10.0,
-        log_partition="closed_form",
-    ):
+        n_temperatures: int = 100,
+        max_temperature: float = 1.6,
+        memory: float | None = None,
+        replication: float = 10.0,
+        log_partition: str = "closed_form",
+    ) -> None:
         self.n_temperatures = n_temperatures
         self.max_temperature = max_temperature
         self.memory = memory
         self.replication = replication
         self.log_partition = log_partition
 
-    def check(self, plan):
+    def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters and for models without log C(T)."""
         self._require("n_temperatures", 2, integral=True)
         self._require("max_temperature", 1.0, low_open=True)
@@ -194,7 +213,7 @@ class VariationalTempering(TemperaturePolicy):
                 f"{self.log_partition!r} instead; leave it at 'closed_form'."
             )
 
-    def start(self, plan):
+    def start(self, plan: FitPlan) -> RunningPolicy:
         """The running policy of one fit."""
         return _Learned(
             self._ladder(plan),
@@ -205,7 +224,7 @@ class VariationalTempering(TemperaturePolicy):
             plan.passes(SHARE),
         )
 
-    def _ladder(self, plan):
+    def _ladder(self, plan: FitPlan) -> _Ladder:
         log_partition = plan.model.tempered_log_partition
         if self.log_partition != "closed_form":
             log_partition = partial(
@@ -216,7 +235,7 @@ class VariationalTempering(TemperaturePolicy):
             )
         return _Ladder(log_partition, self.n_temperatures, self.max_temperature)
 
-    def _passes_remembered(self, plan):
+    def _passes_remembered(self, plan: FitPlan) -> float | None:
         """``memory``, or its default; None is a stream's, in steps."""
         if self.memory is None and np.isfinite(plan.n_passes):
             return plan.passes(self._share_remembered)
