@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats as laws
 
-from skvt.models import _random_bits as bits
+from skvt.compiled import _random_bits as bits
 from skvt.models.lda import _sampling as sampling
 
 N = 20_000

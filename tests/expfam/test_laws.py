@@ -12,10 +12,10 @@ from skvt.expfam import (
     Normal,
     NormalGamma,
     NormalWishart,
-    Posterior,
     Wishart,
     kl_divergence,
 )
+from skvt.posterior import Posterior
 
 
 def covariance(D, seed):
