@@ -240,7 +240,16 @@ class Drawable(Model, Protocol):
 
 
 class Temperable(Model, Protocol):
-    """A model whose temperature can be learned; local steps take one for each row, too."""
+    """A model whose temperature can be learned; local steps take one for each row, too.
+
+    Attributes
+    ----------
+    log_partition_methods : tuple of str
+        How log C(T) can be computed. "closed_form" is :meth:`tempered_log_partition`, others are
+        for ``estimated_log_partition(inv_temps, method, n_rows, n_units)``.
+    """
+
+    log_partition_methods: tuple[str, ...]
 
     def tempered_log_partition(self, inv_temps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """log C(T) of a unit of data in nats and its slope in 1/T, (M,) each [VT16 eq. 13]."""

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, softmax
 
-from skvt.models import LocalResult
+from skvt.models import Capability, LocalResult, require_capabilities
 from skvt.temperature._annealed import SHARE
 from skvt.temperature._base import Batch, FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
@@ -176,6 +176,8 @@ class VariationalTempering(TemperaturePolicy):
         - "map": log g at the mode of the priors (equation 15, sign corrected).
     """
 
+    requires = frozenset({Capability.TEMPERABLE})
+
     # Default of memory, of the fit's passes.
     _share_remembered = 0.25
 
@@ -200,11 +202,9 @@ class VariationalTempering(TemperaturePolicy):
         self._require("replication", 1.0)
         if self.memory is not None:
             self._require("memory", 0.0, low_open=True)
-        if not hasattr(plan.model, "tempered_log_partition"):
-            raise ValueError(
-                f"{type(self).__name__} needs the tempered log partition function of the model, "
-                f"which {type(plan.model).__name__} does not have; use LinearAnnealing() instead."
-            )
+        require_capabilities(
+            type(self).__name__, plan.model, self.requires, "Use LinearAnnealing() instead."
+        )
         legal = plan.model.log_partition_methods
         if self.log_partition not in legal:
             raise ValueError(
