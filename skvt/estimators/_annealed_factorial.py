@@ -108,8 +108,10 @@ class AnnealedFactorialMixture(
         per row, in a pass. A
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
-    evaluate_every : int, default=1
-        Online, evaluate the bound on all rows every so many passes; in batches it is known anyhow.
+    evaluate_every : int, default=-1
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative.
+        Memoized inference knows it anyhow. With "online", ``tol`` is judged by these evaluations
+        alone.
 
     n_init : int, default=1
         Starts; that with the highest bound is kept.
@@ -248,7 +250,7 @@ class AnnealedFactorialMixture(
         total_samples=None,
         max_iter=100,
         tol=1e-5,
-        evaluate_every=1,
+        evaluate_every=-1,
         n_init=1,
         warm_start=False,
         n_jobs=None,

@@ -23,10 +23,12 @@ from skvt.inference import (
     History,
     Rows,
     State,
+    Stopping,
     Stream,
     Workers,
     evaluate_bound,
     fit_loop,
+    gain_per_unit,
     one_blas_thread,
 )
 from skvt.models import require_capabilities
@@ -160,6 +162,10 @@ class VariationalEstimator(
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit to these rows, or a call of ``partial_fit``, is made of: a :class:`Plan`."""
         raise NotImplementedError
+
+    def _stopping(self, n_units):
+        """When to evaluate and to stop: ``tol`` is in nats per unit of data."""
+        return Stopping(self.max_iter, self.evaluate_every, self.tol, gain_per_unit(n_units))
 
     def _publish(self, X):
         """Set attributes that depend on the fitted model, and on the rows last seen."""

@@ -98,8 +98,10 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         per row, in a pass. A
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
-    evaluate_every : int, default=1
-        With "online", evaluate the bound every so many passes; otherwise it is known anyhow.
+    evaluate_every : int, default=-1
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative.
+        Memoized inference knows it anyhow. With "online", ``tol`` is judged by these evaluations
+        alone.
 
     n_init : int, default=1
         Starts; that with the highest bound is kept.
@@ -270,7 +272,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         total_samples=None,
         max_iter=100,
         tol=1e-5,
-        evaluate_every=1,
+        evaluate_every=-1,
         n_init=1,
         warm_start=False,
         n_jobs=None,

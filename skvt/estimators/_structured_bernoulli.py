@@ -119,10 +119,10 @@ default="dirichlet_process"
         :class:`~sklearn.exceptions.ConvergenceWarning` says that ``max_iter`` passes do not get
         there.
 
-    evaluate_every : int, default=0
-        With "structured" and "online", evaluate the mean-field bound every so many passes;
-        never if not positive. A structured step gives no bound: ``history_["elbo"]`` is NaN in
-        other passes. Otherwise the bound is known anyhow.
+    evaluate_every : int, default=-1
+        Evaluate the mean-field bound on all data every so many passes; never where it is 0 or
+        negative. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes.
+        Memoized inference knows it anyhow.
 
     n_init : int, default=1
         Starts; that with the highest bound is kept.
@@ -286,7 +286,7 @@ default="dirichlet_process"
         binarize=None,
         max_iter=500,
         tol=1e-5,
-        evaluate_every=0,
+        evaluate_every=-1,
         n_init=1,
         warm_start=False,
         n_jobs=None,

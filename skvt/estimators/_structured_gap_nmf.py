@@ -25,7 +25,6 @@ from skvt.inference import (
     Plan,
     Rows,
     StochasticInference,
-    Stopping,
     StructuredInference,
     ThenCoordinateAscent,
     Workers,
@@ -105,14 +104,14 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Rows of a minibatch.
 
     evaluate_every : int, default=-1
-        In ``fit``, evaluate the mean-field bound on all data every so many passes; never if not
-        positive. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes
-        but those of coordinate ascent.
+        Evaluate the mean-field bound on all data every so many passes; never where it is 0 or
+        negative. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes but
+        those of coordinate ascent.
 
-    tol : float, default=1e-5
-        Where the bound is evaluated, stop when its relative gain is less, after the structured
-        passes and at the final temperature. A :class:`~sklearn.exceptions.ConvergenceWarning` where
-        ``max_iter`` passes do not get there.
+    tol : float, default=1e-3
+        Where the bound is evaluated, converged when it gains less than this, in nats per row, after
+        the structured passes and at the final temperature. A
+        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     total_samples : float or None, default=None
         Rows of the whole data set for ``partial_fit``. None is a million for a stream begun by
@@ -273,7 +272,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         max_iter=1000,
         batch_size=256,
         evaluate_every=-1,
-        tol=1e-5,
+        tol=1e-3,
         total_samples=None,
         mean_change_tol=1e-3,
         max_local_iter=200,
@@ -368,7 +367,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             data=minibatches if online or stream else Rows(X, weights, X.shape[0]),
             engine=engine,
             policy=self._temperature_policy(model),
-            stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
+            stopping=self._stopping(minibatches.total),
             n_units=minibatches.total,
             minibatches=minibatches,
             rate=rate,

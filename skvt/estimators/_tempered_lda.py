@@ -66,14 +66,18 @@ class TemperedLDA(TopicEstimator):
         Documents of a minibatch.
 
     evaluate_every : int, default=-1
-        In ``fit``, evaluate the exact bound on all data every so many passes; never if not
-        positive. An evaluation costs about as much as a pass.
+        Evaluate the exact bound on all data every so many passes; never where it is 0 or
+        negative. An evaluation costs about as much as a pass.
 
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by
         less than this from one evaluation to the next, at the final temperature. So that it is
         reached whatever ``max_iter``, named temperatures then last three quarters of 10 passes at
         most. (The sizes of steps do not depend on ``max_iter``.) 0 never stops.
+
+    tol : float or None, default=None
+        The same in nats per word, in the place of ``perp_tol`` if it is given: converged when
+        ``ELBO / tokens`` rises by less.
 
     total_samples : float or None, default=None
         Documents of the whole data set for ``partial_fit``. None is a million for a stream begun
@@ -124,7 +128,7 @@ class TemperedLDA(TopicEstimator):
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
-        Whether ``perp_tol`` stopped the fit.
+        Whether ``perp_tol`` or ``tol`` stopped the fit.
     n_iter_ : int
         Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
     n_batch_iter_ : int
@@ -180,6 +184,7 @@ class TemperedLDA(TopicEstimator):
         batch_size=128,
         evaluate_every=-1,
         perp_tol=1e-1,
+        tol=None,
         total_samples=None,
         mean_change_tol=1e-3,
         max_doc_update_iter=100,
@@ -201,6 +206,7 @@ class TemperedLDA(TopicEstimator):
         self.batch_size = batch_size
         self.evaluate_every = evaluate_every
         self.perp_tol = perp_tol
+        self.tol = tol
         self.total_samples = total_samples
         self.mean_change_tol = mean_change_tol
         self.max_doc_update_iter = max_doc_update_iter

@@ -25,7 +25,7 @@ from skvt.estimators.validation import (
     validated,
 )
 from skvt.expfam import Dirichlet
-from skvt.inference import Stopping, Workers
+from skvt.inference import Stopping, Workers, gain_per_unit, perplexity_fall
 from skvt.models.lda import LDA
 from skvt.posterior import Posterior
 from skvt.schedules import RobbinsMonro
@@ -61,6 +61,7 @@ class TopicEstimator(
             "batch_size": [Interval(Integral, 1, None, closed="left")],
             "evaluate_every": [Interval(Integral, None, None, closed="neither")],
             "perp_tol": [Interval(Real, 0, None, closed="left")],
+            "tol": [None, Interval(Real, 0, None, closed="left")],
             "total_samples": [None, Interval(Real, 0, None, closed="neither")],
             "mean_change_tol": [Interval(Real, 0, None, closed="left")],
             "max_doc_update_iter": [Interval(Integral, 1, None, closed="left")],
@@ -211,14 +212,13 @@ class TopicEstimator(
         return RobbinsMonro(offset, self.learning_decay, scale)
 
     def _stopping(self, n_words):
-        """perp_tol, as in scikit-learn, is on the perplexity exp(-ELBO / tokens)."""
-        tokens = max(1.0, n_words)
-
-        def gain(previous, current):
-            with np.errstate(over="ignore", invalid="ignore"):
-                return float(np.exp(-previous / tokens) - np.exp(-current / tokens))
-
-        return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, gain)
+        """``perp_tol``, as in scikit-learn, unless there is a ``tol``."""
+        n_words = max(1.0, n_words)
+        if self.tol is None:
+            tol, gain = self.perp_tol, perplexity_fall(n_words)
+        else:
+            tol, gain = self.tol, gain_per_unit(n_words)
+        return Stopping(self.max_iter, self.evaluate_every, tol, gain)
 
     def _publish(self, X):
         """The priors as used, a float where all entries are one."""

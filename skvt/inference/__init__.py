@@ -3,6 +3,7 @@
 from skvt.inference._bound import LocalTotals, evaluate_bound, global_divergence, local_results
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._engine import Engine, PassResult, Stream, StreamEngine
+from skvt.inference._gain import gain_per_unit, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._parallel import Workers, one_blas_thread
@@ -37,8 +38,11 @@ __all__ = [
     "Workers",
     "evaluate_bound",
     "fit_loop",
+    "gain_per_unit",
     "global_divergence",
     "local_results",
     "one_blas_thread",
+    "perplexity_fall",
+    "perplexity_fall",
     "pilot_energies",
 ]

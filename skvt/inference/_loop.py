@@ -75,15 +75,6 @@ class Stopping:
     tol: float = 0.0
     gain: Callable = field(default=relative_gain)
 
-    @classmethod
-    def per_unit(cls, max_iter, evaluate_every, tol, n_units):
-        """``tol`` in nats per unit of data: a row, or a word."""
-
-        def gain(previous, current):
-            return (current - previous) / n_units
-
-        return cls(max_iter, evaluate_every, tol, gain)
-
     def judges(self, engine):
         """Whether a fit by this engine may stop before ``max_iter``: its bound is known, tol > 0.
 

@@ -589,7 +589,7 @@ def test_the_tolerance_is_in_nats_per_row_whatever_the_unit():
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_learned_temperature_is_refused_with_a_remedy(learned, method):
     mixture = MemoizedDPGMM(temperature=learned)
-    with pytest.raises(ValueError, match=r"Mixture does not have; use LinearAnnealing\(\) instead"):
+    with pytest.raises(ValueError, match=r"Mixture does not have. Use LinearAnnealing\(\) instead"):
         getattr(mixture, method)(rows())
     assert published(mixture) == {}
 

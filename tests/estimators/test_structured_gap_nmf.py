@@ -132,7 +132,7 @@ def test_passes_of_coordinate_ascent_have_a_bound_that_rises():
 
 def test_an_evaluated_bound_stops_the_fit_once_it_gains_little():
     X = counts(n_rows=60)
-    fitted = quick(max_iter=200, polish=0.9, evaluate_every=1, tol=1e-3).fit(X)
+    fitted = quick(max_iter=200, polish=0.9, evaluate_every=1, tol=1e-2).fit(X)
     assert fitted.converged_ and 20 < fitted.n_iter_ < 200
 
 

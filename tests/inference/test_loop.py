@@ -23,7 +23,10 @@ COUNTS = RNG.poisson(1.0, size=(60, 8)).astype(float)
 # (estimator, rows): its bound is judged, and two passes are too few
 JUDGED = [
     (MemoizedDPGMM(2, tol=1e-12, random_state=0), REALS),
-    (MemoizedDPGMM(2, tol=1e-12, learning_method="online", random_state=0), REALS),
+    (
+        MemoizedDPGMM(2, tol=1e-12, learning_method="online", evaluate_every=1, random_state=0),
+        REALS,
+    ),
     (StructuredBernoulliMixture(2, tol=1e-12, evaluate_every=1, random_state=0), BITS),
     (StructuredBernoulliMixture(2, tol=1e-12, learning_method="batch", random_state=0), BITS),
     (CAVIGaussianMixture(3, tol=1e-12, random_state=0), REALS),
@@ -63,6 +66,36 @@ def test_no_warning_where_convergence_is_reached_or_not_judged(estimator, X):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         estimator.fit(X)
+
+
+@pytest.mark.parametrize(
+    "estimator, X, n_units",
+    [
+        (
+            StructuredGaPNMF(
+                3, tol=1e-2, evaluate_every=1, local_step="mean_field",
+                global_step="mean_field", random_state=0,
+            ),
+            COUNTS,
+            60,
+        ),
+        (
+            # (by perp_tol it would end at once)
+            TemperedLDA(
+                3, tol=1e-4, perp_tol=1e6, evaluate_every=1, max_iter=100, temperature=None,
+                moves=(), learning_method="batch", random_state=0,
+            ),
+            COUNTS,
+            COUNTS.sum(),
+        ),
+    ],
+    ids=["rows", "words"],
+)  # fmt: skip
+def test_the_tolerance_is_in_nats_per_unit_of_data(estimator, X, n_units):
+    fitted = make(estimator).fit(X)
+    gains = np.diff(fitted.history_["elbo"])
+    assert fitted.converged_
+    assert gains[-1] < estimator.tol * n_units <= gains[:-1].min()
 
 
 def test_a_warning_made_an_error_leaves_the_estimator_as_it_was():
