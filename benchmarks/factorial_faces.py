@@ -65,7 +65,7 @@ def load(args):
 def fit_all(args, train, test):
     """Label -> list of (score, bound per face, CPU seconds, passes, history)."""
     params = {} if args.learned else {
-        "noise_variance": args.variance, "component_variance": args.variance,
+        "noise_variance": args.variance, "prior_variance": args.variance,
         "activation_prior": args.activation,
     }  # fmt: skip
     results = {}

@@ -26,7 +26,7 @@ POLICIES = {"plain VI": None, "annealing": "annealed", "VT": "variational", "LVT
 MOVES = {"": (), ", moves": ("superposition",)}
 TRUTH = "started at the truth"
 # As in make_shapes; E[w^2] of its weights, times 40 of the 128 pixels of its pictures.
-GIVEN = {"noise_variance": 0.1, "activation_prior": 0.3, "component_variance": 7 / 12 * 40 / 128}
+GIVEN = {"noise_variance": 0.1, "activation_prior": 0.3, "prior_variance": 7 / 12 * 40 / 128}
 
 
 def arguments():

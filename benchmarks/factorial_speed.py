@@ -70,7 +70,7 @@ def report_speed(args, dtype):
     def fit(n_passes):
         return lambda: AnnealedFactorialMixture(
             args.k, temperature=None, moves=(), max_iter=n_passes, tol=0.0, noise_variance=1.0,
-            component_variance=0.25, activation_prior=0.2, random_state=0,
+            prior_variance=0.25, activation_prior=0.2, random_state=0,
         ).fit(X)  # fmt: skip
 
     components, activations = np.ones((args.columns, args.k), dtype), np.ones((len(X), args.k))

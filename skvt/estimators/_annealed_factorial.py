@@ -69,7 +69,7 @@ class AnnealedFactorialMixture(
         Variance s of the noise of a value; "auto" learns it once the temperature is 1, and leaves
         it at a ten-thousandth of the mean square at least.
 
-    component_variance : float or "auto", default="auto"
+    prior_variance : float or "auto", default="auto"
         Prior variance c of the entries of the components.
 
     activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
@@ -133,10 +133,10 @@ class AnnealedFactorialMixture(
     components_ : ndarray of shape (n_components, n_features)
         Expected components.
 
-    activations_prior_ : ndarray of shape (n_components,)
+    activation_prior_ : ndarray of shape (n_components,)
         Probabilities pi_k, as given or learned.
 
-    noise_variance_, component_variance_ : float
+    noise_variance_, prior_variance_ : float
         Variances, as given or learned.
 
     elbo_ : float
@@ -206,7 +206,7 @@ class AnnealedFactorialMixture(
         {
             "n_components": [Interval(Integral, 1, None, closed="left")],
             "noise_variance": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-            "component_variance": [
+            "prior_variance": [
                 StrOptions({"auto"}),
                 Interval(Real, 0, None, closed="neither"),
             ],
@@ -232,14 +232,14 @@ class AnnealedFactorialMixture(
         | LearningRateMixin._learning_rate_constraints
     )
 
-    _model_parameters = ("noise_variance", "component_variance", "activation_prior")
+    _model_parameters = ("noise_variance", "prior_variance", "activation_prior")
 
     def __init__(
         self,
         n_components=10,
         *,
         noise_variance="auto",
-        component_variance="auto",
+        prior_variance="auto",
         activation_prior="auto",
         temperature="annealed",
         moves=("superposition",),
@@ -259,7 +259,7 @@ class AnnealedFactorialMixture(
     ):
         self.n_components = n_components
         self.noise_variance = noise_variance
-        self.component_variance = component_variance
+        self.prior_variance = prior_variance
         self.activation_prior = activation_prior
         self.temperature = temperature
         self.moves = moves
@@ -434,9 +434,9 @@ class AnnealedFactorialMixture(
         return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
     @property
-    def activations_prior_(self):
+    def activation_prior_(self):
         """Probability of each component, shape (K,)."""
-        return self._model_of("activations_prior_").activation_prior
+        return self._model_of("activation_prior_").activation_prior
 
     @property
     def noise_variance_(self):
@@ -444,9 +444,9 @@ class AnnealedFactorialMixture(
         return self._model_of("noise_variance_").noise_variance
 
     @property
-    def component_variance_(self):
+    def prior_variance_(self):
         """Prior variance of the components' entries."""
-        return self._model_of("component_variance_").component_variance
+        return self._model_of("prior_variance_").prior_variance
 
     @property
     def posterior_(self):

@@ -51,17 +51,17 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     n_components : int, default=100
         Truncation K: more than there may be components.
 
-    component_prior : float, default=0.25
+    component_shape : float, default=0.25
         Shape and rate a of the gamma prior of an entry of a component; small for sparse ones.
 
-    activation_prior : float, default=0.2
+    activation_shape : float, default=0.2
         Shape and rate b of the gamma prior of an activation; small where few components are
         active in a row.
 
     weight_concentration_prior : float, default=1.0
         Concentration alpha of the gamma process: more for more components.
 
-    mean_prior : float or None, default=None
+    data_mean_prior : float or None, default=None
         Prior mean of an entry of X, 1 / c in the papers; None is the mean of the data.
 
     local_step : {"gibbs", "mean_field"}, default="gibbs"
@@ -72,8 +72,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Components that rows are solved under: a draw from their posterior, or expectations. With
         "mean_field" for both steps, inference is plain mean field.
 
-    n_sweeps : int, default=4
-        Of the sampler in a step; those of the second half are kept.
+    n_burn_in : int, default=2
+        Sweeps of the sampler over a row before any is kept.
+
+    n_samples : int, default=2
+        Sweeps that are kept.
 
     n_local_iter : int, default=1
         Mean-field updates of a row in a pass of ``fit``, which goes on where the last pass ended.
@@ -150,7 +153,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Components to which more than a thousandth of all counts is allocated.
     n_components_ : int
         Truncation K.
-    mean_prior_ : float
+    data_mean_prior_ : float
         Prior mean of an entry as used.
     posterior_ : JointPosterior
         q of the "weights" and "components" (W): ``sample``, ``log_prob``, ``mean``, ``var``,
@@ -212,13 +215,14 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     _parameter_constraints = (
         {
             "n_components": [Interval(Integral, 1, None, closed="left")],
-            "component_prior": [Interval(Real, 0, None, closed="neither")],
-            "activation_prior": [Interval(Real, 0, None, closed="neither")],
+            "component_shape": [Interval(Real, 0, None, closed="neither")],
+            "activation_shape": [Interval(Real, 0, None, closed="neither")],
             "weight_concentration_prior": [Interval(Real, 0, None, closed="neither")],
-            "mean_prior": [None, Interval(Real, 0, None, closed="neither")],
+            "data_mean_prior": [None, Interval(Real, 0, None, closed="neither")],
             "local_step": [StrOptions({"gibbs", "mean_field"})],
             "global_step": [StrOptions({"ssvi-a", "mean_field"})],
-            "n_sweeps": [Interval(Integral, 1, None, closed="left")],
+            "n_burn_in": [Interval(Integral, 0, None, closed="left")],
+            "n_samples": [Interval(Integral, 1, None, closed="left")],
             "n_local_iter": [Interval(Integral, 1, None, closed="left")],
             "polish": [Interval(Real, 0, 1, closed="both")],
             "learning_method": [StrOptions({"batch", "online"})],
@@ -241,12 +245,13 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     _of_counts = True
     _model_parameters = (
-        "component_prior",
-        "activation_prior",
+        "component_shape",
+        "activation_shape",
         "weight_concentration_prior",
-        "mean_prior",
+        "data_mean_prior",
         "local_step",
-        "n_sweeps",
+        "n_burn_in",
+        "n_samples",
         "n_local_iter",
         "mean_change_tol",
         "max_local_iter",
@@ -256,13 +261,14 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         self,
         n_components=100,
         *,
-        component_prior=0.25,
-        activation_prior=0.2,
+        component_shape=0.25,
+        activation_shape=0.2,
         weight_concentration_prior=1.0,
-        mean_prior=None,
+        data_mean_prior=None,
         local_step="gibbs",
         global_step="ssvi-a",
-        n_sweeps=4,
+        n_burn_in=2,
+        n_samples=2,
         n_local_iter=1,
         polish=0.25,
         temperature=None,
@@ -283,13 +289,14 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         random_state=None,
     ):
         self.n_components = n_components
-        self.component_prior = component_prior
-        self.activation_prior = activation_prior
+        self.component_shape = component_shape
+        self.activation_shape = activation_shape
         self.weight_concentration_prior = weight_concentration_prior
-        self.mean_prior = mean_prior
+        self.data_mean_prior = data_mean_prior
         self.local_step = local_step
         self.global_step = global_step
-        self.n_sweeps = n_sweeps
+        self.n_burn_in = n_burn_in
+        self.n_samples = n_samples
         self.n_local_iter = n_local_iter
         self.polish = polish
         self.temperature = temperature
@@ -319,11 +326,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
-        for name in ("component_prior", "activation_prior", "weight_concentration_prior"):
+        for name in ("component_shape", "activation_shape", "weight_concentration_prior"):
             require_prior(name, getattr(self, name))
-        mean = self.mean_prior
+        mean = self.data_mean_prior
         if mean is not None:
-            require_prior("mean_prior", mean)
+            require_prior("data_mean_prior", mean)
         else:
             counts, seen = column_sums(X, weights)
             # (without a count any mean will do)
@@ -331,12 +338,13 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         return GaPNMF(
             n_components=self.n_components,
             n_features=X.shape[1],
-            component_prior=float(self.component_prior),
-            activation_prior=float(self.activation_prior),
+            component_shape=float(self.component_shape),
+            activation_shape=float(self.activation_shape),
             weight_concentration=float(self.weight_concentration_prior),
-            mean_prior=float(mean),
+            data_mean_prior=float(mean),
             local=self.local_step,
-            n_sweeps=self.n_sweeps,
+            n_burn_in=self.n_burn_in,
+            n_samples=self.n_samples,
             n_local_iter=self.n_local_iter,
             max_local_iter=self.max_local_iter,
             mean_change_tol=self.mean_change_tol,
@@ -345,7 +353,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     def _continued_model(self, X, weights):
         old, model = self._fitted.model, self._build_model(X, weights)
-        return replace(model, mean_prior=old.mean_prior) if self.mean_prior is None else model
+        return (
+            replace(model, data_mean_prior=old.data_mean_prior)
+            if self.data_mean_prior is None
+            else model
+        )
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
@@ -376,7 +388,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         )
 
     def _publish(self, X):
-        self.mean_prior_ = self._fitted.model.mean_prior
+        self.data_mean_prior_ = self._fitted.model.data_mean_prior
         self.n_components_ = self._fitted.model.n_components
 
     # ------------------------------------------------------------------------------ fitting

@@ -200,7 +200,7 @@ ENTRIES = (
             still={
                 "moves": (),
                 "noise_variance": 0.3,
-                "component_variance": 4.0,
+                "prior_variance": 4.0,
                 "activation_prior": 0.4,
             },
             full={"learning_method": "batch", "moves": ()},

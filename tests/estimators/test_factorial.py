@@ -27,8 +27,8 @@ def test_all_pictures_are_found_and_what_is_learned_is_right(temperature):
     estimator = AnnealedFactorialMixture(8, temperature=temperature, random_state=0).fit(X)
     assert found(estimator) == 8
     assert estimator.noise_variance_ == pytest.approx(0.1, rel=0.05)
-    np.testing.assert_allclose(estimator.activations_prior_, 0.3, atol=0.04)
-    assert estimator.component_variance_ == pytest.approx(np.mean(COMPONENTS**2), rel=0.1)
+    np.testing.assert_allclose(estimator.activation_prior_, 0.3, atol=0.04)
+    assert estimator.prior_variance_ == pytest.approx(np.mean(COMPONENTS**2), rel=0.1)
     # every fit ends in the model itself
     assert estimator.history_["temperature"][-1] == 1.0
     assert max(estimator.history_["temperature"]) > 1.5
@@ -56,10 +56,10 @@ def test_the_learned_temperature_comes_down():
 
 def test_what_is_given_is_kept():
     estimator = AnnealedFactorialMixture(
-        8, noise_variance=0.2, component_variance=0.5, activation_prior=0.25, random_state=0
+        8, noise_variance=0.2, prior_variance=0.5, activation_prior=0.25, random_state=0
     ).fit(X)
-    assert (estimator.noise_variance_, estimator.component_variance_) == (0.2, 0.5)
-    np.testing.assert_array_equal(estimator.activations_prior_, 0.25)
+    assert (estimator.noise_variance_, estimator.prior_variance_) == (0.2, 0.5)
+    np.testing.assert_array_equal(estimator.activation_prior_, 0.25)
 
 
 def test_missing_values_are_filled_by_what_the_row_shows():
@@ -164,7 +164,7 @@ def test_components_differ_below_the_critical_temperature_alone(share, alike):
     )
     critical = np.linalg.eigvalsh(np.cov(rows.T))[-1] / 0.5
     estimator = AnnealedFactorialMixture(
-        4, noise_variance=0.5, component_variance=100.0, activation_prior=0.3, max_iter=300,
+        4, noise_variance=0.5, prior_variance=100.0, activation_prior=0.3, max_iter=300,
         tol=0.0, temperature=ConstantTemperature(share * critical), moves=(), random_state=0,
     ).fit(rows)  # fmt: skip
     assert (np.ptp(estimator.components_, axis=0).max() < 1e-3) == alike
@@ -197,7 +197,7 @@ def test_the_bound_does_not_fall_where_rows_are_far_from_zero():
         ({"activation_prior": [0.3, 0.3]}, r"shape \(n_components,\) = \(8,\)"),
         ({"activation_prior": [0.3] * 7 + [1.0]}, r"in the range \(0, 1\). Got 1"),
         ({"noise_variance": 0.0}, "noise_variance"),
-        ({"component_variance": "given"}, "component_variance"),
+        ({"prior_variance": "given"}, "prior_variance"),
         ({"moves": ("birth",)}, "'birth'"),
     ],
 )

@@ -91,7 +91,7 @@ def test_large_weights_give_finite_answers(name, weight):
         (name, prior)
         for name in MODELS
         for prior in (
-            ("component_prior", "activation_prior", "weight_concentration_prior", "mean_prior")
+            ("component_shape", "activation_shape", "weight_concentration_prior", "data_mean_prior")
             if name == "GaP-NMF"
             else ("doc_topic_prior", "topic_word_prior")
         )

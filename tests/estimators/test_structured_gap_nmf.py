@@ -176,7 +176,7 @@ def test_missing_values_of_sparse_rows_are_those_of_dense_ones(steps):
     X[3], X[:, 5] = np.nan, np.nan
     dense = quick(**steps).fit(X)
     sparse = quick(**steps).fit(sp.csr_array(X))
-    assert dense.mean_prior_ == pytest.approx(np.nanmean(X))
+    assert dense.data_mean_prior_ == pytest.approx(np.nanmean(X))
     assert_same_fit(dense, sparse)
     assert dense.score(X) == sparse.score(sp.csc_matrix(X))
     np.testing.assert_array_equal(dense.transform(X), dense.transform(sp.csr_array(X)))
@@ -223,13 +223,14 @@ def test_learned_temperatures_are_refused_with_a_remedy(temperature):
     "params",
     [
         {"n_components": 0},
-        {"component_prior": 0.0},
-        {"activation_prior": -1.0},
+        {"component_shape": 0.0},
+        {"activation_shape": -1.0},
         {"weight_concentration_prior": np.inf},
-        {"mean_prior": 0.0},
+        {"data_mean_prior": 0.0},
         {"local_step": "cvb0"},
         {"global_step": "ssvi"},
-        {"n_sweeps": 0},
+        {"n_burn_in": -1},
+        {"n_samples": 0},
         {"polish": 1.5},
     ],
 )
@@ -264,7 +265,7 @@ def test_extreme_data_give_finite_answers(steps, dtype, extreme):
     assert np.isfinite(fitted.partial_fit(X).elbo(X))
 
 
-@pytest.mark.parametrize("prior", ["component_prior", "activation_prior"])
+@pytest.mark.parametrize("prior", ["component_shape", "activation_shape"])
 @pytest.mark.parametrize("value", [1e-6, 1e4])
 def test_extreme_priors_give_finite_answers(prior, value):
     X = counts()
@@ -295,7 +296,7 @@ def test_what_it_shows_fits_together():
     np.testing.assert_allclose(fitted.components_, components)
     reconstruction = fitted.inverse_transform(fitted.transform(X))
     assert reconstruction.sum() == pytest.approx(X.sum(), rel=0.05)
-    assert fitted.mean_prior_ == pytest.approx(X.mean())
+    assert fitted.data_mean_prior_ == pytest.approx(X.mean())
     assert fitted.n_components_ == 4 >= fitted.n_active_components_ >= 1
     with pytest.raises(ValueError, match="4 components"):
         fitted.inverse_transform(np.ones((2, 3)))

@@ -20,7 +20,7 @@ from skvt.temperature._base import FitPlan, RunningPolicy
 
 K, D = 3, 2
 CONFIGURATIONS = np.array(list(itertools.product([0.0, 1.0], repeat=K)))
-EVERYTHING = frozenset({"noise_variance", "component_variance", "activation_prior"})
+EVERYTHING = frozenset({"noise_variance", "prior_variance", "activation_prior"})
 
 
 def run(function, tasks):
@@ -32,7 +32,7 @@ def model_of(missing=False, dtype=np.float64, **changes):
         n_components=K,
         n_features=D,
         noise_variance=0.3,
-        component_variance=1.7,
+        prior_variance=1.7,
         activation_prior=np.array([0.2, 0.5, 0.7]),
         dtype=np.dtype(dtype),
         by_column=missing,
@@ -135,7 +135,7 @@ def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
     divergence = 0.0
     for d in range(D):
         m, S = q["mean"][:, d], q["covariance"][d if missing else 0]
-        c = model.component_variance
+        c = model.prior_variance
         log_det = np.linalg.slogdet(S)[1]
         divergence += 0.5 * ((np.trace(S) + m @ m) / c - K + K * np.log(c) - log_det)
     assert bounds[-1] == pytest.approx(energy - divergence, rel=1e-9)
@@ -143,7 +143,7 @@ def test_the_bound_is_that_of_a_dense_formula_and_below_the_evidence(missing):
     # all assignments of all rows, components integrated out
     Z = np.array(list(itertools.product(CONFIGURATIONS, repeat=4)))
     logs = scipy.stats.bernoulli.logpmf(Z, model.activation_prior).sum(axis=(1, 2))
-    covariance = model.component_variance * Z @ Z.transpose(0, 2, 1) + 0.3 * np.eye(4)
+    covariance = model.prior_variance * Z @ Z.transpose(0, 2, 1) + 0.3 * np.eye(4)
     for d in range(D):
         there = np.flatnonzero(~np.isnan(X[:, d]))
         part, x = covariance[:, there[:, None], there], X[there, d]

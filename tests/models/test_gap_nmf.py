@@ -40,7 +40,7 @@ def spectrogram(seed, *, missing=0.0, whole=True):
 
 
 def model(**changes):
-    settings = {"n_components": K, "n_features": F, "local": "mean_field", "mean_prior": 2.5}
+    settings = {"n_components": K, "n_features": F, "local": "mean_field", "data_mean_prior": 2.5}
     return GaPNMF(**(settings | changes))
 
 
@@ -81,7 +81,7 @@ def dense_bound(gap, Y, weights, lam, shape, rate, inv_temp):
     theta, W = lam
     log_theta, log_W = (digamma(p[..., 0]) - np.log(p[..., 1]) for p in (theta, W))
     mean = (theta[:, 0] / theta[:, 1])[:, None] * W[..., 0] / W[..., 1]
-    log_H, b = digamma(shape) - np.log(rate), gap.activation_prior
+    log_H, b = digamma(shape) - np.log(rate), gap.activation_shape
     bounds, energies = np.zeros((2, len(Y)))
     for n, f in product(range(len(Y)), range(Y.shape[1])):
         y = Y[n, f]
@@ -111,7 +111,7 @@ def test_bound_and_energy_are_those_of_the_definition(temperature, missing, whol
     g = gap.expectation(state.stats, batch, run)
     result = gap.local_step(batch, g, 1.0 / temperature, run, with_energy=True)
     exposure = (~np.isnan(Y)).astype(float) @ g.rates.T
-    rate = gap.activation_prior + exposure / temperature
+    rate = gap.activation_shape + exposure / temperature
     lam = gap.natural_parameters(state.stats)
     bound, energy = dense_bound(
         gap, Y, np.ones(N), lam, result.q.astype(float) * rate, rate, 1.0 / temperature
@@ -143,7 +143,7 @@ def log_evidence(gap, Y, cache=None):
     other given the allocations. ``cache`` is for several tables with the same gaps.
     """
     n, width = Y.shape
-    a, b = gap.component_prior, gap.activation_prior
+    a, b = gap.component_shape, gap.activation_shape
     (alpha, c), nodes = gap.prior().arrays[0][0], 61
     u, weight = np.polynomial.legendre.leggauss(nodes)
     # the quadrature is on a logarithmic scale
@@ -182,7 +182,7 @@ def log_evidence(gap, Y, cache=None):
 
 def log_likelihoods(gap, Y, n):
     """log p(Y | theta, W, H) at n draws from the prior, (n,)."""
-    rng, b = np.random.default_rng(0), gap.activation_prior
+    rng, b = np.random.default_rng(0), gap.activation_shape
     weights, spectra = (np.squeeze(prior) for prior in gap.prior().arrays)
     theta = rng.gamma(weights[0], 1.0 / weights[1], (n, gap.n_components))
     W = rng.gamma(spectra[0], 1.0 / spectra[1], (n, gap.n_components, Y.shape[1]))
@@ -197,8 +197,8 @@ def test_bound_lies_below_the_exact_evidence(missing):
     if missing:
         Y[1, 0] = np.nan
     gap = model(
-        n_components=2, n_features=2, component_prior=1.5, activation_prior=1.2,
-        weight_concentration=3.0, mean_prior=1.5, mean_change_tol=0.0, max_local_iter=500,
+        n_components=2, n_features=2, component_shape=1.5, activation_shape=1.2,
+        weight_concentration=3.0, data_mean_prior=1.5, mean_change_tol=0.0, max_local_iter=500,
     )  # fmt: skip
     evidence = log_evidence(gap, Y)
     # the same by Monte Carlo, without enumeration
@@ -216,8 +216,8 @@ def test_bound_lies_below_the_exact_evidence(missing):
 
 def test_the_quadrature_is_exact_where_the_evidence_is_known():
     # No data: all integrates to 1.
-    gap = model(n_components=2, n_features=2, component_prior=1.5, activation_prior=1.2,
-                weight_concentration=3.0, mean_prior=1.5)  # fmt: skip
+    gap = model(n_components=2, n_features=2, component_shape=1.5, activation_shape=1.2,
+                weight_concentration=3.0, data_mean_prior=1.5)  # fmt: skip
     assert log_evidence(gap, np.full((2, 2), np.nan)) == pytest.approx(0.0, abs=1e-5)
     # One count: the sum over all its values is 1.
     Y = np.array([[np.nan, 0.0], [np.nan, np.nan]])
@@ -241,7 +241,7 @@ def test_bound_never_falls_under_coordinate_ascent(seed, temperature, missing, n
 
 # ------------------------------------------------------------------------------------- globals
 def test_weights_have_mean_one_in_all_unless_another_is_given():
-    for gap, mean in ((GaPNMF(K, F), 1.0), (GaPNMF(K, F, mean_prior=2.5), 2.5)):
+    for gap, mean in ((GaPNMF(K, F), 1.0), (GaPNMF(K, F, data_mean_prior=2.5), 2.5)):
         assert K * Gamma.mean(gap.prior().arrays[0])[0] == pytest.approx(mean, rel=1e-12)
 
 
@@ -254,11 +254,11 @@ def test_weights_and_spectra_are_at_their_joint_optimum(missing):
     assert (missing == 0.0) == np.array_equal(SH, np.tile(SH[:, :1], F))
     theta, W = gap.natural_parameters(state.stats)
     mean_theta, mean_W = theta[:, 0] / theta[:, 1], W[..., 0] / W[..., 1]
-    a, alpha = gap.component_prior, gap.weight_concentration
+    a, alpha = gap.component_shape, gap.weight_concentration
     np.testing.assert_allclose(W[..., 0], a + SW, rtol=1e-12)
     np.testing.assert_allclose(W[..., 1], a + mean_theta[:, None] * SH, rtol=1e-11)
     np.testing.assert_allclose(theta[:, 0], alpha / K + SW.sum(axis=1), rtol=1e-12)
-    rate = alpha / gap.mean_prior + (mean_W * SH).sum(axis=1)
+    rate = alpha / gap.data_mean_prior + (mean_W * SH).sum(axis=1)
     np.testing.assert_allclose(theta[:, 1], rate, rtol=1e-9)
 
 
@@ -266,13 +266,13 @@ def test_weights_and_spectra_are_at_their_joint_optimum(missing):
 @pytest.mark.parametrize("counts", [0.0, 1e-8, 1.0, 1e9])
 def test_joint_optimum_is_found_at_any_scale(scale, counts):
     rng = np.random.default_rng(0)
-    gap = model(mean_prior=scale)
+    gap = model(data_mean_prior=scale)
     for SH in (np.full((K, F), 10.0), rng.gamma(0.1, 10.0, (K, F)), np.zeros((K, F))):
         stats = RunningStats([counts * rng.random((K, F)), SH])
         theta, W = gap.natural_parameters(stats)
         mean = theta[:, 0] / theta[:, 1]
         assert np.all(mean > 0.0) and np.all(np.isfinite(mean))
-        rate = gap.component_prior + mean[:, None] * SH
+        rate = gap.component_shape + mean[:, None] * SH
         np.testing.assert_allclose(W[..., 1], rate, rtol=1e-8)
 
 
@@ -346,13 +346,13 @@ def test_gamma_variates_take_a_rate_for_each_row_and_drop_what_is_too_small():
 
 def test_sampled_activations_of_one_component_are_exact():
     # With one component there is nothing to allocate: H_n ~ Gamma(b + sum_f y, b + sum_f M).
-    gap = model(n_components=1, n_features=2, local="gibbs", n_sweeps=4)
+    gap = model(n_components=1, n_features=2, local="gibbs")
     y = np.array([3.0, 2.0])
     data, state = start(gap, np.tile(y, (4000, 1)))
     batch = state.prepared(data.batch(gap, np.arange(4000)))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
     result = gap.local_step(batch, g, 1.0, run)
-    law = laws.gamma(gap.activation_prior + 5.0, scale=1 / (gap.activation_prior + g.rates.sum()))
+    law = laws.gamma(gap.activation_shape + 5.0, scale=1 / (gap.activation_shape + g.rates.sum()))
     assert laws.kstest(result.start[:, 0], law.cdf).pvalue > 1e-4
     SW, SH = result.stats.arrays
     np.testing.assert_allclose(SW, 4000 * y[None], rtol=1e-10)
@@ -372,7 +372,7 @@ def test_the_energy_of_draws_is_untempered():
 def test_sweeps_have_random_numbers_of_their_own():
     # One component: levels are independent from sweep to sweep, and ``bound`` is at the last but
     # one, ``start`` the last.
-    gap = model(n_components=1, n_features=2, local="gibbs", n_sweeps=3)
+    gap = model(n_components=1, n_features=2, local="gibbs", n_burn_in=1, n_samples=2)
     data, state = start(gap, np.tile([3.0, 2.0], (4000, 1)))
     batch = state.prepared(data.batch(gap, np.arange(4000)))
     g = gap.drawn_globals(state.stats, batch, "ssvi-a", np.random.default_rng(0), run)
@@ -381,20 +381,21 @@ def test_sweeps_have_random_numbers_of_their_own():
     assert abs(np.corrcoef(at_the_last, result.bound)[0, 1]) < 0.06
 
 
-def test_sweeps_of_the_second_half_are_kept():
+def test_sweeps_after_the_burn_in_are_kept():
     # From H = (1, 0), sweep 0 allocates all counts to component 0; those after it do not.
     gap = model(n_components=2, n_features=1, local="gibbs")
     n, y, rates = 20_000, 3.0, np.array([1.0, 2.0])
     g = Spectra(np.log(rates)[:, None], rates[:, None], 5)
     data, _ = start(gap, np.full((n, 1), y))
     batch = replace(data.batch(gap, np.arange(n)), start=np.tile([1.0, 0.0], (n, 1)))
-    rng, b, H, shares = np.random.default_rng(1), gap.activation_prior, np.array([1.0, 0.0]), []
+    rng, b, H, shares = np.random.default_rng(1), gap.activation_shape, np.array([1.0, 0.0]), []
     for _ in range(4):
         share = H * rates / (H * rates).sum(axis=-1, keepdims=True)
         shares.append(np.broadcast_to(share, (n, 2)))
         H = rng.gamma(b + y * shares[-1]) / (b + rates)
-    for n_sweeps, kept in [(1, [0]), (2, [1]), (3, [1, 2]), (4, [2, 3])]:
-        SW = replace(gap, n_sweeps=n_sweeps).local_step(batch, g, 1.0, run).stats.arrays[0]
+    for n_burn_in, kept in [(0, [0]), (1, [1]), (1, [1, 2]), (2, [2, 3])]:
+        sampler = replace(gap, n_burn_in=n_burn_in, n_samples=len(kept))
+        SW = sampler.local_step(batch, g, 1.0, run).stats.arrays[0]
         draws = y * np.mean([shares[sweep][:, 1] for sweep in kept], axis=0)
         # both vary
         assert abs(SW[1, 0] / n - draws.mean()) <= 5.0 * draws.std() * (2.0 / n) ** 0.5

@@ -284,10 +284,11 @@ def simulated_frames(rng, rates, prior, n, missing):
     return H, origins, np.where(seen, Y, np.nan), seen.astype(float)
 
 
-def redrawn_frames(rates, prior, Y, H, n_sweeps, seed):
+def redrawn_frames(rates, prior, Y, H, sweeps, seed):
     """H' and the statistics by the sampler, from H."""
     K, F = rates.shape
-    gap = GaPNMF(K, F, activation_prior=prior, local="gibbs", n_sweeps=n_sweeps)
+    n_burn_in, n_samples = sweeps
+    gap = GaPNMF(K, F, activation_shape=prior, n_burn_in=n_burn_in, n_samples=n_samples)
     batch = FrameBatch(Y, np.ones(len(Y)), np.arange(len(Y)), H)
     with np.errstate(divide="ignore"):
         g = Spectra(np.log(rates), rates, seed)
@@ -302,7 +303,7 @@ def test_activations_of_disjoint_spectra_are_redrawn_by_their_law(missing, n):
     rng, prior = np.random.default_rng(13), 0.6
     rates = np.kron(np.eye(3), np.ones(2)) * np.array([0.8, 0.1, 2.0, 0.5, 3.0, 6.0])
     H, origins, Y, seen = simulated_frames(rng, rates, prior, n, missing)
-    redrawn, (SW, SH) = redrawn_frames(rates, prior, Y, H, 4, seed=3)
+    redrawn, (SW, SH) = redrawn_frames(rates, prior, Y, H, (2, 2), seed=3)
     y = np.nan_to_num(Y)
     assert_centred(
         activations=redrawn - H,
@@ -325,7 +326,7 @@ def test_activations_of_any_spectra_have_their_law_but_for_what_allocations_vary
     rng, prior = np.random.default_rng(17), 0.6
     rates = rng.gamma(0.8, 1.5, size=(3, 5))
     H, origins, Y, seen = simulated_frames(rng, rates, prior, n, missing)
-    redrawn, (SW, SH) = redrawn_frames(rates, prior, Y, H, 1, seed=4)
+    redrawn, (SW, SH) = redrawn_frames(rates, prior, Y, H, (0, 1), seed=4)
     y, rate = np.nan_to_num(Y), prior + seen @ rates.T
     shares = H[:, :, None] * rates
     shares /= shares.sum(axis=1, keepdims=True)

@@ -61,13 +61,13 @@ class FactorialMixture:
     ----------
     n_components, n_features : int
         K and D.
-    noise_variance, component_variance : float
+    noise_variance, prior_variance : float
         s and c.
     activation_prior : ndarray of float64, shape (K,)
         pi.
     dtype : dtype
         Of the data and of all that is as long.
-    learned : frozenset of {"noise_variance", "component_variance", "activation_prior"}
+    learned : frozenset of {"noise_variance", "prior_variance", "activation_prior"}
         Those set to the maximum of the bound.
     by_column : bool
         Whether the statistics tell which values of a column were there.
@@ -91,7 +91,7 @@ class FactorialMixture:
     n_components: int
     n_features: int
     noise_variance: float
-    component_variance: float
+    prior_variance: float
     activation_prior: np.ndarray
     dtype: np.dtype
     learned: frozenset = frozenset()
@@ -123,7 +123,7 @@ class FactorialMixture:
     def prior(self):
         """Natural parameter of p(mu)."""
         K = self.n_components
-        precision = np.eye(K)[None] / self.component_variance
+        precision = np.eye(K)[None] / self.prior_variance
         precision = np.broadcast_to(precision, (self._n_precisions, K, K))
         return Stats((self.family.natural(precision, np.zeros((K, self.n_features))),))
 
@@ -134,7 +134,7 @@ class FactorialMixture:
     def natural_parameters(self, stats):
         """``Lambda = I / c + sum E[z z'] / s`` and ``h = sum E[z] x' / s`` [VT16 app. C]."""
         pairs, products = stats.value().arrays[:2]
-        precision = np.eye(self.n_components) / self.component_variance
+        precision = np.eye(self.n_components) / self.prior_variance
         precision = precision + pairs / self.noise_variance
         return (self.family.natural(precision, products / self.noise_variance),)
 
@@ -154,7 +154,7 @@ class FactorialMixture:
         """``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
         family = self.family
         after = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
-        before = 0.5 * family.n_rows * family.n_columns * np.log(self.component_variance)
+        before = 0.5 * family.n_rows * family.n_columns * np.log(self.prior_variance)
         return float(after - before) + self._rest(stats)
 
     def _rest(self, stats):
@@ -320,9 +320,9 @@ class FactorialMixture:
             # a perfect fit must not make it 0, nor so small that rounding counts
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)
             changes["noise_variance"] = error / n_values
-        if "component_variance" in self.learned:
+        if "prior_variance" in self.learned:
             total = np.trace(global_params[1].sum(axis=0))
-            changes["component_variance"] = total / (self.n_components * self.n_features)
+            changes["prior_variance"] = total / (self.n_components * self.n_features)
         if "activation_prior" in self.learned:
             changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
         return replace(self, **changes)
@@ -362,7 +362,7 @@ class FactorialMixture:
         )
         pi = self.activation_prior
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
-        ridge = self.noise_variance / self.component_variance * np.eye(K)
+        ridge = self.noise_variance / self.prior_variance * np.eye(K)
         products = (pairs + ridge) @ start
         pairs = np.repeat(pairs[None], self._n_precisions, axis=0)
         totals = np.array([data.total, data.total * self.n_features, 0.0])
@@ -481,7 +481,7 @@ def _moments(X, weights):
 def first_guess(X, weights, n_components, n_on):
     """Where learned variances begin, with ``n_on`` components on in a row.
 
-    Returns a dict of "noise_variance" and "component_variance", and the largest variance of any
+    Returns a dict of "noise_variance" and "prior_variance", and the largest variance of any
     direction of the rows.
     """
     there = ~np.isnan(X)
@@ -491,7 +491,7 @@ def first_guess(X, weights, n_components, n_on):
     noise, largest = _spectrum(X, weights, n_components)
     first = {
         "noise_variance": square * noise,
-        "component_variance": square / max(n_on, FEWEST_ON),
+        "prior_variance": square / max(n_on, FEWEST_ON),
     }
     return first, largest
 

@@ -87,17 +87,17 @@ class GaPNMF:
         Truncation K.
     n_features : int
         Bins F.
-    component_prior : float
+    component_shape : float
         a, shape and rate of the prior of the spectra.
-    activation_prior : float
+    activation_shape : float
         b, shape and rate of the prior of the activations.
     weight_concentration : float
         alpha of the gamma process.
-    mean_prior : float
+    data_mean_prior : float
         1 / c, the prior mean of an entry of Y.
     local : {"gibbs", "mean_field"}
-    n_sweeps : int
-        Of the sampler in a local step; those of the second half are kept.
+    n_burn_in, n_samples : int
+        Sweeps of the sampler in a local step before any is kept, and those that are.
     n_local_iter : int
         Mean-field updates of a row whose last activations are known.
     max_local_iter : int
@@ -123,12 +123,13 @@ class GaPNMF:
 
     n_components: int
     n_features: int
-    component_prior: float = 0.25
-    activation_prior: float = 0.2
+    component_shape: float = 0.25
+    activation_shape: float = 0.2
     weight_concentration: float = 1.0
-    mean_prior: float = 1.0
+    data_mean_prior: float = 1.0
     local: str = "gibbs"
-    n_sweeps: int = 4
+    n_burn_in: int = 2
+    n_samples: int = 2
     n_local_iter: int = 1
     max_local_iter: int = 200
     mean_change_tol: float = 1e-3
@@ -141,14 +142,14 @@ class GaPNMF:
     # ------------------------------------------------------------------------------- globals
     def prior(self):
         """Natural parameters of the weights' (1, 2) and the spectra's (1, 1, 2) prior."""
-        alpha, a = self.weight_concentration, self.component_prior
-        weights = [[alpha / self.n_components, alpha / self.mean_prior]]
+        alpha, a = self.weight_concentration, self.component_shape
+        weights = [[alpha / self.n_components, alpha / self.data_mean_prior]]
         return Stats((np.array(weights), np.full((1, 1, 2), a)))
 
     def natural_parameters(self, stats):
         """q(theta), (K, 2), and q(W), (K, F, 2), at their joint optimum."""
         SW, SH = stats.value().arrays
-        (prior_shape, prior_rate), a = self.prior().arrays[0][0], self.component_prior
+        (prior_shape, prior_rate), a = self.prior().arrays[0][0], self.component_shape
         shapes = a + SW
         shape = prior_shape + SW.sum(axis=1)
         mean = _expected_weights(shape, prior_rate, shapes, SH, a)
@@ -281,7 +282,7 @@ class _Block:
 
     def __init__(self, model, X, start, table, shift, rates, inv_temp):
         self.model, self.table, self.shift = model, table, shift
-        self.inv_temp, self.prior = model.dtype(inv_temp), model.dtype(model.activation_prior)
+        self.inv_temp, self.prior = model.dtype(inv_temp), model.dtype(model.activation_shape)
         n = X.shape[0]
         self.Y = np.zeros((ROWS_PER_BLOCK, model.n_features), model.dtype)
         self.Y[:n] = _dense(X)
@@ -363,18 +364,18 @@ class _Block:
         Allocations are in expectation, ``y_f phi_fk``, not drawn. Returns the mean of the kept
         sums, and the log likelihood at the last levels but one.
         """
-        n_sweeps = self.model.n_sweeps
-        n_kept, sums = n_sweeps - n_sweeps // 2, (0.0, 0.0)
+        n_burn_in, n_samples = self.model.n_burn_in, self.model.n_samples
+        n_sweeps, sums = n_burn_in + n_samples, (0.0, 0.0)
         for sweep in range(n_sweeps):
             rates = self._tempered_rates()
             if sweep == n_sweeps - 1:
                 bound = self._log_likelihood(rates, self.levels)
             ratio = self._ratio(rates)
             self.shape = self._allocate(ratio)
-            if sweep >= n_sweeps - n_kept:
+            if sweep >= n_burn_in:
                 sums = tuple(map(np.add, sums, self._sums(ratio)))
             kernels.draw_gammas(self.shape, self.rate, seed + sweep, SMALLEST, self.levels)
-        return tuple(part / n_kept for part in sums), bound
+        return tuple(part / n_samples for part in sums), bound
 
     # -------------------------------------------------------------------------------- results
     def _sums(self, ratio):
