@@ -123,6 +123,9 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     n_components_ : int
         Number of components K found.
 
+    n_active_components_ : int
+        Components to which at least a thousandth of the rows is expected to belong.
+
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of a component not yet seen is left out.
 
@@ -137,8 +140,8 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
         and "spherical").
 
-    weight_concentration_ : tuple of two ndarrays of shape (K,)
-        Parameters of q(v_k) = Beta.
+    weight_concentration_ : ndarray of shape (2, K)
+        Parameters (a, b) of q(v_k) = Beta.
 
     elbo_, lower_bound_ : float
         Evidence lower bound of the data in nats, every constant included.
@@ -156,12 +159,21 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         births that of the components which the pass adopted). After a birth that did not pay, what
         other moves did in the same pass is undone with it.
 
-    priors_ : dict
-        The priors as used: "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior",
-        "covariance_prior".
-
     weight_concentration_prior_ : float
         Concentration of the Dirichlet process as used.
+
+    mean_prior_ : ndarray of shape (n_features,) or None
+        Prior mean as used; None with ``mean_type="zero"``.
+
+    mean_precision_prior_ : float or None
+        Rows for which it counts; None with ``mean_type="zero"``.
+
+    degrees_of_freedom_prior_ : float
+        Degrees of freedom of the prior of the precisions as used.
+
+    covariance_prior_ : float or ndarray
+        Inverse scale of that prior as used: a number for "spherical", (n_features,) for "diag",
+        (n_features, n_features) for "full".
 
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
@@ -340,7 +352,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         return StickBreaking(1.0 if alpha is None else float(alpha))
 
     def _build_component(self, X, weights):
-        component, self.priors_ = gaussian_component(
+        component, priors = gaussian_component(
             X,
             weights,
             covariance_type=self.covariance_type,
@@ -350,6 +362,10 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
             degrees_of_freedom=self.degrees_of_freedom_prior,
             covariance=self.covariance_prior,
         )
+        self.mean_prior_ = priors["mean_prior"]
+        self.mean_precision_prior_ = priors["mean_precision_prior"]
+        self.degrees_of_freedom_prior_ = priors["degrees_of_freedom_prior"]
+        self.covariance_prior_ = priors["covariance_prior"]
         return component
 
     def _plan(self, model, X, weights, *, stream=False):
@@ -433,11 +449,6 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
-    @property
-    def weight_concentration_(self):
-        """Parameters of the sticks' q, a pair of (K,)."""
-        return tuple(self._of_fit("weight_concentration_").lam()[0].T)
-
     @property
     def means_(self):
         """Expected means, shape (K, n_features)."""

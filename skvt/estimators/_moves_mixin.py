@@ -3,6 +3,8 @@
 import numpy as np
 
 from skvt.estimators._mixins import MoveLogMixin
+from skvt.expfam import Beta
+from skvt.models import n_active
 from skvt.moves import Birth, Delete, Merge
 
 # Rows of a batch where the user does not say: about ten batches within this range.
@@ -58,6 +60,19 @@ class MovesMixin(MoveLogMixin):
 
     def _publish(self, X):
         self.weight_concentration_prior_ = self._fitted.model.weights.concentration
+
+    @property
+    def n_active_components_(self):
+        """Components to which at least a thousandth of the rows is expected to belong."""
+        fitted = self._of_fit("n_active_components_")
+        return n_active(fitted.model.counts(fitted.stats), fitted.model.dtype)
+
+    @property
+    def weight_concentration_(self):
+        """Parameters of q of the sticks, shape (2, K), or of the Dirichlet, (K,)."""
+        fitted = self._of_fit("weight_concentration_")
+        weights = fitted.lam()[0]
+        return weights.T if fitted.model.weights.family is Beta else weights[0]
 
     def sample_mixtures(self, n_samples=1, random_state=None):
         """Draw whole mixtures from the posterior.

@@ -31,7 +31,6 @@ from skvt.models.mixture import (
 )
 from skvt.posterior import JointPosterior, Posterior
 from skvt.schedules import RobbinsMonro
-from skvt.ties import exceeds
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
 SCALE_OF_FULL_STEPS = 100.0
@@ -142,7 +141,7 @@ default="dirichlet_process"
     Attributes
     ----------
     n_active_components_ : int
-        Components that at least half a row is expected to belong to.
+        Components to which at least a thousandth of the rows is expected to belong.
 
     n_components_ : int
         Number of components, with rows or without.
@@ -153,8 +152,8 @@ default="dirichlet_process"
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
 
-    weight_concentration_ : tuple of two ndarrays of shape (K,), or ndarray
-        Parameters of q(v_k) = Beta; of q(w) = Dirichlet with "dirichlet_distribution".
+    weight_concentration_ : ndarray of shape (2, K) or (K,)
+        Parameters (a, b) of q(v_k) = Beta; of q(w) = Dirichlet with "dirichlet_distribution".
 
     elbo_, lower_bound_ : float
         Mean-field evidence lower bound of the data in nats, every constant included; of
@@ -174,6 +173,9 @@ default="dirichlet_process"
 
     weight_concentration_prior_ : float
         Concentration of the weights as used.
+
+    feature_prior_ : ndarray of shape (n_features, 2)
+        Parameters (a, b) of the beta priors as used.
 
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
@@ -450,24 +452,15 @@ default="dirichlet_process"
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
-    @property
-    def n_active_components_(self):
-        """Components with half a row at least."""
-        fitted = self._of_fit("n_active_components_")
-        return int(np.sum(~exceeds(0.5, fitted.model.counts(fitted.stats))))
+    def _publish(self, X):
+        super()._publish(X)
+        self.feature_prior_ = self._fitted.model.component.prior.copy()
 
     @property
     def means_(self):
         """Expected probabilities of a one, shape (K, n_features)."""
         fitted = self._of_fit("means_")
         return Beta.mean(fitted.lam()[1]).astype(fitted.model.dtype)
-
-    @property
-    def weight_concentration_(self):
-        """Parameters of q of the sticks, a pair of (K,), or of the Dirichlet, (K,)."""
-        fitted = self._of_fit("weight_concentration_")
-        weights = fitted.lam()[0]
-        return tuple(weights.T) if fitted.model.weights.family is Beta else weights[0]
 
     @property
     def posterior_(self):

@@ -150,7 +150,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Components to which more than a thousandth of all counts is allocated.
+        Components to which at least a thousandth of the counts is expected to belong.
     n_components_ : int
         Truncation K.
     data_mean_prior_ : float
@@ -455,7 +455,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     @property
     def n_active_components_(self):
-        """Components to which more than a thousandth of all counts is allocated."""
+        """Components to which at least a thousandth of the counts is expected to belong."""
         fitted = _attribute_of_fit(self, "n_active_components_")
         return fitted.model.size(fitted.stats)
 

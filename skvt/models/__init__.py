@@ -1,5 +1,6 @@
 """What each model knows of its likelihood: the contracts, what rooms share, and a room for each."""
 
+from skvt.models._active import n_active
 from skvt.models._contracts import (
     Capability,
     Drawable,
@@ -28,6 +29,7 @@ __all__ = [
     "Temperable",
     "choice_log_partition",
     "corrected_statistics",
+    "n_active",
     "noise_log_partition",
     "require_capabilities",
 ]

@@ -140,7 +140,7 @@ class Entry:
 
 def _claimed_by_weights(mixture):
     weights = mixture.weight_concentration_
-    return np.sum(weights[0] if isinstance(weights, tuple) else weights)
+    return np.sum(weights[0] if weights.ndim == 2 else weights)
 
 
 ENTRIES = (

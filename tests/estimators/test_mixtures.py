@@ -134,16 +134,15 @@ def direct_log_density(mixture, x):
     v = a / (a + b)
     weights = v * np.concatenate([[1.0], np.cumprod(1.0 - v)[:-1]])
     q = mixture.posterior_.components.family.standard(mixture.posterior_.components.eta)
-    prior, priors = {}, mixture.priors_
-    nu = priors["degrees_of_freedom_prior"]
+    nu, scale = mixture.degrees_of_freedom_prior_, mixture.covariance_prior_
     zero = mixture.mean_type == "zero"
     D, K = x.size, weights.size
     if kind == "full":
-        prior = {"degrees_of_freedom": nu, "scale_inverse": priors["covariance_prior"]}
+        prior = {"degrees_of_freedom": nu, "scale_inverse": scale}
     else:
-        prior = {"shape": 0.5 * nu, "rate": 0.5 * np.asarray(priors["covariance_prior"])}
+        prior = {"shape": 0.5 * nu, "rate": 0.5 * np.asarray(scale)}
     if not zero:
-        prior |= {"mean": priors["mean_prior"], "mean_precision": priors["mean_precision_prior"]}
+        prior |= {"mean": mixture.mean_prior_, "mean_precision": mixture.mean_precision_prior_}
 
     def density(q):
         mean = np.ravel(q.get("mean", np.zeros(D)))
@@ -813,13 +812,13 @@ def test_priors_are_published_as_they_are_used():
     X = rows()
     mixture = MemoizedDPGMM(random_state=0).fit(X)
     assert mixture.weight_concentration_prior_ == 1.0
-    assert mixture.priors_["mean_precision_prior"] == 1.0
-    assert mixture.priors_["degrees_of_freedom_prior"] == 3.0
-    np.testing.assert_allclose(mixture.priors_["mean_prior"], X.mean(axis=0))
-    np.testing.assert_allclose(mixture.priors_["covariance_prior"], np.cov(X.T, ddof=0), rtol=1e-4)
+    assert mixture.mean_precision_prior_ == 1.0
+    assert mixture.degrees_of_freedom_prior_ == 3.0
+    np.testing.assert_allclose(mixture.mean_prior_, X.mean(axis=0))
+    np.testing.assert_allclose(mixture.covariance_prior_, np.cov(X.T, ddof=0), rtol=1e-4)
     given = MemoizedDPGMM(weight_concentration_prior=0.2, mean_prior=[0, 1, 2]).fit(X)
     assert given.weight_concentration_prior_ == 0.2
-    np.testing.assert_array_equal(given.priors_["mean_prior"], [0.0, 1.0, 2.0])
+    np.testing.assert_array_equal(given.mean_prior_, [0.0, 1.0, 2.0])
 
 
 def message_on(**params):

@@ -21,9 +21,8 @@ import scipy.sparse as sp
 
 from skvt.compiled import digamma_array
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
-from skvt.models import Capability, LocalResult
+from skvt.models import Capability, LocalResult, n_active
 from skvt.models.gap_nmf import _kernels as kernels
-from skvt.ties import exceeds
 
 # Rows of a parallel task. Always so many, the last ones empty: a matrix product rounds a row alike
 # wherever it stands only if the matrix has the same size.
@@ -32,8 +31,6 @@ ROWS_PER_BLOCK = 256
 SMALLEST = 1e-15
 # Added to the rates that data are divided by: SMALLEST squared.
 SMALLEST_RATE = 1e-30
-# A component explains at least so much of all counts, or it is not active.
-ACTIVE_SHARE = 1e-3
 # At the start, the spectrum of a component: so much of a frame, the rest of the mean spectrum.
 SHARE_OF_FRAME = 0.9
 # Relative noise on it, for components that begin with the same frame.
@@ -157,14 +154,9 @@ class GaPNMF:
         rate = prior_rate + (shapes / rates * SH).sum(axis=1)
         return np.stack([shape, rate], axis=-1), np.stack([shapes, rates], axis=-1)
 
-    def shares(self, stats):
-        """Share of all counts that each component explains, (K,)."""
-        counts = stats.arrays[0].sum(axis=1)
-        return counts / max(counts.sum(), np.finfo(np.float64).tiny)
-
     def size(self, stats):
         """Number of active components."""
-        return int(exceeds(self.shares(stats), ACTIVE_SHARE, dtype=self.dtype).sum())
+        return n_active(stats.arrays[0].sum(axis=1), self.dtype)
 
     def initial(self, data, rng):
         """Each component begins as a random row, mixed with the mean of all rows."""

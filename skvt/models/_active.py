@@ -1,0 +1,22 @@
+"""Which components count: one rule for mixtures and factorisations."""
+
+import numpy as np
+
+from skvt.ties import exceeds
+
+# A component has at least so much of the data, or it is not active.
+ACTIVE_SHARE = 1e-3
+
+
+def n_active(masses, dtype):
+    """Number of components to which at least a thousandth of the data is expected to belong.
+
+    Parameters
+    ----------
+    masses : ndarray of float64, shape (K,)
+        Expected rows of each component of a mixture, counts of each of a factorisation.
+    dtype : dtype
+        Precision of the computation.
+    """
+    total = masses.sum()
+    return int(np.sum(~exceeds(ACTIVE_SHARE * total, masses, dtype=dtype))) if total > 0.0 else 0
