@@ -14,12 +14,8 @@ from skvt.temperature import LinearAnnealing
 # topics are nearly zero for words not seen in them, and assignments hardly move; from COOL_PRIOR
 # on, the draws themselves vary as much as is good.
 HOTTEST, HOT_PRIOR, COOL_PRIOR = 1.5, 0.02, 0.1
-
-
-class _BriefAnnealing(LinearAnnealing):
-    """Over a third of a fit's passes: what is drawn takes long to settle, at steps that fall."""
-
-    _share = 1.0 / 3.0
+# It lasts a third of the passes: what is drawn takes long to settle, at steps that fall.
+SHARE = 1.0 / 3.0
 
 
 class StructuredLDA(TopicEstimator):
@@ -61,10 +57,10 @@ class StructuredLDA(TopicEstimator):
 
     temperature : None, str or policy, default="annealed"
         As in :class:`~skvt.TemperedLDA`; learned ones only with ``local_step="mean_field"``.
-        "annealed" is ``LinearAnnealing(T, replication=1)`` over a third of the passes here: drawn
-        topics are sharp by themselves, and take long to settle. T is 1.5 where
-        ``topic_word_prior`` is 0.02 or less or learned, and falls to 1 (no heat) at 0.1, since
-        draws under such priors vary enough without (``benchmarks/``).
+        "annealed" is ``LinearAnnealing(T, replication=1, share=1/3)`` here: drawn topics are sharp
+        by themselves, and take long to settle. T is 1.5 where ``topic_word_prior`` is 0.02 or less
+        or learned, and falls to 1 (no heat) at 0.1, since draws under such priors vary enough
+        without (``benchmarks/``).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
         After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
@@ -270,7 +266,7 @@ class StructuredLDA(TopicEstimator):
             # where learning begins says little of where it ends
             eta = HOT_PRIOR if model.learn_topic_word_prior else model.topic_word_prior.mean()
             first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
-            return _BriefAnnealing(initial_temperature=first, replication=1.0)
+            return LinearAnnealing(first, replication=1.0, share=SHARE)
         return super()._temperature_policy(model)
 
     def _build_model(self, X, weights):

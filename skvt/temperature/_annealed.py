@@ -33,22 +33,23 @@ class _Scheduled(RunningPolicy):
 
 
 class _Annealing(TemperaturePolicy):
-    _share = SHARE
-
     def __init__(
         self,
         initial_temperature: float = 1.5,
         n_passes: float | None = None,
         replication: float = 10.0,
+        share: float = SHARE,
     ) -> None:
         self.initial_temperature = initial_temperature
         self.n_passes = n_passes
         self.replication = replication
+        self.share = share
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters."""
         self._require("initial_temperature", 1.0)
         self._require("replication", 1.0)
+        self._require("share", 0.0, 1.0)
         if self.n_passes is not None:
             self._require("n_passes", 0.0)
 
@@ -56,7 +57,7 @@ class _Annealing(TemperaturePolicy):
         """The running policy of one fit."""
         if self.n_passes is None and not np.isfinite(plan.n_passes):
             return self._running(STREAM_STEPS, in_steps=True)
-        asked = plan.passes(self._share) if self.n_passes is None else self.n_passes
+        asked = plan.passes(self.share) if self.n_passes is None else self.n_passes
         return self._running(min(asked, plan.most_hot), in_steps=False)
 
     def _running(self, length: float, *, in_steps: bool) -> RunningPolicy:
@@ -73,14 +74,17 @@ class LinearAnnealing(_Annealing):
         Temperature at the start, at least 1.
     n_passes : float, optional
         Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
-        its only one) at the latest. None is three quarters of the fit's passes, and in
-        ``partial_fit`` 64 minibatches. Where a fit may stop on convergence, three
-        quarters of 20 passes at most, so that a large ``max_iter`` does not keep it hot: of 10 for
-        :class:`~skvt.TemperedLDA`, of 100 for :class:`~skvt.AnnealedFactorialMixture`.
+        its only one) at the latest. None is a ``share`` of the fit's passes, and in
+        ``partial_fit`` 64 minibatches.
     replication : float, default=10.0
         While the temperature falls, the global update counts each row so many times, which
         divides KL(q(globals) || p(globals)) in the bound by this number; 1 is the annealing of the
         paper. Afterwards the statistics are scaled back to the data as they are.
+    share : float, default=0.75
+        Share of the fit's passes over which the temperature falls, where ``n_passes`` is None, from
+        0 to 1. Where a fit may stop on convergence, this share of 20 passes at most, so that a
+        large ``max_iter`` does not keep it hot: of 10 for :class:`~skvt.TemperedLDA`, of 40 for
+        :class:`~skvt.StructuredLDA`, of 100 for :class:`~skvt.AnnealedFactorialMixture`.
 
     Notes
     -----
@@ -107,6 +111,8 @@ class GeometricAnnealing(_Annealing):
     n_passes : float, optional
         Passes over the data until T = 1, as in :class:`LinearAnnealing`.
     replication : float, default=10.0
+        As in :class:`LinearAnnealing`.
+    share : float, default=0.75
         As in :class:`LinearAnnealing`.
     """
 

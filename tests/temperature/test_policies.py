@@ -205,6 +205,7 @@ def test_parameters_can_be_read_set_cloned_and_pickled(policy):
         (GeometricAnnealing(n_passes=np.inf), "n_passes", r"\[0, inf\)"),
         (LinearAnnealing(replication=0.0), "replication", r"\[1, inf\)"),
         (LinearAnnealing(replication=np.inf), "replication", r"\[1, inf\)"),
+        (LinearAnnealing(share=1.1), "share", r"\[0, 1\]"),
     ],
     ids=str,
 )
@@ -304,11 +305,14 @@ def test_no_warning_that_a_bound_fell_which_was_not_the_one_climbed():
 
 # ------------------------------------------------------------- fits that stop on convergence
 @every_annealing
-@pytest.mark.parametrize("n_passes, planned, hot", [(100, 10.0, 7.5), (8, 10.0, 6.0)])
-def test_by_default_annealing_takes_three_quarters_of_the_planned_passes(
-    annealing, n_passes, planned, hot
+@pytest.mark.parametrize(
+    "n_passes, planned, share, hot",
+    [(100, 10.0, {}, 7.5), (8, 10.0, {}, 6.0), (100, 10.0, {"share": 0.2}, 2.0)],
+)
+def test_annealing_takes_its_share_of_the_planned_passes_by_default_three_quarters(
+    annealing, n_passes, planned, share, hot
 ):
-    running = annealing(2.0).start(FitPlan(None, n_passes, planned_passes=planned))
+    running = annealing(2.0, **share).start(FitPlan(None, n_passes, planned_passes=planned))
     for passes in np.arange(0.0, n_passes, 0.25):
         running.advance(passes, 0.25, 0)
         assert running.done == (passes + 0.125 >= hot)
