@@ -12,6 +12,8 @@ import pytest
 from numpydoc.docscrape import NumpyDocString
 from numpydoc.validate import validate
 
+import skvt
+
 ROOT = Path(__file__).parents[1]
 
 # Of numpydoc's checks, those that do not hold here.
@@ -121,6 +123,66 @@ def test_documented_defaults_are_those_of_the_signature(name):
     assert not found, "\n" + "\n".join(found)
 
 
+# ------------------------------------------------------------------------- of all estimators
+ESTIMATORS = {name for name in skvt.__all__ if inspect.isclass(getattr(skvt, name))}
+TOPICS = {"TemperedLDA", "StructuredLDA"}
+# Names of which some estimators say something else than the others do, and why.
+OTHERWISE = {
+    "n_components": (ESTIMATORS, "topics; a truncation; at the start, or throughout"),
+    "batch_size": ({"MemoizedDPGMM", "StructuredBernoulliMixture"}, "one of two, with n_batches"),
+    "tol": (TOPICS, "in nats per word, and in the place of perp_tol"),
+    "weight_concentration_prior": ({"StructuredGaPNMF"}, "of a gamma process, given as a number"),
+    "mean_change_tol": ({"StructuredGaPNMF"}, "of rows solved from nothing alone"),
+    # (topics as in scikit-learn's twin)
+    "components_": (TOPICS | {"StructuredGaPNMF"}, "pseudo-counts; times weights; expectations"),
+    "weights_": ({"CAVIGaussianMixture", "StructuredGaPNMF"}, "known; not normalised"),
+    "means_": ({"StructuredBernoulliMixture"}, "probabilities"),
+    "covariances_": ({"CAVIGaussianMixture"}, "known"),
+}
+# Names whose types differ: other choices, or values that a model learns or finds by itself.
+OTHER_TYPES = {
+    "global_step",
+    "learning_method",
+    "learning_offset",
+    "local_step",
+    "moves",
+    "noise_variance",
+    "posterior_",
+    "prior_variance",
+    "weight_concentration_",
+}
+
+
+def of_estimators(section):
+    """{name: {estimator: (type without the default, first sentence)}} of a section."""
+    said = {}
+    for estimator in sorted(ESTIMATORS):
+        doc = NumpyDocString(inspect.getdoc(getattr(skvt, estimator)))
+        for names, kind, lines in doc[section]:
+            kind = re.sub(r",? *default=.*$", "", kind)
+            sentence = re.split(r"(?<=\.) ", " ".join(lines))[0]
+            for name in re.split(r"\s*,\s*", names):
+                said.setdefault(name, {})[estimator] = kind, sentence
+    return said
+
+
+@pytest.mark.parametrize("section", ["Parameters", "Attributes"])
+def test_estimators_say_the_same_in_the_same_words(section):
+    for name, said in of_estimators(section).items():
+        others, _ = OTHERWISE.get(name, ((), ""))
+        same = {estimator: words for estimator, words in said.items() if estimator not in others}
+        assert len({sentence for _, sentence in same.values()}) <= 1, (name, same)
+        if name not in OTHER_TYPES:
+            assert len({kind for kind, _ in same.values()}) <= 1, (name, same)
+
+
+def test_what_is_said_otherwise_is_another_thing():
+    said = of_estimators("Parameters") | of_estimators("Attributes")
+    for name, (others, why) in OTHERWISE.items():
+        assert why and len({sentence for _, sentence in said[name].values()}) > 1, name
+        assert others <= ESTIMATORS
+
+
 def misleading(a, b=1, c=None, *, d="x"):
     """Return nothing.
 
@@ -136,8 +198,6 @@ def misleading(a, b=1, c=None, *, d="x"):
 
 
 def test_a_wrong_default_is_found(monkeypatch):
-    import skvt
-
     monkeypatch.setattr(skvt, "misleading", misleading, raising=False)
     found = "\n".join(wrong_defaults("skvt.misleading"))
     assert "a='...') is documented as 2" in found
@@ -158,8 +218,6 @@ def incomplete(X, y):
 
 
 def test_an_incomplete_docstring_is_found(monkeypatch):
-    import skvt
-
     monkeypatch.setattr(skvt, "incomplete", incomplete, raising=False)
     codes = {complaint.split()[1] for complaint in complaints("skvt.incomplete")}
     assert {"PR01", "RT01", "SS02"} <= codes

@@ -66,46 +66,48 @@ class AnnealedFactorialMixture(
         Number of components K.
 
     noise_variance : float or "auto", default="auto"
-        Variance s of the noise of a value; "auto" learns it once the temperature is 1, and leaves
-        it at a ten-thousandth of the mean square at least.
+        Variance of the noise of a value. "auto" learns it once the temperature is 1, and leaves it
+        at a ten-thousandth of the mean square at least.
 
     prior_variance : float or "auto", default="auto"
-        Prior variance c of the entries of the components.
+        Prior variance of an entry of a component. It is the c above; "auto" learns it.
 
     activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
         Probability pi_k that a component is on; "auto" learns each.
 
     temperature : None, str or policy, default="annealed"
-        None is T = 1 throughout. "annealed" is
-        ``LinearAnnealing(initial_temperature=T0, replication=1)`` of :mod:`skvt.temperature`, where
-        T0 is a quarter of the temperature above which all components would be the same, from 1 to
-        6. "variational" and "local" learn the temperature, from at most 10.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        "annealed" is ``LinearAnnealing(T0, replication=1)``, where T0 is a quarter of the
+        temperature above which all components would be the same, from 1 to 6. "variational" and
+        "local" learn the temperature, from at most 10.
 
     moves : tuple of {"superposition"}, default=("superposition",)
-        Moves of the batch method, at T = 1; ``()`` is none.
+        Moves that may be made; ``()`` is none. Memoized inference makes them at T = 1.
 
     learning_method : {"batch", "online"}, default="batch"
-        Memoized inference, which remembers the activations of all rows; or stochastic inference on
-        shuffled minibatches, without moves.
+        How the posterior q is found. "batch": memoized inference, which remembers the activations
+        of all rows. "online": stochastic inference on shuffled minibatches, without moves.
 
     learning_decay : float, default=0.7
-        Online, step t has size ``(learning_offset + t) ** -learning_decay``.
+        How fast steps fall. With "online" and in ``partial_fit``, step number t has size
+        ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     batch_size : int, default=128
-        Rows of a minibatch, online.
+        Rows of a minibatch.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands; None is a million.
+        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
+        ``partial_fit``, and after ``fit`` its rows plus those seen since.
 
     max_iter : int, default=100
         Most passes over the data.
 
     tol : float, default=1e-5
-        Converged when no move has anything left to try and the bound gains less than this, in nats
-        per row, in a pass. A
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. Not while the fit is hot, or a move has anything left to try. A
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     evaluate_every : int, default=-1
@@ -114,19 +116,20 @@ class AnnealedFactorialMixture(
         alone.
 
     n_init : int, default=1
-        Starts; that with the highest bound is kept.
+        Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Begin ``fit`` with the components of the last one.
+        Whether another ``fit`` goes on from what was learned, the step number and the temperature
+        reached.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it.
+        Threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Of the start, the jitter and the order of minibatches.
+        Source of randomness. It decides the start, the jitter and the order of the minibatches.
 
     Attributes
     ----------
@@ -140,35 +143,40 @@ class AnnealedFactorialMixture(
         Variances, as given or learned.
 
     elbo_ : float
-        Evidence lower bound of the data in nats, every constant included.
+        Evidence lower bound of the training data in nats, every constant included. Not there after
+        ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass, those of earlier warm starts included: "n_iter", "elbo", "objective",
-        "temperature", "learning_rate", "n_components", "seconds". Also one a call of
-        ``partial_fit``, without bounds (NaN).
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
+        minibatches of the pass unless ``evaluate_every`` asks for exact ones.
 
     move_log_ : dict of lists
-        One entry for each pass at T = 1: "n_iter", "move" ("refresh" or "superposition"),
-        "proposed", "accepted", "gain" (nats).
+        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+        "gain" (nats). Moves are "refresh" and "superposition", at T = 1.
 
     posterior_ : Posterior
-        q of the components: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
+        components.
 
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
 
     converged_ : bool
+        Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes and calls of ``partial_fit`` made, entries of ``history_``.
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
 
     n_batch_iter_ : int
-        Updates of the components made.
+        Global updates made.
 
     n_features_in_ : int
+        Number of columns of X.
 
-    feature_names_in_ : ndarray of str
-        If the data had column names.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Column names, where X had any.
 
     See Also
     --------

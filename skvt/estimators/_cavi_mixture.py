@@ -36,17 +36,18 @@ class CAVIGaussianMixture(MixtureEstimator):
         Number of components K.
 
     noise_variance : float, default=1.0
-        Variance of a row around the mean of its component, in each column.
+        Variance of the noise of a value. Rows vary by it around the mean of their component, in
+        each column.
 
     prior_variance : float, default=100.0
-        Variance of the prior of the means, around 0. Against a noise variance of 1 the default
-        says little as long as the means lie within 20 or so of 0.
+        Prior variance of an entry of a component. The prior of the means is around 0. Against a
+        noise variance of 1 the default says little as long as the means lie within 20 or so of 0.
 
     weights : array-like of shape (n_components,) or None, default=None
         Probabilities of the components, positive, with the sum 1. None are equal ones.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the means are found that a fit begins with: rows as seeds, drawn by what the others
+        How the components are found that a fit begins with: rows as seeds, drawn by what the others
         explain badly; random responsibilities; rows as seeds, drawn evenly.
 
     means_init : array-like of shape (n_components, n_features) or None, default=None
@@ -54,31 +55,32 @@ class CAVIGaussianMixture(MixtureEstimator):
         :class:`sklearn.mixture.GaussianMixture`. All starts of ``n_init`` are then the same.
 
     temperature : None, str or policy, default=None
-        None is T = 1 throughout. "annealed" lets it fall to 1, by
-        :class:`~skvt.temperature.LinearAnnealing`; "variational" and "local" learn it, for all rows
-        or for each. An object of :mod:`skvt.temperature` does as it says.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        "annealed" lets it fall to 1; "variational" and "local" learn it, for all rows or for each.
 
     max_iter : int, default=100
         Most passes over the data.
 
     tol : float, default=1e-6
-        Converged when the bound gains less than this, in nats per row, in a pass. A
-        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. A :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get
+        there.
 
     n_init : int, default=1
-        Starts; that with the highest bound is kept.
+        Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Begin ``fit`` with the means of the last one.
+        Whether another ``fit`` goes on from what was learned, the step number and the temperature
+        reached.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it.
+        Threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Of the start.
+        Source of randomness. It decides the initial components.
 
     Attributes
     ----------
@@ -89,7 +91,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         The weights, as given.
 
     means_ : ndarray of shape (K, n_features)
-        Means m_k of q(mu_k).
+        Expected means. The m_k of q(mu_k).
 
     mean_variances_ : ndarray of shape (K, n_features)
         Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)`` with N_k the
@@ -100,18 +102,19 @@ class CAVIGaussianMixture(MixtureEstimator):
         "spherical" ones, so that :class:`~skvt.plotting.ComponentsDisplay` draws circles.
 
     posterior_ : JointPosterior
-        q of the "means", a :class:`~skvt.expfam.Normal` for each component and column, and of the
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
         "assignments" of the rows last fitted (those of positive weight), a
-        :class:`~skvt.expfam.Categorical` for each row: ``sample``, ``log_prob``, ``mean``,
-        ``var``, ``entropy``.
+        :class:`~skvt.expfam.Categorical` for each row.
 
     elbo_, lower_bound_ : float
-        Evidence lower bound of the data in nats, every constant included.
+        Evidence lower bound of the training data in nats, every constant included. Not there after
+        ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass, those of earlier warm starts included: "n_iter", "elbo", "objective",
-        "temperature", "learning_rate", "n_components", "seconds". Also one a call of
-        ``partial_fit``, without bounds (NaN).
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds".
 
     lower_bounds_ : list of float
         ``history_["elbo"]``.
@@ -120,17 +123,19 @@ class CAVIGaussianMixture(MixtureEstimator):
         ELBO of each start.
 
     n_batch_iter_ : int
-        Updates of the means made.
+        Global updates made.
 
     converged_ : bool
+        Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes and calls of ``partial_fit`` made, entries of ``history_``.
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
 
     n_features_in_ : int
+        Number of columns of X.
 
-    feature_names_in_ : ndarray of str
-        If the data had column names.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Column names, where X had any.
 
     See Also
     --------

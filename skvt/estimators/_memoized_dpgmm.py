@@ -42,7 +42,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Whether components have means, or all have mean zero.
 
     weight_concentration_prior : float or None, default=None
-        Concentration alpha of the Dirichlet process; None is 1.
+        Concentration alpha of the weights; None is 1. The larger, the more components.
 
     mean_precision_prior : float or None, default=None
         Rows for which the prior mean of a component counts (kappa); None is 1.
@@ -62,40 +62,44 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         a millionth of the columns' variance, they count as if they varied by that.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the initial components are found where there are several: rows as seeds, drawn by what
-        the others explain badly; random responsibilities; rows as seeds, drawn evenly.
+        How the components are found that a fit begins with: rows as seeds, drawn by what the others
+        explain badly; random responsibilities; rows as seeds, drawn evenly.
 
     learning_method : {"memoized", "online", "batch"}, default="memoized"
-        Memoized inference; stochastic inference with ``learning_decay`` and ``learning_offset`` on
-        shuffled minibatches, without moves; or memoized inference with one batch, which is
+        How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
+        on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
         coordinate ascent.
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        Moves at the end of each pass. ``()`` keeps ``n_components``.
+        Moves that may be made; ``()`` is none. They come at the end of each pass; without them,
+        ``n_components`` stays.
 
     n_batches, batch_size : int or None, default=None
-        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data;
-        at most one of them is given. None are about 10 batches of 1,000 to 50,000 rows.
+        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data; at
+        most one of them is given. None are about 10 batches of 1,000 to 50,000 rows.
 
     temperature : None, str or policy, default=None
-        As in :class:`~skvt.TemperedLDA`, without those that learn the temperature. Moves wait
-        until it is 1.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
+        that learn the temperature are refused. Moves wait until it is 1.
 
     learning_decay : float, default=0.7
-        With "online", step t has size ``(learning_offset + t) ** -learning_decay``.
+        How fast steps fall. With "online", step number t has size ``(learning_offset + t) **
+        -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     total_samples : float or None, default=None
-        With "online", rows for which a stream of ``partial_fit`` stands.
+        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
+        those seen; otherwise a million for a stream begun by ``partial_fit``, and after ``fit`` its
+        rows plus those seen since.
 
     max_iter : int, default=100
         Most passes over the data.
 
     tol : float, default=1e-5
-        Converged when no move has anything left to try and the bound gains less than this, in nats
-        per row, in a pass. A
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. Not while the fit is hot, or a move has anything left to try. A
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     evaluate_every : int, default=-1
@@ -104,27 +108,29 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         alone.
 
     n_init : int, default=1
-        Starts; that with the highest bound is kept.
+        Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Begin ``fit`` with the components of the last one.
+        Whether another ``fit`` goes on from what was learned, the step number and the temperature
+        reached.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it.
+        Threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Initial components, order of the batches, rows on which births are learned.
+        Source of randomness. It decides the initial components, the order of the batches, and the
+        rows on which births are learned.
 
     Attributes
     ----------
     n_components_ : int
-        Number of components K found.
+        Number of components K. As found.
 
     n_active_components_ : int
-        Components to which at least a thousandth of the rows is expected to belong.
+        Components to which at least a thousandth of the data is expected to belong. Data are rows.
 
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of a component not yet seen is left out.
@@ -144,23 +150,25 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Parameters (a, b) of q(v_k) = Beta.
 
     elbo_, lower_bound_ : float
-        Evidence lower bound of the data in nats, every constant included.
+        Evidence lower bound of the training data in nats, every constant included. Not there after
+        ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass, those of earlier warm starts included: "n_iter", "elbo", "objective",
-        "temperature", "learning_rate", "n_components", "seconds". Also one a call of
-        ``partial_fit``, without bounds (NaN).
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
+        minibatches of the pass unless ``evaluate_every`` asks for exact ones.
 
     lower_bounds_ : list of float
         ``history_["elbo"]``.
 
     move_log_ : dict of lists
-        One entry for each move and pass: "n_iter", "move", "proposed", "accepted", "gain" (nats; of
-        births that of the components which the pass adopted). After a birth that did not pay, what
-        other moves did in the same pass is undone with it.
+        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+        "gain" (nats). The gain of births is that of the components which the pass adopted. After a
+        birth that did not pay, what other moves did in the same pass is undone with it.
 
     weight_concentration_prior_ : float
-        Concentration of the Dirichlet process as used.
+        Concentration of the weights as used.
 
     mean_prior_ : ndarray of shape (n_features,) or None
         Prior mean as used; None with ``mean_type="zero"``.
@@ -179,21 +187,23 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         ELBO of each start.
 
     n_batch_iter_ : int
-        Updates of the globals made.
+        Global updates made.
 
     converged_ : bool
+        Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes and calls of ``partial_fit`` made, entries of ``history_``.
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
 
     posterior_ : JointPosterior
-        q of the "weights" (sticks) and "components": ``sample``, ``log_prob``, ``mean``, ``var``,
-        ``entropy``.
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "weights" (sticks) and "components".
 
     n_features_in_ : int
+        Number of columns of X.
 
-    feature_names_in_ : ndarray of str
-        If the data had column names.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Column names, where X had any.
 
     See Also
     --------

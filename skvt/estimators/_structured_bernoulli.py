@@ -52,7 +52,7 @@ class StructuredBernoulliMixture(MovesMixin, MixtureEstimator):
         without rows (or are merged away, with "memoized").
 
     weight_concentration_prior : float or None, default=None
-        Concentration alpha of the weights; None is 1. The larger, the more clusters.
+        Concentration alpha of the weights; None is 1. The larger, the more components.
 
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"
@@ -63,35 +63,36 @@ default="dirichlet_process"
         Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
 
     learning_method : {"structured", "memoized", "online", "batch"}, default="structured"
-        Structured inference; memoized mean-field inference [2]_ with births, merges and deletes;
-        stochastic mean-field inference; or memoized inference with one batch, which is coordinate
-        ascent.
+        How the posterior q is found. "structured": structured inference. "memoized": memoized
+        mean-field inference [2]_ with births, merges and deletes. "online": stochastic mean-field
+        inference on shuffled minibatches, without moves. "batch": memoized inference with one
+        batch, which is coordinate ascent.
 
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
-        With "structured", what rows are assigned under: a draw of weights and components, with the
-        statistics taken as they are ("ssvi-a") or corrected for the dependence of the draw on its
-        parameters ("ssvi"); their expected logarithms; or their means.
+        Globals that rows are solved under. With "structured", a draw of weights and components from
+        q, with the statistics taken as they are ("ssvi-a") or corrected for the dependence of the
+        draw on its parameters ("ssvi"); their expected logarithms; or their means.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the components are found that a fit begins with: rows as seeds, drawn by what the
-        others explain badly; random responsibilities; rows as seeds, drawn evenly.
+        How the components are found that a fit begins with: rows as seeds, drawn by what the others
+        explain badly; random responsibilities; rows as seeds, drawn evenly.
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        With "memoized" and "batch", moves at the end of each pass, as in
-        :class:`~skvt.MemoizedDPGMM`. ``()`` keeps ``n_components``.
+        Moves that may be made; ``()`` is none. With "memoized" and "batch", they come at the end of
+        each pass, as in :class:`~skvt.MemoizedDPGMM`.
 
     n_batches, batch_size : int or None, default=None
-        Into how many batches, or batches of how many rows, ``fit`` divides the data; at most one
-        of them is given. None is one batch of all rows with "structured", and otherwise about 10
-        batches of 1,000 to 50,000 rows.
+        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data; at
+        most one of them is given. None is one batch of all rows with "structured", and otherwise
+        about 10 batches of 1,000 to 50,000 rows.
 
     temperature : None, str or policy, default=None
-        None is T = 1 throughout. As in :class:`~skvt.TemperedLDA`, without those that learn the
-        temperature.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
+        that learn the temperature are refused. Moves wait until it is 1.
 
     learning_decay : float, default=0.75
-        With "structured" and "online", step t has size ``learning_scale * (learning_offset + t)
-        ** -learning_decay``, at most 1.
+        How fast steps fall. With "structured" and "online", step number t has size ``learning_scale
+        * (learning_offset + t) ** -learning_decay``, at most 1.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
@@ -102,7 +103,8 @@ default="dirichlet_process"
 
     total_samples : float or None, default=None
         Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
-        those seen, and otherwise a million.
+        those seen; otherwise a million for a stream begun by ``partial_fit``, and after ``fit`` its
+        rows plus those seen since.
 
     binarize : float or None, default=None
         Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.
@@ -113,38 +115,40 @@ default="dirichlet_process"
         Most passes over the data.
 
     tol : float, default=1e-5
-        Converged when no move has anything left to try and the bound, where it is evaluated, gains
-        less than this, in nats per row. Where bounds are known, a
-        :class:`~sklearn.exceptions.ConvergenceWarning` says that ``max_iter`` passes do not get
-        there.
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. Not while the fit is hot, or a move has anything left to try. Where bounds are
+        evaluated or known, a :class:`~sklearn.exceptions.ConvergenceWarning` says that ``max_iter``
+        passes do not get there.
 
     evaluate_every : int, default=-1
-        Evaluate the mean-field bound on all data every so many passes; never where it is 0 or
-        negative. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes.
-        Memoized inference knows it anyhow.
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative. It is
+        the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is NaN in other
+        passes. Memoized inference knows it anyhow.
 
     n_init : int, default=1
-        Starts; that with the highest bound is kept.
+        Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Begin ``fit`` with the components of the last one.
+        Whether another ``fit`` goes on from what was learned, the step number and the temperature
+        reached.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it.
+        Threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Of the start and of all draws.
+        Source of randomness. It decides the initial components, the order of the batches, and all
+        draws.
 
     Attributes
     ----------
     n_active_components_ : int
-        Components to which at least a thousandth of the rows is expected to belong.
+        Components to which at least a thousandth of the data is expected to belong. Data are rows.
 
     n_components_ : int
-        Number of components, with rows or without.
+        Number of components K. With rows or without.
 
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of a component not yet seen is left out.
@@ -153,23 +157,27 @@ default="dirichlet_process"
         Expected probabilities of a one.
 
     weight_concentration_ : ndarray of shape (2, K) or (K,)
-        Parameters (a, b) of q(v_k) = Beta; of q(w) = Dirichlet with "dirichlet_distribution".
+        Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
+        = Dirichlet, (K,).
 
     elbo_, lower_bound_ : float
-        Mean-field evidence lower bound of the data in nats, every constant included; of
-        structured inference at the final q(w) q(phi), for which it is not what was maximised.
+        Evidence lower bound of the training data in nats, every constant included. The mean-field
+        bound; after structured inference at the final q(w) q(phi), for which it is not what was
+        maximised. Not there after ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass, those of earlier warm starts included, and one a call of ``partial_fit``,
-        without bounds (NaN): "n_iter", "elbo", "objective" (with "structured" the log probability
-        of the rows under what was drawn, less the divergence of the globals; not a bound),
-        "temperature", "learning_rate", "n_components", "seconds".
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". With "structured", "objective" is the log
+        probability of the rows under what was drawn, less the divergence of the globals; not a
+        bound.
 
     lower_bounds_ : list of float
         ``history_["elbo"]``.
 
     move_log_ : dict of lists
-        One entry for each move and pass, as in :class:`~skvt.MemoizedDPGMM`.
+        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+        "gain" (nats). As in :class:`~skvt.MemoizedDPGMM`.
 
     weight_concentration_prior_ : float
         Concentration of the weights as used.
@@ -181,21 +189,23 @@ default="dirichlet_process"
         ELBO of each start.
 
     n_batch_iter_ : int
-        Updates of the globals made.
+        Global updates made.
 
     converged_ : bool
+        Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes and calls of ``partial_fit`` made, entries of ``history_``.
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
 
     posterior_ : JointPosterior
-        q of the "weights" (sticks, or a Dirichlet) and "components" (a beta for each and column):
-        ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "weights" (sticks, or a Dirichlet) and "components" (a beta for each and column).
 
     n_features_in_ : int
+        Number of columns of X.
 
-    feature_names_in_ : ndarray of str
-        If the data had column names.
+    feature_names_in_ : ndarray of shape (n_features_in_,)
+        Column names, where X had any.
 
     See Also
     --------

@@ -65,11 +65,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Prior mean of an entry of X, 1 / c in the papers; None is the mean of the data.
 
     local_step : {"gibbs", "mean_field"}, default="gibbs"
-        How a row is solved given components: by draws of its activations given the expected
+        How a row is solved given the globals. By draws of its activations given the expected
         allocation of its counts to components, and the other way round, in turn; or by mean field.
 
     global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
-        Components that rows are solved under: a draw from their posterior, or expectations. With
+        Globals that rows are solved under. A draw of the components from q, or expectations. With
         "mean_field" for both steps, inference is plain mean field.
 
     n_burn_in : int, default=2
@@ -87,37 +87,39 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         and on ``partial_fit``.
 
     temperature : None, str or policy, default=None
-        Temperature of the likelihood: None is 1, "annealed" ``LinearAnnealing()``, or an object of
-        :mod:`skvt.temperature`; not a learned one.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. It is
+        that of the likelihood. Those that learn the temperature are refused.
 
     learning_method : {"batch", "online"}, default="batch"
-        Steps of size 1 on all rows at once, or steps on minibatches.
+        How the posterior q is found. "batch": steps of size 1 on all rows at once. "online": steps
+        on minibatches.
 
     learning_decay : float, default=0.7
-        With "online" and in ``partial_fit``, step number t has size ``(learning_offset + t) **
-        -learning_decay``.
+        How fast steps fall. With "online" and in ``partial_fit``, step number t has size
+        ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     max_iter : int, default=1000
-        Passes over the data of ``fit``.
+        Most passes over the data.
 
     batch_size : int, default=256
         Rows of a minibatch.
 
     evaluate_every : int, default=-1
-        Evaluate the mean-field bound on all data every so many passes; never where it is 0 or
-        negative. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes but
-        those of coordinate ascent.
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative. It is
+        the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is NaN in other
+        passes but those of coordinate ascent.
 
     tol : float, default=1e-3
-        Where the bound is evaluated, converged when it gains less than this, in nats per row, after
-        the structured passes and at the final temperature. A
-        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. Not while the fit is hot, nor in its structured passes. Where bounds are evaluated, a
+        :class:`~sklearn.exceptions.ConvergenceWarning` says that ``max_iter`` passes do not get
+        there.
 
     total_samples : float or None, default=None
-        Rows of the whole data set for ``partial_fit``. None is a million for a stream begun by
+        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
         ``partial_fit``, and after ``fit`` its rows plus those seen since.
 
     mean_change_tol : float, default=1e-3
@@ -128,10 +130,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Most mean-field updates of such a row.
 
     n_init : int, default=1
-        Random starts of ``fit``; the one with the highest ELBO is kept.
+        Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from the components, step number and temperature reached.
+        Whether another ``fit`` goes on from what was learned, the step number and the temperature
+        reached.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.
@@ -140,7 +143,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Start, order of the rows, draws of components and activations.
+        Source of randomness. It decides the start, the order of the rows, and draws of components
+        and activations.
 
     Attributes
     ----------
@@ -150,34 +154,36 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Components to which at least a thousandth of the counts is expected to belong.
+        Components to which at least a thousandth of the data is expected to belong. Data are
+        counts.
     n_components_ : int
-        Truncation K.
+        Number of components K. The truncation.
     data_mean_prior_ : float
         Prior mean of an entry as used.
     posterior_ : JointPosterior
-        q of the "weights" and "components" (W): ``sample``, ``log_prob``, ``mean``, ``var``,
-        ``entropy``.
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "weights" and "components" (W).
     elbo_ : float
-        Mean-field evidence lower bound of the training data in nats, all constants included, at
-        the final components, each row solved from nothing. Set by ``fit``; not there after
+        Evidence lower bound of the training data in nats, every constant included. The mean-field
+        bound at the final components, each row solved from nothing. Not there after
         ``partial_fit``, see ``elbo``.
     history_ : dict of lists
-        "n_iter", "elbo", "objective" (the tempered bound; in structured passes the log likelihood
-        at the last draws less the divergence of the components, not a bound), "temperature",
-        "learning_rate", "n_components" (active ones), "seconds", one entry a pass of ``fit``, those
-        of earlier warm starts included, and one a call of ``partial_fit``, without bounds (NaN).
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". "objective" is the tempered bound; in structured
+        passes the log likelihood at the last draws less the divergence of the components, not a
+        bound. "n_components" are active ones.
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
-        Whether ``tol`` stopped the fit.
+        Whether the fit stopped on convergence.
     n_iter_ : int
         Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
     n_batch_iter_ : int
-        Updates of the components made.
+        Global updates made.
     n_features_in_ : int
         Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+    feature_names_in_ : ndarray of shape (n_features_in_,)
         Column names, where X had any.
 
     See Also

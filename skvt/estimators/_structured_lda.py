@@ -33,45 +33,50 @@ class StructuredLDA(TopicEstimator):
         Number of topics K.
 
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is
-        ``1 / n_components``; "auto" learns each entry.
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
+        n_components``; "auto" starts there and learns each entry by maximising the bound, once the
+        temperature is 1.
 
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
-        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is
-        ``1 / n_components``; "auto" learns one value for all words.
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is ``1 /
+        n_components``; "auto" starts there and learns one value for all words.
 
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
-        How a document is solved given topics: by Gibbs sampling of its assignments, proportions
-        summed out [2]_; by CVB0 [3]_, its deterministic approximation; or by mean field.
+        How a row is solved given the globals. A document by Gibbs sampling of its assignments,
+        proportions summed out [2]_; by CVB0 [3]_, its deterministic approximation; or by mean
+        field.
 
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
-        Topics that documents are solved under: a draw from q(beta), with the statistics taken as
-        they are ("ssvi-a") or corrected for the dependence of the draw on its parameters ("ssvi",
-        which works on the whole vocabulary in each step); ``exp(E[log beta])``; or ``E[beta]``.
+        Globals that rows are solved under. A draw of the topics from q(beta), with the statistics
+        taken as they are ("ssvi-a") or corrected for the dependence of the draw on its parameters
+        ("ssvi", which works on the whole vocabulary in each step); ``exp(E[log beta])``; or
+        ``E[beta]``.
 
     n_burn_in : int, default=2
-        Sweeps of the Gibbs sampler over a document before any is kept.
+        Sweeps of the sampler over a row before any is kept.
 
     n_samples : int, default=4
         Sweeps that are kept.
 
     temperature : None, str or policy, default="annealed"
-        As in :class:`~skvt.TemperedLDA`; learned ones only with ``local_step="mean_field"``.
-        "annealed" is ``LinearAnnealing(T, replication=1, share=1/3)`` here: drawn topics are sharp
-        by themselves, and take long to settle. T is 1.5 where ``topic_word_prior`` is 0.02 or less
-        or learned, and falls to 1 (no heat) at 0.1, since draws under such priors vary enough
-        without (``benchmarks/``).
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        Learned ones only with ``local_step="mean_field"``. "annealed" is ``LinearAnnealing(T,
+        replication=1, share=1/3)``: drawn topics are sharp by themselves, and take long to settle.
+        T is 1.5 where ``topic_word_prior`` is 0.02 or less or learned, and falls to 1 (no heat) at
+        0.1, since draws under such priors vary enough without (``benchmarks/``).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
-        After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
-        the last), topics that stand for two are split in the place of topics that are two halves
-        of one, where a sample of the documents says that the bound rises. ``()`` is none.
+        Moves that may be made; ``()`` is none. After passes of ``fit`` at T = 1 (from the middle,
+        the tenth at the latest, and not after the last), topics that stand for two are split in the
+        place of topics that are two halves of one, where a sample of the documents says that the
+        bound rises.
 
-    learning_method : {"online", "batch"}, default="online"
-        Steps on minibatches, or on all documents at once.
+    learning_method : {"batch", "online"}, default="online"
+        How the posterior q is found. "online": steps on minibatches. "batch": steps on all
+        documents at once.
 
     learning_decay : float, default=0.7
-        How fast steps fall: with ``learning_offset`` given, step number t has size
+        How fast steps fall. With ``learning_offset`` given, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float or None, default=None
@@ -80,41 +85,44 @@ class StructuredLDA(TopicEstimator):
         is 64, and also with "ssvi", under which topics may collapse in large first steps.
 
     max_iter : int, default=40
-        Passes over the data of ``fit``.
+        Most passes over the data.
 
     batch_size : int, default=128
-        Documents of a minibatch.
+        Rows of a minibatch.
 
     evaluate_every : int, default=-1
-        Evaluate the mean-field bound on all data every so many passes; never where it is 0 or
-        negative. A structured step gives no bound: ``history_["elbo"]`` is NaN in other passes.
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative. It is
+        the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is NaN in other
+        passes.
 
     perp_tol : float, default=0.1
-        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by
-        less than this from one evaluation to the next, at the final temperature. So that it is
-        reached whatever ``max_iter``, named temperatures then last a third of 40 passes at
-        most. (The sizes of steps do not depend on ``max_iter``.) 0 never stops.
+        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
+        than this from one evaluation to the next, at the final temperature. So that it is reached
+        whatever ``max_iter``, named temperatures then last a third of 40 passes at most. (The sizes
+        of steps do not depend on ``max_iter``.) 0 never stops.
 
     tol : float or None, default=None
-        The same in nats per word, in the place of ``perp_tol`` if it is given: converged when
-        ``ELBO / tokens`` rises by less.
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        word; it takes the place of ``perp_tol`` where it is given.
 
     total_samples : float or None, default=None
-        Documents of the whole data set for ``partial_fit``. None is a million for a stream begun
-        by ``partial_fit``, and after ``fit`` its documents plus those seen since.
+        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
+        ``partial_fit``, and after ``fit`` its rows plus those seen since.
 
     mean_change_tol : float, default=1e-3
-        A document's mean-field or CVB0 step has converged when its topic weights (in tokens) change
-        by less than this on average.
+        A document's local step has converged when its topic weights (in tokens) change by less than
+        this on average. By mean field and CVB0; the sampler takes ``n_burn_in`` and ``n_samples``
+        sweeps.
 
     max_doc_update_iter : int, default=100
-        Most sweeps of a document's mean-field or CVB0 step.
+        Most sweeps of a document's local step. By mean field and CVB0.
 
     n_init : int, default=1
-        Random starts of ``fit``; the one with the highest ELBO is kept.
+        Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from the topics, step number and temperature reached.
+        Whether another ``fit`` goes on from what was learned, the step number and the temperature
+        reached.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.
@@ -123,7 +131,8 @@ class StructuredLDA(TopicEstimator):
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Start of the topics, order of the documents, draws of topics and assignments.
+        Source of randomness. It decides the start of the topics, the order of the documents, and
+        draws of topics and assignments.
 
     Attributes
     ----------
@@ -132,31 +141,34 @@ class StructuredLDA(TopicEstimator):
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         ``exp(E[log beta])``.
     posterior_ : Posterior
-        q(beta): ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
+        topics.
     elbo_ : float
-        Mean-field evidence lower bound of the training data in nats, all constants included, at
-        the final topics: a bound for any q(beta), comparable with that of ``TemperedLDA``.
+        Evidence lower bound of the training data in nats, every constant included. The mean-field
+        bound at the final topics, comparable with that of ``TemperedLDA``. Not there after
+        ``partial_fit``, see ``elbo``.
     history_ : dict of lists
-        "n_iter", "elbo", "objective" (log probability of the words of the pass at the drawn topics
-        and fitted proportions, less the divergence of q(beta); not a bound), "temperature",
-        "learning_rate", "n_components", "seconds", one entry a pass of ``fit``, those of earlier
-        warm starts included, and one a call of ``partial_fit``, without bounds (NaN).
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". "objective" is the log probability of the words
+        of the pass at the drawn topics and fitted proportions, less the divergence of q(beta); not
+        a bound.
     move_log_ : dict of lists
-        One entry for each pass of ``fit`` after which moves were due: "n_iter", "move",
-        "proposed", "accepted", "gain" (nats, estimated on a sample).
+        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+        "gain" (nats). Gains are estimated on a sample.
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
-        Whether ``perp_tol`` or ``tol`` stopped the fit.
+        Whether the fit stopped on convergence.
     n_iter_ : int
         Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
     n_batch_iter_ : int
-        Updates of the topics made.
+        Global updates made.
     doc_topic_prior_, topic_word_prior_ : float or ndarray
         The priors as used or learned.
     n_features_in_ : int
         Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+    feature_names_in_ : ndarray of shape (n_features_in_,)
         Column names, where X had any.
 
     See Also

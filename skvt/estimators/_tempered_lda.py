@@ -27,31 +27,32 @@ class TemperedLDA(TopicEstimator):
         Number of topics K.
 
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
-        Concentration alpha of the Dirichlet prior of a document's topic proportions, any positive
-        size. None is ``1 / n_components``. "auto" starts there and learns each entry by
-        maximising the bound, once the temperature is 1.
+        Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
+        n_components``; "auto" starts there and learns each entry by maximising the bound, once the
+        temperature is 1.
 
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
-        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is
-        ``1 / n_components``. "auto" learns one value for all words.
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is ``1 /
+        n_components``; "auto" starts there and learns one value for all words.
 
     temperature : None, str or policy, default="annealed"
-        None keeps T = 1, which is plain variational inference. Otherwise a policy of
-        :mod:`skvt.temperature`, or its name for its defaults: "annealed"
-        (:class:`~skvt.temperature.LinearAnnealing`), "variational"
-        (:class:`~skvt.temperature.VariationalTempering`) or "local"
-        (:class:`~skvt.temperature.LocalTempering`).
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        "annealed" is :class:`~skvt.temperature.LinearAnnealing`, "variational"
+        :class:`~skvt.temperature.VariationalTempering`, "local"
+        :class:`~skvt.temperature.LocalTempering`, with their defaults.
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
-        After passes of ``fit`` at T = 1 (from the middle, the tenth at the latest, and not after
-        the last), topics that stand for two are split in the place of topics that are two halves
-        of one, where a sample of the documents says that the bound rises. ``()`` is none.
+        Moves that may be made; ``()`` is none. After passes of ``fit`` at T = 1 (from the middle,
+        the tenth at the latest, and not after the last), topics that stand for two are split in the
+        place of topics that are two halves of one, where a sample of the documents says that the
+        bound rises.
 
-    learning_method : {"online", "batch"}, default="online"
-        Stochastic inference on minibatches, or coordinate ascent on all data.
+    learning_method : {"batch", "online"}, default="online"
+        How the posterior q is found. "online": stochastic inference on minibatches. "batch":
+        coordinate ascent on all data.
 
     learning_decay : float, default=0.7
-        How fast steps fall: with ``learning_offset`` given, step number t has size
+        How fast steps fall. With ``learning_offset`` given, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float or None, default=None
@@ -60,42 +61,42 @@ class TemperedLDA(TopicEstimator):
         about as much in a pass of a large corpus as of a small one; in ``partial_fit`` it is 64.
 
     max_iter : int, default=10
-        Passes over the data of ``fit``.
+        Most passes over the data.
 
     batch_size : int, default=128
-        Documents of a minibatch.
+        Rows of a minibatch.
 
     evaluate_every : int, default=-1
-        Evaluate the exact bound on all data every so many passes; never where it is 0 or
-        negative. An evaluation costs about as much as a pass.
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative. An
+        evaluation costs about as much as a pass.
 
     perp_tol : float, default=0.1
-        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by
-        less than this from one evaluation to the next, at the final temperature. So that it is
-        reached whatever ``max_iter``, named temperatures then last three quarters of 10 passes at
-        most. (The sizes of steps do not depend on ``max_iter``.) 0 never stops.
+        Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
+        than this from one evaluation to the next, at the final temperature. So that it is reached
+        whatever ``max_iter``, named temperatures then last three quarters of 10 passes at most.
+        (The sizes of steps do not depend on ``max_iter``.) 0 never stops.
 
     tol : float or None, default=None
-        The same in nats per word, in the place of ``perp_tol`` if it is given: converged when
-        ``ELBO / tokens`` rises by less.
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        word; it takes the place of ``perp_tol`` where it is given.
 
     total_samples : float or None, default=None
-        Documents of the whole data set for ``partial_fit``. None is a million for a stream begun
-        by ``partial_fit`` (scikit-learn's default), and after ``fit`` its documents plus those
-        seen since.
+        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
+        ``partial_fit``, and after ``fit`` its rows plus those seen since.
 
     mean_change_tol : float, default=1e-3
-        A document's local step has converged when its topic weights (in tokens) change by less
-        than this on average.
+        A document's local step has converged when its topic weights (in tokens) change by less than
+        this on average.
 
     max_doc_update_iter : int, default=100
         Most sweeps of a document's local step.
 
     n_init : int, default=1
-        Random starts of ``fit``; the one with the highest ELBO is kept.
+        Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from the topics, step number and temperature reached.
+        Whether another ``fit`` goes on from what was learned, the step number and the temperature
+        reached.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.
@@ -104,7 +105,7 @@ class TemperedLDA(TopicEstimator):
         Print a line a pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Start of the topics and order of the documents.
+        Source of randomness. It decides the start of the topics and the order of the documents.
 
     Attributes
     ----------
@@ -113,31 +114,33 @@ class TemperedLDA(TopicEstimator):
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         ``exp(E[log beta])``.
     posterior_ : Posterior
-        q(beta): ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``.
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
+        topics.
     elbo_ : float
-        Untempered evidence lower bound of the training data in nats, all constants included, at
-        the final topics. Set by ``fit``; not there after ``partial_fit``, see ``elbo``.
+        Evidence lower bound of the training data in nats, every constant included. Untempered, at
+        the final topics. Not there after ``partial_fit``, see ``elbo``.
     history_ : dict of lists
-        "n_iter", "elbo", "objective" (the tempered bound), "temperature", "learning_rate",
-        "n_components", "seconds", one entry a pass of ``fit``, those of earlier warm starts
-        included, and one a call of ``partial_fit``, without bounds (NaN). Online, the bounds are
-        estimates from the pass's minibatches unless ``evaluate_every`` asks for exact ones.
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". "objective" is the tempered bound. Online, the
+        bounds are estimates from the minibatches of the pass unless ``evaluate_every`` asks for
+        exact ones.
     move_log_ : dict of lists
-        One entry for each pass of ``fit`` after which moves were due: "n_iter", "move",
-        "proposed", "accepted", "gain" (nats, estimated on a sample).
+        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+        "gain" (nats). Gains are estimated on a sample.
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
-        Whether ``perp_tol`` or ``tol`` stopped the fit.
+        Whether the fit stopped on convergence.
     n_iter_ : int
         Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
     n_batch_iter_ : int
-        Updates of the topics made.
+        Global updates made.
     doc_topic_prior_, topic_word_prior_ : float or ndarray
         The priors as used or learned.
     n_features_in_ : int
         Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+    feature_names_in_ : ndarray of shape (n_features_in_,)
         Column names, where X had any.
 
     See Also
