@@ -74,7 +74,7 @@ fixed = dict(n_components=25, moves=(), **common)
 def stochastic(decay, offset):
     """Stochastic inference with steps ``(offset + t) ** -decay``."""
     steps = dict(learning_decay=decay, learning_offset=offset)
-    return MemoizedDPGMM(learning_method="online", **steps, **fixed)
+    return MemoizedDPGMM(learning_method="online", evaluate_every=1, **steps, **fixed)
 
 
 models = {

@@ -176,6 +176,15 @@ def test_estimators_say_the_same_in_the_same_words(section):
             assert len({kind for kind, _ in same.values()}) <= 1, (name, same)
 
 
+def test_what_does_not_depend_on_the_model_has_one_default():
+    shared = ("evaluate_every", "n_init", "n_jobs", "random_state", "total_samples", "verbose",
+              "warm_start")  # fmt: skip
+    for name in shared:
+        signatures = (inspect.signature(getattr(skvt, estimator)) for estimator in ESTIMATORS)
+        defaults = [defaults_in(signature) for signature in signatures]
+        assert len({repr(each[name]) for each in defaults if name in each}) == 1, name
+
+
 def test_what_is_said_otherwise_is_another_thing():
     said = of_estimators("Parameters") | of_estimators("Attributes")
     for name, (others, why) in OTHERWISE.items():
