@@ -200,7 +200,7 @@ def _topics_by_words(source, words, table):
         row = source[words[j if j < words.size else 0]]
         for k in range(n_topics):
             table[k, j] = row[k]
-    table[n_topics:] = lit(source[0, 0], 0.0)
+    table[n_topics:] = np.float32(0.0)  # of either type: there may be no word to take it from
 
 
 @inner

@@ -430,11 +430,11 @@ def sampled_statistics(
 ):
     """``out[a, k]``: weighted tokens of word a in topic k, in the mean over the kept sweeps."""
     n_samples = samples.shape[1]
-    share = lit(out[0, 0], 1.0) / lit(out[0, 0], 1.0 * n_samples)
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)
         if start >= stop:
             break
+        share = lit(out[start, 0], 1.0) / lit(out[start, 0], 1.0 * n_samples)
         for a in range(start, stop):
             out[a, :] = lit(share, 0.0)
             for e in range(word_indptr[a], word_indptr[a + 1]):
