@@ -128,7 +128,7 @@ class Dirichlet:
             b = (gradient / q).sum() / (1.0 / z + (1.0 / q).sum())  # [Minka00 eq. 18]
             step = -(gradient - b) / q
             # stay within a factor of e of the present value
-            length = min(1.0, 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e)))))
+            length = 1.0 / max(1.0, np.max(np.abs(step) / (eta * (1.0 - 1.0 / np.e))))
             updated = eta + length * step
             converged = np.max(np.abs(updated - eta) / eta) < tol
             eta = np.clip(updated, _SMALLEST, _LARGEST)

@@ -138,6 +138,16 @@ def test_fit_recovers_the_concentration_from_any_start(eta, start):
     np.testing.assert_allclose(fitted, eta, rtol=1e-4)
 
 
+def test_steps_are_newtons_but_lower_no_entry_below_its_e_th_part():
+    eta = np.array([0.2, 0.4, 0.8])
+    for start in (np.full(3, 50.0), np.full(3, 1.0)):
+        change = Dirichlet.fit(start, attainable(eta), max_iter=1) / start - 1.0
+        assert np.abs(change).max() == pytest.approx(1.0 - 1.0 / np.e)
+    # nearby, whole steps: the error is squared
+    near = eta * np.array([1.001, 0.999, 1.001])
+    np.testing.assert_allclose(Dirichlet.fit(near, attainable(eta), max_iter=1), eta, rtol=4e-6)
+
+
 def test_fit_within_the_default_steps_is_at_the_maximum_from_usual_starts():
     rng = np.random.default_rng(4)
     for _ in range(20):
