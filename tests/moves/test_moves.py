@@ -1,5 +1,7 @@
 """Moves: what they predict of the bound is what it becomes, and what does not pay is put back."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -509,6 +511,20 @@ def test_a_component_that_has_changed_is_tried_like_a_new_one():
     assert birth._tries(115.0, 7) == birth._tries(100.0, 9) == 0
     birth._fail(birth_module._Target([0], [7], [115.0]))
     assert birth._tries(115.0, 7) == 1 and birth._tries(100.0, 7) == 0
+
+
+def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypatch):
+    monkeypatch.setattr(birth_module, "dissolve", lambda *args: None)
+    monkeypatch.setattr(birth_module, "bound_of", lambda model, memo: memo)
+    birth, rng = Birth(50), np.random.default_rng(0)
+    birth._adopted, birth._newborn = [None, None], set()
+    found = []
+    for gain in (-1.0, -1.0, 1.0, 1.0, 1.0):
+        memos = SimpleNamespace(total=lambda gain=gain: 10.0 + gain)
+        birth._before = None, 10.0
+        birth._judge(None, SimpleNamespace(memos=memos, restore=lambda saved: None))
+        found.append(len(birth._choose(np.full(16, 100.0), np.arange(16), np.zeros((16, 16)), rng)))
+    assert found == [4, 2, 4, 8, 8]
 
 
 def test_after_failures_the_nearest_neighbours_come_along():
