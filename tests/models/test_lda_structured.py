@@ -417,6 +417,29 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         np.testing.assert_array_equal(alone[0], together.q[d])
 
 
+def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
+    size = int(sampling.PRIOR_TOPICS)
+    K = 3 * size
+    # one document of one token, whose word is in topics of the first block only
+    table, base, gains = np.zeros((1, K)), np.ones(K), np.zeros((K, 1))
+    table[0, :size] = 1.0 / size
+    # as if the tabulated sum were a quarter too large: beyond one, all topics are taken off
+    cumulative = np.full((1, 3), 1.25)
+    table, base, gains, cumulative = (a.astype("f") for a in (table, base, gains, cumulative))
+    pointers, word, count = np.array([0, 1]), np.zeros(1, np.int32), np.ones(1)
+    drawn = np.zeros(K)
+    for seed in sampling.row_seeds(np.uint64(5), 400):
+        samples, shares = np.empty((1, 1), np.int32), np.empty((1, K))
+        sampling.gibbs_steps(
+            pointers, word, count, pointers, np.array([seed]), table, base, cumulative, np.ones(K),
+            1.0, gains, 0, 1, samples, shares, None, counter(),
+        )  # fmt: skip
+        drawn[samples[0, 0]] += 1
+    assert drawn[: size - 1].min() > 0 and drawn[size:].sum() == 0
+    # its own share and the excess
+    assert drawn[size - 1] == pytest.approx(400 * 0.25, rel=0.3)
+
+
 @pytest.mark.parametrize("local", ["gibbs", "cvb0"])
 @each_dtype
 def test_the_number_of_threads_does_not_change_a_bit(local, dtype):
