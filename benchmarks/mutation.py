@@ -42,7 +42,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("expfam", "models", "inference", "moves", "temperature")
+PACKAGES = ("compiled", "expfam", "models", "inference", "moves", "temperature")
 # Files of tests that say nothing sharp about a line of these packages, or take very long.
 LEFT_OUT = (
     "tests/plotting/", "tests/datasets/", "tests/test_docstrings.py", "tests/test_guide.py",
@@ -437,8 +437,17 @@ class Reach:
                     if module:
                         modules[local] = module
                     elif self._find(node.module):
-                        names[local] = (self._find(node.module), alias.name)
+                        names[local] = self._origin(self._find(node.module), alias.name)
         return names, modules
+
+    def _origin(self, file, name):
+        """Where a name of a file is defined, if the file only hands it on."""
+        for node in self.modules[file].body:
+            if isinstance(node, ast.ImportFrom) and self._find(node.module or ""):
+                for alias in node.names:
+                    if name == (alias.asname or alias.name):
+                        return self._origin(self._find(node.module), alias.name)
+        return file, name
 
     def _find(self, dotted):
         path = dotted.replace(".", "/")
@@ -467,7 +476,7 @@ class Reach:
                 target = names.get(inner.id)
             elif isinstance(inner, ast.Attribute) and isinstance(inner.value, ast.Name):
                 module = modules.get(inner.value.id)
-                target = (module, inner.attr) if module else None
+                target = self._origin(module, inner.attr) if module else None
             if target is None:
                 continue
             if file.startswith("tests/"):
@@ -597,7 +606,7 @@ def forget(root, compiled):
 def keep_compiled(copy, base, mutated, stale):
     """What was compiled in a copy for the first time, and is not that of the mutant, is kept."""
     stale = {f"{Path(file).stem}.{name}" for file, name in stale} | {Path(mutated).stem}
-    for folder in (copy / "skvt").glob("*/__pycache__"):
+    for folder in (copy / "skvt").rglob("__pycache__"):
         there = base / folder.relative_to(copy)
         there.mkdir(exist_ok=True)
         for index in folder.glob("*.nbi"):
@@ -850,8 +859,8 @@ def tests_for(mutant, reach, known, killers, work, budget):
     here = defaultdict(set)
     for file, line in reach.lines_for(mutant):
         here[file].add(line)
-    folder, stem = mutant.file.split("/")[-2:]
-    stem = stem.strip("_").removesuffix(".py").removesuffix("_kernels").removesuffix("_sampling")
+    folder, *room, stem = mutant.file.split("/")[1:]
+    stem = room[0] if room else stem.strip("_").removesuffix(".py")
     found, mirroring = [], []
     for file, entry in known.items():
         weight = 0.3 if f"tests/{folder}/test_{stem}" in file else 1.0
@@ -1003,7 +1012,7 @@ def main():
     files = {
         path.relative_to(ROOT).as_posix(): path.read_text()
         for package in PACKAGES
-        for path in sorted((ROOT / "skvt" / package).glob("*.py"))
+        for path in sorted((ROOT / "skvt" / package).rglob("*.py"))
     }
     if args.at or args.only:
         mutants = [m for file, source in files.items() for m in mutants_of(file, source)]
