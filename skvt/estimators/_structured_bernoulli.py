@@ -34,6 +34,8 @@ from skvt.schedules import RobbinsMonro
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
 SCALE_OF_FULL_STEPS = 100.0
+# Entries that are looked at together for values other than 0 and 1.
+_CHECKED = 2**20
 
 
 class StructuredBernoulliMixture(MovesMixin, MixtureEstimator):
@@ -502,12 +504,16 @@ def binary(X, threshold=None):
     if threshold is not None:
         values = np.where(np.isnan(values), values, values > threshold).astype(X.dtype, copy=False)
         return sp.csr_array((values, X.indices, X.indptr), X.shape) if sp.issparse(X) else values
-    illegal = (values != 0.0) & (values != 1.0) & ~np.isnan(values)
-    if illegal.any():
-        value = values[illegal].flat[0]
-        raise ValueError(
-            f"X must be binary: 0 or 1, NaN where a value is missing. Got {value:g}. If {value:g} "
-            "stands for a missing value, replace it by NaN; if all values are measurements, give "
-            "'binarize' to count those above it as 1 and all others as 0."
-        )
+    # part by part: a mask of all entries would be an eighth of the data, and three are needed
+    step = max(1, _CHECKED // max(1, values[:1].size))
+    for start in range(0, len(values), step):
+        part = values[start : start + step]
+        illegal = (part != 0.0) & (part != 1.0) & ~np.isnan(part)
+        if illegal.any():
+            value = part[illegal].flat[0]
+            raise ValueError(
+                f"X must be binary: 0 or 1, NaN where a value is missing. Got {value:g}. If "
+                f"{value:g} stands for a missing value, replace it by NaN; if all values are "
+                "measurements, give 'binarize' to count those above it as 1 and all others as 0."
+            )
     return X

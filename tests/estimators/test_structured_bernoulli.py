@@ -10,6 +10,7 @@ from sklearn.naive_bayes import BernoulliNB
 
 from skvt import StructuredBernoulliMixture
 from skvt.datasets import make_bernoulli_mixture
+from skvt.estimators import _structured_bernoulli
 from skvt.expfam import Beta, Dirichlet
 
 LAWS = ["dirichlet_process", "dirichlet_distribution"]
@@ -376,3 +377,13 @@ def test_every_global_step_learns_from_minibatches_and_streams(law, global_step)
         gains.append(min(stream.score(X), mixture.score(X)) - single)
     assert np.median(found) > 0.6
     assert np.median(gains) > 1.5
+
+
+@pytest.mark.parametrize("container", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
+def test_a_value_that_is_not_binary_is_found_wherever_it_stands(container, monkeypatch):
+    monkeypatch.setattr(_structured_bernoulli, "_CHECKED", 6)
+    for row, column in ((0, 0), (4, 1), (6, 2)):
+        X = np.ones((7, 3))
+        X[row, column] = 0.5
+        with pytest.raises(ValueError, match=r"Got 0\.5\."):
+            StructuredBernoulliMixture().fit(container(X))
