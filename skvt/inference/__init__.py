@@ -43,6 +43,5 @@ __all__ = [
     "local_results",
     "one_blas_thread",
     "perplexity_fall",
-    "perplexity_fall",
     "pilot_energies",
 ]
