@@ -20,7 +20,7 @@ from skvt import AnnealedFactorialMixture
 from skvt.datasets import make_shapes
 from skvt.expfam import RunningStats
 from skvt.metrics import match_components
-from skvt.models import _factorial
+from skvt.models.factorial import _model as _factorial
 
 POLICIES = {"plain VI": None, "annealing": "annealed", "VT": "variational", "LVT": "local"}
 MOVES = {"": (), ", moves": ("superposition",)}

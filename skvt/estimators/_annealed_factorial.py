@@ -28,7 +28,6 @@ from skvt.inference import (
     Plan,
     Rows,
     StochasticInference,
-    Stopping,
     Workers,
 )
 from skvt.models.factorial import FactorialMixture, Superposition, first_guess
@@ -362,7 +361,7 @@ class AnnealedFactorialMixture(
             data=data,
             engine=engine,
             policy=self._temperature_policy(model),
-            stopping=Stopping.per_unit(self.max_iter, self.evaluate_every, self.tol, data.total),
+            stopping=self._stopping(data.total),
             n_units=data.total,
             minibatches=minibatches,
             rate=rate,

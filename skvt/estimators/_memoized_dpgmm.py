@@ -9,7 +9,7 @@ from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference, Stopping
+from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference
 from skvt.models.mixture import StickBreaking, gaussian_component
 from skvt.schedules import RobbinsMonro
 
@@ -393,7 +393,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
             data=data,
             engine=engine,
             policy=self._temperature_policy(model),
-            stopping=Stopping.per_unit(self.max_iter, self.evaluate_every, self.tol, data.total),
+            stopping=self._stopping(data.total),
             n_units=data.total,
             minibatches=minibatches,
             rate=rate,

@@ -18,7 +18,6 @@ from skvt.inference import (
     Plan,
     Rows,
     StochasticInference,
-    Stopping,
     StructuredInference,
 )
 from skvt.models.mixture import (
@@ -400,7 +399,7 @@ default="dirichlet_process"
             data=data,
             engine=engine,
             policy=self._temperature_policy(model),
-            stopping=Stopping.per_unit(self.max_iter, self.evaluate_every, self.tol, data.total),
+            stopping=self._stopping(data.total),
             n_units=data.total,
             minibatches=minibatches,
             rate=rate,

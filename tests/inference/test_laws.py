@@ -22,6 +22,8 @@ from skvt.inference import (
     local_results,
 )
 from skvt.inference._bound import LocalTotals
+from skvt.inference._engine import weighted_by_temperature
+from skvt.models import RowBatch
 from skvt.models.lda._model import LDA
 from skvt.moves._base import MoveRecord
 from skvt.temperature import ConstantTemperature, LinearAnnealing
@@ -572,3 +574,17 @@ def test_a_pass_of_coordinate_ascent_learns_priors_from_all_its_batches_alike():
     assert len(seen) == 4
     assert state.prior_stats.weight == pytest.approx(data.total, rel=1e-12)
     np.testing.assert_allclose(state.prior_stats.total, sum(total for total, _ in seen), rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_rows_count_by_their_own_inverse_temperature(dtype):
+    # times the mean inverse temperature, of the global update, sum_n w_n b_n S_n [VT16 eq. 11]
+    rng = np.random.default_rng(0)
+    weights, own = rng.uniform(0.5, 2.0, 7).astype(dtype), rng.uniform(0.1, 1.0, 7)
+    batch = RowBatch(np.zeros((7, 1)), weights, np.arange(7))
+    weighted = weighted_by_temperature(batch, own)
+    np.testing.assert_allclose(
+        weighted.weights * np.average(own, weights=weights), weights * own, rtol=1e-6
+    )
+    assert weighted.weights.dtype == dtype and batch.weights is weights
+    assert weighted_by_temperature(batch, 0.7) is batch

@@ -29,7 +29,7 @@ from skvt.inference._memos import Memo, Memos
 from skvt.models.mixture._kernels import assignment_entropy
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
-from skvt.moves import Birth, Delete, Merge
+from skvt.moves import Birth, Delete, Merge, Move
 from skvt.moves._base import bound_of
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import ConstantTemperature, LinearAnnealing
@@ -202,7 +202,7 @@ def test_with_moves_the_bound_never_falls_from_pass_to_pass(name, K):
     counts = state.memos.total().stats.arrays[0]
     assert counts.sum() == pytest.approx(data.total, rel=1e-9)
     # what is dissolved at the end costs a trifle, and leaves none of less than a row
-    concluded = engine.conclude(model, state)
+    concluded = engine.finish(model, state)
     assert concluded > bounds[-1] - 3.0
     assert concluded == pytest.approx(bound(model, state), rel=1e-12)
     counts = state.memos.total().stats.arrays[0]
@@ -528,17 +528,12 @@ def _begun(model, state):
 def test_moves_begin_from_the_last_to_the_first_and_finish_from_the_first_to_the_last():
     calls = []
 
-    class Noted:
-        exhausted = True
-
+    class Noted(Move):
         def __init__(self, name):
             self.name = name
 
         def begin(self, model, state, tools):
             calls.append(("begin", self.name))
-
-        def observe(self, model, batch, key, g, result, tools):
-            pass
 
         def finish(self, model, state, tools):
             calls.append(("finish", self.name))

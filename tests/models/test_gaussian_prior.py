@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from skvt.expfam import triangle
-from skvt.models import _gaussian_prior
 from skvt.models.mixture import _components as components
+from skvt.models.mixture import _gaussian_prior
 from skvt.models.mixture._gaussian_prior import (
     component_class,
     gaussian_component,

@@ -228,6 +228,8 @@ class GaPNMF:
 
         After Gibbs sampling, ``bound`` is no bound but the log likelihood at the last activations.
         """
+        if np.ndim(inv_temp) > 0:
+            raise ValueError("One temperature for all rows is needed, not one for each.")
         table, shift = _table(global_params.log_rates, inv_temp, self.dtype)
         rates = global_params.rates.astype(self.dtype)
         blocks = range(0, batch.n_rows, ROWS_PER_BLOCK)
