@@ -8,6 +8,7 @@ import pytest
 import skvt.estimators._base as base
 import skvt.temperature._base as policies
 from skvt import TemperedLDA
+from skvt.models import Capability
 from skvt.temperature import LocalTempering, VariationalTempering
 from skvt.temperature._base import FitPlan
 
@@ -18,6 +19,7 @@ every_learned = pytest.mark.parametrize("learned", LEARNED)
 class Quadratic:
     """A model of which only log C(T) per unit is known: 0.7 (1 - b)^2 + 3 (1 - b), b = 1/T."""
 
+    capabilities = frozenset({Capability.TEMPERABLE})
     log_partition_methods = ("closed_form",)
 
     @staticmethod
