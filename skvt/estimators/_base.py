@@ -31,7 +31,7 @@ from skvt.inference import (
     gain_per_unit,
     one_blas_thread,
 )
-from skvt.models import require_capabilities
+from skvt.models import check_requirements
 from skvt.monitoring import FitMonitor
 from skvt.ties import exceeds
 
@@ -332,12 +332,7 @@ class VariationalEstimator(
     def _checked_plan(self, model, X, weights, *, stream=False):
         """The plan, if its parts can work together: an engine with this model, and the policy."""
         plan = self._plan(model, X, weights, stream=stream)
-        require_capabilities(
-            type(plan.engine).__name__,
-            model,
-            plan.engine.requires,
-            "Choose another learning_method, or moves=().",
-        )
+        check_requirements(model, plan.engine.requires)
         plan.policy.check(plan.for_policy(model, np.inf if stream else self.max_iter))
         return plan
 

@@ -18,7 +18,7 @@ class CoordinateAscent:
     At a constant temperature the tempered bound never falls.
     """
 
-    requires = frozenset()
+    requires = ()
     knows_exact_bound = False  # its bound is that of the globals before the update
 
     def start(self, state, total):

@@ -13,7 +13,7 @@ import numpy as np
 from skvt.inference._bound import LocalTotals
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.models import Capability, Model
+from skvt.models import Model, Requirement
 from skvt.temperature import RunningPolicy
 
 
@@ -53,13 +53,13 @@ class Engine(Protocol):
 
     Attributes
     ----------
-    requires : frozenset of Capability
+    requires : tuple of Requirement
         What it asks of a model, beside what each has.
     knows_exact_bound : bool
         Whether passes end with the exact bound, so that convergence is judged without evaluations.
     """
 
-    requires: frozenset[Capability]
+    requires: tuple[Requirement, ...]
     knows_exact_bound: bool
 
     def start(self, state: State, total: float) -> State:
@@ -111,7 +111,7 @@ class Stream:
 class StreamEngine(Protocol):
     """An engine of ``partial_fit``."""
 
-    requires: frozenset[Capability]
+    requires: tuple[Requirement, ...]
 
     def resume(self, state: State, total: float) -> State:
         """The state as this engine keeps it, amid a stream of which ``total`` has been seen."""

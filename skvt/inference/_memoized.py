@@ -4,7 +4,7 @@ from skvt.inference._bound import LocalTotals, global_divergence
 from skvt.inference._engine import PassResult, weighted_by_temperature
 from skvt.inference._memos import Memo
 from skvt.inference._state import Rows, State
-from skvt.models import Capability
+from skvt.models import Capability, Requirement
 from skvt.moves import Merge, MoveTools, dissolve
 from skvt.temperature import RunningPolicy
 
@@ -34,7 +34,14 @@ class MemoizedInference:
 
     def __init__(self, moves=()):
         self._moves = moves
-        self.requires = frozenset({Capability.MEMOIZABLE}).union(*(move.requires for move in moves))
+        self.requires = (
+            Requirement(
+                "Memoized inference",
+                Capability.MEMOIZABLE,
+                "Use coordinate ascent or stochastic inference instead.",
+            ),
+            *(requirement for move in moves for requirement in move.requires),
+        )
         self._active, self._n_passes = (), 0
 
     def start(self, state, total):

@@ -13,7 +13,7 @@ class StochasticInference:
         Step number -> rho.
     """
 
-    requires = frozenset()
+    requires = ()
     knows_exact_bound = False
     bound_kind = "estimate"
 

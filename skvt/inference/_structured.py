@@ -3,11 +3,14 @@
 import numpy as np
 
 from skvt.inference._stochastic import StochasticInference
-from skvt.models import Capability
+from skvt.models import Capability, Requirement
 
 # "ssvi" and "ssvi-a" draw the globals; the others give local steps of the matrix [HB15 sec. 2.5]
 # a point or an expectation.
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
+_CORRECTION = Requirement(
+    'global_step="ssvi"', Capability.CORRECTABLE, 'Use global_step="ssvi-a" instead.'
+)
 
 
 class StructuredInference(StochasticInference):
@@ -26,12 +29,18 @@ class StructuredInference(StochasticInference):
     global_step : {"ssvi", "ssvi-a", "mean_field", "map"}
     """
 
-    requires = frozenset({Capability.DRAWABLE})
+    requires = (
+        Requirement(
+            "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
+        ),
+    )
     bound_kind = "none"
 
     def __init__(self, rate, global_step):
         super().__init__(rate)
         self._global_step = global_step
+        if global_step == "ssvi":
+            self.requires = (*self.requires, _CORRECTION)
 
     def run_pass(self, model, data, state, policy, workers, rng):
         """One pass; ``state`` changes in place."""

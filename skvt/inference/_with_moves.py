@@ -23,7 +23,8 @@ class WithMoves:
 
     def __init__(self, engine, moves, n_passes):
         self._engine, self._moves, self._n_passes = engine, moves, n_passes
-        self.requires = engine.requires.union(*(move.requires for move in moves))
+        of_moves = (requirement for move in moves for requirement in move.requires)
+        self.requires = (*engine.requires, *of_moves)
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
         self._pass, self._moved = 0, False
 

@@ -3,33 +3,37 @@
 from skvt.models._active import n_active
 from skvt.models._contracts import (
     Capability,
+    Correctable,
     Drawable,
     LocalResult,
     Memoizable,
     Mergeable,
     Model,
+    Requirement,
     RowBatch,
     Run,
     Temperable,
-    require_capabilities,
+    check_requirements,
 )
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models._known_partition import choice_log_partition, noise_log_partition
 
 __all__ = [
     "Capability",
+    "Correctable",
     "Drawable",
     "Gammas",
     "LocalResult",
     "Memoizable",
     "Mergeable",
     "Model",
+    "Requirement",
     "RowBatch",
     "Run",
     "Temperable",
+    "check_requirements",
     "choice_log_partition",
     "corrected_statistics",
     "n_active",
     "noise_log_partition",
-    "require_capabilities",
 ]

@@ -15,7 +15,7 @@ multiplies the natural parameters of a prior.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -91,6 +91,7 @@ class Capability(Enum):
     MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"
     MERGEABLE = "the evidence of each component by itself"
     DRAWABLE = "local steps given drawn globals"
+    CORRECTABLE = "the correction of a draw for its dependence on q(beta)"
     TEMPERABLE = "the tempered log partition function of the model"
     TOPICS = "topics, that is, distributions over words"
     SUMS_OF_COMPONENTS = "rows that are sums of components"
@@ -197,7 +198,7 @@ class Mergeable(Memoizable, Protocol):
     def log_evidence(self, stats: Stats) -> np.ndarray:
         """Log marginal likelihood of each component's rows, weights apart, (K,) nats."""
 
-    def weights_log_evidence(self, masses: np.ndarray) -> float:
+    def weights_log_evidence(self, counts: np.ndarray) -> float:
         """Log probability of the assignments with the weights summed out, in nats."""
 
     def given_assignments(self, batch: Any, resp: np.ndarray) -> LocalResult:
@@ -227,16 +228,20 @@ class Drawable(Model, Protocol):
         """What a local step takes for the globals, by the kind of the global step.
 
         "mean_field" is ``E_q[t(beta)]``, "map" ``t(E_q[beta])``, "ssvi-a" ``t(beta)`` of a draw
-        beta ~ q, and "ssvi" the same with what :meth:`corrected` needs to know of the draw.
+        beta ~ q, and "ssvi" the same with what :meth:`Correctable.corrected` needs of the draw.
         """
+
+    def project(self, stats: RunningStats) -> None:
+        """Keep ``lam = prior + stats`` legal, and in the best order, in place."""
+
+
+class Correctable(Drawable, Protocol):
+    """A model for SSVI proper, whose steps are corrected [HB15 eq. 7]."""
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
         """``V(beta, lam) eta_hat`` of a draw and a local step's statistics: a Stats."""
-
-    def project(self, stats: RunningStats) -> None:
-        """Keep ``lam = prior + stats`` legal, and in the best order, in place."""
 
 
 class Temperable(Model, Protocol):
@@ -255,23 +260,28 @@ class Temperable(Model, Protocol):
         """log C(T) of a unit of data in nats and its slope in 1/T, (M,) each [VT16 eq. 13]."""
 
 
-def require_capabilities(
-    whom: str, model: Model, requires: Iterable[Capability], remedy: str
-) -> None:
-    """Raise ValueError if the model lacks what somebody requires.
+class Requirement(NamedTuple):
+    """What an engine, a move or a temperature policy asks of a model.
 
-    Parameters
+    Attributes
     ----------
     whom : str
-        Who requires it, as users know it.
-    model : Model
-    requires : iterable of Capability
+        Who asks, in the words of users.
+    capability : Capability
     remedy : str
-        What to do, a sentence.
+        What to do where it is missing, a sentence.
     """
-    missing = [capability for capability in requires if capability not in model.capabilities]
-    if missing:
-        needs = " and ".join(sorted(capability.value for capability in missing))
-        raise ValueError(
-            f"{whom} needs {needs}, which {type(model).__name__} does not have. {remedy}"
-        )
+
+    whom: str
+    capability: Capability
+    remedy: str
+
+
+def check_requirements(model: Model, requirements: Iterable[Requirement]) -> None:
+    """Raise ValueError for the first requirement that the model does not meet."""
+    for whom, capability, remedy in requirements:
+        if capability not in model.capabilities:
+            raise ValueError(
+                f"{whom} needs {capability.value}, which {type(model).__name__} does not have. "
+                f"{remedy}"
+            )

@@ -6,7 +6,7 @@ from typing import Protocol
 
 import numpy as np
 
-from skvt.models import Capability
+from skvt.models import Capability, Requirement
 from skvt.ties import exceeds
 
 
@@ -68,13 +68,13 @@ class Move:
 
     Attributes
     ----------
-    requires : frozenset of Capability
-        What it asks of a model.
+    requires : tuple of Requirement
+        What it asks of a model, beside what memoized inference does.
     exhausted : bool
         Whether the move has nothing more to try, so that convergence may be judged.
     """
 
-    requires = frozenset({Capability.MEMOIZABLE})
+    requires = ()
     exhausted = True
 
     def begin(self, model, state, tools):
@@ -104,13 +104,13 @@ class SampledMove(Protocol):
 
     Attributes
     ----------
-    requires : frozenset of Capability
+    requires : tuple of Requirement
         What it asks of a model.
     exhausted : bool
         Whether the last search found nothing, so that convergence may be judged.
     """
 
-    requires: frozenset
+    requires: tuple
     exhausted: bool
 
     def between(self, model, data, state, tools):
@@ -128,6 +128,11 @@ def size_of(model, memo):
     The bound itself, and a nat for each row: it is a sum over rows, in which terms may cancel.
     """
     return max(abs(bound_of(model, memo)), memo.weight)
+
+
+def of_components(whom):
+    """What births, merges and deletes ask of a model."""
+    return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
 def is_accepted(gain, size, least=0.0):

@@ -22,8 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
-from skvt.models import Capability
-from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, size_of
+from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, of_components, size_of
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
@@ -84,7 +83,7 @@ class Birth(Move):
         Nothing waits for adoption or has just been adopted, and no component is left to try.
     """
 
-    requires = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
+    requires = of_components("A birth")
 
     def __init__(self, max_components, n_fresh=10, max_rows=10_000, threshold=0.01):
         self._max_components = max_components

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from skvt.models import Capability
-from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, size_of
+from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, of_components, size_of
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 
@@ -22,7 +21,7 @@ class Delete(Move):
     end the statistics and the bound without it are known exactly.
     """
 
-    requires = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
+    requires = of_components("A delete")
 
     def __init__(self):
         self._candidates, self._changes = [], {}

@@ -3,8 +3,7 @@
 import numpy as np
 
 from skvt.expfam import Stats
-from skvt.models import Capability
-from skvt.moves._base import Move, MoveRecord, is_accepted, size_of
+from skvt.moves._base import Move, MoveRecord, is_accepted, of_components, size_of
 from skvt.ties import exceeds, stable_argmax, stable_order
 
 # Numbers that the statistics of candidate pairs hold at a time.
@@ -71,7 +70,7 @@ class Merge(Move):
     Memos hold the entropies of all pairs, so that there is nothing to prepare.
     """
 
-    requires = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
+    requires = of_components("A merge")
 
     def finish(self, model, state, tools):
         """Merge while the bound rises."""

@@ -28,7 +28,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, softmax
 
-from skvt.models import Capability, LocalResult, require_capabilities
+from skvt.models import Capability, LocalResult, Requirement, check_requirements
 from skvt.temperature._annealed import SHARE
 from skvt.temperature._base import Batch, FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
@@ -176,7 +176,11 @@ class VariationalTempering(TemperaturePolicy):
         - "map": log g at the mode of the priors (equation 15, sign corrected).
     """
 
-    requires = frozenset({Capability.TEMPERABLE})
+    @property
+    def requires(self) -> tuple[Requirement, ...]:
+        """What it asks of a model."""
+        remedy = "Use LinearAnnealing() instead."
+        return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
     # Default of memory, of the fit's passes.
     _share_remembered = 0.25
@@ -202,9 +206,7 @@ class VariationalTempering(TemperaturePolicy):
         self._require("replication", 1.0)
         if self.memory is not None:
             self._require("memory", 0.0, low_open=True)
-        require_capabilities(
-            type(self).__name__, plan.model, self.requires, "Use LinearAnnealing() instead."
-        )
+        check_requirements(plan.model, self.requires)
         legal = plan.model.log_partition_methods
         if self.log_partition not in legal:
             raise ValueError(

@@ -90,13 +90,13 @@ def test_the_bound_alone_asks_for_no_statistics():
 @pytest.mark.parametrize("monotone", [True, False])
 def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_them(monotone):
     class Passes:
-        requires = frozenset()
+        requires = ()
 
         def run_pass(self, model, *_):
             return PassResult(None, None, model, monotone=monotone)
 
     class Move:
-        requires, exhausted = frozenset(), True
+        requires, exhausted = (), True
 
         def between(self, model, data, state, tools):
             return MoveRecord(1, "move", 1, self.accepted, 0.0)

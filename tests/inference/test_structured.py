@@ -299,7 +299,7 @@ def test_the_bound_is_in_the_history_where_it_was_evaluated():
 )
 def test_learned_temperatures_need_mean_field_documents(local, temperature):
     X = corpus(18)
-    with pytest.raises(ValueError, match=r"use LinearAnnealing\(\) instead"):
+    with pytest.raises(ValueError, match=r"Use LinearAnnealing\(\) instead"):
         estimator(local_step=local, temperature=temperature).fit(X)
     fitted = estimator(local_step="mean_field", temperature=temperature).fit(X)
     assert np.isfinite(fitted.elbo_)

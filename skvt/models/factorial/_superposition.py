@@ -16,7 +16,7 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.expfam import RunningStats
-from skvt.models import Capability
+from skvt.models import Capability, Requirement
 from skvt.models.factorial._kernels import LANES
 from skvt.moves import Move, MoveRecord, bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
@@ -45,7 +45,9 @@ class Superposition(Move):
         Neither a refresh nor any superposition of those tried last raised the bound.
     """
 
-    requires = frozenset({Capability.MEMOIZABLE, Capability.SUMS_OF_COMPONENTS})
+    requires = (
+        Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
+    )
 
     def __init__(self):
         self.exhausted, self._rested_at = False, -np.inf

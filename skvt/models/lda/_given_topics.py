@@ -19,6 +19,7 @@ from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
 from skvt.models.lda._model import LDA, ExpectedLog
 
+_GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
 # Powers of a topic's tokens are tabulated for fewer than so many.
 _SIZES = 256
 
@@ -30,14 +31,14 @@ class Topics(NamedTuple):
     ----------
     log_beta : ndarray, shape (A, K), or ExpectedLog
         Logarithms of the probabilities of the batch's words, or their expectation.
-    seed : int
-        Of the sampler's random numbers.
+    seed : int or None
+        Of the sampler's random numbers; without, Gibbs sampling gives way to CVB0.
     gammas : Gammas or None
         The variates from which the topics were made, where the correction of SSVI needs them.
     """
 
     log_beta: np.ndarray | ExpectedLog
-    seed: int
+    seed: int | None = None
     gammas: Gammas | None = None
 
 
@@ -57,8 +58,7 @@ class LDAGivenTopics(LDA):
     -----
     Of Gibbs sampling and CVB0, ``q`` of a local result are ``alpha + E[n_k]`` (n, K), and
     ``bound`` is no bound but the log probability of the document's words at these proportions.
-    Without a seed (``global_params`` an array), Gibbs sampling gives way to CVB0, which is
-    deterministic.
+    Where topics have no seed, Gibbs sampling gives way to CVB0, which is deterministic.
     """
 
     local: str = "gibbs"
@@ -86,8 +86,8 @@ class LDAGivenTopics(LDA):
     def capabilities(self):
         """A temperature to learn where the local step is mean field; others have no bound."""
         if self.local == "mean_field":
-            return super().capabilities | {Capability.DRAWABLE}
-        return frozenset({Capability.DRAWABLE, Capability.TOPICS})
+            return super().capabilities | _GIVEN_TOPICS
+        return _GIVEN_TOPICS | {Capability.TOPICS}
 
     def affected_rows(self, X):
         """Rows of the statistics that these documents can change; None for all."""
@@ -102,7 +102,7 @@ class LDAGivenTopics(LDA):
         # one for the documents, one for the words: they must not share random numbers
         seed, seed_of_words = (int(part) for part in rng.integers(2**63, size=2))
         if kind == "mean_field":
-            return Topics(self._expected_log(stats, batch, run), seed)
+            return self.expectation(stats, batch, run)._replace(seed=seed)
         if kind == "map":
             return Topics(self._log_mean_topics(stats, batch), seed)
         words = batch.active
@@ -127,16 +127,16 @@ class LDAGivenTopics(LDA):
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
         return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
 
+    def expectation(self, stats, batch, run):
+        """E[log beta] of the batch's words, as the local step takes it: :class:`Topics`."""
+        expected_log = super().expectation(stats, batch, run)
+        return Topics(expected_log if self.local == "mean_field" else expected_log.value(run))
+
     def row_globals(self, stats, batch, run):
         """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
         if self.local == "mean_field":
-            return self._expected_log(stats, batch, run)
-        return self._log_mean_topics(stats, batch)
-
-    def _expected_log(self, stats, batch, run):
-        """E[log beta] of the batch's words, as the local step takes it."""
-        expected_log = self.expectation(stats, batch, run)
-        return expected_log if self.local == "mean_field" else expected_log.value(run)
+            return self.expectation(stats, batch, run)
+        return Topics(self._log_mean_topics(stats, batch))
 
     def _log_mean_topics(self, stats, batch):
         """log E[beta] of the batch's words, (A, K)."""
@@ -145,11 +145,11 @@ class LDAGivenTopics(LDA):
         lam += self.topic_word_prior[batch.active, None]
         return np.log(lam / total).astype(self.dtype)
 
-    def corrected(self, stats, topics, result_stats, run):
+    def corrected(self, stats, global_params, result_stats, run):
         """``V(beta, lam) eta_hat`` for all words [HB15 eq. 7]: a dense Stats."""
         corrected = corrected_statistics(
             stats.arrays[0],
-            topics.gammas,
+            global_params.gammas,
             result_stats.arrays[0],
             run,
             scale=float(stats.scale),
@@ -181,11 +181,7 @@ class LDAGivenTopics(LDA):
     ):
         """Solve each document given topics, see :class:`LDAGivenTopics`."""
         requested = {"with_energy": with_energy, "with_marginal": with_marginal}
-        log_beta, seed = (
-            (global_params.log_beta, global_params.seed)
-            if isinstance(global_params, Topics)
-            else (global_params, None)
-        )
+        log_beta, seed, _ = global_params
         if self.local == "mean_field":
             return super().local_step(
                 batch, log_beta, inv_temp, run, with_stats=with_stats, **requested

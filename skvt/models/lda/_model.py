@@ -246,6 +246,10 @@ class LDA:
             self.topic_word_prior, digamma_sums.astype(self.dtype),
         )  # fmt: skip
 
+    def expected_log_topics(self, stats, batch, run):
+        """``E[log beta_vk]`` of the batch's words, as an array (A, K)."""
+        return LDA.expectation(self, stats, batch, run).value(run)
+
     def row_globals(self, stats, batch, run):
         """What rows are explained by after the fit: E[log beta]."""
         return self.expectation(stats, batch, run)

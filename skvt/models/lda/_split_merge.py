@@ -22,7 +22,7 @@ from scipy.special import entr, expit
 
 from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
-from skvt.models import Capability
+from skvt.models import Capability, Requirement
 from skvt.models.lda._kernels import FLOOR
 from skvt.moves import MoveRecord
 from skvt.ties import exceeds, stable_order
@@ -53,7 +53,7 @@ class SplitMerge:
         The last search found nothing.
     """
 
-    requires = frozenset({Capability.TOPICS})
+    requires = (Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),)
 
     def __init__(self):
         self.exhausted = False
@@ -126,18 +126,18 @@ class _Sample:
         """Whether no document is left out."""
         return self.rows.size == self.data.n_rows
 
-    def _globals(self, S, batch):
-        stats = RunningStats([np.ascontiguousarray(S, self.model.dtype)])
-        return self.model.expectation(stats, batch, self.run)
+    def _stats(self, S):
+        return RunningStats([np.ascontiguousarray(S, self.model.dtype)])
 
     def solve(self, S, batch):
         """The local result of documents at T = 1 under statistics S (V, K)."""
-        return self.model.local_step(batch, self._globals(S, batch), 1.0, self.run)
+        global_params = self.model.expectation(self._stats(S), batch, self.run)
+        return self.model.local_step(batch, global_params, 1.0, self.run)
 
     def shares(self, S, gamma):
         """Expected counts of the entries of topics: K pairs of entries and values."""
         batch = self.batch
-        table = _relative(self._globals(S, batch).value(self.run))
+        table = _relative(self.model.expected_log_topics(self._stats(S), batch, self.run))
         weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
         step = max(1, SHARES_AT_ONCE // gamma.shape[1])
         found = []

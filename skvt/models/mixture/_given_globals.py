@@ -46,7 +46,7 @@ class MixtureGivenGlobals(Mixture):
     not be those of any counts.
     """
 
-    capabilities = frozenset({Capability.DRAWABLE})
+    capabilities = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
     updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
@@ -105,8 +105,19 @@ class MixtureGivenGlobals(Mixture):
         counts, sums = super().initial(data, rng).arrays
         return RunningStats([self.weights.statistics(counts), sums])
 
-    def local_step(self, batch, global_params, inv_temp, run, **requested):
+    def local_step(
+        self,
+        batch,
+        global_params,
+        inv_temp,
+        run,
+        *,
+        with_energy=False,
+        with_marginal=False,
+        with_stats=True,
+    ):
         """Responsibilities given the globals."""
+        requested = {"with_marginal": with_marginal, "with_stats": with_stats}
         result = super().local_step(batch, global_params, inv_temp, run, **requested)
         if result.stats is None:
             return result

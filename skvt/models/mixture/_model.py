@@ -35,7 +35,6 @@ ROWS_TO_START = 10_000
 ROWS_TO_SEED = 2_000
 # E[log w] of a component that takes part no more.
 _NEVER = -1e30
-_CAPABILITIES = frozenset({Capability.MEMOIZABLE, Capability.MERGEABLE})
 
 
 @dataclass(frozen=True)
@@ -72,8 +71,10 @@ class Mixture:
 
     @property
     def capabilities(self):
-        """All of memoized inference; a temperature to learn where log C(T) is known."""
-        return _CAPABILITIES | (self.weights.capabilities & self.component.capabilities)
+        """Moves where weights are for any number of components; T where log C(T) is known."""
+        of_weights = self.weights.capabilities
+        tempered = of_weights & self.component.capabilities
+        return frozenset({Capability.MEMOIZABLE}) | (of_weights & {Capability.MERGEABLE}) | tempered
 
     @property
     def families(self):

@@ -22,8 +22,8 @@ class Weights(Protocol):
     family : Family
         Of what the weights are made of.
     capabilities : frozenset of Capability
-        TEMPERABLE for known weights: ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its
-        slope in b.
+        MERGEABLE where there may be any number of components. TEMPERABLE for known weights:
+        ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its slope in b.
     """
 
     def prior(self):
@@ -61,7 +61,7 @@ class StickBreaking:
     concentration: float
 
     family = Beta
-    capabilities = frozenset()
+    capabilities = frozenset({Capability.MERGEABLE})
 
     def prior(self):
         """Beta(1, alpha) for each stick, shape (1, 2)."""
@@ -137,7 +137,7 @@ class SymmetricDirichlet:
     n_components: int
 
     family = Dirichlet
-    capabilities = frozenset()
+    capabilities = frozenset({Capability.MERGEABLE})
 
     def prior(self):
         """``alpha / K``, shape (1, 1)."""

@@ -1,0 +1,173 @@
+"""Which models run on which engines, with which moves and temperatures; the others are refused."""
+
+import inspect
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from skvt.expfam import Normal
+from skvt.inference import (
+    CoordinateAscent,
+    MemoizedInference,
+    Rows,
+    State,
+    StochasticInference,
+    StructuredInference,
+    ThenCoordinateAscent,
+    WithMoves,
+    Workers,
+)
+from skvt.models import (
+    Capability,
+    Correctable,
+    Drawable,
+    Memoizable,
+    Mergeable,
+    Temperable,
+    check_requirements,
+)
+from skvt.models.factorial import FactorialMixture, Superposition
+from skvt.models.gap_nmf import GaPNMF
+from skvt.models.lda import LDA, LDAGivenTopics, SplitMerge
+from skvt.models.mixture import (
+    Bernoulli,
+    KnownVarianceGaussian,
+    KnownWeights,
+    Mixture,
+    MixtureGivenGlobals,
+    SeparateSticks,
+    StickBreaking,
+)
+from skvt.moves import Birth, Delete, Merge
+from skvt.temperature import LocalTempering, RunningPolicy, VariationalTempering
+
+RNG = np.random.default_rng(0)
+COUNTS = RNG.poisson(1.0, size=(12, 5)).astype(float)
+BITS = (RNG.random((12, 5)) < 0.5).astype(float)
+REALS = RNG.normal(size=(12, 2))
+
+BETAS = Bernoulli(np.ones((5, 2)), np.dtype(float))
+KNOWN = KnownVarianceGaussian(
+    Normal.from_standard(np.zeros(2), 9.0), np.zeros(2), 1.0, np.dtype(float)
+)
+TOPICS = LDA(np.full(3, 0.3), np.full(5, 0.3))
+FACTORS = FactorialMixture(2, 2, 1.0, 1.0, np.full(2, 0.4), np.dtype(float))
+
+# (model, rows) by a name
+MODELS = {
+    "LDA": (TOPICS, sp.csr_array(COUNTS)),
+    "LDA, Gibbs": (LDAGivenTopics.of(TOPICS, "gibbs", 1, 1), sp.csr_array(COUNTS)),
+    "LDA, mean field": (LDAGivenTopics.of(TOPICS, "mean_field", 1, 1), sp.csr_array(COUNTS)),
+    "mixture": (Mixture(StickBreaking(1.0), BETAS, n_initial=2), BITS),
+    "mixture, known": (Mixture(KnownWeights(np.full(2, 0.5)), KNOWN, n_initial=2), REALS),
+    "mixture, drawn": (MixtureGivenGlobals(SeparateSticks(1.0), BETAS, n_initial=2), BITS),
+    "factorial": (FACTORS, REALS),
+    "NMF": (GaPNMF(3, 5), COUNTS),
+}
+DRAWN = {"LDA, Gibbs", "LDA, mean field", "mixture, drawn", "NMF"}
+REMEMBERED = {"mixture", "mixture, known", "factorial"}
+
+# (what is made anew for each fit, models that it runs with)
+ENGINES = {
+    "coordinate ascent": (CoordinateAscent, set(MODELS)),
+    "stochastic": (lambda: StochasticInference(lambda t: 0.5), set(MODELS)),
+    "structured": (lambda: StructuredInference(lambda t: 0.5, "ssvi-a"), DRAWN),
+    "corrected": (lambda: StructuredInference(lambda t: 0.5, "ssvi"), DRAWN - {"NMF"}),
+    "polished": (lambda: ThenCoordinateAscent(ENGINES["structured"][0](), 1), DRAWN),
+    "memoized": (MemoizedInference, REMEMBERED),
+    "births": (lambda: MemoizedInference([Birth(5)]), {"mixture"}),
+    "merges": (lambda: MemoizedInference([Merge()]), {"mixture"}),
+    "deletes": (lambda: MemoizedInference([Delete()]), {"mixture"}),
+    "superposition": (lambda: MemoizedInference([Superposition()]), {"factorial"}),
+    "split-merge": (
+        lambda: WithMoves(CoordinateAscent(), [SplitMerge()], 4),
+        {"LDA", "LDA, Gibbs", "LDA, mean field"},
+    ),
+}
+# Who complains, of what, and what helps, by the capability that is missing first.
+COMPLAINTS = {
+    ("corrected", Capability.DRAWABLE): "Structured inference needs local steps given drawn "
+    "globals, which {} does not have. Use stochastic inference instead.",
+    ("corrected", Capability.CORRECTABLE): 'global_step="ssvi" needs the correction of a draw for '
+    'its dependence on q(beta), which {} does not have. Use global_step="ssvi-a" instead.',
+    ("structured", Capability.DRAWABLE): "Structured inference needs local steps given drawn "
+    "globals, which {} does not have. Use stochastic inference instead.",
+    ("polished", Capability.DRAWABLE): "Structured inference needs local steps given drawn "
+    "globals, which {} does not have. Use stochastic inference instead.",
+    ("births", Capability.MERGEABLE): "A birth needs the evidence of each component by itself, "
+    "which {} does not have. Leave it out of moves.",
+    ("merges", Capability.MERGEABLE): "A merge needs the evidence of each component by itself, "
+    "which {} does not have. Leave it out of moves.",
+    ("deletes", Capability.MERGEABLE): "A delete needs the evidence of each component by itself, "
+    "which {} does not have. Leave it out of moves.",
+    ("superposition", Capability.SUMS_OF_COMPONENTS): "Superposition needs rows that are sums of "
+    "components, which {} does not have. Leave it out of moves.",
+    ("split-merge", Capability.TOPICS): "Split-merge needs topics, that is, distributions over "
+    "words, which {} does not have. Leave it out of moves.",
+}
+NOT_REMEMBERED = (
+    "Memoized inference needs the bound from statistics and entropies that are kept for each "
+    "batch, which {} does not have. Use coordinate ascent or stochastic inference instead."
+)
+PAIRS = [(engine, model) for engine in ENGINES for model in MODELS]
+
+
+@pytest.mark.parametrize("engine, name", PAIRS)
+def test_each_model_runs_on_each_engine_or_is_refused_by_name_with_a_remedy(engine, name):
+    (make, legal), (model, X) = ENGINES[engine], MODELS[name]
+    made = make()
+    if name not in legal:
+        missing = next(r.capability for r in made.requires
+                       if r.capability not in model.capabilities)  # fmt: skip
+        expected = COMPLAINTS.get((engine, missing), NOT_REMEMBERED)
+        with pytest.raises(ValueError) as caught:
+            check_requirements(model, made.requires)
+        assert str(caught.value) == expected.format(type(model).__name__)
+        return
+    check_requirements(model, made.requires)
+    data, rng = Rows(X, np.ones(12), 6), np.random.default_rng(0)
+    state = made.start(State(model.initial(data, rng)), data.total)
+    if engine == "superposition":
+        state.row_starts = np.full((12, 2), np.nan)
+    with Workers() as workers:
+        for _ in range(4):
+            result = made.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            assert np.isfinite(result.totals.tempered - result.divergence)
+    assert np.isfinite(made.finish(model, state) or 0.0)
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("policy", [VariationalTempering(), LocalTempering()])
+def test_a_temperature_is_learned_where_the_model_has_its_normaliser(name, policy):
+    model, legal = MODELS[name][0], {"LDA", "LDA, mean field", "mixture, known", "factorial"}
+    assert [r.whom for r in policy.requires] == [type(policy).__name__]
+    if name in legal:
+        check_requirements(model, policy.requires)
+        value, slope = model.tempered_log_partition(np.array([0.5, 1.0]))
+        assert value[1] == pytest.approx(0.0, abs=1e-12) and np.all(np.isfinite(slope))
+        return
+    with pytest.raises(ValueError, match=r"normali|log partition.*Use LinearAnnealing\(\) instead"):
+        check_requirements(model, policy.requires)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_has_what_its_capabilities_say(name):
+    model = MODELS[name][0]
+    protocols = {
+        Capability.MEMOIZABLE: Memoizable,
+        Capability.MERGEABLE: Mergeable,
+        Capability.DRAWABLE: Drawable,
+        Capability.CORRECTABLE: Correctable,
+        Capability.TEMPERABLE: Temperable,
+    }
+    for capability in model.capabilities & set(protocols):
+        protocol = protocols[capability]
+        for member, of_protocol in inspect.getmembers(protocol, inspect.isfunction):
+            if member.startswith("_"):
+                continue
+            found = inspect.signature(getattr(type(model), member)).parameters
+            asked = inspect.signature(of_protocol).parameters
+            assert list(found)[: len(asked)] == list(asked), (name, member)
+        for member in protocol.__annotations__:
+            assert hasattr(model, member), (name, member)
