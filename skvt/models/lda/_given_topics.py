@@ -6,7 +6,7 @@ the drawn ones [HB15 sec. 2]. A local step here takes log beta instead of E[log 
 it is, is the engine's business.
 """
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -69,9 +69,8 @@ class LDAGivenTopics(LDA):
     @classmethod
     def of(cls, lda, local, n_burn_in, n_samples, updates_all_rows=False):
         """The same model with these local steps."""
-        given = {entry.name: getattr(lda, entry.name) for entry in fields(lda)}
         return cls(
-            **given,
+            **vars(lda),
             local=local,
             n_burn_in=n_burn_in,
             n_samples=n_samples,
