@@ -28,7 +28,6 @@ from skvt.inference import (
     Workers,
     evaluate_bound,
     fit_loop,
-    gain_per_unit,
     one_blas_thread,
 )
 from skvt.models import check_requirements
@@ -163,9 +162,10 @@ class VariationalEstimator(
         """What a fit to these rows, or a call of ``partial_fit``, is made of: a :class:`Plan`."""
         raise NotImplementedError
 
-    def _stopping(self, n_units):
+    @property
+    def _stopping(self):
         """When to evaluate and to stop: ``tol`` is in nats per unit of data."""
-        return Stopping(self.max_iter, self.evaluate_every, self.tol, gain_per_unit(n_units))
+        return Stopping(self.max_iter, self.evaluate_every, self.tol)
 
     def _publish(self, X):
         """Set attributes that depend on the fitted model, and on the rows last seen."""
@@ -285,12 +285,16 @@ class VariationalEstimator(
     def _update_stream(self, fitted, X, weights, workers, batch_id):
         """Steps on rows of a stream; returns the size of the last."""
         plan = self._plan(fitted.model, X, weights, stream=True)
-        stream = Stream(fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id)
-        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        rng = np.random.default_rng([seed, fitted.state.n_steps])
+        n_steps = fitted.state.n_steps
+
+        def make_rng():
+            seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+            return np.random.default_rng([seed, n_steps])
+
+        stream = Stream(fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng)
         fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
         fitted.model, rate = plan.engine.update(
-            fitted.model, plan.data, stream, fitted.state, fitted.policy, workers, rng
+            fitted.model, plan.data, stream, fitted.state, fitted.policy, workers
         )
         fitted.n_rows = stream.n_rows
         return rate

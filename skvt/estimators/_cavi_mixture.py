@@ -11,7 +11,7 @@ from skvt.estimators._mixtures import MixtureEstimator, _assignments
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import LARGEST_VALUE, check_variance
 from skvt.expfam import Categorical, Normal, Stats
-from skvt.inference import MemoizedInference, Plan, Rows, Stopping, Workers, gain_per_unit
+from skvt.inference import MemoizedInference, Plan, Rows, Stopping, Workers
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
 from skvt.schedules import RobbinsMonro
@@ -269,8 +269,7 @@ class CAVIGaussianMixture(MixtureEstimator):
             data=data,
             engine=MemoizedInference(),
             policy=self._temperature_policy(model),
-            stopping=Stopping(self.max_iter, tol=self.tol, gain=gain_per_unit(data.total)),
-            n_units=data.total,
+            stopping=Stopping(self.max_iter, tol=self.tol),
             minibatches=data,
             rate=RobbinsMonro(1.0, 0.0),
         )

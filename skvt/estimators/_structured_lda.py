@@ -296,15 +296,14 @@ class StructuredLDA(TopicEstimator):
         engine = StructuredInference(rate, self.global_step)
         if self.moves and not stream:
             engine = WithMoves(engine, [SplitMerge()], self.max_iter)
-        n_words = float(weights @ X.sum(axis=1))
         return Plan(
             data=data,
             engine=engine,
             policy=self._temperature_policy(model),
-            stopping=self._stopping(n_words),
-            n_units=n_words,
+            stopping=self._stopping,
             minibatches=data,
             rate=rate,
             planned_passes=40.0,
             total_samples=self.total_samples,
+            in_words=True,
         )

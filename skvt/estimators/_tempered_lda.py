@@ -229,15 +229,14 @@ class TemperedLDA(TopicEstimator):
             data, engine = Rows(X, weights, ROWS_PER_BATCH), CoordinateAscent()
         if self.moves and not stream:
             engine = WithMoves(engine, [SplitMerge()], self.max_iter)
-        n_words = float(weights @ X.sum(axis=1))
         return Plan(
             data=data,
             engine=engine,
             policy=self._temperature_policy(model),
-            stopping=self._stopping(n_words),
-            n_units=n_words,
+            stopping=self._stopping,
             minibatches=minibatches,
             rate=rate,
             planned_passes=10.0,
             total_samples=self.total_samples,
+            in_words=True,
         )

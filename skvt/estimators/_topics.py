@@ -25,7 +25,7 @@ from skvt.estimators.validation import (
     validated,
 )
 from skvt.expfam import Dirichlet
-from skvt.inference import Stopping, Workers, gain_per_unit, perplexity_fall
+from skvt.inference import Stopping, Workers, perplexity_fall
 from skvt.models.lda import LDA
 from skvt.posterior import Posterior
 from skvt.schedules import RobbinsMonro
@@ -211,14 +211,12 @@ class TopicEstimator(
             offset += state.rows_seen / self._fitted.n_rows * n_batches - state.n_steps
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    def _stopping(self, n_words):
+    @property
+    def _stopping(self):
         """``perp_tol``, as in scikit-learn, unless there is a ``tol``."""
-        n_words = max(1.0, n_words)
         if self.tol is None:
-            tol, gain = self.perp_tol, perplexity_fall(n_words)
-        else:
-            tol, gain = self.tol, gain_per_unit(n_words)
-        return Stopping(self.max_iter, self.evaluate_every, tol, gain)
+            return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, perplexity_fall)
+        return Stopping(self.max_iter, self.evaluate_every, self.tol)
 
     def _publish(self, X):
         """The priors as used, a float where all entries are one."""

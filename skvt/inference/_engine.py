@@ -5,6 +5,7 @@ needs to know of a pass, the engine says in its :class:`PassResult`; what it ask
 declares in ``requires``, which is checked before any work.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
@@ -94,12 +95,15 @@ class Stream:
         Given by the user: rows for which the stream stands, whatever has been seen.
     batch_id : hashable or None
         Of memoized inference; None is a new batch.
+    make_rng : callable
+        Gives the generator of random numbers for this call, to engines that need one.
     """
 
     n_rows: float
     grows: bool
     total: float | None = None
     batch_id: object = None
+    make_rng: Callable[[], np.random.Generator] = np.random.default_rng
 
     def taken_for(self, weight):
         """Weight of the rows for which a step on rows of this weight is made."""
@@ -124,7 +128,6 @@ class StreamEngine(Protocol):
         state: State,
         policy: RunningPolicy,
         workers: Workers,
-        rng: np.random.Generator,
     ) -> tuple[Model, float]:
         """Steps on these rows; ``state`` changes in place. Returns the model and the last rate."""
 

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvt.inference._bound import evaluate_bound
 from skvt.inference._engine import Engine
+from skvt.inference._gain import gain_per_unit
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import Rows
 from skvt.temperature import FitPlan, TemperaturePolicy
@@ -49,11 +50,6 @@ class History(list):
         return self[-1].seconds if self else 0.0
 
 
-def relative_gain(previous, current):
-    """(current - previous) / |previous|."""
-    return (current - previous) / max(abs(previous), 1.0)
-
-
 @dataclass(frozen=True)
 class Stopping:
     """When to evaluate and when to stop.
@@ -67,13 +63,14 @@ class Stopping:
     tol : float
         Stop when the gain between two evaluations is in [0, tol), a fall by rounding being none.
     gain : callable
-        ``gain(previous, current)`` of two values of the exact bound in nats; relative by default.
+        ``gain(previous, current, n_units)`` of two values of the exact bound in nats, for so many
+        units of data.
     """
 
     max_iter: int
     evaluate_every: int = 0
     tol: float = 0.0
-    gain: Callable = field(default=relative_gain)
+    gain: Callable = field(default=gain_per_unit)
 
     def judges(self, engine):
         """Whether a fit by this engine may stop before ``max_iter``: its bound is known, tol > 0.
@@ -96,8 +93,6 @@ class Plan:
     policy : TemperaturePolicy
         The recipe, from which the running policy is made.
     stopping : Stopping
-    n_units : float
-        Weight of all local likelihoods: rows, or words.
     minibatches : Rows
         The rows as a pilot of a learned temperature takes them.
     rate : callable
@@ -109,18 +104,25 @@ class Plan:
         Rows for which a stream stands, where the user says so.
     row_starts : ndarray, shape (N, ...), or None
         Where the first local step of each row begins; None where each begins anew.
+    in_words : bool
+        Whether a unit of data is a word, not a row.
     """
 
     data: Rows
     engine: Engine
     policy: TemperaturePolicy
     stopping: Stopping
-    n_units: float
     minibatches: Rows
     rate: Callable
     planned_passes: float = 20.0
     total_samples: float | None = None
     row_starts: np.ndarray | None = None
+    in_words: bool = False
+
+    @property
+    def n_units(self):
+        """Weight of all units of data: rows, or words."""
+        return self.data.n_words if self.in_words else self.data.total
 
     @property
     def judges_convergence(self):
@@ -170,7 +172,7 @@ def fit_loop(model, plan, policy, state, workers, rng, monitor):
     """
     data, engine, stopping, history = plan.data, plan.engine, plan.stopping, monitor.history
     started = time.perf_counter() - history.seconds
-    n_before, previous = len(history), None
+    n_before, previous, n_units = len(history), None, plan.n_units
     for iteration in range(1, stopping.max_iter + 1):
         monitor.begin_pass()
         done = engine.run_pass(model, data, state, policy, workers, rng)
@@ -195,18 +197,23 @@ def fit_loop(model, plan, policy, state, workers, rng, monitor):
         converged = False
         if exact is not None and policy.done and done.may_stop:
             monotone = done.monotone and policy.mean_inv_temp == 1.0
-            converged = _has_converged(previous, exact, stopping, monotone, data.X.dtype)
+            gain = None if previous is None else (previous, exact, n_units)
+            converged = _has_converged(gain, stopping, monotone, data.X.dtype)
             previous = exact
         if monitor.end_pass(model, state) or converged:
             return model, converged
     return model, False
 
 
-def _has_converged(previous, current, stopping, monotone, dtype):
-    """Whether 0 <= gain < tol, up to rounding; a fall beyond 1e-6 warns and never counts."""
-    if previous is None:
+def _has_converged(change, stopping, monotone, dtype):
+    """Whether 0 <= gain < tol, up to rounding; a fall beyond 1e-6 warns and never counts.
+
+    ``change`` is (previous, current bound, number of units), or None before there are two.
+    """
+    if change is None:
         return False
-    if monotone and relative_gain(previous, current) < -1e-6:
+    previous, current, _ = change
+    if monotone and (current - previous) / max(abs(previous), 1.0) < -1e-6:
         warnings.warn(
             f"The evidence lower bound fell from {previous:.6f} to {current:.6f} nats. Coordinate "
             "ascent at T = 1 does not lower it where local steps converge: where the estimator has "
@@ -217,4 +224,4 @@ def _has_converged(previous, current, stopping, monotone, dtype):
     # at rest the bound rises and falls by its last digits
     if exceeds(previous, current, dtype=dtype):
         return False
-    return stopping.tol > 0.0 and stopping.gain(previous, current) < stopping.tol
+    return stopping.tol > 0.0 and stopping.gain(*change) < stopping.tol

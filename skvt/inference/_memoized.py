@@ -94,7 +94,7 @@ class MemoizedInference:
         totals, divergence = exact_bound(model, state)
         return totals.untempered - divergence
 
-    def update(self, model, data, stream, state, policy, workers, rng):
+    def update(self, model, data, stream, state, policy, workers):
         """One batch of a stream: its memo, then moves where the exact bound rises."""
         if state.component_ids is None:
             state.begin(model.size(state.stats))
@@ -110,7 +110,7 @@ class MemoizedInference:
         self.visit(model, batch, key, total, state, policy, workers)
         state.resum()
         if policy.at_unit_temperature:
-            tools = self._tools(len(memos), workers, rng)
+            tools = self._tools(len(memos), workers, stream.make_rng())
             for move in self._moves:
                 state.move_log.extend(move.within(model, batch, key, state, tools))
         sort_by_mass(model, state)

@@ -256,6 +256,11 @@ class Rows:
         """Batches of one pass."""
         return -(-self.n_rows // self.batch_size)
 
+    @property
+    def n_words(self):
+        """Weight of all words, where rows are counts of words."""
+        return float(self.weights @ self.X.sum(axis=1))
+
     def order(self, rng=None):
         """Row numbers of each batch of one pass: shuffled by ``rng``, in order without.
 

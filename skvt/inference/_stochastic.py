@@ -46,7 +46,7 @@ class StochasticInference:
         divergence, rate = global_divergence(model, state.stats), self.rate(state.n_steps - 1)
         return PassResult(totals, divergence, model, self.bound_kind, rate)
 
-    def update(self, model, data, stream, state, policy, workers, rng):
+    def update(self, model, data, stream, state, policy, workers):
         """Rows of a stream in order, a step for each minibatch: (model, size of the last step)."""
         totals = LocalTotals()
         for batch in data.batches(model, workers):

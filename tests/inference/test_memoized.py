@@ -513,8 +513,7 @@ def test_the_first_batch_of_a_stream_takes_the_place_of_the_start():
         engine.visit(model, batch, 0, 50.0 * data.total, state, RunningPolicy(), workers)
         left = state.stats.value().arrays[0].sum()
         state, stream = start(model, data), Stream(0.0, grows=True, total=50.0 * data.total)
-        rng = np.random.default_rng(0)
-        engine.update(model, first, stream, state, RunningPolicy(), workers, rng)
+        engine.update(model, first, stream, state, RunningPolicy(), workers)
     assert left > first.total + 1.0  # a visit of a pass leaves what stands for the others
     assert state.stats.value().arrays[0].sum() == pytest.approx(first.total, rel=1e-10)
     assert stream.n_rows == pytest.approx(first.total, rel=1e-12)

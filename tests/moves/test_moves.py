@@ -1,5 +1,6 @@
 """Moves: what they predict of the bound is what it becomes, and what does not pay is put back."""
 
+from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -710,7 +711,7 @@ def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
                 len(state.move_log),
             )
             batch, stream = data.batch(model, np.arange(200)), Stream(0.0, True, batch_id=key)
-            plain.update(model, data, stream, state, RunningPolicy(), workers, rng)
+            plain.update(model, data, stream, state, RunningPolicy(), workers)
             before = bound_of(model, state.memos.total())
             tools = engine._tools(1, workers, rng)
             (record,) = Birth(50).within(model, batch, key, state, tools)
@@ -733,8 +734,8 @@ def test_a_stream_grows_as_far_as_it_may():
         engine = MemoizedInference([Delete(), Merge(), Birth(most)])
         with Workers() as workers:
             for key, rows in enumerate(np.array_split(np.arange(600), 6)):
-                data, stream = Rows(X[rows], np.ones(100), 100), Stream(0.0, True, batch_id=key)
-                engine.update(model, data, stream, state, RunningPolicy(), workers,
-                              np.random.default_rng(key))  # fmt: skip
+                rng = partial(np.random.default_rng, key)
+                data, stream = Rows(X[rows], np.ones(100), 100), Stream(0.0, True, None, key, rng)
+                engine.update(model, data, stream, state, RunningPolicy(), workers)
         assert size(model, state) == min(most, 4)
         assert state.memos.total().weight == 600.0
