@@ -6,11 +6,18 @@ with every constant. The tempered bound multiplies the energy by the inverse tem
 [VT16 eq. 4]; the policy adds the terms of its own latent variables [VT16 eq. 5].
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from skvt.expfam import kl_divergence
+from skvt.expfam import RunningStats, kl_divergence
+from skvt.inference._parallel import Workers
+from skvt.inference._state import Rows
+from skvt.models import LocalResult, Model
+from skvt.typing import Array
 
 
 @dataclass
@@ -31,7 +38,7 @@ class LocalTotals:
     untempered: float = 0.0
     weight: float = 0.0
 
-    def add(self, result, weights, inv_temp):
+    def add(self, result: LocalResult, weights: NDArray[Any], inv_temp: float | Array) -> None:
         """Add one batch's :class:`~skvt.models._contracts.LocalResult`."""
         weights = np.asarray(weights, dtype=np.float64)
         tempered = float(weights @ result.bound)
@@ -39,16 +46,17 @@ class LocalTotals:
         if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
             self.untempered += tempered
         else:
+            assert result.energy is not None  # as requested
             self.untempered += tempered + float(weights @ ((1.0 - inv_temp) * result.energy))
         self.weight += float(weights.sum())
 
-    def scaled(self, total):
+    def scaled(self, total: float) -> "LocalTotals":
         """The same for rows of weight ``total``."""
         factor = total / self.weight
         return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
 
-def global_divergence(model, stats):
+def global_divergence(model: Model, stats: RunningStats) -> float:
     """KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals."""
     return sum(
         kl_divergence(family, lam, prior)
@@ -58,7 +66,9 @@ def global_divergence(model, stats):
     )
 
 
-def local_results(model, globals_of, data, workers):
+def local_results(
+    model: Model, globals_of: Callable[[Any], Any], data: Rows, workers: Workers
+) -> Iterator[tuple[Any, LocalResult]]:
     """The batches of ``data`` in order and their local results at T = 1, without statistics.
 
     ``globals_of(batch)`` is what the local step takes for the globals.
@@ -68,7 +78,7 @@ def local_results(model, globals_of, data, workers):
         yield batch, model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)
 
 
-def evaluate_bound(model, stats, data, workers):
+def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
     """The untempered ELBO of ``data`` at the globals ``prior + stats``, q(z) optimised anew.
 
     Returns
@@ -78,7 +88,7 @@ def evaluate_bound(model, stats, data, workers):
     """
     totals, model = LocalTotals(), model.mean_field()
 
-    def globals_of(batch):
+    def globals_of(batch: Any) -> Any:
         return model.expectation(stats, batch, workers.run)
 
     for batch, result in local_results(model, globals_of, data, workers):

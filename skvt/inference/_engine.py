@@ -5,9 +5,9 @@ needs to know of a pass, the engine says in its :class:`PassResult`; what it ask
 declares in ``requires``, which is checked before any work.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -16,6 +16,12 @@ from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.models import Model, Requirement
 from skvt.temperature import RunningPolicy
+from skvt.typing import Array
+
+# What an engine asks of a model, and the state as it keeps it.
+ModelT = TypeVar("ModelT", bound=Model, contravariant=True)
+SameModelT = TypeVar("SameModelT", bound=Model)
+StateT = TypeVar("StateT", bound=State)
 
 
 class PassResult(NamedTuple):
@@ -49,7 +55,7 @@ class PassResult(NamedTuple):
     may_stop: bool = True
 
 
-class Engine(Protocol):
+class Engine(Protocol[ModelT, StateT]):
     """How the passes of a fit are made. An object serves one fit: make a new one for the next.
 
     Attributes
@@ -63,22 +69,26 @@ class Engine(Protocol):
     requires: tuple[Requirement, ...]
     knows_exact_bound: bool
 
-    def start(self, state: State, total: float) -> State:
+    def start(self, state: State, total: float) -> StateT:
         """The state as this engine keeps it, before a fit to rows of weight ``total``."""
 
     def run_pass(
         self,
-        model: Model,
+        model: ModelT,
         data: Rows,
-        state: State,
+        state: StateT,
         policy: RunningPolicy,
         workers: Workers,
         rng: np.random.Generator,
     ) -> PassResult:
         """One pass over the rows; ``state`` changes in place."""
 
-    def finish(self, model: Model, state: State) -> float | None:
+    def finish(self, model: ModelT, state: StateT) -> float | None:
         """After the last pass: tidy up. Returns the exact bound in nats, None if not known."""
+
+
+#: Whatever it asks and keeps.
+AnyEngine: TypeAlias = Engine[Any, Any]
 
 
 @dataclass
@@ -102,37 +112,37 @@ class Stream:
     n_rows: float
     grows: bool
     total: float | None = None
-    batch_id: object = None
+    batch_id: Hashable | None = None
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
 
-    def taken_for(self, weight):
+    def taken_for(self, weight: float) -> float:
         """Weight of the rows for which a step on rows of this weight is made."""
         if self.grows:
             self.n_rows += weight
         return self.total or self.n_rows
 
 
-class StreamEngine(Protocol):
+class StreamEngine(Protocol[StateT]):
     """An engine of ``partial_fit``."""
 
     requires: tuple[Requirement, ...]
 
-    def resume(self, state: State, total: float) -> State:
+    def resume(self, state: State, total: float) -> StateT:
         """The state as this engine keeps it, amid a stream of which ``total`` has been seen."""
 
     def update(
         self,
-        model: Model,
+        model: Any,
         data: Rows,
         stream: Stream,
-        state: State,
+        state: StateT,
         policy: RunningPolicy,
         workers: Workers,
-    ) -> tuple[Model, float]:
+    ) -> tuple[Any, float]:
         """Steps on these rows; ``state`` changes in place. Returns the model and the last rate."""
 
 
-def weighted_by_temperature(batch, inv_temp):
+def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
     """The batch with weights by which statistics count: times a row's own 1 / T over the mean.
 
     At one temperature for all rows, the batch as it is. [VT16 eq. 11]

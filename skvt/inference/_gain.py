@@ -3,12 +3,12 @@
 import numpy as np
 
 
-def gain_per_unit(previous, current, n_units):
+def gain_per_unit(previous: float, current: float, n_units: float) -> float:
     """Nats per unit of data: a row, or a word of a corpus."""
     return (current - previous) / n_units
 
 
-def perplexity_fall(previous, current, n_units):
+def perplexity_fall(previous: float, current: float, n_units: float) -> float:
     """Fall of the perplexity ``exp(-ELBO / number of words)``."""
     n_words = max(1.0, n_units)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -7,15 +7,20 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import DTypeLike
 from sklearn.exceptions import ConvergenceWarning
 
 from skvt.inference._bound import evaluate_bound
-from skvt.inference._engine import Engine
+from skvt.inference._engine import AnyEngine
 from skvt.inference._gain import gain_per_unit
+from skvt.inference._parallel import Workers
 from skvt.inference._pilot import pilot_energies
-from skvt.inference._state import Rows
-from skvt.temperature import FitPlan, TemperaturePolicy
+from skvt.inference._state import Rows, State
+from skvt.models import Model
+from skvt.monitoring import FitMonitor
+from skvt.temperature import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
+from skvt.typing import Array, IndexArray
 
 
 class Entry(NamedTuple):
@@ -37,15 +42,15 @@ class Entry(NamedTuple):
     seconds: float
 
 
-class History(list):
+class History(list[Entry]):
     """The entries of a model since it began, over warm starts and streams."""
 
-    def lists(self):
+    def lists(self) -> dict[str, list[float]]:
         """A dict of equal-length lists, as ``history_`` shows it."""
         return {name: [getattr(entry, name) for entry in self] for name in Entry._fields}
 
     @property
-    def seconds(self):
+    def seconds(self) -> float:
         """Time that the passes and calls took in all."""
         return self[-1].seconds if self else 0.0
 
@@ -70,9 +75,9 @@ class Stopping:
     max_iter: int
     evaluate_every: int = 0
     tol: float = 0.0
-    gain: Callable = field(default=gain_per_unit)
+    gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
 
-    def judges(self, engine):
+    def judges(self, engine: AnyEngine) -> bool:
         """Whether a fit by this engine may stop before ``max_iter``: its bound is known, tol > 0.
 
         A gain is never less than a ``tol`` of 0.
@@ -109,30 +114,37 @@ class Plan:
     """
 
     data: Rows
-    engine: Engine
+    engine: AnyEngine
     policy: TemperaturePolicy
     stopping: Stopping
     minibatches: Rows
-    rate: Callable
+    rate: Callable[[int], float]
     planned_passes: float = 20.0
     total_samples: float | None = None
-    row_starts: np.ndarray | None = None
+    row_starts: Array | None = None
     in_words: bool = False
 
     @property
-    def n_units(self):
+    def n_units(self) -> float:
         """Weight of all units of data: rows, or words."""
         return self.data.n_words if self.in_words else self.data.total
 
     @property
-    def judges_convergence(self):
+    def judges_convergence(self) -> bool:
         """Whether the fit may stop before ``max_iter``."""
         return self.stopping.judges(self.engine)
 
-    def for_policy(self, model, n_passes, workers=None, rng=None):
+    def for_policy(
+        self,
+        model: Model,
+        n_passes: float,
+        workers: Workers | None = None,
+        rng: np.random.Generator | None = None,
+    ) -> FitPlan:
         """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
 
-        def pilot(replication, rows=None):
+        def pilot(replication: float, rows: IndexArray | None = None) -> tuple[float, Array]:
+            assert rng is not None and workers is not None  # without them, a plan is for checks
             seed = rng.spawn(1)[0]
             run = (self.minibatches, self.rate, replication, workers, seed)
             return pilot_energies(model, *run, rows)
@@ -148,7 +160,15 @@ class Plan:
         )
 
 
-def fit_loop(model, plan, policy, state, workers, rng, monitor):
+def fit_loop(
+    model: Model,
+    plan: Plan,
+    policy: RunningPolicy,
+    state: State,
+    workers: Workers,
+    rng: np.random.Generator,
+    monitor: FitMonitor,
+) -> tuple[Model, bool]:
     """Passes until converged, out of passes, or told to stop.
 
     Parameters
@@ -205,7 +225,9 @@ def fit_loop(model, plan, policy, state, workers, rng, monitor):
     return model, False
 
 
-def _has_converged(change, stopping, monotone, dtype):
+def _has_converged(
+    change: tuple[float, float, float] | None, stopping: Stopping, monotone: bool, dtype: DTypeLike
+) -> bool:
     """Whether 0 <= gain < tol, up to rounding; a fall beyond 1e-6 warns and never counts.
 
     ``change`` is (previous, current bound, number of units), or None before there are two.

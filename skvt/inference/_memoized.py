@@ -1,12 +1,20 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from skvt.compiled import serial_map
 from skvt.inference._bound import LocalTotals, global_divergence
-from skvt.inference._engine import PassResult, weighted_by_temperature
+from skvt.inference._engine import PassResult, Stream, weighted_by_temperature
 from skvt.inference._memos import Memo
-from skvt.inference._state import Rows, State
-from skvt.models import Capability, Requirement
-from skvt.moves import Merge, MoveTools, dissolve
+from skvt.inference._parallel import Workers
+from skvt.inference._state import MemoizedState, Rows, State
+from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement
+from skvt.moves import Merge, Move, MoveTools, dissolve
 from skvt.temperature import RunningPolicy
+from skvt.typing import Run
 
 # Rows for each component of a fresh mixture among which its seeds are found.
 _ROWS_PER_SEED = 50
@@ -32,7 +40,7 @@ class MemoizedInference:
 
     knows_exact_bound = True
 
-    def __init__(self, moves=()):
+    def __init__(self, moves: Sequence[Move] = ()) -> None:
         self._moves = moves
         self.requires = (
             Requirement(
@@ -42,17 +50,26 @@ class MemoizedInference:
             ),
             *(requirement for move in moves for requirement in move.requires),
         )
-        self._active, self._n_passes = (), 0
+        self._active: Sequence[Move] = ()
+        self._n_passes = 0
 
-    def start(self, state, total):
+    def start(self, state: State, total: float) -> MemoizedState:
         """Statistics that stand for all rows, until each batch has been seen."""
         return state.without_memos(total).with_memos()
 
-    def resume(self, state, total):
+    def resume(self, state: State, total: float) -> MemoizedState:
         """What is remembered stays."""
         return state.with_memos()
 
-    def run_pass(self, model, data, state, policy, workers, rng):
+    def run_pass(
+        self,
+        model: Memoizable,
+        data: Rows,
+        state: MemoizedState,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
         """One pass over the batches in random order; ``state`` changes in place.
 
         Returns
@@ -60,7 +77,7 @@ class MemoizedInference:
         PassResult
             With the exact bound of all data at the end of the pass.
         """
-        if state.component_ids is None:
+        if not state.component_ids.size:
             state.begin(model.size(state.stats))
         self._n_passes += 1
         self._active = moves = self._moves if policy.at_unit_temperature else ()
@@ -86,7 +103,7 @@ class MemoizedInference:
         totals, divergence = exact_bound(model, state)
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
-    def finish(self, model, state):
+    def finish(self, model: Memoizable, state: MemoizedState) -> float:
         """After the last pass, moves tidy up. Returns the exact bound in nats."""
         for move in self._active:
             if move.conclude(model, state):
@@ -94,9 +111,17 @@ class MemoizedInference:
         totals, divergence = exact_bound(model, state)
         return totals.untempered - divergence
 
-    def update(self, model, data, stream, state, policy, workers):
+    def update(
+        self,
+        model: Memoizable,
+        data: Rows,
+        stream: Stream,
+        state: MemoizedState,
+        policy: RunningPolicy,
+        workers: Workers,
+    ) -> tuple[Memoizable, float]:
         """One batch of a stream: its memo, then moves where the exact bound rises."""
-        if state.component_ids is None:
+        if not state.component_ids.size:
             state.begin(model.size(state.stats))
         key, memos = stream.batch_id, state.memos
         if key is None:
@@ -117,7 +142,16 @@ class MemoizedInference:
         stream.n_rows = state.memos.weight
         return model, 1.0
 
-    def visit(self, model, batch, key, total, state, policy, workers):
+    def visit(
+        self,
+        model: Memoizable,
+        batch: Any,
+        key: Hashable,
+        total: float,
+        state: MemoizedState,
+        policy: RunningPolicy,
+        workers: Workers,
+    ) -> tuple[Any, LocalResult]:
         """The local step on a batch, its memo, and the globals.
 
         Returns what the local step took for the globals, and its result.
@@ -139,33 +173,36 @@ class MemoizedInference:
         policy.observe(result, batch)
         return global_params, result
 
-    def _tools(self, n_iter, workers, rng):
-        def fresh(model, batch, n_components):
+    def _tools(self, n_iter: int, workers: Workers, rng: np.random.Generator) -> MoveTools:
+        def fresh(model: Mergeable, batch: Any, n_components: int) -> Memo:
             return fresh_mixture(model, batch, n_components, workers, rng)
 
-        def memo(model, result, batch):
+        def memo(model: Memoizable, result: LocalResult, batch: Any) -> Memo:
             return memo_of(model, result, batch, workers.run, pairs=True)
 
         return MoveTools(n_iter, rng, workers.run, fresh, memo)
 
 
-def exact_bound(model, state):
+def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
     """LocalTotals of what the memos remember, and the divergence of the globals, in nats."""
     memo = state.memos.total()
-    energy = model.statistics_energy(state.untempered(), model.expectation(state.stats, None, None))
+    energy = model.statistics_energy(
+        state.untempered(), model.expectation(state.stats, None, serial_map)
+    )
     entropy = float(memo.entropy.sum())
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, memo.weight)
     return totals, global_divergence(model, state.stats)
 
 
-def memo_of(model, result, batch, run, *, pairs):
+def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
     """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
+    assert result.stats is not None  # as requested
     return Memo(result.stats, entropy, merge_entropy_loss, float(batch.weights.sum()))
 
 
-def sort_by_mass(model, state):
+def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:
     """Components in the order that the model likes best."""
     order = model.best_order(state.stats)
     if order is not None:
@@ -173,7 +210,9 @@ def sort_by_mass(model, state):
         state.resum()
 
 
-def fresh_mixture(model, batch, n_components, workers, rng):
+def fresh_mixture(
+    model: Mergeable, batch: Any, n_components: int, workers: Workers, rng: np.random.Generator
+) -> Memo:
     """The total memo of a mixture of its own, fitted to these rows from k-means++ seeds."""
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
     if batch.n_rows > _ROWS_PER_SEED * n_components:

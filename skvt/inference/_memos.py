@@ -1,11 +1,14 @@
 """What memoized inference remembers of each batch [HS13 sec. 3]."""
 
-from collections.abc import MutableMapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 
 import numpy as np
 
 from skvt.expfam import Stats
+from skvt.typing import Array, IndexArray
 
 # Memos whose sum is kept, and sums whose sum is.
 _SUMMED = 32
@@ -29,11 +32,11 @@ class Memo:
     """
 
     stats: Stats
-    entropy: np.ndarray
-    merge_entropy_loss: np.ndarray | None
+    entropy: Array
+    merge_entropy_loss: Array | None
     weight: float
 
-    def rearranged(self, index):
+    def rearranged(self, index: IndexArray) -> "Memo":
         """Components in another order: those of ``index``, empty ones where it is -1."""
         arrays = tuple(take(array, index) for array in self.stats.arrays)
         merge_entropy_loss = None
@@ -43,7 +46,7 @@ class Memo:
             merge_entropy_loss = np.triu(square, 1)
         return Memo(Stats(arrays), take(self.entropy, index), merge_entropy_loss, self.weight)
 
-    def merged(self, a, b, *, bounded=False):
+    def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Component a takes over the rows of b, and b is empty; a < b.
 
         What the entropy would lose by merging a with a third is not known then. If ``bounded`` it
@@ -54,6 +57,8 @@ class Memo:
         for array in arrays:
             array[a] += array[b]
             array[b] = 0.0
+        # (merges are proposed where it is known)
+        assert self.merge_entropy_loss is not None
         entropy, merge_entropy_loss = self.entropy.copy(), self.merge_entropy_loss.copy()
         entropy[a] += entropy[b] - merge_entropy_loss[a, b]
         entropy[b] = 0.0
@@ -66,14 +71,12 @@ class Memo:
         merge_entropy_loss[b, b + 1 :] = merge_entropy_loss[:b, b] = 0.0
         return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight)
 
-    def plus(self, other, sign=1.0):
+    def plus(self, other: "Memo", sign: float = 1.0) -> "Memo":
         """The sum with another memo, or with ``sign=-1`` the difference."""
         pairs = zip(self.stats.arrays, other.stats.arrays, strict=True)
-        merge_entropy_loss = (
-            None
-            if self.merge_entropy_loss is None
-            else self.merge_entropy_loss + sign * other.merge_entropy_loss
-        )
+        merge_entropy_loss = None
+        if self.merge_entropy_loss is not None and other.merge_entropy_loss is not None:
+            merge_entropy_loss = self.merge_entropy_loss + sign * other.merge_entropy_loss
         return Memo(
             Stats(tuple(array + sign * addend for array, addend in pairs)),
             self.entropy + sign * other.entropy,
@@ -82,7 +85,11 @@ class Memo:
         )
 
 
-class Memos(MutableMapping):
+# A memo, and the number of changes made to it.
+_Entry: TypeAlias = tuple[Memo, int]
+
+
+class Memos(MutableMapping[Hashable, Memo]):
     """The memo of each batch by its key, in the order in which they came, and their sum.
 
     Sums are kept of each 32 memos, of each 32 such sums and so on; a memo that is replaced has only
@@ -93,30 +100,31 @@ class Memos(MutableMapping):
 
     Parameters
     ----------
-    memos : Memos or dict, optional
+    memos : Memos or dict
         What there is at the start; of Memos an independent copy, whose memos are shared.
     """
 
-    def __init__(self, memos=()):
+    def __init__(self, memos: "Memos | Mapping[Hashable, Memo]" = MappingProxyType({})) -> None:
+        self._places: dict[Hashable, int] = {}
+        # [(memo, number of changes made to it)], [the same for each sum of 32 of them, or None] ...
+        self._levels: list[list[_Entry | None]] = [[]]
+        self._changes: list[Callable[[Memo], Memo]] = []
         if isinstance(memos, Memos):
             self._places = dict(memos._places)
             self._levels = [list(level) for level in memos._levels]
             self._changes = list(memos._changes)
             return
-        self._places = {}
-        # [(memo, number of changes made to it)], [the same for each sum of 32 of them, or None] ...
-        self._levels, self._changes = [[]], []
         self.update(memos)
 
-    def __copy__(self):
+    def __copy__(self) -> "Memos":
         return Memos(self)
 
-    def __getitem__(self, key):
+    def __getitem__(self, key: Hashable) -> Memo:
         return self._now(0, self._places[key])
 
-    def __setitem__(self, key, memo):
+    def __setitem__(self, key: Hashable, memo: Memo) -> None:
         place = self._places.setdefault(key, len(self._places))
-        entry = memo, len(self._changes)
+        entry: _Entry | None = (memo, len(self._changes))
         for level in self._levels:
             if place == len(level):
                 level.append(entry)
@@ -127,34 +135,34 @@ class Memos(MutableMapping):
         if n_sums > 1:
             self._levels.append([None] * n_sums)
 
-    def __delitem__(self, key):
+    def __delitem__(self, key: Hashable) -> None:
         raise TypeError("a batch that has been seen stays")
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Hashable]:
         return iter(self._places)
 
-    def __len__(self):
+    def __len__(self) -> int:
         return len(self._places)
 
-    def total(self):
+    def total(self) -> Memo:
         """The sum of all memos, as a memo of its own arrays."""
         return _sum_of(self._summands())
 
     @property
-    def weight(self):
+    def weight(self) -> float:
         """Sum of the rows' weights of all batches."""
         return float(sum(memo.weight for memo in self._summands()))
 
-    def change_all(self, change):
+    def change_all(self, change: Callable[[Memo], Memo]) -> None:
         """Replace each memo by ``change(memo)``, which is linear and can be pickled."""
         self._changes.append(change)
 
-    def _summands(self):
+    def _summands(self) -> list[Memo]:
         """A few memos or sums of memos, whose sum is that of all."""
         top = len(self._levels) - 1
         return [self._now(top, place) for place in range(len(self._levels[top]))]
 
-    def _now(self, level, place):
+    def _now(self, level: int, place: int) -> Memo:
         """A memo, or a sum of memos, after all changes."""
         entry = self._levels[level][place]
         if entry is None:
@@ -170,26 +178,26 @@ class Memos(MutableMapping):
         return memo
 
 
-def _sum_of(memos):
+def _sum_of(memos: Sequence[Memo]) -> Memo:
     """The sum of some memos, as a memo of its own arrays."""
     arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
-    known = all(memo.merge_entropy_loss is not None for memo in memos)
+    losses = [memo.merge_entropy_loss for memo in memos if memo.merge_entropy_loss is not None]
     return Memo(
         Stats(tuple(_sum(parts) for parts in arrays)),
         _sum([memo.entropy for memo in memos]),
-        _sum([memo.merge_entropy_loss for memo in memos]) if known else None,
+        _sum(losses) if len(losses) == len(memos) else None,
         float(sum(memo.weight for memo in memos)),
     )
 
 
-def take(array, index):
+def take(array: Array, index: IndexArray) -> Array:
     """``array[index]`` along the first axis, zero where the index is -1."""
     out = array[index]
     out[np.asarray(index) < 0] = 0.0
     return out
 
 
-def _sum(arrays):
+def _sum(arrays: Sequence[Array]) -> Array:
     total = np.zeros(arrays[0].shape)
     for array in arrays:
         total += array

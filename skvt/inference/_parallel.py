@@ -16,19 +16,26 @@ import os
 import weakref
 from _thread import start_new_thread
 from collections import deque
+from collections.abc import Callable, Iterable
 from functools import cache
 from queue import SimpleQueue
 from threading import RLock
+from typing import Any, Self, TypeAlias
 
 import joblib
 from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
 from skvt.compiled import SharedLoop, serial_map
+from skvt.typing import T
+
+# (place, task) that wait to be done, and (place, result, error) of those that are.
+_Waiting: TypeAlias = deque[tuple[int, tuple[Any, ...]]]
+_Done: TypeAlias = SimpleQueue[tuple[int, Any, BaseException | None]]
 
 
 @cache
-def _blas():
+def _blas() -> list[Any]:
     """The matrix libraries of this process; looking for them takes milliseconds, so once."""
     return ThreadpoolController().select(user_api="blas").lib_controllers
 
@@ -41,15 +48,17 @@ class _Limit:
     threads that overlap can end in the limit.)
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         # reentrant: whoever is freed while the lock is held gives up his claim there and then
-        self._lock, self._claims, self._before = RLock(), set(), None
+        self._lock = RLock()
+        self._claims: set[weakref.ref[object]] = set()
+        self._before: list[tuple[Any, int]] | None = None
 
-    def renew_lock(self):
+    def renew_lock(self) -> None:
         """After a fork: the child has none of the threads that may have held it."""
         self._lock = RLock()
 
-    def claim(self, owner):
+    def claim(self, owner: object) -> None:
         """One thread, until the owner gives his claim back, or is freed."""
         with self._lock:
             self._claims.add(weakref.ref(owner, self.give_back))
@@ -58,7 +67,7 @@ class _Limit:
             for library, _ in self._before:
                 library.set_num_threads(1)
 
-    def give_back(self, claim):
+    def give_back(self, claim: "weakref.ref[object]") -> None:
         """The claim, a reference to its owner, ends; nothing happens if it has ended already."""
         with self._lock:
             self._claims.discard(claim)
@@ -80,18 +89,18 @@ class one_blas_thread:
     number.
     """
 
-    def __enter__(self):
+    def __enter__(self) -> Self:
         _limit.claim(self)
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         try:
             _limit.give_back(weakref.ref(self))
         finally:
             _limit.give_back(weakref.ref(self))  # in case that an interrupt cut the first short
 
 
-def _work(function, waiting, done):
+def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
     """Do the next of the ``waiting`` (place, task) until none is left."""
     while True:
         try:
@@ -105,7 +114,9 @@ def _work(function, waiting, done):
             done.put((place, None, error))
 
 
-def _help(jobs, ended, bell, watch):
+def _help(
+    jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
+) -> None:
     """A thread's life: work on each job until something else comes; then ``ended`` is longer.
 
     ``watch`` is a weak reference to the :class:`Workers`, here only to be kept.
@@ -129,15 +140,17 @@ class Workers:
         As in scikit-learn: None is 1 unless a ``joblib.parallel_config`` says otherwise.
     """
 
-    def __init__(self, n_jobs=None):
+    def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = joblib.effective_n_jobs(n_jobs)
         self._requested, self._n_helpers = n_jobs, 0
         # Matrix products on one thread each: several would compete with ours, and the last digits
         # would depend on their number.
         self._one_blas_thread = one_blas_thread()
 
-    def __enter__(self):
-        self._jobs, self._ended, self._bell = SimpleQueue(), deque(), SimpleQueue()
+    def __enter__(self) -> Self:
+        self._jobs: SimpleQueue[Any] = SimpleQueue()
+        self._ended: deque[None] = deque()
+        self._bell: SimpleQueue[None] = SimpleQueue()
         try:
             self._one_blas_thread.__enter__()
             # The threads end at the latest when this object is freed: the reference then puts
@@ -153,13 +166,13 @@ class Workers:
             raise
         return self
 
-    def __exit__(self, *exc_info):
+    def __exit__(self, *exc_info: object) -> None:
         try:
             self._end()
         finally:
             self._end()  # in case that an interrupt cut the first short
 
-    def _end(self):
+    def _end(self) -> None:
         """Let the threads end, and wait until they have; nothing happens the second time."""
         self._jobs.put(None)
         # After an interrupt too: nothing is still at work when a call has returned.
@@ -168,7 +181,7 @@ class Workers:
         self._n_helpers = 0
         self._one_blas_thread.__exit__()
 
-    def run(self, function, tasks):
+    def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """``[function(*task) for task in tasks]``, by the threads where there are several.
 
         Whoever is free takes the next task, so that tasks may be of unequal length; a thread that
@@ -176,12 +189,15 @@ class Workers:
         :class:`~skvt.compiled._shared_loop.SharedLoop`, every thread gets a call.
         """
         loop = tasks if isinstance(tasks, SharedLoop) else None
+        tasks = list(tasks)
         if loop is not None:
-            tasks = loop + [loop.helpers_call] * self._n_helpers
+            tasks += [loop.helpers_call] * self._n_helpers
         n_helpers = min(self._n_helpers, len(tasks) - 1)
         if n_helpers < 1:
             return serial_map(function, tasks)
-        results, waiting, done = [None] * len(tasks), deque(enumerate(tasks)), SimpleQueue()
+        results: list[Any] = [None] * len(tasks)
+        waiting: _Waiting = deque(enumerate(tasks))
+        done: _Done = SimpleQueue()
         try:
             for _ in range(n_helpers):
                 self._jobs.put((function, waiting, done))
@@ -197,7 +213,7 @@ class Workers:
             waiting.clear()  # nobody begins another after an interrupt
         return results
 
-    def prefetch(self, function, *args):
+    def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
         """Let a thread begin ``function(*args)`` as soon as one is free.
 
         Returns
@@ -205,11 +221,12 @@ class Workers:
         callable
             Gives the result; the calling thread does the work if no other has begun it.
         """
-        waiting, done = deque([(0, args)]), SimpleQueue()
+        waiting: _Waiting = deque([(0, args)])
+        done: _Done = SimpleQueue()
         if self._n_helpers:
             self._jobs.put((function, waiting, done))
 
-        def result():
+        def result() -> T:
             _work(function, waiting, done)
             _, value, error = done.get()
             if error is not None:
@@ -219,13 +236,13 @@ class Workers:
         return result
 
     @property
-    def remote(self):
+    def remote(self) -> bool:
         """Whether the user has chosen a joblib backend that does not share memory."""
         # Without a choice of the user's, the hint decides and threads are answered.
         backend, _ = get_active_backend(prefer="threads")
         return self.n_jobs > 1 and not getattr(backend, "supports_sharedmem", False)
 
-    def run_remote(self, function, tasks):
+    def run_remote(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """``[function(*task) for task in tasks]`` through joblib's active backend, in order."""
         return joblib.Parallel(n_jobs=self._requested)(
             joblib.delayed(function)(*task) for task in tasks

@@ -1,14 +1,20 @@
 """What an engine carries from step to step, and the rows it works on."""
 
 from collections import deque
+from collections.abc import Callable, Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
 from operator import methodcaller
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from skvt.expfam import RunningStats, Stats
-from skvt.inference._memos import Memos, take
+from skvt.inference._memos import Memo, Memos, take
+from skvt.inference._parallel import Workers
+from skvt.models import LocalResult, Model, PriorAddend
+from skvt.moves import MoveRecord
+from skvt.typing import Array, IndexArray
 
 # Rows of a batch where the division is not the user's: full-data passes, evaluation, transform.
 ROWS_PER_BATCH = 2048
@@ -20,23 +26,24 @@ class PriorStats:
     Kept as sum and weight, both faded alike, so that the mean is unbiased from the first step.
     """
 
-    def __init__(self):
-        self.total, self.weight = 0.0, 0.0
+    def __init__(self) -> None:
+        self.total: Any = 0.0
+        self.weight = 0.0
 
-    def add(self, addend):
+    def add(self, addend: PriorAddend | None) -> None:
         """Add (sum, weight) of one batch, or None."""
         if addend is not None:
             self.total = self.total + addend[0]
             self.weight = self.weight + addend[1]
 
-    def blend(self, rho, addend):
+    def blend(self, rho: float, addend: PriorAddend | None) -> None:
         """Fade by ``1 - rho``, then add ``rho`` times (sum, weight) of one batch."""
         if addend is not None:
             self.total = (1.0 - rho) * self.total + rho * addend[0]
             self.weight = (1.0 - rho) * self.weight + rho * addend[1]
 
     @property
-    def mean(self):
+    def mean(self) -> Any:
         """The weighted mean, or None before any data."""
         return self.total / self.weight if self.weight > 0.0 else None
 
@@ -74,32 +81,32 @@ class State:
     replication: float = 1.0
     inv_temp: float = 1.0
     seed: int = 0
-    move_log: list = field(default_factory=list)
-    row_starts: np.ndarray | None = None
+    move_log: list[MoveRecord] = field(default_factory=list)
+    row_starts: Array | None = None
 
     @property
-    def plain_stats(self):
+    def plain_stats(self) -> RunningStats:
         """The statistics with each row counted once."""
         return self.stats if self.replication == 1.0 else self.stats.scaled(1.0 / self.replication)
 
-    def replicate(self, replication):
+    def replicate(self, replication: float) -> None:
         """Let the statistics count each row so many times."""
         if replication != self.replication:
             self.stats.rescale(replication / self.replication)
             self.replication = replication
 
-    def begun(self, batch):
+    def begun(self, batch: Any) -> Any:
         """The batch, its local step to begin where the last one on these rows ended."""
         if self.row_starts is None:
             return batch
         return replace(batch, start=self.row_starts[batch.rows])
 
-    def remember_ends(self, batch, result):
+    def remember_ends(self, batch: Any, result: LocalResult) -> None:
         """Remember where the local step on these rows ended."""
         if self.row_starts is not None:
             self.row_starts[batch.rows] = result.start
 
-    def draft(self, rows=None):
+    def draft(self, rows: IndexArray | None = None) -> Self:
         """A copy to change; this one stays as it is.
 
         With ``rows``, for steps that change only these rows of the statistics.
@@ -112,13 +119,17 @@ class State:
             move_log=list(self.move_log),
         )
 
-    def with_memos(self):
+    def with_memos(self) -> "MemoizedState":
         """The same state, with memos of batches."""
         return MemoizedState(**vars(self))
 
-    def without_memos(self, total):
+    def without_memos(self, total: float) -> "State":
         """The same state for rows of weight ``total``, without memos of batches."""
         return self
+
+
+#: What a state goes back to: memos, and the ids of the components.
+Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 
 
 @dataclass
@@ -131,46 +142,47 @@ class MemoizedState(State):
         What is remembered of each batch, untempered.
     initial : Stats or None
         The initial statistics, which in the first pass stand for the rows not yet seen.
-    component_ids : ndarray of int, shape (K,), or None
-        By which moves recognise a component from pass to pass; a merged one has a new one.
+    component_ids : ndarray of int, shape (K,)
+        By which moves recognise a component from pass to pass; a merged one has a new one. Empty
+        before the first batch.
     """
 
     memos: Memos = field(default_factory=Memos)
     initial: Stats | None = None
-    component_ids: np.ndarray | None = None
+    component_ids: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
     n_ids: int = 0
 
-    def draft(self, rows=None):
+    def draft(self, rows: IndexArray | None = None) -> Self:
         """A copy to change; this one stays as it is."""
         return replace(super().draft(rows), memos=Memos(self.memos))
 
-    def with_memos(self):
+    def with_memos(self) -> "MemoizedState":
         """The state as it is."""
         return self
 
-    def without_memos(self, total):
+    def without_memos(self, total: float) -> State:
         """The statistics stand for other rows, of weight ``total``."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
         if self.memos:
             state.stats.rescale(total / self.memos.total().weight)
         return state
 
-    def untempered(self):
+    def untempered(self) -> RunningStats:
         """The statistics as memos hold them: each row counted once, at T = 1."""
         return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
 
-    def begin(self, n_components):
+    def begin(self, n_components: int) -> None:
         """No batch has been seen: the statistics stand for all rows, and are taken off by share."""
         self.initial = self.untempered().value()
         self.component_ids = self.new_ids(n_components)
 
-    def temper(self, inv_temp, replication):
+    def temper(self, inv_temp: float, replication: float) -> None:
         """Count the memos' statistics at this inverse temperature and replication."""
         self.stats.rescale(inv_temp / self.inv_temp)
         self.inv_temp = inv_temp
         self.replicate(replication)
 
-    def remember(self, key, memo, share):
+    def remember(self, key: Hashable, memo: Memo, share: float) -> None:
         """Replace a batch's memo, and its part of the statistics [HS13 eq. 11].
 
         ``share`` is the part of all rows that the batch is, for which the initial statistics stood.
@@ -183,33 +195,33 @@ class MemoizedState(State):
         self.stats.add(memo.stats, factor)
         self.memos[key] = memo
 
-    def resum(self):
+    def resum(self) -> None:
         """Statistics are the sum of the memos, to the last digit; the initial ones have gone."""
         self.initial = None
         self.stats = RunningStats(self.memos.total().stats.arrays)
         self.stats.rescale(self.inv_temp * self.replication)
 
-    def checkpoint(self):
+    def checkpoint(self) -> Checkpoint:
         """What :meth:`restore` needs: memos are never changed, only replaced."""
         return Memos(self.memos), self.component_ids
 
-    def restore(self, checkpoint):
+    def restore(self, checkpoint: Checkpoint) -> None:
         """Undo all changes of memos and components since :meth:`checkpoint`."""
         self.memos, self.component_ids = checkpoint
         self.resum()
 
-    def new_ids(self, number):
+    def new_ids(self, number: int) -> IndexArray:
         """So many ids that no component has had."""
         self.n_ids += number
         return np.arange(self.n_ids - number, self.n_ids)
 
-    def merge(self, a, b, *, bounded=False):
+    def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Component a takes over the rows of b, which is left empty; a < b. See `Memo.merged`."""
         self.memos.change_all(methodcaller("merged", a, b, bounded=bounded))
         self.component_ids = self.component_ids.copy()  # a snapshot shares them
         self.component_ids[a] = self.new_ids(1)[0]
 
-    def rearrange(self, index):
+    def rearrange(self, index: IndexArray) -> None:
         """Components in another order: those of ``index``, empty ones where it is -1."""
         index = np.asarray(index)
         ids = self.component_ids[index]
@@ -237,54 +249,57 @@ class Rows:
         Weight of the whole data set for which these rows stand; their own by default.
     """
 
-    X: object
-    weights: np.ndarray
+    X: Any
+    weights: Array
     batch_size: int
-    total: float = field(default=None)
+    total: float = None  # type: ignore[assignment]  # becomes the sum of the weights
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.total is None:
             object.__setattr__(self, "total", float(self.weights.sum()))
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         """Number of rows N."""
         return self.weights.size
 
     @property
-    def n_batches(self):
+    def n_batches(self) -> int:
         """Batches of one pass."""
         return -(-self.n_rows // self.batch_size)
 
     @property
-    def n_words(self):
+    def n_words(self) -> float:
         """Weight of all words, where rows are counts of words."""
         return float(self.weights @ self.X.sum(axis=1))
 
-    def order(self, rng=None):
+    def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
         """Row numbers of each batch of one pass: shuffled by ``rng``, in order without.
 
         One batch of all rows is not shuffled, which would only copy them.
         """
-        shuffled = rng is not None and self.n_batches > 1
-        rows = rng.permutation(self.n_rows) if shuffled else np.arange(self.n_rows)
+        rows = np.arange(self.n_rows)
+        if rng is not None and self.n_batches > 1:
+            rows = rng.permutation(self.n_rows)
         return [
             rows[start : start + self.batch_size]
             for start in range(0, self.n_rows, self.batch_size)
         ]
 
-    def batch(self, model, rows):
+    def batch(self, model: Model, rows: IndexArray) -> Any:
         """The model's preparation of these rows."""
         return model.batch(self.X, rows, self.weights[rows])
 
-    def batches(self, model, workers, rng=None):
+    def batches(
+        self, model: Model, workers: Workers, rng: np.random.Generator | None = None
+    ) -> Iterator[Any]:
         """The batches of one pass in ``order``, each prepared while work goes on on the last.
 
         Yields
         ------
         the model's preparation of the rows
         """
-        waiting = deque()
+        waiting: deque[Callable[[], Any]] = deque()
         for rows in self.order(rng):
             waiting.append(workers.prefetch(self.batch, model, rows))
             if len(waiting) > 1:

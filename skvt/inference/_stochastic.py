@@ -1,10 +1,22 @@
 """Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13]."""
 
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+from skvt.expfam import Stats
 from skvt.inference._bound import LocalTotals, global_divergence
-from skvt.inference._engine import PassResult, weighted_by_temperature
+from skvt.inference._engine import PassResult, Stream, weighted_by_temperature
+from skvt.inference._parallel import Workers
+from skvt.inference._state import Rows, State
+from skvt.models import LocalResult, Model, Requirement
+from skvt.temperature import RunningPolicy
+
+M = TypeVar("M", bound=Model)
 
 
-class StochasticInference:
+class StochasticInference(Generic[M]):
     """SVI on shuffled minibatches, at the temperature the policy asks for [VT16 alg. 1].
 
     Parameters
@@ -13,22 +25,30 @@ class StochasticInference:
         Step number -> rho.
     """
 
-    requires = ()
+    requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
     bound_kind = "estimate"
 
-    def __init__(self, rate):
+    def __init__(self, rate: Callable[[int], float]) -> None:
         self.rate = rate
 
-    def start(self, state, total):
+    def start(self, state: State, total: float) -> State:
         """Nothing is kept of single batches."""
         return state.without_memos(total)
 
-    def resume(self, state, total):
+    def resume(self, state: State, total: float) -> State:
         """Amid a stream as before a fit."""
         return state.without_memos(total)
 
-    def run_pass(self, model, data, state, policy, workers, rng):
+    def run_pass(
+        self,
+        model: M,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
         """One pass; ``state`` changes in place.
 
         Returns
@@ -46,7 +66,15 @@ class StochasticInference:
         divergence, rate = global_divergence(model, state.stats), self.rate(state.n_steps - 1)
         return PassResult(totals, divergence, model, self.bound_kind, rate)
 
-    def update(self, model, data, stream, state, policy, workers):
+    def update(
+        self,
+        model: M,
+        data: Rows,
+        stream: Stream,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+    ) -> tuple[M, float]:
         """Rows of a stream in order, a step for each minibatch: (model, size of the last step)."""
         totals = LocalTotals()
         for batch in data.batches(model, workers):
@@ -56,19 +84,31 @@ class StochasticInference:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, self.rate(state.n_steps - 1)
 
-    def finish(self, model, state):
+    def finish(self, model: M, state: State) -> float | None:
         """The bound is not known."""
         return None
 
-    def _globals(self, model, state, batch, workers):
+    def _globals(self, model: M, state: State, batch: Any, workers: Workers) -> Any:
         """What the local step takes for the globals: E_q[t(beta)]."""
         return model.expectation(state.stats, batch, workers.run)
 
-    def _statistics(self, model, state, global_params, result, workers):
+    def _statistics(
+        self, model: M, state: State, global_params: Any, result: LocalResult, workers: Workers
+    ) -> Stats:
         """What the globals learn from a local step."""
+        assert result.stats is not None  # as requested
         return result.stats
 
-    def step(self, model, batch, total, state, policy, workers, totals):
+    def step(
+        self,
+        model: M,
+        batch: Any,
+        total: float,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        totals: LocalTotals,
+    ) -> M:
         """One minibatch that stands for rows of weight ``total``."""
         weight = float(batch.weights.sum(dtype="float64"))
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)

@@ -1,9 +1,18 @@
 """Structured stochastic variational inference: local steps given drawn globals [HB15 alg. 1]."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
+from skvt.expfam import Stats
+from skvt.inference._bound import LocalTotals
+from skvt.inference._engine import PassResult
+from skvt.inference._parallel import Workers
+from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference
-from skvt.models import Capability, Requirement
+from skvt.models import Capability, Drawable, LocalResult, Requirement
+from skvt.temperature import RunningPolicy
 
 # "ssvi" and "ssvi-a" draw the globals; the others give local steps of the matrix [HB15 sec. 2.5]
 # a point or an expectation.
@@ -13,7 +22,7 @@ _CORRECTION = Requirement(
 )
 
 
-class StructuredInference(StochasticInference):
+class StructuredInference(StochasticInference[Drawable]):
     """SSVI and SSVI-A on shuffled minibatches.
 
     A step draws beta from q(beta), solves the minibatch given beta, and moves
@@ -29,39 +38,65 @@ class StructuredInference(StochasticInference):
     global_step : {"ssvi", "ssvi-a", "mean_field", "map"}
     """
 
-    requires = (
+    requires: tuple[Requirement, ...] = (
         Requirement(
             "Structured inference", Capability.DRAWABLE, "Use stochastic inference instead."
         ),
     )
     bound_kind = "none"
 
-    def __init__(self, rate, global_step):
+    def __init__(self, rate: Callable[[int], float], global_step: str) -> None:
         super().__init__(rate)
         self._global_step = global_step
         if global_step == "ssvi":
             self.requires = (*self.requires, _CORRECTION)
 
-    def run_pass(self, model, data, state, policy, workers, rng):
+    def run_pass(
+        self,
+        model: Drawable,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
         """One pass; ``state`` changes in place."""
         if model.updates_all_rows:
             model.project(state.stats)  # a start may have components in another order
         return super().run_pass(model, data, state, policy, workers, rng)
 
-    def step(self, model, batch, total, state, policy, workers, totals):
+    def step(
+        self,
+        model: Drawable,
+        batch: Any,
+        total: float,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        totals: LocalTotals,
+    ) -> Drawable:
         """One minibatch that stands for rows of weight ``total``."""
         model = super().step(model, batch, total, state, policy, workers, totals)
         if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
 
-    def _globals(self, model, state, batch, workers):
+    def _globals(self, model: Drawable, state: State, batch: Any, workers: Workers) -> Any:
         """What the local step takes for the globals, by the kind of the global step."""
         rng = np.random.default_rng([state.seed, state.n_steps])
         return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
 
-    def _statistics(self, model, state, global_params, result, workers):
+    def _statistics(
+        self,
+        model: Any,
+        state: State,
+        global_params: Any,
+        result: LocalResult,
+        workers: Workers,
+    ) -> Stats:
         """What the globals learn: with "ssvi" corrected for the dependence of the draw on lam."""
+        stats = super()._statistics(model, state, global_params, result, workers)
         if self._global_step != "ssvi":
-            return result.stats
-        return model.corrected(state.stats, global_params, result.stats, workers.run)
+            return stats
+        # (`requires` has asked for a Correctable then)
+        return model.corrected(state.stats, global_params, stats, workers.run)

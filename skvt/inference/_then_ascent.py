@@ -1,6 +1,13 @@
 """One engine first, then coordinate ascent of the mean-field bound."""
 
+import numpy as np
+
 from skvt.inference._coordinate import CoordinateAscent
+from skvt.inference._engine import AnyEngine, PassResult
+from skvt.inference._parallel import Workers
+from skvt.inference._state import Rows, State
+from skvt.models import Model
+from skvt.temperature import RunningPolicy
 
 
 class ThenCoordinateAscent:
@@ -18,15 +25,23 @@ class ThenCoordinateAscent:
 
     knows_exact_bound = False
 
-    def __init__(self, engine, n_passes):
+    def __init__(self, engine: AnyEngine, n_passes: int) -> None:
         self._engine, self._n_passes, self._ascent = engine, n_passes, CoordinateAscent()
         self.requires = engine.requires
 
-    def start(self, state, total):
+    def start(self, state: State, total: float) -> State:
         """As the first engine keeps it."""
         return self._engine.start(state, total)
 
-    def run_pass(self, model, data, state, policy, workers, rng):
+    def run_pass(
+        self,
+        model: Model,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
         """One pass by the engine whose turn it is; ``state`` changes in place."""
         self._n_passes -= 1
         if self._n_passes >= 0:
@@ -36,6 +51,6 @@ class ThenCoordinateAscent:
         result = self._ascent.run_pass(mean_field, data, state, policy, workers, rng)
         return result._replace(model=model)
 
-    def finish(self, model, state):
+    def finish(self, model: Model, state: State) -> float | None:
         """As coordinate ascent ends."""
         return self._ascent.finish(model, state)

@@ -1,8 +1,15 @@
 """An engine of passes, and moves between them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from skvt.moves import MoveTools
+from skvt.inference._engine import AnyEngine, PassResult
+from skvt.inference._parallel import Workers
+from skvt.inference._state import Rows, State
+from skvt.models import Model
+from skvt.moves import MoveTools, SampledMove
+from skvt.temperature import RunningPolicy
 
 # Moves begin after this share of the passes, or so many: before, there is little to judge by.
 FIRST_SHARE, MOST_BEFORE = 0.5, 10
@@ -21,18 +28,26 @@ class WithMoves:
 
     knows_exact_bound = False
 
-    def __init__(self, engine, moves, n_passes):
+    def __init__(self, engine: AnyEngine, moves: Sequence[SampledMove], n_passes: int) -> None:
         self._engine, self._moves, self._n_passes = engine, moves, n_passes
         of_moves = (requirement for move in moves for requirement in move.requires)
         self.requires = (*engine.requires, *of_moves)
         self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
         self._pass, self._moved = 0, False
 
-    def start(self, state, total):
+    def start(self, state: State, total: float) -> State:
         """As the engine keeps it."""
         return self._engine.start(state, total)
 
-    def run_pass(self, model, data, state, policy, workers, rng):
+    def run_pass(
+        self,
+        model: Model,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
         """One pass, then moves; ``state`` changes in place.
 
         The bound may fall by a move, since what moves see is a sample; and convergence is not
@@ -56,6 +71,6 @@ class WithMoves:
             may_stop=result.may_stop and (done or all(move.exhausted for move in self._moves)),
         )
 
-    def finish(self, model, state):
+    def finish(self, model: Model, state: State) -> float | None:
         """As the engine ends."""
         return self._engine.finish(model, state)

@@ -12,17 +12,18 @@ Temperature multiplies the energy ``E_q[log p(x, z | beta)]`` and the statistics
 multiplies the natural parameters of a prior.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
-from skvt.expfam import RunningStats, Stats
+from skvt.expfam import Family, RunningStats, Stats
+from skvt.typing import Array, IndexArray, Run
 
-# ``run(function, tasks)``: ``[function(*task) for task in tasks]``, in parallel or not.
-Run = Callable[..., list]
+#: ``(sum, weight)`` of what priors are learned from.
+PriorAddend: TypeAlias = tuple[Any, float]
 
 
 @dataclass(frozen=True)
@@ -49,23 +50,23 @@ class LocalResult:
     """
 
     stats: Stats | None
-    bound: np.ndarray
-    energy: np.ndarray | None
-    q: Any
-    marginal_energy: np.ndarray | None = None
-    start: np.ndarray | None = None
+    bound: Array
+    energy: Array | None
+    q: Array
+    marginal_energy: Array | None = None
+    start: Array | None = None
 
 
 @dataclass(frozen=True)
 class RowBatch:
     """Rows prepared for local steps: a view of the data where they follow each other."""
 
-    X: object
-    weights: np.ndarray
-    rows: np.ndarray
+    X: Any
+    weights: Array
+    rows: IndexArray
 
     @classmethod
-    def of(cls, X, rows, weights):
+    def of(cls, X: Any, rows: IndexArray, weights: Array) -> Self:
         """The given rows of X."""
         consecutive = rows.size > 0 and rows[-1] - rows[0] == rows.size - 1
         if consecutive and np.array_equal(rows, np.arange(rows[0], rows[0] + rows.size)):
@@ -75,14 +76,40 @@ class RowBatch:
         return cls(X, np.asarray(weights, dtype=np.float64), rows)
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         """Number of rows."""
         return self.weights.size
 
     @property
-    def lengths(self):
+    def lengths(self) -> Array:
         """A row is one unit of data."""
         return np.ones(self.n_rows)
+
+
+class RowSource(Protocol):
+    """The rows of a fit, from which models and moves take some.
+
+    Attributes
+    ----------
+    X : array or CSR matrix, shape (N, D)
+    weights : ndarray, shape (N,)
+    n_rows : int
+        N.
+    total : float
+        Weight of the rows for which these stand.
+    """
+
+    @property
+    def X(self) -> Any: ...
+    @property
+    def weights(self) -> Array: ...
+    @property
+    def n_rows(self) -> int: ...
+    @property
+    def total(self) -> float: ...
+
+    def batch(self, model: "Model", rows: IndexArray) -> Any:
+        """The model's preparation of these rows."""
 
 
 class Capability(Enum):
@@ -108,25 +135,27 @@ class Model(Protocol):
         Which of the contracts below it fulfils, too.
     """
 
-    families: tuple
-    capabilities: frozenset[Capability]
+    @property
+    def families(self) -> tuple[Family, ...]: ...
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
 
     def prior(self) -> Stats:
         """Natural parameters of the prior: a Stats, arrays broadcastable to the blocks."""
 
-    def natural_parameters(self, stats: RunningStats) -> tuple[np.ndarray, ...]:
+    def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """``lam = prior + S`` as a tuple of arrays, events in the last axis."""
 
     def size(self, stats: RunningStats) -> int:
         """Number of components K under these statistics."""
 
-    def initial(self, data: Any, rng: np.random.Generator) -> RunningStats:
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics that break the symmetry, at random or found on the data: a RunningStats."""
 
-    def batch(self, X: Any, rows: np.ndarray, weights: np.ndarray) -> Any:
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
         """Rows of X, prepared for local steps: a dataclass with ``weights`` and ``rows``."""
 
-    def affected_rows(self, X: Any) -> np.ndarray | None:
+    def affected_rows(self, X: Any) -> IndexArray | None:
         """Indices of the statistics' rows that a step on X can change; None for all."""
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
@@ -139,7 +168,7 @@ class Model(Protocol):
         self,
         batch: Any,
         global_params: Any,
-        inv_temp: float | np.ndarray,
+        inv_temp: float | Array,
         run: Run,
         *,
         with_energy: bool = False,
@@ -152,10 +181,10 @@ class Model(Protocol):
         tuples of arguments, in parallel or not, and returns the results in order.
         """
 
-    def prior_statistics(self, batch: Any, result: LocalResult) -> tuple | None:
+    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorAddend | None:
         """``(sum, weight)`` of what the priors are learned from, or None if they are given."""
 
-    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> "Model":
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """The model with its priors moved to the maximum of the bound; itself if they are given.
 
         ``prior_stats.mean`` is the mean of :meth:`prior_statistics`; global priors are learned
@@ -168,7 +197,7 @@ class Memoizable(Model, Protocol):
 
     def memo_entropy(
         self, batch: Any, result: LocalResult, run: Run, *, pairs: bool
-    ) -> tuple[np.ndarray, np.ndarray | None]:
+    ) -> tuple[Array, Array | None]:
         """Entropy of the local variables, by component (K,) or as a whole (1,).
 
         And if asked for, what it would lose if two components became one, (K, K).
@@ -180,11 +209,11 @@ class Memoizable(Model, Protocol):
     def collapsed_energy(self, stats: Stats) -> float:
         """``E_q[log p(x, z | beta)] - KL(q(beta) || p(beta))`` at the best q(beta), in nats."""
 
-    def best_order(self, stats: RunningStats) -> np.ndarray | None:
+    def best_order(self, stats: RunningStats) -> IndexArray | None:
         """The order of the components that raises the bound; None if they have it."""
 
     def symmetry_breaking_stats(
-        self, stats: RunningStats, data: Any, share: float, rng: np.random.Generator
+        self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
         """Statistics that make components differ that heat has made equal, of this share of all."""
 
@@ -192,22 +221,22 @@ class Memoizable(Model, Protocol):
 class Mergeable(Memoizable, Protocol):
     """A model whose components can be born, merged and deleted."""
 
-    def component_masses(self, stats: Stats) -> np.ndarray:
+    def component_masses(self, stats: Stats) -> Array:
         """Expected rows of each component, shape (K,)."""
 
-    def log_evidence(self, stats: Stats) -> np.ndarray:
+    def log_evidence(self, stats: Stats) -> Array:
         """Log marginal likelihood of each component's rows, weights apart, (K,) nats."""
 
-    def weights_log_evidence(self, counts: np.ndarray) -> float:
+    def weights_log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the weights summed out, in nats."""
 
-    def given_assignments(self, batch: Any, resp: np.ndarray) -> LocalResult:
+    def given_assignments(self, batch: Any, resp: Array) -> LocalResult:
         """The local result of rows that the components share as given, (n, K)."""
 
     def without_component(self, global_params: Any, k: int) -> Any:
         """What a local step takes for the globals if component k takes no part."""
 
-    def with_start(self, n_components: int) -> "Mergeable":
+    def with_start(self, n_components: int) -> Self:
         """The same model, begun anew with so many components."""
 
 
@@ -220,7 +249,8 @@ class Drawable(Model, Protocol):
         Whether a step changes all statistics, not those of some rows alone.
     """
 
-    updates_all_rows: bool
+    @property
+    def updates_all_rows(self) -> bool: ...
 
     def drawn_globals(
         self, stats: RunningStats, batch: Any, kind: str, rng: np.random.Generator, run: Run
@@ -254,9 +284,10 @@ class Temperable(Model, Protocol):
         for ``estimated_log_partition(inv_temps, method, n_rows, n_units)``.
     """
 
-    log_partition_methods: tuple[str, ...]
+    @property
+    def log_partition_methods(self) -> tuple[str, ...]: ...
 
-    def tempered_log_partition(self, inv_temps: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """log C(T) of a unit of data in nats and its slope in 1/T, (M,) each [VT16 eq. 13]."""
 
 

@@ -1,13 +1,86 @@
 """The contract of a move, and its record."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol, Self
 
 import numpy as np
 
-from skvt.models import Capability, Requirement
+from skvt.expfam import RunningStats, Stats
+from skvt.models import Capability, LocalResult, Memoizable, Requirement, RowSource
 from skvt.ties import exceeds
+from skvt.typing import Array, IndexArray, Run
+
+
+class Memo(Protocol):
+    """What is remembered of a batch, or of several: see `skvt.inference`."""
+
+    @property
+    def stats(self) -> Stats: ...
+    @property
+    def entropy(self) -> Array: ...
+    @property
+    def merge_entropy_loss(self) -> Array | None: ...
+    @property
+    def weight(self) -> float: ...
+
+    def plus(self, other: Any, sign: float = 1.0) -> Self:
+        """The sum with another memo, or with ``sign=-1`` the difference."""
+        ...
+
+    def rearranged(self, index: IndexArray) -> Self:
+        """Components in another order: those of ``index``, empty ones where it is -1."""
+        ...
+
+
+class Memos(Protocol):
+    """The memo of each batch by its key, and their sum."""
+
+    def __getitem__(self, key: Hashable, /) -> Memo: ...
+    def __setitem__(self, key: Hashable, memo: Any, /) -> None: ...
+    def __len__(self) -> int: ...
+
+    def total(self) -> Memo:
+        """The sum of all memos, as a memo of its own arrays."""
+        ...
+
+
+class SampledState(Protocol):
+    """What a move between passes changes: the statistics."""
+
+    stats: RunningStats
+
+
+class MovableState(SampledState, Protocol):
+    """A state with memos, as moves read and change it: see `skvt.inference.MemoizedState`."""
+
+    component_ids: IndexArray
+
+    @property
+    def memos(self) -> Memos: ...
+    @property
+    def plain_stats(self) -> RunningStats: ...
+
+    def begun(self, batch: Any) -> Any:
+        """The batch, its local step to begin where the last one on these rows ended."""
+
+    def remember_ends(self, batch: Any, result: LocalResult) -> None:
+        """Remember where the local step on these rows ended."""
+
+    def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
+        """Component a takes over the rows of b, which is left empty; a < b."""
+
+    def rearrange(self, index: IndexArray) -> None:
+        """Components in another order: those of ``index``, empty ones where it is -1."""
+
+    def resum(self) -> None:
+        """Statistics are the sum of the memos."""
+
+    def checkpoint(self) -> Any:
+        """What :meth:`restore` needs."""
+
+    def restore(self, checkpoint: Any) -> None:
+        """Undo all changes of memos and components since :meth:`checkpoint`."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +107,10 @@ class MoveRecord:
     gain: float
 
 
+def _no_memos(*args: Any) -> Memo:
+    raise RuntimeError("An engine without memos lends its moves none.")
+
+
 @dataclass(frozen=True)
 class MoveTools:
     """What an engine lends its moves.
@@ -55,9 +132,9 @@ class MoveTools:
 
     n_iter: int
     rng: np.random.Generator
-    run: Callable
-    fresh: Callable | None = None
-    memo_of: Callable | None = None
+    run: Run
+    fresh: Callable[[Any, Any, int], Memo] = _no_memos
+    memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
 
 
 class Move:
@@ -74,27 +151,37 @@ class Move:
         Whether the move has nothing more to try, so that convergence may be judged.
     """
 
-    requires = ()
-    exhausted = True
+    requires: tuple[Requirement, ...] = ()
+    exhausted: bool = True
 
-    def begin(self, model, state, tools):
+    def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
         """Before the pass."""
 
-    def observe(self, model, batch, key, global_params, result, tools):
+    def observe(
+        self,
+        model: Any,
+        batch: Any,
+        key: Hashable,
+        global_params: Any,
+        result: LocalResult,
+        tools: MoveTools,
+    ) -> None:
         """After the local step on a batch."""
 
-    def finish(self, model, state, tools):
+    def finish(self, model: Any, state: MovableState, tools: MoveTools) -> MoveRecord:
         """After the pass, memos exact; changes the state and returns a :class:`MoveRecord`."""
         raise NotImplementedError
 
-    def within(self, model, batch, key, state, tools):
+    def within(
+        self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
         """After one batch of a stream, its memo exact; a list of records, none if not tried.
 
         By default none: rows of other batches would have to be seen again.
         """
         return []
 
-    def conclude(self, model, state):
+    def conclude(self, model: Any, state: MovableState) -> bool:
         """After the last pass; whether the state has changed."""
         return False
 
@@ -110,19 +197,21 @@ class SampledMove(Protocol):
         Whether the last search found nothing, so that convergence may be judged.
     """
 
-    requires: tuple
+    requires: tuple[Requirement, ...]
     exhausted: bool
 
-    def between(self, model, data, state, tools):
+    def between(
+        self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
+    ) -> MoveRecord:
         """After a pass at T = 1; changes the state and returns a :class:`MoveRecord`."""
 
 
-def bound_of(model, memo):
+def bound_of(model: Memoizable, memo: Memo) -> float:
     """The exact evidence lower bound in nats of what a memo remembers, globals optimal for it."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
-def size_of(model, memo):
+def size_of(model: Memoizable, memo: Memo) -> float:
     """Nats to which the rounding of the bound is relative, so that a gain is told from none.
 
     The bound itself, and a nat for each row: it is a sum over rows, in which terms may cancel.
@@ -130,12 +219,12 @@ def size_of(model, memo):
     return max(abs(bound_of(model, memo)), memo.weight)
 
 
-def of_components(whom):
+def of_components(whom: str) -> tuple[Requirement, ...]:
     """What births, merges and deletes ask of a model."""
     return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
-def is_accepted(gain, size, least=0.0):
+def is_accepted(gain: float, size: float, least: float = 0.0) -> bool:
     """THE rule of acceptance: whether the exact bound rises by more than so many nats.
 
     Differences that rounding may make, of a bound of this ``size``, are no rise.

@@ -16,16 +16,30 @@ In a stream all three phases happen within one batch. There a target is one comp
 for the sake of other batches.
 """
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, of_components, size_of
+from skvt.models import LocalResult, Mergeable
+from skvt.moves._base import (
+    Memos,
+    MovableState,
+    Move,
+    MoveRecord,
+    MoveTools,
+    bound_of,
+    is_accepted,
+    of_components,
+    size_of,
+)
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
+from skvt.typing import Array, IndexArray
 
 # Rows of a component below which there is nothing to split.
 FEWEST_ROWS = 20.0
@@ -53,12 +67,12 @@ class _Target:
     components share these.
     """
 
-    components: list
-    ids: list
-    masses: list
-    rows: list = field(default_factory=list)
-    weights: list = field(default_factory=list)
-    resp: list = field(default_factory=list)
+    components: list[int]
+    ids: list[int]
+    masses: list[float]
+    rows: list[Any] = field(default_factory=list)
+    weights: list[Array] = field(default_factory=list)
+    resp: list[Array] = field(default_factory=list)
     size: int = 0
     total: float = 0.0
 
@@ -85,27 +99,35 @@ class Birth(Move):
 
     requires = of_components("A birth")
 
-    def __init__(self, max_components, n_fresh=10, max_rows=10_000, threshold=0.01):
+    def __init__(
+        self,
+        max_components: int,
+        n_fresh: int = 10,
+        max_rows: int = 10_000,
+        threshold: float = 0.01,
+    ) -> None:
         self._max_components = max_components
         self._n_fresh, self._max_rows, self._threshold = n_fresh, max_rows, threshold
-        self._targets, self._fresh = [], []
+        self._targets: list[_Target] = []
+        self._fresh: list[Stats] = []
         # (mass, number of births that failed) by id_ of components
-        self._failed = {}
+        self._failed: dict[int, tuple[float, int]] = {}
         # what was before the adoption: state, bound, and the targets of what is being adopted
-        self._before, self._adopted = None, []
+        self._before: tuple[Any, float] | None = None
+        self._adopted: list[_Target] = []
         self._share = MOST_TARGETS
         self.exhausted = False
 
     # ------------------------------------------------------------------------------- a pass
-    def begin(self, model, state, tools):
+    def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Adopt what was created after the last pass, then choose targets for this one."""
         self._before, self._adopted = None, self._targets
         if self._fresh:
             self._before = state.checkpoint(), bound_of(model, state.memos.total())
             gone = [id_ for target in self._adopted for id_ in target.ids]
             kept = np.flatnonzero(~np.isin(state.component_ids, gone))
-            arrays = zip(*(fresh.arrays for fresh in self._fresh), strict=True)
-            arrays = [np.concatenate(parts) for parts in arrays]
+            blocks = zip(*(fresh.arrays for fresh in self._fresh), strict=True)
+            arrays = [np.concatenate(parts) for parts in blocks]
             state.rearrange(_with_more(kept, len(arrays[0])))
             # S' helps the new components through the pass; resum takes it off again
             none = [np.zeros((kept.size, *array.shape[1:])) for array in arrays]
@@ -117,7 +139,15 @@ class Birth(Move):
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, overlaps, tools.rng)
 
-    def observe(self, model, batch, key, global_params, result, tools):
+    def observe(
+        self,
+        model: Mergeable,
+        batch: Any,
+        key: Hashable,
+        global_params: Any,
+        result: LocalResult,
+        tools: MoveTools,
+    ) -> None:
         """Collect rows of the targets."""
         for target in self._targets:
             resp = result.q[:, target.components]
@@ -131,7 +161,7 @@ class Birth(Move):
                 target.resp.append(resp[rows] / mass[rows, None])
                 target.size += rows.size
 
-    def finish(self, model, state, tools):
+    def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Judge what was adopted, then create fresh components from what was collected.
 
         Comes after the other moves, which judge, too.
@@ -157,9 +187,10 @@ class Birth(Move):
         self.exhausted = self._before is None and proposed == 0
         return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
 
-    def _judge(self, model, state):
+    def _judge(self, model: Mergeable, state: MovableState) -> float:
         """Gain of the bound since before the adoption; without one, put all back."""
         dissolve(model, state, self._newborn)
+        assert self._before is not None  # something has been adopted
         saved, before = self._before
         gain = bound_of(model, state.memos.total()) - before
         if is_accepted(gain, abs(before), SMALLEST_GAIN):
@@ -173,10 +204,12 @@ class Birth(Move):
         return 0.0
 
     # ----------------------------------------------------------------------------- a stream
-    def within(self, model, batch, key, state, tools):
+    def within(
+        self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
         """Births in one batch, each kept if the exact bound of all that is remembered rises."""
         counts = model.component_masses(state.memos[key].stats)
-        apart = _overlaps({}, counts.size)
+        apart = _overlaps(None, counts.size)
         self._targets = self._choose(counts, state.component_ids, apart, tools.rng)
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
@@ -197,7 +230,9 @@ class Birth(Move):
         return [MoveRecord(tools.n_iter, "birth", proposed, born, gain)]
 
     # --------------------------------------------------------------------------------- both
-    def _choose(self, counts, ids, overlaps, rng):
+    def _choose(
+        self, counts: Array, ids: IndexArray, overlaps: Array, rng: np.random.Generator
+    ) -> list[_Target]:
         """Targets by mass among components not tried in vain, and apart from each other.
 
         A component whose births have failed takes neighbours with it, the nearest first.
@@ -205,7 +240,7 @@ class Birth(Move):
         tries = np.array([self._tries(n, id_) for n, id_ in zip(counts, ids, strict=True)])
         free = np.ones(counts.size, bool)
         eligible = exceeds(counts, FEWEST_ROWS) & (tries < MOST_TRIES)
-        targets = []
+        targets: list[_Target] = []
         if counts.size >= self._max_components:
             return targets
         while len(targets) < max(1, int(self._share * counts.size)) and (eligible & free).any():
@@ -225,17 +260,19 @@ class Birth(Move):
             )
         return targets
 
-    def _tries(self, mass, id_):
+    def _tries(self, mass: float, id_: int) -> int:
         """Births that failed from a component as it is."""
         before, tries = self._failed.get(int(id_), (0.0, 0))
         return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
 
-    def _fail(self, target):
+    def _fail(self, target: _Target) -> None:
         """Remember that a birth from this target failed."""
         for id_, mass in zip(target.ids, target.masses, strict=True):
             self._failed[id_] = mass, self._tries(mass, id_) + 1
 
-    def _create(self, model, target, tools, most):
+    def _create(
+        self, model: Mergeable, target: _Target, tools: MoveTools, most: int
+    ) -> Stats | None:
         """Statistics of at most so many components fitted to the collected rows.
 
         They stand for all of the target's mass. None if its own components describe these rows as
@@ -256,7 +293,7 @@ class Birth(Move):
         return None
 
 
-def _overlaps(memos, n_components):
+def _overlaps(memos: Memos | None, n_components: int) -> Array:
     """Nats of entropy that pairs of components would lose as one (K, K), 0 where not known."""
     merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
     if merge_entropy_loss is None:
@@ -264,7 +301,7 @@ def _overlaps(memos, n_components):
     return np.nan_to_num(merge_entropy_loss + merge_entropy_loss.T)
 
 
-def _at_most(model, fresh, number):
+def _at_most(model: Mergeable, fresh: Stats, number: int) -> Stats:
     """Statistics of all components, or if they are too many of all but the largest."""
     counts = model.component_masses(fresh)
     order = stable_order(-counts, scale=float(counts.sum()))
@@ -272,12 +309,14 @@ def _at_most(model, fresh, number):
     return Stats(tuple(array[kept] for array in fresh.arrays))
 
 
-def _with_more(kept, n_new):
+def _with_more(kept: IndexArray, n_new: int) -> IndexArray:
     """Index of the components kept, with empty ones appended."""
     return np.concatenate([kept, np.full(n_new, -1)])
 
 
-def _try(model, batch, key, state, fresh, tools):
+def _try(
+    model: Mergeable, batch: Any, key: Hashable, state: MovableState, fresh: Stats, tools: MoveTools
+) -> float:
     """Let fresh components compete for a batch; keep them if the bound rises. Returns the rise."""
     before = state.memos.total()
     n_old, arrays = before.entropy.size, fresh.arrays

@@ -1,8 +1,22 @@
 """Deletes: a nearly empty component gives its rows to the others where the exact bound rises."""
 
+from collections.abc import Hashable
+from typing import Any
+
 import numpy as np
 
-from skvt.moves._base import Move, MoveRecord, bound_of, is_accepted, of_components, size_of
+from skvt.models import LocalResult, Mergeable
+from skvt.moves._base import (
+    Memo,
+    MovableState,
+    Move,
+    MoveRecord,
+    MoveTools,
+    bound_of,
+    is_accepted,
+    of_components,
+    size_of,
+)
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 
@@ -23,10 +37,12 @@ class Delete(Move):
 
     requires = of_components("A delete")
 
-    def __init__(self):
-        self._candidates, self._changes = [], {}
+    def __init__(self) -> None:
+        self._candidates: list[int] = []
+        # what would be added to each batch's memo, by candidate
+        self._changes: dict[int, dict[Hashable, Memo]] = {}
 
-    def begin(self, model, state, tools):
+    def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Choose the candidates."""
         counts = model.component_masses(state.plain_stats.value())
         small = max(FEWEST_ROWS, SMALLEST_SHARE * counts.sum() / counts.size)
@@ -35,7 +51,15 @@ class Delete(Move):
         self._candidates = order.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
 
-    def observe(self, model, batch, key, global_params, result, tools):
+    def observe(
+        self,
+        model: Mergeable,
+        batch: Any,
+        key: Hashable,
+        global_params: Any,
+        result: LocalResult,
+        tools: MoveTools,
+    ) -> None:
         """What the batch's memo would become without each candidate."""
         for k in self._candidates:
             rows = np.flatnonzero(result.q[:, k] > _LEAST)
@@ -48,7 +72,7 @@ class Delete(Move):
             before = tools.memo_of(model, with_it, part)
             self._changes[k][key] = tools.memo_of(model, without, part).plus(before, sign=-1.0)
 
-    def finish(self, model, state, tools):
+    def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Delete the best candidate if the bound rises."""
         best, rise, proposed = self._best(model, state.memos.total())
         self.exhausted = best is None
@@ -60,12 +84,12 @@ class Delete(Move):
         state.resum()
         return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)
 
-    def conclude(self, model, state):
+    def conclude(self, model: Mergeable, state: MovableState) -> bool:
         """A fit ends without components of less than a row."""
         dissolve(model, state)
         return True
 
-    def _best(self, model, total):
+    def _best(self, model: Mergeable, total: Memo) -> tuple[int | None, float, int]:
         """(candidate whose going raises the bound most or None, rise, candidates tried)."""
         if not self._candidates:
             return None, 0.0, 0

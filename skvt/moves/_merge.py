@@ -1,10 +1,25 @@
 """Merges: two components become one where the exact bound rises [HS13 sec. 3.2]."""
 
+from collections.abc import Hashable, Iterable
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from skvt.expfam import Stats
-from skvt.moves._base import Move, MoveRecord, is_accepted, of_components, size_of
+from skvt.models import Mergeable
+from skvt.moves._base import (
+    Memo,
+    MovableState,
+    Move,
+    MoveRecord,
+    MoveTools,
+    is_accepted,
+    of_components,
+    size_of,
+)
 from skvt.ties import exceeds, stable_argmax, stable_order
+from skvt.typing import Array, IndexArray
 
 # Numbers that the statistics of candidate pairs hold at a time.
 _ENTRIES_AT_ONCE = 2**21
@@ -14,7 +29,9 @@ FEWEST_ROWS = 1.0
 _TRIFLE = 3.0
 
 
-def pair_gains(model, memo, among=None):
+def pair_gains(
+    model: Mergeable, memo: Memo, among: NDArray[np.bool_] | None = None
+) -> tuple[IndexArray, IndexArray, Array]:
     """Gain of the bound from merging each pair, weights apart: (a, b, gain), a < b.
 
     ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the ratio of marginal likelihoods of
@@ -40,7 +57,7 @@ def pair_gains(model, memo, among=None):
     return a, b, gain
 
 
-def dissolve(model, state, ids=None):
+def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:
     """Let components of less than a row, among those named, join what they resemble most.
 
     The bound may fall by a trifle: a component that nobody needs stands for all that the process
@@ -72,7 +89,7 @@ class Merge(Move):
 
     requires = of_components("A merge")
 
-    def finish(self, model, state, tools):
+    def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Merge while the bound rises."""
         memo = state.memos.total()
         n_components = memo.entropy.size
@@ -83,7 +100,9 @@ class Merge(Move):
         counts = model.component_masses(memo.stats).copy()
         size = size_of(model, memo)
         order = stable_order(-gain, scale=size)[: 3 * n_components]
-        gone, used, total = [], set(), 0.0
+        gone: list[int] = []
+        used: set[int] = set()
+        total = 0.0
         weights_before = model.weights_log_evidence(counts)
         for i in order:
             if used & {a[i], b[i]}:
@@ -107,6 +126,8 @@ class Merge(Move):
         self.exhausted = not gone
         return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
 
-    def within(self, model, batch, key, state, tools):
+    def within(
+        self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
         """As after a pass; components that were merged since some batch was seen must wait."""
         return [self.finish(model, state, tools)]

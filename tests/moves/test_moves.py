@@ -270,7 +270,7 @@ def with_a_small_component(name, seed=3, alpha=1.3):
     K = counts.size
     counts, sums = np.append(counts, 0.01 * counts[-1]), np.concatenate([sums, 0.01 * sums[-1:]])
     state.stats = RunningStats([counts, sums])
-    state.memos, state.component_ids = Memos(), None
+    state.memos, state.component_ids = Memos(), np.empty(0, int)
     state.initial = None
     return model, data, state, K
 
