@@ -101,7 +101,8 @@ class Posterior:
         fields: dict[str, Any] = mean._asdict() if named else {"value": mean}
         shapes = {name: np.shape(field)[len(members) :] for name, field in fields.items()}
         inside = ", ".join(f"{name}={shape}" for name, shape in shapes.items())
-        return f"Posterior({self.family.__name__}, members={members}, {inside})"
+        family: Any = self.family  # a class, or what has a name like one
+        return f"Posterior({family.__name__}, members={members}, {inside})"
 
 
 class JointPosterior:

@@ -10,7 +10,7 @@ from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference
-from skvt.models.mixture import StickBreaking, gaussian_component
+from skvt.models.mixture import GaussianPrior, StickBreaking, gaussian_component
 from skvt.schedules import RobbinsMonro
 
 MOVES = ("birth", "merge", "delete")
@@ -365,12 +365,14 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         component, priors = gaussian_component(
             X,
             weights,
-            covariance_type=self.covariance_type,
-            zero_mean=self.mean_type == "zero",
-            mean=self.mean_prior,
-            mean_precision=self.mean_precision_prior,
-            degrees_of_freedom=self.degrees_of_freedom_prior,
-            covariance=self.covariance_prior,
+            self.covariance_type,
+            self.mean_type == "zero",
+            GaussianPrior(
+                mean=self.mean_prior,
+                mean_precision=self.mean_precision_prior,
+                degrees_of_freedom=self.degrees_of_freedom_prior,
+                covariance=self.covariance_prior,
+            ),
         )
         self.mean_prior_ = priors["mean_prior"]
         self.mean_precision_prior_ = priors["mean_precision_prior"]

@@ -14,8 +14,6 @@ class Family(Protocol):
     Leading axes are independent members; every function is vectorised over them.
     """
 
-    __name__: str
-
     def log_normalizer(self, eta: ArrayLike) -> Array:
         """``A(eta)`` in nats, shape ``eta.shape[:-1]``."""
         ...

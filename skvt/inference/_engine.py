@@ -20,7 +20,6 @@ from skvt.typing import Array
 
 # What an engine asks of a model, and the state as it keeps it.
 ModelT = TypeVar("ModelT", bound=Model, contravariant=True)
-SameModelT = TypeVar("SameModelT", bound=Model)
 StateT = TypeVar("StateT", bound=State)
 
 

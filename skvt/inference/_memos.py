@@ -119,6 +119,11 @@ class Memos(MutableMapping[Hashable, Memo]):
     def __copy__(self) -> "Memos":
         return Memos(self)
 
+    @classmethod
+    def of(cls, memos: "Mapping[Hashable, Memo]") -> "Memos":
+        """These memos."""
+        return cls(memos)
+
     def __getitem__(self, key: Hashable) -> Memo:
         return self._now(0, self._places[key])
 

@@ -1,14 +1,16 @@
 """Which components count: one rule for mixtures and factorisations."""
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from skvt.ties import exceeds
+from skvt.typing import Array
 
 # A component has at least so much of the data, or it is not active.
 ACTIVE_SHARE = 1e-3
 
 
-def n_active(masses, dtype):
+def n_active(masses: Array, dtype: DTypeLike) -> int:
     """Number of components to which at least a thousandth of the data is expected to belong.
 
     Parameters

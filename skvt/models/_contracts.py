@@ -196,7 +196,7 @@ class Memoizable(Model, Protocol):
     """A model for memoized inference: the bound of all rows is that of sums over batches."""
 
     def memo_entropy(
-        self, batch: Any, result: LocalResult, run: Run, *, pairs: bool
+        self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
         """Entropy of the local variables, by component (K,) or as a whole (1,).
 

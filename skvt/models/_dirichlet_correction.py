@@ -10,11 +10,12 @@ and in natural coordinates ``V hat = F^-1 grad`` with the Fisher information of 
 ``F = diag(psi'(lam)) - psi'(sum lam) 1 1'``. Over the draw of beta, E[V] is the identity.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from skvt.compiled import CLAIMS, SharedLoop, claim, digamma, exp, finish, jit, part, serial_map
+from skvt.typing import Array, IndexArray, Run
 
 # Gauss-Legendre nodes and weights on [0, 1].
 _NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(16))
@@ -42,21 +43,24 @@ class Gammas(NamedTuple):
         Of the sums over all words.
     rest, log_rest : ndarray of float64, shape (K,), or None
         Shape of the sum of the others, and its logarithm; None where there are none.
+    rows : ndarray of int, shape (A,), or None
+        The words; None for all.
     """
 
-    logs: np.ndarray
-    log_totals: np.ndarray
-    rest: np.ndarray | None = None
-    log_rest: np.ndarray | None = None
+    logs: Array
+    log_totals: Array
+    rest: Array | None = None
+    log_rest: Array | None = None
+    rows: IndexArray | None = None
 
     @classmethod
-    def of_all(cls, logs):
+    def of_all(cls, logs: Array) -> Self:
         """Variates of all words, (V, K)."""
         return cls(logs, np.logaddexp.reduce(logs, dtype=np.float64))
 
 
 @jit
-def trigamma(x):
+def trigamma(x: float) -> float:
     """psi'(x) for x > 0: eight recurrence steps, then the asymptotic series.
 
     The steps' sum of 1 / (x + i)^2 as one fraction: divisions are what costs.
@@ -74,7 +78,7 @@ def trigamma(x):
 
 
 @jit
-def log_gamma_slopes(a, log_x, out):
+def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
     """``d log x / d a`` of Gamma(a, 1) variates x at fixed quantiles, all (n,).
 
     With the distribution function P(a, x), it is ``-(dP/da) / (x dP/dx)``. For x <= e by the power
@@ -101,7 +105,7 @@ def log_gamma_slopes(a, log_x, out):
 
 
 @part
-def _slopes_of_large(a, log_x, out):
+def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     """The same for x > e, by quadrature over the smaller tail; other entries of ``out`` stay.
 
         dP/da = int_0^x (log t - psi(a)) p(t) dt = -int_x^inf (log t - psi(a)) p(t) dt
@@ -146,7 +150,7 @@ def _slopes_of_large(a, log_x, out):
 
 
 @part
-def _series(a, coefficients):
+def _series(a: float, coefficients: Array) -> None:
     """Coefficients (_TERMS + 1, 2) of S(a) / a and of its derivative in a, highest power first."""
     value, slope = 1.0 / a, -1.0 / (a * a)
     for n in range(_TERMS + 1):
@@ -157,7 +161,9 @@ def _series(a, coefficients):
 
 
 @part
-def _slopes_of_one_shape(coefficients, digamma_of_it, log_x, out):
+def _slopes_of_one_shape(
+    coefficients: Array, digamma_of_it: float, log_x: Array, out: Array
+) -> None:
     """:func:`log_gamma_slopes` for x <= e and variates of one shape: its series is a polynomial."""
     for i in range(log_x.size):
         x = exp(min(log_x[i], 1.0))
@@ -170,9 +176,20 @@ def _slopes_of_one_shape(coefficients, digamma_of_it, log_x, out):
 
 @jit
 def _gradients(
-    array, scale, prior, log_gammas, log_totals, hat, rows, totals, of_rest, out, inverses, sums,
-    counter,
-):  # fmt: skip
+    array: Array,
+    scale: float,
+    prior: Array,
+    log_gammas: Array,
+    log_totals: Array,
+    hat: Array,
+    rows: IndexArray,
+    totals: Array,
+    of_rest: Any,
+    out: Array,
+    inverses: Array,
+    sums: Array,
+    counter: IndexArray,
+) -> None:
     """``out = grad / psi'(lam)`` and ``inverses = 1 / psi'(lam)`` of each word, both (V, K).
 
     ``lam = prior + scale * array``; the variates and statistics of word v are those in row
@@ -245,7 +262,7 @@ def _gradients(
 
 
 @jit
-def _add_multiples(out, inverses, factors, counter):
+def _add_multiples(out: Array, inverses: Array, factors: Array, counter: IndexArray) -> None:
     """``out += factors * inverses``, factors (K,)."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, _WORDS, out.shape[0])
@@ -258,8 +275,15 @@ def _add_multiples(out, inverses, factors, counter):
 
 
 def corrected_statistics(
-    array, gammas, hat, run=serial_map, *, scale=1.0, prior=None, rows=None, most=np.inf
-):
+    array: Array,
+    gammas: Gammas,
+    hat: Array,
+    run: Run = serial_map,
+    *,
+    scale: float = 1.0,
+    prior: Array | None = None,
+    most: float | Array = np.inf,
+) -> Array:
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
 
     Words without statistics matter by the sum of their gammas alone. That is a gamma of the sum of
@@ -274,14 +298,12 @@ def corrected_statistics(
     gammas : Gammas
         Of which the topics were made.
     hat : ndarray, shape (A, K)
-        Statistics.
+        Statistics of these words.
     run : callable
         ``run(function, tasks)``.
     scale : float
     prior : ndarray, shape (V,), optional
         Zero without.
-    rows : ndarray of int, shape (A,), optional
-        Words that have statistics and variates of their own; all without.
     most : float
         What the common part of a topic, see below, may add up to.
 
@@ -302,10 +324,11 @@ def corrected_statistics(
     if prior is None:
         prior = np.zeros(n_words)
     places = np.full(n_words, -1)
-    places[slice(None) if rows is None else rows] = np.arange(len(hat))
+    places[slice(None) if gammas.rows is None else gammas.rows] = np.arange(len(hat))
     totals = hat.sum(axis=0, dtype=np.float64)
     of_rest = np.zeros(n_topics)
     if len(hat) < n_words:
+        assert gammas.rest is not None and gammas.log_rest is not None  # there are others
         log_gamma_slopes(gammas.rest, gammas.log_rest, of_rest)
         of_rest *= -totals * np.exp(gammas.log_rest - gammas.log_totals)
     out, inverses = np.empty((2, n_words, n_topics))
@@ -330,7 +353,7 @@ def corrected_statistics(
     return out
 
 
-def _excess(lam, inverses, totals):
+def _excess(lam: Array, inverses: Array, totals: Array) -> Array:
     """``1 / psi'(sum lam) - sum 1 / psi'(lam)`` of each column, from ``1 / psi'(x) - x + 1/2``.
 
     That is 1 / 12 x for large x, so that large numbers do not cancel.

@@ -3,8 +3,10 @@
 import numpy as np
 from scipy.special import logsumexp
 
+from skvt.typing import Array
 
-def noise_log_partition(b, n_features, variance):
+
+def noise_log_partition(b: Array, n_features: int, variance: float) -> tuple[Array, Array]:
     """``log int N(x; m, s I)^b dx``, the same for every m, and its slope in b, (M,) each, in nats.
 
     The integral is ``(2 pi s)^(D (1 - b) / 2) b^(-D / 2)``.
@@ -13,7 +15,7 @@ def noise_log_partition(b, n_features, variance):
     return half * ((1.0 - b) * log_scale - np.log(b)), half * (-log_scale - 1.0 / b)
 
 
-def choice_log_partition(b, log_p):
+def choice_log_partition(b: Array, log_p: Array) -> tuple[Array, Array]:
     """``log sum_j p_j^b`` for log probabilities (J, ...), and its slope in b, (M, ...) each."""
     powers = np.multiply.outer(b, log_p)
     value = logsumexp(powers, axis=1)

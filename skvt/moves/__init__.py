@@ -1,10 +1,14 @@
 """Moves: changes of components, accepted by the bound."""
 
 from skvt.moves._base import (
+    Memo,
+    Memos,
+    MovableState,
     Move,
     MoveRecord,
     MoveTools,
     SampledMove,
+    SampledState,
     bound_of,
     is_accepted,
     size_of,
@@ -16,11 +20,15 @@ from skvt.moves._merge import Merge, dissolve
 __all__ = [
     "Birth",
     "Delete",
+    "Memo",
+    "Memos",
     "Merge",
+    "MovableState",
     "Move",
     "MoveRecord",
     "MoveTools",
     "SampledMove",
+    "SampledState",
     "bound_of",
     "dissolve",
     "is_accepted",

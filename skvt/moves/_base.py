@@ -1,6 +1,6 @@
 """The contract of a move, and its record."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, Self
 
@@ -39,6 +39,10 @@ class Memos(Protocol):
     def __getitem__(self, key: Hashable, /) -> Memo: ...
     def __setitem__(self, key: Hashable, memo: Any, /) -> None: ...
     def __len__(self) -> int: ...
+
+    def of(self, memos: Mapping[Hashable, Any]) -> Any:
+        """The same kind of memos, of other batches or anew."""
+        ...
 
     def total(self) -> Memo:
         """The sum of all memos, as a memo of its own arrays."""

@@ -14,11 +14,15 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from skvt.models import LocalResult
+from skvt.models import LocalResult, Model
 from skvt.typing import Array, IndexArray
 
 # Relative noise of the statistics in full-data inference above T = 1, times sqrt(T - 1).
 JITTER = 0.05
+
+
+def _no_pilot(*args: Any) -> tuple[float, Array]:
+    raise RuntimeError("A plan without a pilot is for policies that learn nothing.")
 
 
 @dataclass(frozen=True)
@@ -44,11 +48,11 @@ class FitPlan:
         ``n_passes``.
     """
 
-    model: Any
+    model: Model
     n_passes: float
     n_rows: int = 0
     n_units: float = 1.0
-    pilot: Callable[..., tuple[float, Array]] = None  # type: ignore[assignment]
+    pilot: Callable[..., tuple[float, Array]] = _no_pilot
     planned_passes: float | None = None
 
     @property

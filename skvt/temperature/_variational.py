@@ -23,6 +23,7 @@ the hottest temperature or falls to 1 at once:
 
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -207,7 +208,8 @@ class VariationalTempering(TemperaturePolicy):
         if self.memory is not None:
             self._require("memory", 0.0, low_open=True)
         check_requirements(plan.model, self.requires)
-        legal = plan.model.log_partition_methods
+        model: Any = plan.model  # now known to be Temperable
+        legal = model.log_partition_methods
         if self.log_partition not in legal:
             raise ValueError(
                 f"The 'log_partition' parameter of {type(self).__name__} must be one of "
@@ -227,10 +229,11 @@ class VariationalTempering(TemperaturePolicy):
         )
 
     def _ladder(self, plan: FitPlan) -> _Ladder:
-        log_partition = plan.model.tempered_log_partition
+        model: Any = plan.model  # Temperable, see :meth:`check`
+        log_partition = model.tempered_log_partition
         if self.log_partition != "closed_form":
             log_partition = partial(
-                plan.model.estimated_log_partition,
+                model.estimated_log_partition,
                 method=self.log_partition,
                 n_rows=plan.n_rows,
                 n_units=plan.n_units,

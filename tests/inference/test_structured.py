@@ -119,7 +119,7 @@ def test_a_step_moves_by_its_formula(local, kind, temperature):
     hat[rows] = some
     if kind == "ssvi":
         lam = before + model.topic_word_prior[:, None]
-        hat = corrected_statistics(lam, engine.topics.gammas, some, rows=rows)
+        hat = corrected_statistics(lam, engine.topics.gammas, some)
     weight = weights[:16].sum()
     # [HB15 eq. 11], tempered statistics [VT16 eq. 8]
     expected = (1.0 - rho) * before + rho * 1000.0 / weight * hat / temperature

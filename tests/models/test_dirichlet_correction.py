@@ -265,7 +265,7 @@ def with_rest(lam, rows, rng, n):
     rest = np.full(n, others.sum())
     log_rest = draw_log_gammas(rest, rng)
     log_totals = np.logaddexp(np.logaddexp.reduce(logs), log_rest)
-    return Gammas(logs, log_totals, rest, log_rest)
+    return Gammas(logs, log_totals, rest, log_rest, rows)
 
 
 @each_lam
@@ -282,7 +282,7 @@ def test_words_without_statistics_have_one_gradient(lam):
     spread = np.full(lam.size, gradient[-1])
     spread[rows] = gradient[:-1]
     expected = np.linalg.solve(fisher(lam), spread)
-    found = corrected_statistics(lam[:, None], gammas, hat[:, None], rows=rows)[:, 0]
+    found = corrected_statistics(lam[:, None], gammas, hat[:, None])[:, 0]
     np.testing.assert_allclose(found, expected, rtol=1e-7, atol=1e-9 * np.abs(expected).max())
 
 
@@ -294,7 +294,7 @@ def test_on_average_it_is_the_identity_for_some_words_too(lam):
     hat = np.zeros(lam.size)
     hat[rows] = lam[rows] * rng.uniform(0.5, 2.0, rows.size)
     lams, hats = (np.repeat(a[:, None], n, axis=1) for a in (lam, hat[rows]))
-    draws = corrected_statistics(lams, gammas, hats, rows=rows)
+    draws = corrected_statistics(lams, gammas, hats)
     error = draws.std(axis=1) / n**0.5
     assert np.all(error < 0.04 * hat.max())
     z = (draws.mean(axis=1) - hat) / error
@@ -324,5 +324,5 @@ def test_the_model_corrects_statistics_of_some_words_over_all_words(scale, rows)
     some = rng.random((len(rows), 2))
     corrected = model.corrected(stats, drawn, Stats((some,), np.array(rows)), run)
     assert corrected.rows is None
-    expected = corrected_statistics(lam, gammas, some, rows=np.array(rows))
+    expected = corrected_statistics(lam, gammas, some)
     np.testing.assert_allclose(corrected.arrays[0], expected, rtol=1e-9, atol=1e-12)

@@ -9,6 +9,7 @@ from skvt.expfam import triangle
 from skvt.models.mixture import _components as components
 from skvt.models.mixture import _gaussian_prior
 from skvt.models.mixture._gaussian_prior import (
+    GaussianPrior,
     component_class,
     gaussian_component,
     weighted_moments,
@@ -24,10 +25,8 @@ def rows(n=200, seed=0):
 
 
 def build(X, shape, zero, weights=None, **given):
-    settings = {"mean": None, "mean_precision": None, "degrees_of_freedom": None}
-    settings |= {"covariance": None} | given
     weights = np.ones(len(X)) if weights is None else weights
-    return gaussian_component(X, weights, covariance_type=shape, zero_mean=zero, **settings)
+    return gaussian_component(X, weights, shape, zero, GaussianPrior(**given))
 
 
 def textbook(component):

@@ -12,7 +12,7 @@ from scipy.special import betaln, digamma, expit, gammaln, log_expit, logsumexp
 
 from skvt.models.lda import LDA
 from skvt.models.lda import _log_partition as room
-from skvt.models.lda._log_partition import METHODS, log_partition
+from skvt.models.lda._log_partition import METHODS, Corpus, Draws, log_partition
 
 INV_TEMPS = np.array([1.0, 0.8, 0.5, 0.2])
 SAMPLED = ("nested", "log_mean", "mean_log")
@@ -101,11 +101,10 @@ def exact_expectations(b, form):
 
 def replicates(method, n_docs, n_tokens, *, n=24, n_draws=64, n_inner=20):
     """Independent Monte Carlo estimates of one token's log C(T), (n, M)."""
-    corpus = {"n_docs": n_docs, "tokens_per_doc": n_tokens}
-    sizes = {"n_draws": n_draws, "n_inner": n_inner}
+    corpus = Corpus(n_docs, n_tokens)
     rngs = np.random.default_rng(20).spawn(n)
     return np.array([
-        log_partition(INV_TEMPS, ALPHA2, ETA2, method, **corpus, **sizes, rng=rng)[0]
+        log_partition(INV_TEMPS, ALPHA2, ETA2, method, corpus, Draws(rng, n_draws, n_inner))[0]
         for rng in rngs
     ])  # fmt: skip
 
@@ -184,9 +183,8 @@ def test_estimates_vanish_at_unit_temperature_and_are_convex_with_their_own_slop
             np.array([0.1, 0.2, 1.5]),
             np.linspace(0.01, 2.0, 7),
             method,
-            n_docs=5,
-            tokens_per_doc=8.5,
-            rng=np.random.default_rng(0),
+            Corpus(5, 8.5),
+            Draws(np.random.default_rng(0)),
         )
 
     inv_temps, step = np.linspace(1.0, 0.05, 12), 1e-5
@@ -214,7 +212,7 @@ def test_map_is_at_the_mode_in_natural_parameters_with_the_sign_of_appendix_a1()
     truth = [
         logsumexp(natural * b) - b * logsumexp(natural) for b in INV_TEMPS
     ]  # a(beta / T) - a(beta) / T
-    value, _ = log_partition(INV_TEMPS, ALPHA2, eta, "map", n_docs=2, tokens_per_doc=3, rng=None)
+    value, _ = log_partition(INV_TEMPS, ALPHA2, eta, "map", Corpus(2, 3), Draws(None))
     assert_allclose(value, truth, rtol=1e-12, atol=1e-12)
 
 
@@ -264,11 +262,8 @@ def test_tiny_concentrations_stay_finite(method):
         np.full(20, 1e-4),
         np.full(200, 1e-6),
         method,
-        n_docs=1000,
-        tokens_per_doc=100,
-        n_draws=2,
-        n_inner=3,
-        rng=np.random.default_rng(1),
+        Corpus(1000, 100),
+        Draws(np.random.default_rng(1), 2, 3),
     )
     assert np.all(np.isfinite(value)) and np.all(np.isfinite(slope))
     assert_allclose(value[0], 0.0, atol=1e-13)
@@ -282,11 +277,8 @@ def test_memory_does_not_grow_with_topics_times_words():
             np.full(50, 0.02),
             np.full(40_000, 0.02),
             "nested",
-            n_docs=10,
-            tokens_per_doc=10,
-            n_draws=1,
-            n_inner=4,
-            rng=np.random.default_rng(1),
+            Corpus(10, 10),
+            Draws(np.random.default_rng(1), 1, 4),
         )
         peak = tracemalloc.get_traced_memory()[1]
     finally:
@@ -302,7 +294,5 @@ def test_model_estimates_for_a_corpus_of_this_size_with_the_same_draws_each_time
     model = LDA(ALPHA3, ETA3)
     values = [model.estimated_log_partition([0.5], "nested", 4, 12.0)[0] for _ in range(2)]
     rng = np.random.default_rng(0)
-    truth, _ = log_partition(
-        np.array([0.5]), ALPHA3, ETA3, "nested", n_docs=4, tokens_per_doc=3.0, rng=rng
-    )
+    truth, _ = log_partition(np.array([0.5]), ALPHA3, ETA3, "nested", Corpus(4, 3.0), Draws(rng))
     np.testing.assert_array_equal(values, [truth, truth])

@@ -353,7 +353,7 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
     with Workers() as workers:
         for key, rows in ((0, [0, 1, 2]), (1, [3, 4]), (0, [0, 1, 2])):
             batch = model.batch(X, np.array(rows), np.ones(len(rows)))
-            if state.component_ids is None:
+            if not state.component_ids.size:
                 state.begin(2)
             g = model.expectation(state.stats, None, None)
             seen[key] = model.local_step(batch, g, 1.0, run).q

@@ -14,7 +14,7 @@ from skvt.inference import MemoizedInference, MemoizedState, Rows, Stream, Worke
 from skvt.inference._memoized import memo_of
 from skvt.inference._memos import Memos
 from skvt.models._contracts import LocalResult
-from skvt.models.mixture._gaussian_prior import gaussian_component
+from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge, Move
@@ -440,10 +440,8 @@ def clusters(n=300, K=4, seed=6):
 
 def mixture_for(X, K=1):
     """Spherical components whose prior suits the data."""
-    component, _ = gaussian_component(
-        X, np.ones(len(X)), covariance_type="spherical", zero_mean=False, mean=None,
-        mean_precision=0.01, degrees_of_freedom=None, covariance=None,
-    )  # fmt: skip
+    prior = GaussianPrior(mean_precision=0.01)
+    component, _ = gaussian_component(X, np.ones(len(X)), "spherical", False, prior)
     return Mixture(StickBreaking(1.0), component, n_initial=K)
 
 
@@ -639,10 +637,7 @@ def test_births_see_small_differences_of_many_rows(seed, max_rows):
     scales = np.ones((2, 8))
     scales[0, :4] = scales[1, 4:] = 1.35
     X = rng.standard_normal((20_000, 8)) * scales[rng.integers(2, size=20_000)]
-    component, _ = gaussian_component(
-        X, np.ones(len(X)), covariance_type="full", zero_mean=True, mean=None,
-        mean_precision=None, degrees_of_freedom=None, covariance=None,
-    )  # fmt: skip
+    component, _ = gaussian_component(X, np.ones(len(X)), "full", True)
     model = Mixture(StickBreaking(1.0), component)
     data = Rows(X, np.ones(len(X)), 5_000)
     state = MemoizedState(model.initial(data, rng))

@@ -1,8 +1,11 @@
 """Compiled loops of the factorial mixture: sweeps over the factors of each row."""
 
+from typing import Any
+
 import numpy as np
 
 from skvt.compiled import exp, inlined, jit, lit, log
+from skvt.typing import Array
 
 # Rows worked on side by side: each operation is one for all of them.
 LANES = 64
@@ -14,7 +17,19 @@ _TINY = 1e-30
 
 
 @jit
-def sweep_factors(linear, gram, logit, precision, inv_temps, ladder, most, tol, q, energy, entropy):
+def sweep_factors(
+    linear: Array,
+    gram: Array,
+    logit: Array,
+    precision: Any,
+    inv_temps: Array,
+    ladder: Array,
+    most: int,
+    tol: Any,
+    q: Array,
+    energy: Array,
+    entropy: Array,
+) -> int:
     """Coordinate ascent over the activations of each row, in place.
 
     With b the inverse temperature of the row, times ``ladder[i]`` in sweep i,
@@ -111,7 +126,9 @@ def sweep_factors(linear, gram, logit, precision, inv_temps, ladder, most, tol, 
 
 
 @inlined
-def _without(k, field, G, own, n, shared, v, total):
+def _without(
+    k: int, field: Array, G: Array, own: Array, n: int, shared: bool, v: Array, total: Array
+) -> None:
     """``field_k - sum_{j != k} G_kj v_j`` of each lane; G is ``own[r]`` where it is not shared."""
     K = field.shape[0]
     if shared:
@@ -132,7 +149,7 @@ def _without(k, field, G, own, n, shared, v, total):
 
 
 @jit
-def row_squares(X):
+def row_squares(X: Array) -> Array:
     """``sum_d x_nd^2`` of each row, shape (n,), float64."""
     out = np.zeros(X.shape[0])
     for n in range(X.shape[0]):

@@ -9,21 +9,31 @@ which all columns share; where values are missing, each column has its own.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from skvt.expfam import GaussianColumns, RunningStats, Stats
-from skvt.models import Capability, LocalResult, RowBatch, choice_log_partition, noise_log_partition
+from skvt.compiled import serial_map
+from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
+from skvt.models import (
+    Capability,
+    LocalResult,
+    PriorAddend,
+    RowBatch,
+    RowSource,
+    choice_log_partition,
+    noise_log_partition,
+)
 from skvt.models.factorial._kernels import row_squares, sweep_factors
 from skvt.models.factorial._posterior import explain, particles_of, spread
+from skvt.typing import Array, IndexArray, Run
 
 # Rows whose products are held at a time, and most numbers where rows have matrices of their own.
 ROWS_PER_CHUNK = 1024
 NUMBERS_PER_CHUNK = 1 << 21
 # Without a start, a row begins at pi, at these inverse temperatures relative to its own.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
-# A row that goes on from its last visit: no ladder, one sweep.
-GO_ON = LADDER[:0], 1, 0.0
 # Rows that initial values are taken from, and what random components cost in nats.
 ROWS_TO_START = 10_000
 WEAK = 15.0
@@ -38,19 +48,35 @@ LEAST_NOISE, FIRST_NOISE = 0.01, 0.1
 _EDGE = 1e-6
 
 
+# E[mu] and E[mu mu'].
+_Moments: TypeAlias = tuple[Array, Array]
+
+
+class Sweeps(NamedTuple):
+    """How activations are swept: at the temperatures of the ladder, then at most so often."""
+
+    ladder: Array
+    most: int
+    tol: float
+
+
+# A row that goes on from its last visit: no ladder, one sweep.
+GO_ON = Sweeps(LADDER[:0], 1, 0.0)
+
+
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
     """Rows, whether values are missing, and where their activations were left."""
 
     missing: bool = False
-    start: np.ndarray | None = None
+    start: Array | None = None
 
 
 @dataclass(frozen=True)
 class FactorialResult(LocalResult):
     """With the entropy of each row's activations in nats, shape (n,)."""
 
-    entropies: np.ndarray | None = None
+    entropies: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -92,9 +118,9 @@ class FactorialMixture:
     n_features: int
     noise_variance: float
     prior_variance: float
-    activation_prior: np.ndarray
-    dtype: np.dtype
-    learned: frozenset = frozenset()
+    activation_prior: Array
+    dtype: np.dtype[Any]
+    learned: frozenset[str] = frozenset()
     by_column: bool = False
     critical_temperature: float = np.inf
     max_sweeps: int = 50
@@ -106,21 +132,21 @@ class FactorialMixture:
     )
 
     @property
-    def family(self):
+    def family(self) -> GaussianColumns:
         """q of the components."""
         return GaussianColumns(self.n_components, self.n_features)
 
     @property
-    def families(self):
+    def families(self) -> tuple[Family, ...]:
         """One block."""
         return (self.family,)
 
     # ------------------------------------------------------------------------------- globals
-    def size(self, stats):
+    def size(self, stats: RunningStats) -> int:
         """Number of components K."""
         return self.n_components
 
-    def prior(self):
+    def prior(self) -> Stats:
         """Natural parameter of p(mu)."""
         K = self.n_components
         precision = np.eye(K)[None] / self.prior_variance
@@ -128,36 +154,36 @@ class FactorialMixture:
         return Stats((self.family.natural(precision, np.zeros((K, self.n_features))),))
 
     @property
-    def _n_precisions(self):
+    def _n_precisions(self) -> int:
         return self.n_features if self.by_column else 1
 
-    def natural_parameters(self, stats):
+    def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """``Lambda = I / c + sum E[z z'] / s`` and ``h = sum E[z] x' / s`` [VT16 app. C]."""
         pairs, products = stats.value().arrays[:2]
         precision = np.eye(self.n_components) / self.prior_variance
         precision = precision + pairs / self.noise_variance
         return (self.family.natural(precision, products / self.noise_variance),)
 
-    def expectation(self, stats, batch, run):
+    def expectation(self, stats: RunningStats, batch: FactorialBatch | None, run: Run) -> _Moments:
         """E[mu] and E[mu mu'], by column where the batch, or without one the model, needs it."""
         q = self.family.standard(self.natural_parameters(stats)[0])
         by_column = self.by_column if batch is None else batch.missing
         return q["mean"], self.family.second_moments(**q, by_column=by_column)
 
-    def statistics_energy(self, stats, global_params):
+    def statistics_energy(self, stats: RunningStats, global_params: _Moments) -> float:
         """``E_q[log p(x, z | mu)]`` of the rows that the plain statistics stand for, in nats."""
         pairs, products = stats.value().arrays[:2]
         explained = (products * global_params[0]).sum() - 0.5 * (pairs * global_params[1]).sum()
         return explained / self.noise_variance + self._rest(stats.value())
 
-    def collapsed_energy(self, stats):
+    def collapsed_energy(self, stats: Stats) -> float:
         """``E_q[log p(x, z | mu)] - KL(q(mu) || p(mu))`` at the best q(mu), in nats."""
         family = self.family
         after = family.log_normalizer(self.natural_parameters(RunningStats(stats.arrays))[0])
         before = 0.5 * family.n_rows * family.n_columns * np.log(self.prior_variance)
         return float(after - before) + self._rest(stats)
 
-    def _rest(self, stats):
+    def _rest(self, stats: Stats) -> float:
         """What of the energy does not depend on the components."""
         _, _, on, (n_rows, n_values, squares) = stats.arrays
         noise = self.noise_variance
@@ -165,55 +191,58 @@ class FactorialMixture:
         return float(rest + on @ self.logit + n_rows * self.log_all_off)
 
     @property
-    def logit(self):
+    def logit(self) -> Array:
         """Log odds of the activations, shape (K,)."""
         return np.log(self.activation_prior) - np.log1p(-self.activation_prior)
 
     @property
-    def log_all_off(self):
+    def log_all_off(self) -> float:
         """Log probability that no component is on, in nats."""
         return np.log1p(-self.activation_prior).sum()
 
-    def told_apart(self, stats):
+    def told_apart(self, stats: RunningStats) -> tuple[Self, RunningStats]:
         """The model and statistics with a covariance for each column; so far all were there."""
         pairs, *others = stats.value().arrays
         pairs = np.repeat(pairs, self.n_features, axis=0)
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
-    def mean_field(self):
+    def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""
         return self
 
-    def affected_rows(self, X):
+    def affected_rows(self, X: Array) -> IndexArray | None:
         """Every step changes all components: None."""
         return None
 
-    def best_order(self, stats):
+    def best_order(self, stats: RunningStats) -> IndexArray | None:
         """Components have no order: None."""
         return None
 
     # --------------------------------------------------------------------------------- rows
-    def batch(self, X, rows, weights):
+    def batch(self, X: Array, rows: IndexArray, weights: Array) -> FactorialBatch:
         """Rows of X as a :class:`FactorialBatch`."""
         batch = FactorialBatch.of(X, rows, weights)
         return replace(batch, missing=bool(np.isnan(batch.X.min())))
 
-    def memo_entropy(self, batch, result, run, *, pairs):
+    def memo_entropy(
+        self, batch: FactorialBatch, result: FactorialResult, run: Run, *, pairs: bool
+    ) -> tuple[Array, None]:
         """Entropy of all activations (1,), and None for pairs."""
+        assert result.entropies is not None  # a local step of this model
         return np.array([batch.weights @ result.entropies]), None
 
     # --------------------------------------------------------------------------- local step
     def local_step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
+        batch: FactorialBatch,
+        global_params: _Moments,
+        inv_temp: float | Array,
+        run: Run,
         *,
-        with_energy=False,
-        with_marginal=False,
-        with_stats=True,
-    ):
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> FactorialResult:
         """Activations of each row; ``q`` of the result are their probabilities (n, K).
 
         Where the batch has a start, one sweep from there, after which the bound is no lower than
@@ -223,42 +252,43 @@ class FactorialMixture:
         wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
         # (rows of a batch are begun together)
         if batch.start is not None and not np.isnan(batch.start[:, 0]).any():
-            return self._step(batch, global_params, inv_temp, run, batch.start, GO_ON, **wanted)
+            return self._step(batch, global_params, inv_temp, run, GO_ON, **wanted)
         v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
-        begin = LADDER, self.max_sweeps, self.sweep_tol
+        begin = Sweeps(LADDER, self.max_sweeps, self.sweep_tol)
+        anew = replace(batch, start=v)
         if not self.search:
-            return self._step(batch, global_params, inv_temp, run, v, begin, **wanted)
-        best = self._step(batch, global_params, inv_temp, run, v, begin, with_stats=False)
-        v, bound = best.q, best.bound
+            return self._step(anew, global_params, inv_temp, run, begin, **wanted)
+        best = self._step(anew, global_params, inv_temp, run, begin)
+        v, bound, begin = best.q, best.bound, begin._replace(ladder=LADDER[:0])
         for start in self._particle_starts(batch, global_params, run):
-            other = self._step(batch, global_params, inv_temp, run, start, (LADDER[:0], *begin[1:]))
+            other = self._step(replace(batch, start=start), global_params, inv_temp, run, begin)
             v = np.where((other.bound > bound)[:, None], other.q, v)
             bound = np.maximum(other.bound, bound)
-        return self._step(batch, global_params, inv_temp, run, v, GO_ON, **wanted)
+        return self._step(replace(batch, start=v), global_params, inv_temp, run, GO_ON, **wanted)
 
     def _step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
-        start,
-        plan,
+        batch: FactorialBatch,
+        global_params: _Moments,
+        inv_temp: float | Array,
+        run: Run,
+        sweeps: Sweeps,
         *,
-        with_marginal=False,
-        with_stats=False,
-    ):
-        """The local step begun at ``start``; ``plan`` is (ladder, most sweeps, tol)."""
+        with_marginal: bool = False,
+        with_stats: bool = False,
+    ) -> FactorialResult:
+        """The local step begun at ``batch.start``."""
+        assert batch.start is not None  # set by :meth:`local_step`
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
-        v = start.astype(self.dtype)
-        plan = plan[0].astype(self.dtype), *plan[1:]
+        v = batch.start.astype(self.dtype)
         energy, entropy = np.empty((2, batch.n_rows))
         means, second = (np.ascontiguousarray(part, self.dtype) for part in global_params)
+        sweeps = sweeps._replace(ladder=sweeps.ladder.astype(self.dtype))
+        heat, out = inv_temps.astype(self.dtype), (v, energy, entropy)
         tasks = [
-            (self, batch, rows, means, second, inv_temps.astype(self.dtype), batch.weights, plan,
-             with_stats, v, energy, entropy)
+            (self, batch, rows, (means, second), (heat, sweeps), with_stats, out)
             for rows in self._chunks(batch)
-        ]  # fmt: skip
+        ]
         parts = run(_local_task, tasks)
         stats = None
         if with_stats:
@@ -268,7 +298,9 @@ class FactorialMixture:
         marginal = energy + entropy if with_marginal else None
         return FactorialResult(stats, bound, energy, v, marginal, start=v, entropies=entropy)
 
-    def row_terms(self, X, there, means, second):
+    def row_terms(
+        self, X: Array, there: Array | None, means: Array, second: Array
+    ) -> tuple[Array, Array, Array, float | Array]:
         """What the activations of rows depend on.
 
         ``there`` (n, D) is 1 where a value is there and 0 where it is missing; None without any.
@@ -290,14 +322,16 @@ class FactorialMixture:
         gram = (there @ second.reshape(len(second), -1)).reshape(-1, *second.shape[1:])
         return X, X @ means.T, gram, there.sum(axis=1, dtype=np.float64)
 
-    def _particle_starts(self, batch, global_params, run):
+    def _particle_starts(
+        self, batch: FactorialBatch, global_params: _Moments, run: Run
+    ) -> tuple[Array, Array]:
         """The most probable particle of each row, and the probabilities of its activations."""
         best, chances = np.empty((2, batch.n_rows, self.n_components))
         tasks = [(self, batch, rows, global_params, best, chances) for rows in self._chunks(batch)]
         run(_start_task, tasks)
         return best, chances
 
-    def _chunks(self, batch):
+    def _chunks(self, batch: FactorialBatch) -> list[slice]:
         """Slices of rows, fixed by the number and kind of rows alone."""
         step = ROWS_PER_CHUNK
         if batch.missing:
@@ -305,16 +339,16 @@ class FactorialMixture:
         return [slice(i, min(i + step, batch.n_rows)) for i in range(0, batch.n_rows, step)]
 
     # ------------------------------------------------------------------------ learned priors
-    def prior_statistics(self, batch, result):
+    def prior_statistics(self, batch: FactorialBatch, result: LocalResult) -> PriorAddend | None:
         """All that is learned is learned from the statistics."""
         return None
 
-    def with_learned_priors(self, prior_stats, stats=None):
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Variances and activation priors at the maximum of the bound, where they are learned."""
         if stats is None or not self.learned:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
-        global_params, changes = self.expectation(stats, None, None), {}
+        global_params, changes = self.expectation(stats, None, serial_map), {}
         # (values that are all 0 or missing tell nothing of noise)
         if "noise_variance" in self.learned and squares > 0.0:
             # a perfect fit must not make it 0, nor so small that rounding counts
@@ -327,7 +361,7 @@ class FactorialMixture:
             changes["activation_prior"] = np.clip(on / n_rows, _EDGE, 1.0 - _EDGE)
         return replace(self, **changes)
 
-    def _squared_error(self, stats, global_params):
+    def _squared_error(self, stats: RunningStats, global_params: _Moments) -> float:
         """``E_q |x - sum_k z_k mu_k|^2`` summed over all values that are there."""
         mean, second = global_params
         pairs, products, _, (_, _, squares) = stats.value().arrays
@@ -336,7 +370,7 @@ class FactorialMixture:
     # --------------------------------------------------------------------------- temperature
     log_partition_methods = ("closed_form",)
 
-    def tempered_log_partition(self, inv_temps):
+    def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
         ``int p(x | z, mu)^b dx`` is the same whatever z and mu are, and ``sum_z p(z)^b =
@@ -349,7 +383,7 @@ class FactorialMixture:
         return value + of_each.sum(axis=1), slope + slope_of_each.sum(axis=1)
 
     # ------------------------------------------------------------------------ initial values
-    def initial(self, data, rng):
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics under which the components are an even share of the mean row, plus noise.
 
         Pairs are those of independent activations, squares such that the noise has the variance
@@ -368,10 +402,12 @@ class FactorialMixture:
         totals = np.array([data.total, data.total * self.n_features, 0.0])
         stats = RunningStats([pairs, products, data.total * pi, totals])
         totals[2] = self.noise_variance * totals[1]
-        totals[2] -= self._squared_error(stats, self.expectation(stats, None, None))
+        totals[2] -= self._squared_error(stats, self.expectation(stats, None, serial_map))
         return stats
 
-    def symmetry_breaking_stats(self, stats, data, share, rng):
+    def symmetry_breaking_stats(
+        self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
+    ) -> Stats:
         """Random components added to those that are there, of this share of the columns' spread.
 
         They make components differ that heat has made equal.
@@ -380,7 +416,7 @@ class FactorialMixture:
         noise = share * on[:, None] * self._random_components(column_moments(data)[1], rng)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
 
-    def _random_components(self, variance, rng):
+    def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
         """Noise as the columns have it, but weak: its square costs a row ``WEAK`` nats at most.
 
         Many columns of noise as large as the rows would leave all components off for good.
@@ -390,7 +426,7 @@ class FactorialMixture:
         return scale * rng.standard_normal((self.n_components, self.n_features))
 
     # --------------------------------------------------------------------------- predictions
-    def log_predictive(self, batch, stats, run):
+    def log_predictive(self, batch: FactorialBatch, stats: RunningStats, run: Run) -> Array:
         """Log posterior predictive density of each row in nats, shape (n,).
 
         ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly, the activations
@@ -398,11 +434,13 @@ class FactorialMixture:
         """
         return explain(self, batch, stats, run).log_density
 
-    def activation_chances(self, batch, stats, run):
+    def activation_chances(self, batch: FactorialBatch, stats: RunningStats, run: Run) -> Array:
         """``p(z_k = 1 | x)`` of each row, the other activations summed out, shape (n, K)."""
         return explain(self, batch, stats, run).chances.astype(self.dtype)
 
-    def sample(self, stats, n_rows, rng):
+    def sample(
+        self, stats: RunningStats, n_rows: int, rng: np.random.Generator
+    ) -> tuple[Array, NDArray[np.bool_]]:
         """Rows from the posterior predictive (n, D), and their activations (n, K)."""
         q = self.family.standard(self.natural_parameters(stats)[0])
         z = rng.random((n_rows, self.n_components)) < self.activation_prior
@@ -412,14 +450,21 @@ class FactorialMixture:
 
 
 def _local_task(
-    model, batch, rows, means, second, inv_temps, weights, plan, with_stats, v, energy, entropy
-):
-    """Activations of these rows, and their statistics."""
+    model: FactorialMixture,
+    batch: FactorialBatch,
+    rows: slice,
+    moments: _Moments,
+    heat_and_sweeps: tuple[Array, Sweeps],
+    with_stats: bool,
+    out: tuple[Array, Array, Array],
+) -> tuple[Array, Array, Array, Array] | None:
+    """Activations of these rows, and their statistics; ``out`` are those, energy and entropy."""
+    inv_temps, (ladder, most, tol) = heat_and_sweeps
+    v, energy, entropy = out
     X, v = np.asarray(batch.X[rows], model.dtype), v[rows]
     there = (~np.isnan(X)).astype(model.dtype) if batch.missing else None
-    X, linear, gram, n_values = model.row_terms(X, there, means, second)
+    X, linear, gram, n_values = model.row_terms(X, there, *moments)
     squares, noise = row_squares(X), model.noise_variance
-    ladder, most, tol = plan
     sweep_factors(
         linear,
         gram,
@@ -438,7 +483,7 @@ def _local_task(
     energy[rows] += model.log_all_off
     if not with_stats:
         return None
-    weights = weights[rows]
+    weights = batch.weights[rows]
     weighted = v * weights[:, None].astype(model.dtype)
     on = weights @ v
     if model.by_column:
@@ -454,7 +499,14 @@ def _local_task(
     return pairs, (weighted.T @ X).astype(np.float64), on, totals
 
 
-def _start_task(model, batch, rows, global_params, best, chances):
+def _start_task(
+    model: FactorialMixture,
+    batch: FactorialBatch,
+    rows: slice,
+    global_params: _Moments,
+    best: Array,
+    chances: Array,
+) -> None:
     """Where annealed particles of these rows end."""
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
@@ -462,13 +514,13 @@ def _start_task(model, batch, rows, global_params, best, chances):
     _, _, chances[rows], _, best[rows] = particles_of(model, X, linear, gram)
 
 
-def column_moments(data):
+def column_moments(data: RowSource) -> tuple[Array, Array]:
     """Mean and variance of each column's values, 0 where none is there, in some of the rows."""
     rows = slice(0, None, -(-data.n_rows // ROWS_TO_START))
     return _moments(data.X[rows], data.weights[rows])
 
 
-def _moments(X, weights):
+def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
     """Mean and variance of each column's values, 0 where none is there."""
     X = np.asarray(X, np.float64)
     weights = np.where(np.isnan(X), 0.0, weights[:, None])
@@ -478,7 +530,9 @@ def _moments(X, weights):
     return mean, (weights * (X - mean) ** 2).sum(axis=0) / total
 
 
-def first_guess(X, weights, n_components, n_on):
+def first_guess(
+    X: Array, weights: Array, n_components: int, n_on: float
+) -> tuple[dict[str, float], float]:
     """Where learned variances begin, with ``n_on`` components on in a row.
 
     Returns a dict of "noise_variance" and "prior_variance", and the largest variance of any
@@ -496,7 +550,7 @@ def first_guess(X, weights, n_components, n_on):
     return first, largest
 
 
-def _spectrum(X, weights, n_directions):
+def _spectrum(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
     """Noise variance over mean square, and the largest variance of any direction.
 
     If the rows lie in so many directions but for noise, it is what these leave, over its degrees of
@@ -518,7 +572,7 @@ def _spectrum(X, weights, n_directions):
     return share if share >= LEAST_NOISE else FIRST_NOISE, largest
 
 
-def _squares(X, weights):
+def _squares(X: Array, weights: Array) -> Array:
     """Sums of squares of the rows in their principal directions, rising."""
     X = np.sqrt(weights)[:, None] * X
     return np.linalg.eigvalsh(X @ X.T if len(X) < X.shape[1] else X.T @ X)

@@ -1,8 +1,10 @@
 """Compiled loops of the factorial mixture: annealed particles, the activations of a row drawn."""
 
 import numpy as np
+from numpy.typing import NDArray
 
 from skvt.compiled import GOLDEN, exp, jit, log, mix, part, resample, uniform
+from skvt.typing import Array, IndexArray
 
 # Sweeps of Gibbs sampling at each inverse temperature, and at the last one.
 SWEEPS, LAST_SWEEPS = 2, 6
@@ -12,7 +14,7 @@ _BISECTIONS = 30
 
 
 @jit
-def row_keys(bits):
+def row_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A random seed for each row that depends on its values alone; ``bits`` uint64, (n, D)."""
     keys = np.zeros(bits.shape[0], np.uint64)
     for n in range(bits.shape[0]):
@@ -23,8 +25,17 @@ def row_keys(bits):
 
 @jit
 def annealed_particles(
-    linear, gram, logit, precision, keys, log_mass, energies, chances, states, best
-):
+    linear: Array,
+    gram: Array,
+    logit: Array,
+    precision: float,
+    keys: NDArray[np.uint64],
+    log_mass: Array,
+    energies: Array,
+    chances: Array,
+    states: Array,
+    best: Array,
+) -> None:
     """Sequential Monte Carlo over the activations of each row, from the prior to the posterior.
 
     Particles drawn from the prior are weighted, resampled and moved by Gibbs sampling while the
@@ -124,7 +135,7 @@ def annealed_particles(
 
 
 @part
-def _from_prior(logit, key, z, order):
+def _from_prior(logit: Array, key: np.uint64, z: Array, order: IndexArray) -> np.uint64:
     """Particles z (K, S) from the prior, evenly spread for each activation; the random state."""
     K, S = z.shape
     counter = np.uint64(key)
@@ -143,7 +154,7 @@ def _from_prior(logit, key, z, order):
 
 
 @part
-def _weigh(energy, step, weight):
+def _weigh(energy: Array, step: float, weight: Array) -> float:
     """Weights ``exp(step energy)`` over the largest of them; the logarithm of their mean."""
     largest = energy.max()
     total = 0.0
@@ -154,7 +165,7 @@ def _weigh(energy, step, weight):
 
 
 @part
-def _next_step(energy, most, weight):
+def _next_step(energy: Array, most: float, weight: Array) -> float:
     """The largest step, at most ``most``, that leaves enough particles effective; by bisection."""
     low, high = 0.0, most
     step = most

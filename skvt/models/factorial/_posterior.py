@@ -5,11 +5,17 @@ to explain a row, and often a poor one; these find the others, and how probable 
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
 
+from skvt.expfam import RunningStats
 from skvt.models.factorial._particles import annealed_particles, row_keys
+from skvt.typing import Array, Run
+
+if TYPE_CHECKING:
+    from skvt.models.factorial._model import FactorialBatch, FactorialMixture
 
 # All activations of a row are enumerated where they are no more than this.
 MOST_ENUMERATED = 1 << 12
@@ -34,11 +40,13 @@ class Explanations:
         ``p(z_k = 1 | x)``.
     """
 
-    log_density: np.ndarray
-    chances: np.ndarray
+    log_density: Array
+    chances: Array
 
 
-def explain(model, batch, stats, run):
+def explain(
+    model: "FactorialMixture", batch: "FactorialBatch", stats: RunningStats, run: Run
+) -> Explanations:
     """Density of each row and the probabilities of its activations: :class:`Explanations`."""
     q = model.family.standard(model.natural_parameters(stats)[0])
     out = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, model.n_components)))
@@ -46,7 +54,7 @@ def explain(model, batch, stats, run):
         states = _all_states(model.n_components)
         tables = None if batch.missing or len(q["covariance"]) > 1 else _table(model, states, q)
         step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
-        tasks = [
+        tasks: list[tuple[Any, ...]] = [
             (model, batch.X[rows], states, q, tables, out.log_density[rows], out.chances[rows])
             for rows in _slices(batch.n_rows, step)
         ]
@@ -65,13 +73,15 @@ def explain(model, batch, stats, run):
     return out
 
 
-def n_particles(model):
+def n_particles(model: "FactorialMixture") -> int:
     """Particles of a row."""
     most = ACTIVATIONS_OF_PARTICLES // model.n_components // 8 * 8
     return max(FEWEST_PARTICLES, min(PARTICLES, most))
 
 
-def particles_of(model, X, linear, gram):
+def particles_of(
+    model: "FactorialMixture", X: Array, linear: Array, gram: Array
+) -> tuple[Array, Array, Array, Array, Array]:
     """Annealed particles of rows X (n, D), ``E[log p(x | z, mu)]`` being the log likelihood.
 
     ``linear`` (n, K) and ``gram`` (1 or n, K, K) as in
@@ -109,7 +119,7 @@ def particles_of(model, X, linear, gram):
     return out
 
 
-def log_joint(model, X, z, q):
+def log_joint(model: "FactorialMixture", X: Array, z: Array, q: dict[str, Array]) -> Array:
     """``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), shape (n, S)."""
     mean = q["mean"]
     variance = model.noise_variance + spread(z, q["covariance"])
@@ -126,22 +136,22 @@ def log_joint(model, X, z, q):
     return log_density + z @ model.logit + model.log_all_off
 
 
-def spread(z, covariance):
+def spread(z: Array, covariance: Array) -> Array:
     """Variance of z' mu for each column that has a covariance of its own, (n, S, P)."""
     return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
 
 
-def _slices(n_rows, step):
+def _slices(n_rows: int, step: int) -> list[slice]:
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
 
 # --------------------------------------------------------------------------------- enumeration
-def _all_states(K):
+def _all_states(K: int) -> Array:
     """All activations of K components, (2^K, K)."""
     return ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
 
 
-def _table(model, states, q):
+def _table(model: "FactorialMixture", states: Array, q: dict[str, Array]) -> Array:
     """What log p(x, z) of complete rows is linear in ``[mu x, |x|^2, 1]``: (S, K + 2)."""
     mean = q["mean"]
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
@@ -151,7 +161,7 @@ def _table(model, states, q):
     return np.hstack([states / variance, -0.5 / variance, rest])
 
 
-def _table_by_column(model, states, q):
+def _table_by_column(model: "FactorialMixture", states: Array, q: dict[str, Array]) -> Array:
     """The same of ``[there, x, x^2, 1]`` with 0 for what is missing: (S, 3 D + 1)."""
     shape = len(states), model.n_features
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
@@ -162,7 +172,15 @@ def _table_by_column(model, states, q):
     return np.hstack([there, mean / variance, -0.5 / variance, rest])
 
 
-def _enumerate_task(model, X, states, q, table, log_density, chances):
+def _enumerate_task(
+    model: "FactorialMixture",
+    X: Array,
+    states: Array,
+    q: dict[str, Array],
+    table: Array | None,
+    log_density: Array,
+    chances: Array,
+) -> None:
     """Sums over all activations, for these rows."""
     X = X.astype(np.float64)
     one = np.ones((len(X), 1))
@@ -185,7 +203,15 @@ def _enumerate_task(model, X, states, q, table, log_density, chances):
 
 
 # ----------------------------------------------------------------------------------- particles
-def _particle_task(model, batch, rows, global_params, q, log_density, chances):
+def _particle_task(
+    model: "FactorialMixture",
+    batch: "FactorialBatch",
+    rows: slice,
+    global_params: Any,
+    q: dict[str, Array],
+    log_density: Array,
+    chances: Array,
+) -> None:
     """Estimates by annealed particles, for these rows."""
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
@@ -202,7 +228,7 @@ def _particle_task(model, batch, rows, global_params, q, log_density, chances):
     log_density[:] = np.where(covered > COVERED, from_states, from_path)
 
 
-def _density_of_states(joint, log_weight, states):
+def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[Array, Array]:
     """``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of activations, in nats.
 
     A are the states of one half of the particles, and the share of A is estimated from the other

@@ -11,15 +11,29 @@ it where that is better (*superposition*), or under the components as they are i
 until the bound has risen.
 """
 
+from collections.abc import Hashable
 from dataclasses import replace
+from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.typing import DTypeLike
 
-from skvt.expfam import RunningStats
-from skvt.models import Capability, Requirement
+from skvt.expfam import RunningStats, Stats
+from skvt.models import Capability, LocalResult, Requirement
 from skvt.models.factorial._kernels import LANES
-from skvt.moves import Move, MoveRecord, bound_of, is_accepted, size_of
+from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
+from skvt.moves import (
+    Memo,
+    MovableState,
+    Move,
+    MoveRecord,
+    MoveTools,
+    bound_of,
+    is_accepted,
+    size_of,
+)
 from skvt.ties import exceeds, stable_order
+from skvt.typing import Array, IndexArray
 
 # Rows of the sample, and those of them on which all changes are tried.
 SAMPLE, FIRST_SAMPLE = 1_000, 250
@@ -35,6 +49,9 @@ MOST_WORK, SWEEPS = 1e10, 60
 SMALLEST_GAIN = 0.1
 NEXT_TO_NOTHING = 1e-2
 
+# (a, b, factor), see :func:`_candidates`.
+_Change: TypeAlias = tuple[int, int, float]
+
 
 class Superposition(Move):
     """Try components plus or minus others and with the opposite sign, activations begun anew.
@@ -49,18 +66,21 @@ class Superposition(Move):
         Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
     )
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.exhausted, self._rested_at = False, -np.inf
         self._rests = False
         # the change being tried on all rows and the statistics that its trial ended with
-        self._change, self._proposal = None, None
+        self._change: _Change | None = None
+        self._proposal: RunningStats | None = None
         # what the batches would become, where their rows would begin, and a sample of them
-        self._memos, self._ends, self._sample = {}, [], []
-        self._failed = set()
+        self._memos: dict[Hashable, Memo] = {}
+        self._ends: list[tuple[FactorialBatch, FactorialResult]] = []
+        self._sample: list[tuple[IndexArray, Array, Array]] = []
+        self._failed: set[_Change] = set()
         # passes from one search that finds nothing to the next, and those still to go
         self._pause, self._waiting = 0, 0
 
-    def begin(self, model, state, tools):
+    def begin(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
         """Rest if the bound is as it was when there was nothing left to try."""
         self._memos, self._ends, self._sample = {}, [], []
         if self.exhausted:
@@ -68,11 +88,19 @@ class Superposition(Move):
             rise = bound_of(model, total) - self._rested_at
             self._rests = rise < NEXT_TO_NOTHING * total.weight
 
-    def observe(self, model, batch, key, global_params, result, tools):
+    def observe(
+        self,
+        model: FactorialMixture,
+        batch: FactorialBatch,
+        key: Hashable,
+        global_params: Any,
+        result: LocalResult,
+        tools: MoveTools,
+    ) -> None:
         """Find the activations of the batch anew, under the proposal."""
         if self._rests:
             return
-        if self._change is not None:
+        if self._proposal is not None:
             global_params = model.expectation(self._proposal, batch, tools.run)
         rows = _evenly(batch.n_rows, SAMPLE)
         self._sample.append((batch.rows[rows], batch.X[rows], batch.weights[rows]))
@@ -80,23 +108,23 @@ class Superposition(Move):
         self._memos[key] = tools.memo_of(model, better, batch)
         self._ends.append((batch, better))
 
-    def finish(self, model, state, tools):
+    def finish(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Keep what raises the bound, and choose what to try next."""
         kind = "refresh" if self._change is None else "superposition"
         if self._rests:
             return MoveRecord(tools.n_iter, kind, 0, 0, 0.0)
-        after, before = type(state.memos)(self._memos), state.memos.total()
+        after, before = state.memos.of(self._memos), state.memos.total()
         bound = bound_of(model, before)
         gain = bound_of(model, after.total()) - bound
         accepted = is_accepted(gain, size_of(model, before), SMALLEST_GAIN)
         if accepted:
-            state.memos, self._failed = after, set()
+            self._failed = set()
             for batch, better in self._ends:
                 state.remember_ends(batch, better)
-            state.resum()
+            state.restore((after, state.component_ids))
         elif self._change is not None:
             self._failed.add(self._change)
-        self._change = None
+        self._change = self._proposal = None
         at_rest = gain < NEXT_TO_NOTHING * before.weight
         self._waiting -= 1
         if at_rest or self._waiting <= 0:
@@ -108,7 +136,7 @@ class Superposition(Move):
         self._rested_at = max(bound, bound + gain)
         return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
 
-    def _choose(self, model, state, tools):
+    def _choose(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
         """The change that raises the bound of the sample most, if one does."""
         candidates = _candidates(state.stats.value(), model.dtype)
         changes = [c for c in candidates if c not in self._failed]
@@ -124,29 +152,31 @@ class Superposition(Move):
             if bound > highest + SMALLEST_GAIN:
                 highest, self._change = bound, change
                 self._proposal = RunningStats(memo.stats.arrays)
-        if self._change is not None:
+        if self._proposal is not None:
             weight = state.memos.total().weight
             self._proposal.rescale(weight / many.weights.sum())
 
-    def _sampled(self, model, state, size):
+    def _sampled(self, model: FactorialMixture, state: MovableState, size: int) -> FactorialBatch:
         """So many rows of the sample as a batch, with the activations that they have."""
         places, X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
-        q = state.row_starts[places]
         rows = _evenly(len(X), size)
-        return replace(model.batch(X, rows, weights[rows]), start=q[rows])
+        batch = model.batch(X, rows, weights[rows])
+        return state.begun(replace(batch, rows=places[rows]))
 
 
-def _evenly_of(changes, most):
+def _evenly_of(changes: list[_Change], most: int) -> list[_Change]:
     """At most so many of the changes, of each kind some."""
     return [changes[i] for i in _evenly(len(changes), most)] if changes else changes
 
 
-def _evenly(n_rows, most):
+def _evenly(n_rows: int, most: int) -> IndexArray:
     """At most so many row numbers, evenly spread: rows may be in an order."""
     return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
 
 
-def _begun_anew(model, batch, global_params, tools):
+def _begun_anew(
+    model: FactorialMixture, batch: FactorialBatch, global_params: Any, tools: MoveTools
+) -> FactorialResult:
     """A local step that begins each row anew or goes on, whichever gives it the higher bound."""
     on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
     anew = model.local_step(
@@ -157,7 +187,14 @@ def _begun_anew(model, batch, global_params, tools):
     return model.local_step(replace(batch, start=start), global_params, 1.0, tools.run)
 
 
-def _trial(model, batch, stats, change, n_steps, tools):
+def _trial(
+    model: FactorialMixture,
+    batch: FactorialBatch,
+    stats: RunningStats,
+    change: _Change | None,
+    n_steps: int,
+    tools: MoveTools,
+) -> Memo:
     """The memo of the sample after a change and a few updates from there."""
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:
@@ -170,12 +207,13 @@ def _trial(model, batch, stats, change, n_steps, tools):
         global_params = mean, second
     result = _begun_anew(model, batch, global_params, tools)
     for _ in range(n_steps - 1):
+        assert result.stats is not None  # as requested
         global_params = model.expectation(RunningStats(result.stats.arrays), batch, tools.run)
         result = _begun_anew(model, replace(batch, start=result.q), global_params, tools)
     return tools.memo_of(model, result, batch)
 
 
-def _candidates(stats, dtype):
+def _candidates(stats: Stats, dtype: DTypeLike) -> list[_Change]:
     """(a, b, factor): ``mu_a`` gains ``factor mu_b``, or for a = b is multiplied by it."""
     pairs, products, on, (n_rows, n_values, _) = stats.arrays
     chance = on / n_rows

@@ -1,5 +1,7 @@
 """Compiled loops of :mod:`skvt.models.gap_nmf._model`: what is not a matrix product."""
 
+from typing import Any
+
 import numpy as np
 
 from skvt.compiled import (
@@ -17,11 +19,12 @@ from skvt.compiled import (
     settled_gammas,
     unit_pair,
 )
+from skvt.typing import Array
 
 
 # ------------------------------------------------------------------------------- activations
 @jit
-def geometric_means(shape, rate, smallest, out):
+def geometric_means(shape: Array, rate: Array, smallest: float, out: Array) -> None:
     """``out = exp(E[log h])`` of gamma variables, (n, K), or 0; ``rate`` is (n, K) or (1, K)."""
     for i in range(shape.shape[0]):
         row = rate[i] if rate.shape[0] > 1 else rate[0]
@@ -31,7 +34,7 @@ def geometric_means(shape, rate, smallest, out):
 
 
 @jit
-def divergences(shape, rate, prior, out):
+def divergences(shape: Array, rate: Array, prior: float, out: Array) -> None:
     """``out[i]``: sum over k of KL(Gamma(shape, rate) || Gamma(prior, prior)) in nats."""
     constant = gammaln(prior) - prior * log(prior)
     for i in range(shape.shape[0]):
@@ -45,7 +48,7 @@ def divergences(shape, rate, prior, out):
 
 
 @jit
-def poisson_terms(counts, rates, logs, log_factorials):
+def poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials: Array) -> None:
     """Sums over f of ``y log rate`` and of ``log Gamma(y + 1)`` for each row, (n,) float64."""
     for i in range(counts.shape[0]):
         y, rate = counts[i], rates[i]
@@ -101,14 +104,14 @@ def draw_gammas(shape, rate, seed, smallest, out):
 
 
 @part
-def _power(u, a):
+def _power(u: Any, a: Any) -> Any:
     """u^(1/a)."""
     return exp(log(u + lit(a, 0.0)) / a)
 
 
 # ----------------------------------------------------------------------------------- spectra
 @jit
-def flush(values, smallest):
+def flush(values: Array, smallest: float) -> None:
     """Numbers below ``smallest`` become 0, in place: products of theirs would be denormal."""
     flat = values.reshape(-1)
     for i in range(flat.size):

@@ -14,15 +14,17 @@ globals'. For y that are no whole numbers, Gamma(y + 1) stands for y!, a constan
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import DTypeLike
 
 from skvt.compiled import digamma_array
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
-from skvt.models import Capability, LocalResult, n_active
+from skvt.models import Capability, LocalResult, PriorAddend, RowSource, n_active
 from skvt.models.gap_nmf import _kernels as kernels
+from skvt.typing import Array, IndexArray, Run
 
 # Rows of a parallel task. Always so many, the last ones empty: a matrix product rounds a row alike
 # wherever it stands only if the matrix has the same size.
@@ -35,6 +37,11 @@ SMALLEST_RATE = 1e-30
 SHARE_OF_FRAME = 0.9
 # Relative noise on it, for components that begin with the same frame.
 START_NOISE = 0.1
+
+
+# Sums over rows, bound, energy (or None), E[H] and levels.
+_Solved: TypeAlias = tuple[tuple[Array, ...] | None, Array, Array | None, Array, Array]
+_NO_SUMS: tuple[Any, ...] = (0.0, 0.0)
 
 
 class Spectra(NamedTuple):
@@ -50,8 +57,8 @@ class Spectra(NamedTuple):
         Of the sampler's random numbers; None where q is known, not drawn from.
     """
 
-    log_rates: np.ndarray
-    rates: np.ndarray
+    log_rates: Array
+    rates: Array
     seed: int | None = None
 
 
@@ -63,13 +70,13 @@ class FrameBatch:
     ``start`` (n, K) are the activations where the local step begins; None or NaN to begin anew.
     """
 
-    X: object
-    weights: np.ndarray
-    rows: np.ndarray
-    start: np.ndarray | None = None
+    X: Any
+    weights: Array
+    rows: IndexArray
+    start: Array | None = None
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         """Number of rows."""
         return self.weights.size
 
@@ -130,20 +137,20 @@ class GaPNMF:
     n_local_iter: int = 1
     max_local_iter: int = 200
     mean_change_tol: float = 1e-3
-    dtype: type = np.float64
+    dtype: type[np.floating[Any]] = np.float64
 
     families = (Gamma, Gamma)
     capabilities = frozenset({Capability.DRAWABLE})
     updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
-    def prior(self):
+    def prior(self) -> Stats:
         """Natural parameters of the weights' (1, 2) and the spectra's (1, 1, 2) prior."""
         alpha, a = self.weight_concentration, self.component_shape
         weights = [[alpha / self.n_components, alpha / self.data_mean_prior]]
         return Stats((np.array(weights), np.full((1, 1, 2), a)))
 
-    def natural_parameters(self, stats):
+    def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """q(theta), (K, 2), and q(W), (K, F, 2), at their joint optimum."""
         SW, SH = stats.value().arrays
         (prior_shape, prior_rate), a = self.prior().arrays[0][0], self.component_shape
@@ -154,11 +161,11 @@ class GaPNMF:
         rate = prior_rate + (shapes / rates * SH).sum(axis=1)
         return np.stack([shape, rate], axis=-1), np.stack([shapes, rates], axis=-1)
 
-    def size(self, stats):
+    def size(self, stats: RunningStats) -> int:
         """Number of active components."""
         return n_active(stats.arrays[0].sum(axis=1), self.dtype)
 
-    def initial(self, data, rng):
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Each component begins as a random row, mixed with the mean of all rows."""
         X, weights = data.X, data.weights
         rows = _random_rows(X, weights, self.n_components, rng)
@@ -174,13 +181,15 @@ class GaPNMF:
         SW *= counts.sum() / SW.sum()
         return RunningStats([SW, np.tile(seen, (self.n_components, 1))])
 
-    def expectation(self, stats, batch, run):
+    def expectation(self, stats: RunningStats, batch: FrameBatch, run: Run) -> Spectra:
         """E[log theta + log W] and E[theta] E[W]: a :class:`Spectra`."""
         weights, spectra = self.natural_parameters(stats)
         log_rates = _expected_log(weights)[:, None] + _expected_log(spectra)
         return Spectra(log_rates, Gamma.mean(weights)[:, None] * Gamma.mean(spectra))
 
-    def drawn_globals(self, stats, batch, kind, rng, run):
+    def drawn_globals(
+        self, stats: RunningStats, batch: FrameBatch, kind: str, rng: np.random.Generator, run: Run
+    ) -> Spectra:
         """Spectra by the kind of the global step: "mean_field" in expectation, "ssvi-a" a draw."""
         seed = int(rng.integers(2**63))
         if kind == "mean_field":
@@ -192,19 +201,19 @@ class GaPNMF:
         log_rates = weights[:, None] + spectra
         return Spectra(log_rates, np.exp(log_rates), seed)
 
-    def project(self, stats):
+    def project(self, stats: RunningStats) -> None:
         """Statistics are never negative."""
 
-    def mean_field(self):
+    def mean_field(self) -> Self:
         """The same model with mean-field local steps, whose bound is one."""
         return replace(self, local="mean_field")
 
-    def affected_rows(self, X):
+    def affected_rows(self, X: Any) -> IndexArray | None:
         """Every step changes all components: None."""
         return None
 
     # ---------------------------------------------------------------------------------- rows
-    def batch(self, X, rows, weights):
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> FrameBatch:
         """Rows of X as a :class:`FrameBatch`: a view where they follow each other."""
         rows = np.asarray(rows)
         first = int(rows[0])
@@ -215,15 +224,15 @@ class GaPNMF:
     # --------------------------------------------------------------------------- local step
     def local_step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
+        batch: FrameBatch,
+        global_params: Spectra,
+        inv_temp: float | Array,
+        run: Run,
         *,
-        with_energy=False,
-        with_marginal=False,
-        with_stats=True,
-    ):
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
 
         After Gibbs sampling, ``bound`` is no bound but the log likelihood at the last activations.
@@ -234,7 +243,7 @@ class GaPNMF:
         rates = global_params.rates.astype(self.dtype)
         blocks = range(0, batch.n_rows, ROWS_PER_BLOCK)
         # sweeps of a block have seeds that follow each other, blocks have others
-        seeds = [None] * len(blocks)
+        seeds: list[Any] = [None] * len(blocks)
         if global_params.seed is not None:
             seeds = (
                 np.random.default_rng(global_params.seed).integers(2**62, size=len(blocks)).tolist()
@@ -258,11 +267,11 @@ class GaPNMF:
             start=np.concatenate(levels),
         )
 
-    def prior_statistics(self, batch, result):
+    def prior_statistics(self, batch: FrameBatch, result: LocalResult) -> PriorAddend | None:
         """No priors are learned."""
         return None
 
-    def with_learned_priors(self, prior_stats, stats=None):
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """No priors are learned."""
         return self
 
@@ -274,7 +283,16 @@ class _Block:
     (which is (1, K) where nothing is missing) the parameters of the gammas.
     """
 
-    def __init__(self, model, X, start, table, shift, rates, inv_temp):
+    def __init__(
+        self,
+        model: "GaPNMF",
+        X: Any,
+        start: Array | None,
+        table: Array,
+        shift: Array,
+        rates: Array,
+        inv_temp: float | Array,
+    ) -> None:
         self.model, self.table, self.shift = model, table, shift
         self.inv_temp, self.prior = model.dtype(inv_temp), model.dtype(model.activation_shape)
         n = X.shape[0]
@@ -297,26 +315,30 @@ class _Block:
         self.shape = np.full_like(self.levels, self.prior)
         self._rates = np.empty_like(self.Y)
 
-    def solve(self, seed, weights, with_energy, with_stats):
+    def solve(
+        self, seed: int | None, weights: Array, with_energy: bool, with_stats: bool
+    ) -> _Solved:
         """Sums for the statistics, bound, energy (or None), E[H] and levels of the rows."""
         n, sampled = weights.size, self.model.local == "gibbs" and seed is not None
         self.weights = np.zeros((ROWS_PER_BLOCK, 1), self.model.dtype)
         self.weights[:n, 0] = weights
         if self.anew or not sampled:
             self._ascend()
-        if sampled:
+        sums: tuple[Array, ...] | None
+        energy: Array | None
+        if seed is not None and sampled:
             sums, bound = self._sample(seed)
             energy = bound / float(self.inv_temp)
         else:
             sums, bound, energy = self._results(with_energy, with_stats)
-        energy = energy[:n] if with_energy else None
+        energy = energy[:n] if with_energy and energy is not None else None
         return sums, bound[:n], energy, (self.shape / self.rate)[:n], self.levels[:n]
 
     # -------------------------------------------------------------------------------- updates
-    def _tempered_levels(self):
+    def _tempered_levels(self) -> Array:
         return self.levels if self.inv_temp == 1.0 else self.levels**self.inv_temp
 
-    def _tempered_rates(self):
+    def _tempered_rates(self) -> Array:
         """Sum over k of the tempered rates, as shares of the largest of their bins.
 
         One array for all sweeps, which :meth:`_ratio` overwrites.
@@ -325,11 +347,11 @@ class _Block:
         self._rates += self.model.dtype(SMALLEST_RATE)
         return self._rates
 
-    def _ratio(self, rates):
+    def _ratio(self, rates: Array) -> Array:
         """Data over the tempered rates, in place."""
         return np.divide(self.Y, rates, out=rates)
 
-    def _allocate(self, ratio):
+    def _allocate(self, ratio: Array) -> Array:
         """``b + sum_f y_f phi_fk / T``, with ``ratio`` the data over the tempered rates."""
         shape = ratio @ self.table.T
         shape *= self._tempered_levels()
@@ -338,7 +360,7 @@ class _Block:
         shape += self.prior
         return shape
 
-    def _ascend(self):
+    def _ascend(self) -> None:
         """Mean-field updates of q(z) and q(H) in turn, each row until it has converged."""
         model, moving = self.model, np.ones((ROWS_PER_BLOCK, 1), bool)
         for _ in range(model.max_local_iter if self.anew else model.n_local_iter):
@@ -352,14 +374,14 @@ class _Block:
             if not moving.any():
                 break
 
-    def _sample(self, seed):
+    def _sample(self, seed: int) -> tuple[tuple[Array, ...], Array]:
         """Allocate given H, and draw H given allocations, in turn.
 
         Allocations are in expectation, ``y_f phi_fk``, not drawn. Returns the mean of the kept
         sums, and the log likelihood at the last levels but one.
         """
         n_burn_in, n_samples = self.model.n_burn_in, self.model.n_samples
-        n_sweeps, sums = n_burn_in + n_samples, (0.0, 0.0)
+        n_sweeps, sums = n_burn_in + n_samples, _NO_SUMS
         for sweep in range(n_sweeps):
             rates = self._tempered_rates()
             if sweep == n_sweeps - 1:
@@ -372,7 +394,7 @@ class _Block:
         return tuple(part / n_samples for part in sums), bound
 
     # -------------------------------------------------------------------------------- results
-    def _sums(self, ratio):
+    def _sums(self, ratio: Array) -> tuple[Array, Array]:
         """Weighted sums over the rows: SW but for the factor ``table``, (K, F), and SH.
 
         SH is (K, 1) where nothing is missing, that is, the same for all bins.
@@ -381,7 +403,7 @@ class _Block:
         SH = means.sum(axis=0)[:, None] if self.seen is None else means.T @ self.seen
         return (self.weights * self._tempered_levels()).T @ ratio, SH
 
-    def _log_likelihood(self, rates, H):
+    def _log_likelihood(self, rates: Array, H: Array) -> Array:
         """``log p(y, z | H)^(1/T)`` of each row with z summed out, at the levels and E[H], (B,)."""
         logs, self.log_factorials = np.empty((2, ROWS_PER_BLOCK))
         kernels.poisson_terms(self.Y, rates, logs, self.log_factorials)
@@ -389,7 +411,9 @@ class _Block:
         shift = (self.Y @ self.shift).astype(np.float64)
         return logs - expected + float(self.inv_temp) * (shift - self.log_factorials)
 
-    def _results(self, with_energy, with_stats):
+    def _results(
+        self, with_energy: bool, with_stats: bool
+    ) -> tuple[tuple[Array, ...] | None, Array, Array | None]:
         """Sums, tempered bound and energy (or None) at q(H), with q(z) the best for it.
 
         At T = 1 the allocations summed out leave of the bound
@@ -415,11 +439,11 @@ class _Block:
         return sums, bound, energy - expected / float(self.inv_temp)
 
 
-def _solve_block(block, *args):
+def _solve_block(block: tuple[Any, ...], *args: Any) -> _Solved:
     return _Block(*block).solve(*args)
 
 
-def _expected_weights(shape, prior_rate, shapes, SH, a):
+def _expected_weights(shape: Array, prior_rate: float, shapes: Array, SH: Array, a: float) -> Array:
     """E[theta], (K,): the root t of ``prior_rate t + sum_f shapes t SH / (a + t SH) = shape``.
 
     The left side grows with t from 0, so there is one root. A quadratic equation where SH is the
@@ -447,12 +471,12 @@ def _expected_weights(shape, prior_rate, shapes, SH, a):
     return t
 
 
-def _expected_log(lam):
+def _expected_log(lam: Array) -> Array:
     """E[log x] of gammas, (...)."""
     return digamma_array(lam[..., 0]) - np.log(lam[..., 1])
 
 
-def _table(log_rates, inv_temp, dtype):
+def _table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple[Array, Array]:
     """``exp(log_rates / T)`` as a share of the largest of each bin, whose log_rate is ``shift``."""
     shift = log_rates.max(axis=0)
     table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
@@ -460,11 +484,11 @@ def _table(log_rates, inv_temp, dtype):
     return table, shift.astype(dtype)
 
 
-def _dense(X):
+def _dense(X: Any) -> Array:
     return X.toarray() if sp.issparse(X) else X
 
 
-def _filled(X):
+def _filled(X: Any) -> tuple[Any, Any]:
     """X with 0 where a value is missing, and True there in an array of X's kind, or None."""
     values = X.data if sp.issparse(X) else X
     missing = np.isnan(values)
@@ -476,7 +500,7 @@ def _filled(X):
     return filled, missing
 
 
-def column_sums(X, weights):
+def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
     """Weighted sum and weight of what is there in each column of X, (F,) each."""
     filled, missing = _filled(X)
     seen = np.full(X.shape[1], weights.sum())
@@ -486,7 +510,7 @@ def column_sums(X, weights):
     return np.asarray(weights @ filled), seen
 
 
-def _random_rows(X, weights, n, rng):
+def _random_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:
     """n rows, each drawn in proportion to its weight; their order in X does not matter.
 
     They are spread evenly over the rows as a random projection orders them.

@@ -7,17 +7,18 @@ it is, is the engine's business.
 """
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.compiled import SharedLoop
-from skvt.expfam import Stats, log_standard_gamma
+from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.models import Capability, Gammas, LocalResult, corrected_statistics
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
-from skvt.models.lda._model import LDA, ExpectedLog
+from skvt.models.lda._model import LDA, DocumentBatch
+from skvt.typing import Array, IndexArray, Run
 
 _GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
 # Powers of a topic's tokens are tabulated for fewer than so many.
@@ -37,7 +38,7 @@ class Topics(NamedTuple):
         The variates from which the topics were made, where the correction of SSVI needs them.
     """
 
-    log_beta: np.ndarray | ExpectedLog
+    log_beta: Any
     seed: int | None = None
     gammas: Gammas | None = None
 
@@ -67,7 +68,9 @@ class LDAGivenTopics(LDA):
     updates_all_rows: bool = False
 
     @classmethod
-    def of(cls, lda, local, n_burn_in, n_samples, updates_all_rows=False):
+    def of(
+        cls, lda: LDA, local: str, n_burn_in: int, n_samples: int, updates_all_rows: bool = False
+    ) -> Self:
         """The same model with these local steps."""
         return cls(
             **vars(lda),
@@ -77,23 +80,30 @@ class LDAGivenTopics(LDA):
             updates_all_rows=updates_all_rows,
         )
 
-    def mean_field(self):
+    def mean_field(self) -> Self:
         """The same model with mean-field local steps, whose bound is one."""
         return replace(self, local="mean_field")
 
     @property
-    def capabilities(self):
+    def capabilities(self) -> frozenset[Capability]:
         """A temperature to learn where the local step is mean field; others have no bound."""
         if self.local == "mean_field":
             return super().capabilities | _GIVEN_TOPICS
         return _GIVEN_TOPICS | {Capability.TOPICS}
 
-    def affected_rows(self, X):
+    def affected_rows(self, X: Any) -> IndexArray | None:
         """Rows of the statistics that these documents can change; None for all."""
         return None if self.updates_all_rows else super().affected_rows(X)
 
     # ------------------------------------------------------------------------------- topics
-    def drawn_globals(self, stats, batch, kind, rng, run):
+    def drawn_globals(
+        self,
+        stats: RunningStats,
+        batch: DocumentBatch,
+        kind: str,
+        rng: np.random.Generator,
+        run: Run,
+    ) -> Any:
         """Topics of the batch's words by a kind of global step: a :class:`Topics`.
 
         "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
@@ -113,38 +123,41 @@ class LDAGivenTopics(LDA):
             self.topic_word_prior, seed_of_words, logs, log_sums, shape_sums,
         )  # fmt: skip
         run(sampling.draw_log_gammas, loop)
-        gammas = Gammas(logs, np.logaddexp.reduce(log_sums))
+        gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
             # of the words that do not occur, all that matters is the sum of their gammas: a gamma
             rest = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
             rest -= shape_sums.sum(axis=0)
             rest = np.maximum(rest, self.topic_word_prior.min())  # rounding
             log_rest = log_standard_gamma(rest, rng)
-            gammas = Gammas(logs, np.logaddexp(gammas.log_totals, log_rest), rest, log_rest)
+            log_totals = np.logaddexp(gammas.log_totals, log_rest)
+            gammas = Gammas(logs, log_totals, rest, log_rest, words)
         # the sampler's tables are of single precision
         dtype = logs.dtype if self.local == "gibbs" else self.dtype
         log_beta = np.subtract(logs, gammas.log_totals.astype(dtype), dtype=dtype)
         return Topics(log_beta, seed, gammas if kind == "ssvi" else None)
 
-    def expectation(self, stats, batch, run):
+    def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
         """E[log beta] of the batch's words, as the local step takes it: :class:`Topics`."""
         expected_log = super().expectation(stats, batch, run)
         return Topics(expected_log if self.local == "mean_field" else expected_log.value(run))
 
-    def row_globals(self, stats, batch, run):
+    def row_globals(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
         """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
         if self.local == "mean_field":
             return self.expectation(stats, batch, run)
         return Topics(self._log_mean_topics(stats, batch))
 
-    def _log_mean_topics(self, stats, batch):
+    def _log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
         """log E[beta] of the batch's words, (A, K)."""
         total = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
         lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
         lam += self.topic_word_prior[batch.active, None]
         return np.log(lam / total).astype(self.dtype)
 
-    def corrected(self, stats, global_params, result_stats, run):
+    def corrected(
+        self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
+    ) -> Stats:
         """``V(beta, lam) eta_hat`` for all words [HB15 eq. 7]: a dense Stats."""
         corrected = corrected_statistics(
             stats.arrays[0],
@@ -153,13 +166,12 @@ class LDAGivenTopics(LDA):
             run,
             scale=float(stats.scale),
             prior=self.topic_word_prior,
-            rows=result_stats.rows,
             # a minibatch cannot say more of a topic than that all its tokens are the topic's
             most=result_stats.arrays[0].sum(dtype=np.float64),
         )
         return Stats((corrected.astype(self.dtype, copy=False),))
 
-    def project(self, stats):
+    def project(self, stats: RunningStats) -> None:
         """Keep ``lam >= eta``, as counts would: V is the identity on average, and steps overshoot.
 
         Near zero a shape does next to nothing to its variate, and what has fallen there stays.
@@ -169,15 +181,15 @@ class LDAGivenTopics(LDA):
     # --------------------------------------------------------------------------- local step
     def local_step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
+        batch: DocumentBatch,
+        global_params: Any,
+        inv_temp: float | Array,
+        run: Run,
         *,
-        with_energy=False,
-        with_marginal=False,
-        with_stats=True,
-    ):
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
         """Solve each document given topics, see :class:`LDAGivenTopics`."""
         requested = {"with_energy": with_energy, "with_marginal": with_marginal}
         log_beta, seed, _ = global_params
@@ -208,7 +220,9 @@ class LDAGivenTopics(LDA):
             value if with_marginal else None,
         )
 
-    def _table(self, log_beta, inv_temp, dtype, run):
+    def _table(
+        self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run
+    ) -> tuple[Array, Array]:
         """``beta^inv_temp``, each word scaled by its largest, and the logarithms of the scales."""
         # a product of two table entries is a normal number
         floor, inv_temp = (log_beta.dtype.type(x) for x in (np.finfo(dtype).tiny ** 0.5, inv_temp))
@@ -217,7 +231,15 @@ class LDAGivenTopics(LDA):
         run(tempered_table, loop)
         return table, shift
 
-    def _cvb0(self, batch, table, inv_temp, seed, with_stats, run):
+    def _cvb0(
+        self,
+        batch: DocumentBatch,
+        table: Array,
+        inv_temp: Any,
+        seed: int | None,
+        with_stats: bool,
+        run: Run,
+    ) -> tuple[Array, Stats | None]:
         """Expected counts by CVB0; ``seed`` is not used."""
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
@@ -237,7 +259,15 @@ class LDAGivenTopics(LDA):
         run(sampling.shared_statistics, loop)
         return proportions, Stats((out,), rows=batch.active)
 
-    def _gibbs(self, batch, table, inv_temp, seed, with_stats, run):
+    def _gibbs(
+        self,
+        batch: DocumentBatch,
+        table: Array,
+        inv_temp: Any,
+        seed: int,
+        with_stats: bool,
+        run: Run,
+    ) -> tuple[Array, Stats | None]:
         """Counts in the mean over the kept sweeps of a sampler."""
         base = self.doc_topic_prior[:, None] ** inv_temp
         sizes = np.arange(_SIZES if inv_temp < 1.0 else 1, dtype=self.dtype)
@@ -277,7 +307,9 @@ class LDAGivenTopics(LDA):
             np.add.at(out, batch.words[large], addend.astype(out.dtype))
         return proportions, Stats((out,), rows=batch.active)
 
-    def _log_probability(self, batch, proportions, table, shift, run):
+    def _log_probability(
+        self, batch: DocumentBatch, proportions: Array, table: Array, shift: Array, run: Run
+    ) -> Array:
         """``sum_j n_j log sum_k theta_k beta_kj`` of each document in nats, (n,).
 
         ``beta = table * exp(shift)``, word by word: the largest beta of a word may underflow.

@@ -23,14 +23,16 @@ Two statements of VT16 do not hold and are mended here:
   point beta* gives log C(T) = N (a(beta* / T) - a(beta*) / T), which is positive for T > 1.
 """
 
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
 import numpy as np
 from scipy.special import logsumexp, softmax
 
 from skvt.expfam import log_standard_gamma
+from skvt.typing import Array
 
 METHODS = ("log_mean", "mean_log", "nested", "map")
-# Draws of the topics, and of the proportions for each of them.
-N_DRAWS, N_INNER = 8, 16
 # Entries of the largest temporary matrix (2 MB): topics are drawn and used by blocks of columns.
 _BLOCK_SIZE = 2**18
 # Below this a sum of underflowing products is not trusted.
@@ -39,9 +41,32 @@ _SMALLEST_SUM = 1e-290
 _NEGLIGIBLE = -52.0
 
 
+class Corpus(NamedTuple):
+    """The size of a corpus: D documents of N tokens."""
+
+    n_docs: float
+    tokens_per_doc: float
+
+
+class Draws(NamedTuple):
+    """What expectations are taken over.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+        All temperatures share its draws: differences between temperatures are smooth.
+    n_topics, n_proportions : int
+        Draws of the topics, and of the proportions for each of them.
+    """
+
+    rng: np.random.Generator
+    n_topics: int = 8
+    n_proportions: int = 16
+
+
 def log_partition(
-    inv_temps, alpha, eta, method, *, n_docs, tokens_per_doc, rng, n_draws=N_DRAWS, n_inner=N_INNER
-):
+    inv_temps: Array, alpha: Array, eta: Array, method: str, corpus: Corpus, draws: Draws
+) -> tuple[Array, Array]:
     """``log C(T)`` of one token and its slope in b = 1/T.
 
     Parameters
@@ -64,12 +89,9 @@ def log_partition(
           log-proportions: in these coordinates the prior is proportional to prod_k theta_k^alpha_k,
           whose mode is alpha / sum(alpha) for any concentration, for topics likewise. Where eta is
           symmetric that is the largest possible g, ``(1 - b) log V``: an upper bound of log C.
-    n_docs, tokens_per_doc : float
+    corpus : Corpus
         D and N; only "nested" depends on them.
-    rng : numpy.random.Generator
-        Of the draws, which all temperatures share: differences between temperatures are smooth.
-    n_draws, n_inner : int
-        Draws of the topics, and of the proportions for each of them.
+    draws : Draws
 
     Returns
     -------
@@ -78,28 +100,28 @@ def log_partition(
 
     Notes
     -----
-    A draw costs ``K V`` gamma variates and ``n_inner V (M + K)`` operations. Topics are drawn in
-    log space and by blocks of columns: memory is a few matrices of 2 MB, whatever ``K V`` is.
+    A draw costs ``K V`` gamma variates and ``n_proportions V (M + K)`` operations. Topics are drawn
+    in log space and by blocks of columns: memory is a few matrices of 2 MB, whatever ``K V`` is.
     """
     if method == "map":
         values, slopes = _token_sums(inv_temps, [np.log(eta / eta.sum())[None, :]])
         return values[0], slopes[0]
-    width = max(1, _BLOCK_SIZE // max(alpha.size, n_inner))
+    width = max(1, _BLOCK_SIZE // max(alpha.size, draws.n_proportions))
     of_document, of_corpus = {
         "mean_log": (0.0, 0.0),
         "log_mean": (1.0, 1.0),
-        "nested": (tokens_per_doc, n_docs * tokens_per_doc),  # [VT16 eq. 14]
+        "nested": (corpus.tokens_per_doc, corpus.n_docs * corpus.tokens_per_doc),  # [VT16 eq. 14]
     }[method]
-    draws = []
-    for _ in range(n_draws):
-        log_theta = _log_dirichlet(alpha, n_inner, rng)
-        topics = _log_topics(eta, alpha.size, width, rng)
-        draws.append(_power_mean(*mixture_sums(inv_temps, log_theta, topics), of_document))
-    values, slopes = (np.array(part) for part in zip(*draws, strict=True))
+    estimates = []
+    for _ in range(draws.n_topics):
+        log_theta = _log_dirichlet(alpha, draws.n_proportions, draws.rng)
+        topics = _log_topics(eta, alpha.size, width, draws.rng)
+        estimates.append(_power_mean(*mixture_sums(inv_temps, log_theta, topics), of_document))
+    values, slopes = (np.array(part) for part in zip(*estimates, strict=True))
     return _power_mean(values, slopes, of_corpus)
 
 
-def _power_mean(values, slopes, power):
+def _power_mean(values: Array, slopes: Array, power: float) -> tuple[Array, Array]:
     """``log(mean(exp(power values))) / power`` over the first axis and its slope, (M,) each.
 
     The logarithm of a power mean; of the geometric mean at power 0.
@@ -111,7 +133,9 @@ def _power_mean(values, slopes, power):
     return mean, (weights * slopes).sum(axis=0)
 
 
-def mixture_sums(inv_temps, log_theta, topic_blocks):
+def mixture_sums(
+    inv_temps: Array, log_theta: Array, topic_blocks: Iterable[Array]
+) -> tuple[Array, Array]:
     """``log g`` [VT16 eq. 17] and its slope in b for each row of log proportions, (S, M) each.
 
     ``log_theta`` is (S, K); the log topics come in blocks of their columns, (K, w) each.
@@ -121,9 +145,10 @@ def mixture_sums(inv_temps, log_theta, topic_blocks):
     return _token_sums(inv_temps, blocks)
 
 
-def _token_sums(inv_temps, blocks):
+def _token_sums(inv_temps: Array, blocks: Iterable[Array]) -> tuple[Array, Array]:
     """``log sum_v p_v^b`` and its slope in b, (S, M) each; log p in blocks of columns, (S, w)."""
-    sums = slopes = 0.0
+    sums: Any = 0.0
+    slopes: Any = 0.0
     for log_p in blocks:
         # (the sum is at least 1, so that neither needs a shift)
         log_p = np.maximum(log_p, _NEGLIGIBLE / inv_temps.min())
@@ -137,7 +162,7 @@ def _token_sums(inv_temps, blocks):
     return np.log(sums), slopes / sums
 
 
-def _log_mixture(log_theta, log_topics, negligible):
+def _log_mixture(log_theta: Array, log_topics: Array, negligible: float) -> Array:
     """``log sum_k theta_sk topics_kv``, shape (S, w), exact wherever it is above ``negligible``.
 
     One matrix product, of exponentials relative to the largest entry of each row of theta and each
@@ -161,7 +186,7 @@ def _log_mixture(log_theta, log_topics, negligible):
     return log_mix
 
 
-def _log_topics(eta, n_topics, width, rng):
+def _log_topics(eta: Array, n_topics: int, width: int, rng: np.random.Generator) -> Iterator[Array]:
     """Yield log topics, rows ~ Dirichlet(eta), in blocks of columns (K, <= width).
 
     A Dirichlet splits exactly: the masses of the blocks are a Dirichlet of the blocks' summed
@@ -175,7 +200,7 @@ def _log_topics(eta, n_topics, width, rng):
         yield block
 
 
-def _log_dirichlet(concentration, n_draws, rng):
+def _log_dirichlet(concentration: Array, n_draws: int, rng: np.random.Generator) -> Array:
     """Logs of draws from a Dirichlet, (n_draws, n); finite where the draws underflow."""
     log_g = log_standard_gamma(np.broadcast_to(concentration, (n_draws, concentration.size)), rng)
     log_g -= log_g.max(axis=1, keepdims=True)

@@ -11,15 +11,17 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 
 import threading
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.compiled import SharedLoop, digamma_array, give_way
-from skvt.expfam import Dirichlet, RunningStats, Stats
-from skvt.models import Capability, LocalResult
+from skvt.expfam import Dirichlet, Family, RunningStats, Stats
+from skvt.models import Capability, LocalResult, PriorAddend, RowSource
 from skvt.models.lda import _kernels as kernels
-from skvt.models.lda._log_partition import METHODS, log_partition
+from skvt.models.lda._log_partition import METHODS, Corpus, Draws, log_partition
+from skvt.typing import Array, IndexArray, Run
 
 CACHE_LINE = 64  # bytes
 # A topic with a smaller share of a document (in tokens, and of a tenth of an equal share) is set
@@ -37,24 +39,24 @@ class DocumentBatch:
     ``weights`` (n,) the rows' sample weights.
     """
 
-    indptr: np.ndarray
-    words: np.ndarray
-    counts: np.ndarray
-    active: np.ndarray
-    word_indptr: np.ndarray
-    documents: np.ndarray
-    entries: np.ndarray
-    lengths: np.ndarray
-    weights: np.ndarray
-    rows: np.ndarray
+    indptr: IndexArray
+    words: IndexArray
+    counts: Array
+    active: IndexArray
+    word_indptr: IndexArray
+    documents: IndexArray
+    entries: IndexArray
+    lengths: Array
+    weights: Array
+    rows: IndexArray
 
     @property
-    def n_rows(self):
+    def n_rows(self) -> int:
         """Number of documents."""
         return self.lengths.size
 
     @property
-    def longest(self):
+    def longest(self) -> int:
         """Entries of the longest document."""
         return int(np.diff(self.indptr).max(initial=1))
 
@@ -64,14 +66,14 @@ _scratch = threading.local()
 MOST_KEPT = 2**24
 
 
-def _aligned(size, dtype):
+def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
     """An array that begins at a line of the cache: vectors that cross lines load at half speed."""
     raw = np.empty(size * dtype.itemsize + CACHE_LINE, np.uint8)
     start = -raw.ctypes.data % CACHE_LINE
     return raw[start : start + size * dtype.itemsize].view(dtype)
 
 
-def _scratch_of(dtype, longest, n_topics):
+def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Array, Array, Array]:
     """Work arrays of this thread for ``document_steps``.
 
     Kept from call to call, but for those of very long documents: fresh ones of this size would be
@@ -91,7 +93,14 @@ def _scratch_of(dtype, longest, n_topics):
     return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
 
 
-def _local_steps(longest, n_topics, dtype, before, after, counters):
+def _local_steps(
+    longest: int,
+    n_topics: int,
+    dtype: np.dtype[Any],
+    before: tuple[Any, ...],
+    after: tuple[Any, ...],
+    counters: IndexArray,
+) -> None:
     """``local_steps`` to the end, with this thread's scratch."""
     scratch = _scratch_of(dtype, longest, n_topics)
     while not kernels.local_steps(*before, *scratch, *after, counters):
@@ -105,25 +114,25 @@ class ExpectedLog(NamedTuple):
     arrays are those of the running statistics: use it before these move on.
     """
 
-    array: np.ndarray
-    words: np.ndarray
-    scale: np.floating
-    prior: np.ndarray
-    digamma_sums: np.ndarray
+    array: Array
+    words: IndexArray
+    scale: np.floating[Any]
+    prior: Array
+    digamma_sums: Array
 
     @classmethod
-    def of_no_words(cls, dtype, n_topics):
+    def of_no_words(cls, dtype: np.dtype[Any], n_topics: int) -> "ExpectedLog":
         """The same of no words at all."""
         array, words = np.empty((0, n_topics), dtype), np.empty(0, np.int32)
         return cls(array, words, dtype.type(1.0), np.empty(0, dtype), np.empty(n_topics, dtype))
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         """To another process go these words alone, not the vocabulary."""
         places = np.arange(self.words.size, dtype=self.words.dtype)
         array, prior = self.array[self.words], self.prior[self.words]
         return ExpectedLog, (array, places, self.scale, prior, self.digamma_sums)
 
-    def value(self, run):
+    def value(self, run: Run) -> Array:
         """The expectations, shape (A, K)."""
         out = np.empty((self.words.size, self.digamma_sums.size), self.array.dtype)
         run(kernels.expected_log_topics, SharedLoop(self.words.size, kernels.WORDS, *self, out))
@@ -152,57 +161,61 @@ class LDA:
     The precision of the computation is that of the priors. Statistics are (V, K), word by word.
     """
 
-    doc_topic_prior: np.ndarray
-    topic_word_prior: np.ndarray
+    doc_topic_prior: Array
+    topic_word_prior: Array
     max_doc_update_iter: int = 100
     mean_change_tol: float = 1e-3
     learn_doc_topic_prior: bool = False
     learn_topic_word_prior: bool = False
 
-    families = (Dirichlet,)
-    capabilities = frozenset({Capability.TEMPERABLE, Capability.TOPICS})
+    families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
 
     @property
-    def n_components(self):
+    def capabilities(self) -> frozenset[Capability]:
+        """A temperature to learn, and topics."""
+        return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
+
+    @property
+    def n_components(self) -> int:
         """Number of topics K."""
         return self.doc_topic_prior.size
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Size of the vocabulary V."""
         return self.topic_word_prior.size
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype[Any]:
         """Precision of the computation."""
         return self.doc_topic_prior.dtype
 
     # ------------------------------------------------------------------------------- globals
-    def prior(self):
+    def prior(self) -> Stats:
         """Natural parameters of p(beta), shape (1, V) for the one block."""
         return Stats((self.topic_word_prior[None, :],))
 
-    def natural_parameters(self, stats):
+    def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """``lam = eta + S``, shape (K, V) for the one block."""
         lam = stats.value().arrays[0].T + self.topic_word_prior
         return (np.ascontiguousarray(lam),)
 
-    def size(self, stats):
+    def size(self, stats: RunningStats) -> int:
         """Number of topics K."""
         return self.n_components
 
-    def initial(self, data, rng):
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Random statistics: every S_vk ~ Gamma(100, 1/100), about one token of each word."""
         counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
-    def from_topics(self, lam):
+    def from_topics(self, lam: ArrayLike) -> RunningStats:
         """Running statistics whose ``prior + S`` is the given lam, shape (K, V)."""
         lam = np.asarray(lam)
         return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior).T, self.dtype)])
 
     # --------------------------------------------------------------------------------- rows
-    def batch(self, X, rows, weights):
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> DocumentBatch:
         """Documents ``rows`` of the CSR matrix X as a :class:`DocumentBatch`."""
         rows = np.asarray(rows)
         indptr = np.empty(rows.size + 1, np.int64)
@@ -232,13 +245,13 @@ class LDA:
             rows=rows,
         )
 
-    def affected_rows(self, X):
+    def affected_rows(self, X: Any) -> IndexArray | None:
         """Rows of the statistics that these documents can change: their words."""
         occurs = np.zeros(X.shape[1], bool)
         occurs[X.indices] = True
         return np.flatnonzero(occurs)
 
-    def expectation(self, stats, batch, run):
+    def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> ExpectedLog:
         """``E[log beta_vk]`` of the batch's words: an :class:`ExpectedLog`."""
         digamma_sums = digamma_array(stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64))
         return ExpectedLog(
@@ -246,30 +259,30 @@ class LDA:
             self.topic_word_prior, digamma_sums.astype(self.dtype),
         )  # fmt: skip
 
-    def expected_log_topics(self, stats, batch, run):
+    def expected_log_topics(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Array:
         """``E[log beta_vk]`` of the batch's words, as an array (A, K)."""
         return LDA.expectation(self, stats, batch, run).value(run)
 
-    def row_globals(self, stats, batch, run):
+    def row_globals(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
         """What rows are explained by after the fit: E[log beta]."""
         return self.expectation(stats, batch, run)
 
-    def mean_field(self):
+    def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""
         return self
 
     # --------------------------------------------------------------------------- local step
     def local_step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
+        batch: DocumentBatch,
+        global_params: Any,
+        inv_temp: float | Array,
+        run: Run,
         *,
-        with_energy=False,
-        with_marginal=False,
-        with_stats=True,
-    ):
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
 
         ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
@@ -320,7 +333,7 @@ class LDA:
     # --------------------------------------------------------------------------- temperature
     log_partition_methods = ("closed_form", *METHODS)
 
-    def tempered_log_partition(self, inv_temps):
+    def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """log C(T) of one token in nats and its slope in 1/T, (M,) each [VT16 app. B.1].
 
         ``log E[sum_kv (theta_k topics_kv)^(1/T)]``, which has a closed form: a lower bound, exact
@@ -332,7 +345,9 @@ class LDA:
         value += Dirichlet.log_mean_power_sum(eta, inv_temps)
         return value, slope + Dirichlet.log_mean_power_sum_slope(eta, inv_temps)
 
-    def estimated_log_partition(self, inv_temps, method, n_rows, n_units):
+    def estimated_log_partition(
+        self, inv_temps: Array, method: str, n_rows: int, n_units: float
+    ) -> tuple[Array, Array]:
         """The same by another of ``log_partition_methods``, for a corpus of this size.
 
         The estimate is a function of its arguments: the same draws in all calls.
@@ -342,13 +357,14 @@ class LDA:
             np.asarray(self.doc_topic_prior, np.float64),
             np.asarray(self.topic_word_prior, np.float64),
             method,
-            n_docs=n_rows,
-            tokens_per_doc=n_units / n_rows,
-            rng=np.random.default_rng(0),
+            Corpus(n_rows, n_units / n_rows),
+            Draws(np.random.default_rng(0)),
         )
 
     # --------------------------------------------------------------------------- predictions
-    def log_predictive(self, batch, proportions, topics, run):
+    def log_predictive(
+        self, batch: DocumentBatch, proportions: Array, topics: Array, run: Run
+    ) -> Array:
         """``sum_j n_dj log sum_k proportions_dk topics_kj`` of each document in nats, (n,).
 
         ``proportions`` is (n, K), ``topics`` (V, K) the word probabilities of each topic.
@@ -362,16 +378,16 @@ class LDA:
         return out
 
     # ------------------------------------------------------------------------ learned priors
-    def prior_statistics(self, batch, result):
+    def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorAddend | None:
         """``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned."""
         if not self.learn_doc_topic_prior:
             return None
         weights = batch.weights.astype(np.float64)
         return weights @ Dirichlet.expectation(result.q), weights.sum()
 
-    def with_learned_priors(self, prior_stats, stats=None):
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """alpha by Newton's method on its part of the bound; eta likewise if ``stats`` is given."""
-        changes = {}
+        changes: dict[str, Any] = {}
         if self.learn_doc_topic_prior and prior_stats.mean is not None:
             changes["doc_topic_prior"] = Dirichlet.fit(
                 self.doc_topic_prior, prior_stats.mean

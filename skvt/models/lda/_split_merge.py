@@ -16,16 +16,21 @@ Mixtures of a given number of components have the same optima, and the same way 
 2000).
 """
 
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import entr, expit
 
 from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
-from skvt.models import Capability, Requirement
+from skvt.models import Capability, LocalResult, Requirement, RowSource
 from skvt.models.lda._kernels import FLOOR
-from skvt.moves import MoveRecord
+from skvt.models.lda._model import LDA, DocumentBatch
+from skvt.moves import MoveRecord, MoveTools, SampledState
 from skvt.ties import exceeds, stable_order
+from skvt.typing import Array, IndexArray
 
 # Documents of the sample.
 SAMPLE = 5_000
@@ -53,16 +58,21 @@ class SplitMerge:
         The last search found nothing.
     """
 
-    requires = (Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),)
+    requires: tuple[Requirement, ...] = (
+        Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),
+    )
 
-    def __init__(self):
+    def __init__(self) -> None:
         self.exhausted = False
         # passes from one search that finds nothing to the next, and those still to go
         self._pause, self._waiting = 0, 0
 
-    def between(self, model, data, state, tools):
+    def between(
+        self, model: LDA, data: RowSource, state: SampledState, tools: MoveTools
+    ) -> MoveRecord:
         """After a pass at T = 1; changes the statistics and returns a :class:`MoveRecord`."""
-        tried, gains = 0, []
+        tried = 0
+        gains: list[float] = []
         self._waiting -= 1
         if self._waiting < 0:
             sample = _Sample(model.mean_field(), data, tools)
@@ -73,7 +83,9 @@ class SplitMerge:
             self._waiting = self._pause
         return MoveRecord(tools.n_iter, "split-merge", tried, len(gains), float(sum(gains)))
 
-    def _search(self, sample, state, rng):
+    def _search(
+        self, sample: "_Sample", state: SampledState, rng: np.random.Generator
+    ) -> tuple[int, list[float]]:
         """(number of changes tried, gains of those accepted)."""
         # the correction of structured inference may leave less than nothing
         S = np.maximum(state.stats.value().arrays[0].astype(np.float64), 0.0)
@@ -81,7 +93,9 @@ class SplitMerge:
         tokens = result.q - sample.model.doc_topic_prior
         splits = _splits(sample, S, result, rng)
         merges = _merges(sample, S)
-        tried, gains, used = 0, [], set()
+        tried = 0
+        gains: list[float] = []
+        used: set[int] = set()
         # evidence is a sum over tokens
         precise = {"scale": S.sum() / sample.factor, "dtype": sample.model.dtype}
         order = [splits[i] for i in stable_order([-gain for gain, *_ in splits], **precise)]
@@ -111,7 +125,7 @@ class _Sample:
     ``rows`` (n,) are those of the data, ``document`` (nnz,) the place in the sample of each entry.
     """
 
-    def __init__(self, model, data, tools):
+    def __init__(self, model: LDA, data: RowSource, tools: MoveTools) -> None:
         self.model, self.data, self.run = model, data, tools.run
         self.rows = np.arange(data.n_rows)
         if data.n_rows > SAMPLE:
@@ -122,19 +136,19 @@ class _Sample:
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
 
     @property
-    def is_all(self):
+    def is_all(self) -> bool:
         """Whether no document is left out."""
         return self.rows.size == self.data.n_rows
 
-    def _stats(self, S):
+    def _stats(self, S: Array) -> RunningStats:
         return RunningStats([np.ascontiguousarray(S, self.model.dtype)])
 
-    def solve(self, S, batch):
+    def solve(self, S: Array, batch: DocumentBatch) -> LocalResult:
         """The local result of documents at T = 1 under statistics S (V, K)."""
         global_params = self.model.expectation(self._stats(S), batch, self.run)
         return self.model.local_step(batch, global_params, 1.0, self.run)
 
-    def shares(self, S, gamma):
+    def shares(self, S: Array, gamma: Array) -> Iterable[tuple[IndexArray, Array]]:
         """Expected counts of the entries of topics: K pairs of entries and values."""
         batch = self.batch
         table = _relative(self.model.expected_log_topics(self._stats(S), batch, self.run))
@@ -153,19 +167,20 @@ class _Sample:
         return zip(np.split(entry[order], ends), np.split(value[order], ends), strict=True)
 
 
-def _relative(log_values):
+def _relative(log_values: Array) -> Array:
     """exp of each row less its maximum, floored as in the local step; what is less cancels."""
     relative = np.exp(log_values - log_values.max(axis=1, keepdims=True))
-    return np.maximum(relative, FLOOR[log_values.dtype])
+    floor: Any = FLOOR[log_values.dtype]
+    return np.maximum(relative, floor)
 
 
-def _evidence(counts, prior, prior_sum):
+def _evidence(counts: Any, prior: Array, prior_sum: float) -> Array:
     """``log B(eta + S) - log B(eta)`` for counts (..., A) of words, all that occur, (...)."""
     value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
     return value - gammaln(prior).sum() + gammaln(np.array([prior_sum]))[0]
 
 
-def _merges(sample, S):
+def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
     """List of (gain in evidence, a, b) of the topics most alike.
 
     By the statistics of all documents, scaled to as many as the sample has: topics that the sample
@@ -186,7 +201,9 @@ def _merges(sample, S):
     ]
 
 
-def _splits(sample, S, result, rng):
+def _splits(
+    sample: "_Sample", S: Array, result: LocalResult, rng: np.random.Generator
+) -> list[tuple[float, int, Array]]:
     """List of (gain in evidence, topic, share (A,) of each word's counts in one group)."""
     batch, eta = sample.batch, sample.model.topic_word_prior.astype(np.float64)
     eta, eta_sum = eta[batch.active], eta.sum()
@@ -202,7 +219,9 @@ def _splits(sample, S, result, rng):
     return splits
 
 
-def _groups(counts, weights, eta, eta_sum, rng):
+def _groups(
+    counts: Any, weights: Array, eta: Array, eta_sum: float, rng: np.random.Generator
+) -> tuple[float, Array] | None:
     """Divide documents (n, A) into two groups: (gain, shares of words); None if they are one."""
     if counts.shape[0] < 2:
         return None
@@ -227,7 +246,7 @@ def _groups(counts, weights, eta, eta_sum, rng):
     return float(three[0] + three[1] - three[2] + entropy - drawn), shares
 
 
-def _leading_direction(counts, weights, rng):
+def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
     """Coordinates (n,) of documents along the direction in which they differ most, 0 if in none.
 
     The second singular vector of ``counts / sqrt(row sums x column sums)``: the first says how
@@ -252,7 +271,9 @@ def _leading_direction(counts, weights, rng):
     return scaled @ (v - of_words * (of_words @ v))
 
 
-def _trial(sample, S, tokens, topics, shares):
+def _trial(
+    sample: "_Sample", S: Array, tokens: Array, topics: tuple[int, int, int], shares: Array
+) -> tuple[float, Array]:
     """(rise of the bound in nats, statistics) with a and b merged and c split into b and c.
 
     What may be rounding is no rise.
@@ -272,11 +293,14 @@ def _trial(sample, S, tokens, topics, shares):
     return rise, updated if sample.is_all else changed
 
 
-def _after_updates(sample, batch, S, topics):
+def _after_updates(
+    sample: "_Sample", batch: DocumentBatch, S: Array, topics: tuple[int, int, int]
+) -> tuple[float, Array]:
     """(bound in nats up to what is constant, S) after a few updates of these topics only."""
     S = S.copy()
     for _ in range(STEPS):
         stats = sample.solve(S, batch).stats
+        assert stats is not None and stats.rows is not None  # of the batch's words
         for k in topics:
             S[:, k] = 0.0
             S[stats.rows, k] = sample.factor * stats.arrays[0][:, k]

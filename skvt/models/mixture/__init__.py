@@ -1,7 +1,7 @@
 """Mixtures of any component, with any weights."""
 
 from skvt.models.mixture._components import Bernoulli, Component, KnownVarianceGaussian
-from skvt.models.mixture._gaussian_prior import gaussian_component, weighted_moments
+from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component, weighted_moments
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import (
@@ -15,6 +15,7 @@ from skvt.models.mixture._weights import (
 __all__ = [
     "Bernoulli",
     "Component",
+    "GaussianPrior",
     "KnownVarianceGaussian",
     "KnownWeights",
     "Mixture",

@@ -13,15 +13,16 @@ A missing value (NaN) has no features: it is integrated out.
 """
 
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.compiled import gammaln_array as _gammaln
-from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart
+from skvt.expfam import Dirichlet, Family, Gamma, Normal, NormalGamma, NormalWishart, Wishart
 from skvt.models import Capability, noise_log_partition
 from skvt.models.mixture._kernels import outer_features
+from skvt.typing import Array
 
 LOG_2PI = np.log(2.0 * np.pi)
 # Rows times components times columns that a predictive density holds at a time.
@@ -46,28 +47,56 @@ class Component(Protocol):
         Whether NaN in the data is a missing value.
     sparse : bool
         Whether features of sparse rows are sparse.
+    base : float or ndarray, shape (P,)
+        The constant between T and M' t(phi).
     capabilities : frozenset of Capability
         TEMPERABLE where ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)``
         then gives its logarithm in nats and the slope in b, for learned temperatures.
     """
 
-    def features(self, X):
+    @property
+    def family(self) -> Family: ...
+    @property
+    def prior(self) -> Array: ...
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def missing(self) -> bool: ...
+    @property
+    def sparse(self) -> bool: ...
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
+    @property
+    def base(self) -> Any: ...
+
+    def features(self, X: Any) -> Any:
         """``F(x)`` of each row, shape (n, P)."""
 
-    def natural_parameters(self, sums):
+    def natural_parameters(self, sums: Array) -> Array:
         """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
 
-    def table(self, lam):
+    def spread(self, sums: Array) -> Array:
+        """``M S``."""
+
+    def gather(self, t: Array) -> Array:
+        """``M' t``."""
+
+    def table(self, lam: Array) -> Array:
         """``E_q[T(phi_k)]``, shape (K, P)."""
 
-    def log_predictive(self, X, lam):
+    def table_of(self, t: Array) -> Array:
+        """``T`` of given ``t(phi_k)``, shape (K, P)."""
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
         """Log density of each row under each component's posterior predictive, (n, K) in nats."""
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
 
 
-def _generic_log_predictive(component, X, lam):
+def _generic_log_predictive(component: Any, X: Any, lam: Array) -> Array:
     """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
     if component.added is not None:
         component = replace(component, added=None)
@@ -85,7 +114,7 @@ def _generic_log_predictive(component, X, lam):
     return out + base[:, None]
 
 
-def per_component(values):
+def per_component(values: Array) -> Array:
     """Sum over all axes but the first."""
     return values.reshape(values.shape[0], -1).sum(axis=1)
 
@@ -93,41 +122,53 @@ def per_component(values):
 class _Base:
     """``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,)."""
 
-    missing = False
-    sparse = False
-    capabilities = frozenset()
+    missing: bool = False
+    sparse: bool = False
+    capabilities: frozenset[Capability] = frozenset()
     # what is added to squares of each row
-    added = None
+    added: Array | None = None
+    if TYPE_CHECKING:  # fields, properties or class attributes of those who inherit
 
-    def spread(self, sums):
+        @property
+        def family(self) -> Any: ...
+        @property
+        def prior(self) -> Array: ...
+        @property
+        def center(self) -> Any: ...
+        @property
+        def base(self) -> Any: ...
+
+        def features(self, X: Any) -> Any: ...
+
+    def spread(self, sums: Array) -> Array:
         """``M S``: features are statistics unless a subclass says otherwise."""
         return sums
 
-    def gather(self, t):
+    def gather(self, t: Array) -> Array:
         """Transpose of :meth:`spread`."""
         return t
 
-    def natural_parameters(self, sums):
+    def natural_parameters(self, sums: Array) -> Array:
         """``lam = eta + M S``."""
         return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
 
-    def table(self, lam):
+    def table(self, lam: Array) -> Array:
         """``T = M' E[t] + base measure``."""
         return self.table_of(self.family.expectation(lam))
 
-    def table_of(self, t):
+    def table_of(self, t: Array) -> Array:
         """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
         return self.gather(t) + self.base
 
-    def log_predictive(self, X, lam):
+    def log_predictive(self, X: Any, lam: Array) -> Array:
         """Exact posterior predictive, see :class:`Component`."""
         return _generic_log_predictive(self, X, lam)
 
-    def uncentred(self, lam):
+    def uncentred(self, lam: Array) -> Array:
         """``lam`` in the coordinates of the data."""
         return lam
 
-    def _centred(self, X):
+    def _centred(self, X: Any) -> Array:
         # row by row in memory, so that rounding does not depend on how X is held
         return np.subtract(X, self.center, order="C", dtype=np.float64)
 
@@ -135,12 +176,19 @@ class _Base:
 class _Centred:
     """Gaussians with means, of the data minus ``center`` (D,)."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def family(self) -> Any: ...
+        @property
+        def center(self) -> Array: ...
+
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Number of columns D."""
         return self.center.size
 
-    def uncentred(self, lam):
+    def uncentred(self, lam: Array) -> Array:
         """``lam`` in the coordinates of the data."""
         q = self.family.standard(lam)
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
@@ -150,16 +198,21 @@ class _Centred:
 class _PairOfEachColumn:
     """Two features and two natural parameters of each column; ``prior`` (D, 2)."""
 
+    if TYPE_CHECKING:
+
+        @property
+        def prior(self) -> Array: ...
+
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Number of columns D."""
         return self.prior.shape[0]
 
-    def spread(self, sums):
+    def spread(self, sums: Array) -> Array:
         """(..., 2D) -> (..., D, 2)."""
         return np.stack(np.split(sums, 2, axis=-1), axis=-1)
 
-    def gather(self, t):
+    def gather(self, t: Array) -> Array:
         """Transpose of :meth:`spread`."""
         return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
@@ -180,35 +233,35 @@ class FullGaussian(_Centred, _Base):
         are. See :mod:`skvt.models.mixture._gaussian_prior`.
     """
 
-    prior: np.ndarray
-    center: np.ndarray
-    dtype: np.dtype
-    added: np.ndarray | None = None
+    prior: Array
+    center: Array
+    dtype: np.dtype[Any]
+    added: Array | None = None
 
     family = NormalWishart
 
     @property
-    def base(self):
+    def base(self) -> Array:
         """Constant of the density, at the feature that counts rows."""
         base = np.zeros(self.prior.size - 1)
         base[0] = -0.5 * self.n_features * LOG_2PI
         return base
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[1, x, upper triangle of x x']``."""
         return _widened(outer_features(self._centred(X), linear=True), self.added)
 
-    def spread(self, sums):
+    def spread(self, sums: Array) -> Array:
         """A row counts for log|Lambda| / 2 and for -mu' Lambda mu / 2."""
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
-    def gather(self, t):
+    def gather(self, t: Array) -> Array:
         """Transpose of :meth:`spread`."""
         out = t[..., 1:].copy()
         out[..., 0] += t[..., 0]
         return out
 
-    def log_predictive(self, X, lam):
+    def log_predictive(self, X: Any, lam: Array) -> Array:
         """Student t with nu - D + 1 degrees of freedom [Bishop06 eq. 10.81]."""
         q = NormalWishart.standard(lam)
         kappa = q["mean_precision"]
@@ -219,7 +272,7 @@ class FullGaussian(_Centred, _Base):
             q["degrees_of_freedom"] - self.n_features + 1.0,
         )
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of that Student t."""
         q = NormalWishart.standard(lam)
         kappa = q["mean_precision"]
@@ -227,7 +280,7 @@ class FullGaussian(_Centred, _Base):
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         return draw_student_t(q["mean"], scale, freedom, n_rows, rng) + self.center
 
-    def moments(self, lam):
+    def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D, D)."""
         q = NormalWishart.standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
@@ -238,46 +291,46 @@ class FullGaussian(_Centred, _Base):
 class ZeroMeanFullGaussian(_Base):
     """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
 
-    prior: np.ndarray
+    prior: Array
     n_features: int
-    dtype: np.dtype
-    added: np.ndarray | None = None
+    dtype: np.dtype[Any]
+    added: Array | None = None
 
     family = Wishart
     center = 0.0
 
     @property
-    def base(self):
+    def base(self) -> Array:
         """Constant of the density, at the feature that counts rows."""
         base = np.zeros(self.prior.size)
         base[0] = -0.5 * self.n_features * LOG_2PI
         return base
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[1, upper triangle of x x']``."""
         return _widened(outer_features(self._centred(X), linear=False), self.added)
 
-    def log_predictive(self, X, lam):
+    def log_predictive(self, X: Any, lam: Array) -> Array:
         """Student t around 0 with nu - D + 1 degrees of freedom."""
         q = Wishart.standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         mean = np.zeros((lam.shape[0], self.n_features))
         return student_t(self._centred(X), mean, q["scale_inverse"], freedom)
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of that Student t."""
         q = Wishart.standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         return draw_student_t(np.zeros(self.n_features), q["scale_inverse"], freedom, n_rows, rng)
 
-    def moments(self, lam):
+    def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D, D)."""
         q = Wishart.standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return np.zeros((lam.shape[0], self.n_features)), covariances
 
 
-def _widened(features, added):
+def _widened(features: Array, added: Array | None) -> Array:
     """The last columns of the features, the squares, with what is added to each row's."""
     if added is not None:
         features[:, -added.size :] += added
@@ -289,13 +342,13 @@ class _WithMissing(_Base):
 
     missing = True
 
-    def _observed(self, X):
+    def _observed(self, X: Any) -> tuple[Array, Array]:
         """Centred rows with 0 for NaN, and which entries are there."""
         X = self._centred(X)
         there = ~np.isnan(X)
         return np.where(there, X, 0.0), there.astype(np.float64)
 
-    def _squares(self, X, seen):
+    def _squares(self, X: Any, seen: Array) -> Array:
         squares = X * X
         return squares if self.added is None else squares + seen * self.added
 
@@ -307,34 +360,34 @@ class DiagonalGaussian(_Centred, _WithMissing):
     ``prior`` is (D, 4), and ``added`` None or (D,): what is added to the squares.
     """
 
-    prior: np.ndarray
-    center: np.ndarray
-    dtype: np.dtype
-    added: np.ndarray | None = None
+    prior: Array
+    center: Array
+    dtype: np.dtype[Any]
+    added: Array | None = None
 
     family = NormalGamma
 
     @property
-    def base(self):
+    def base(self) -> Array:
         """Constant of the density, for each value seen."""
         zeros = np.zeros(2 * self.n_features)
         return np.concatenate([np.full(self.n_features, -0.5 * LOG_2PI), zeros])
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[seen_d, x_d, x_d^2]``, D of each."""
         X, seen = self._observed(X)
         return np.concatenate([seen, X, self._squares(X, seen)], axis=1)
 
-    def spread(self, sums):
+    def spread(self, sums: Array) -> Array:
         """(..., 3D) -> (..., D, 4): counts, squares, sums, counts."""
         counts, first, second = np.split(sums, 3, axis=-1)
         return np.stack([counts, second, first, counts], axis=-1)
 
-    def gather(self, t):
+    def gather(self, t: Array) -> Array:
         """Transpose of :meth:`spread`."""
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of independent Student t."""
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"][:, 0], q["mean_precision"][:, 0]
@@ -342,7 +395,7 @@ class DiagonalGaussian(_Centred, _WithMissing):
         t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
         return mean + self.center + np.sqrt(scale) * t
 
-    def moments(self, lam):
+    def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D)."""
         q = NormalGamma.standard(lam)
         return q["mean"][..., 0] + self.center, q["rate"] / q["shape"]
@@ -355,26 +408,26 @@ class SphericalGaussian(_Centred, _WithMissing):
     ``prior`` is (2 + 2D,).
     """
 
-    prior: np.ndarray
-    center: np.ndarray
-    dtype: np.dtype
+    prior: Array
+    center: Array
+    dtype: np.dtype[Any]
 
     family = NormalGamma
 
     @property
-    def base(self):
+    def base(self) -> Array:
         """Constant of the density, for each value seen."""
         base = np.zeros(self.prior.size)
         base[0] = -0.5 * LOG_2PI
         return base
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[number seen, |x|^2, x_d, seen_d]``."""
         X, seen = self._observed(X)
         number = seen.sum(axis=1, keepdims=True)
         return np.concatenate([number, (X * X).sum(axis=1, keepdims=True), X, seen], axis=1)
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of the Student t: the precision first, shared by a row's columns."""
         q = NormalGamma.standard(lam)
         tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
@@ -382,7 +435,7 @@ class SphericalGaussian(_Centred, _WithMissing):
         noise = rng.standard_normal((n_rows, self.n_features))
         return q["mean"] + self.center + np.sqrt(variance) * noise
 
-    def moments(self, lam):
+    def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K,)."""
         q = NormalGamma.standard(lam)
         return q["mean"] + self.center, q["rate"] / q["shape"]
@@ -395,30 +448,30 @@ class ZeroMeanDiagonalGaussian(_PairOfEachColumn, _WithMissing):
     ``prior`` is (D, 2) of shape and rate, and ``added`` None or (D,): what is added to the squares.
     """
 
-    prior: np.ndarray
-    dtype: np.dtype
-    added: np.ndarray | None = None
+    prior: Array
+    dtype: np.dtype[Any]
+    added: Array | None = None
 
     family = Gamma
     center = 0.0
 
     @property
-    def base(self):
+    def base(self) -> Array:
         """Constant of the density, for each half of a value seen."""
         return np.repeat([-LOG_2PI, 0.0], self.n_features)
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[seen_d, x_d^2] / 2``, D of each."""
         X, seen = self._observed(X)
         return 0.5 * np.concatenate([seen, self._squares(X, seen)], axis=1)
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of independent Student t around 0."""
         q = Gamma.standard(lam)
         t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
         return np.sqrt(q["rate"] / q["shape"]) * t
 
-    def moments(self, lam):
+    def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D)."""
         q = Gamma.standard(lam)
         return np.zeros(lam.shape[:2]), q["rate"] / q["shape"]
@@ -428,26 +481,26 @@ class ZeroMeanDiagonalGaussian(_PairOfEachColumn, _WithMissing):
 class ZeroMeanSphericalGaussian(_WithMissing):
     """N(0, I / tau_k), gamma prior; features [number seen / 2, |x|^2 / 2]; ``prior`` is (2,)."""
 
-    prior: np.ndarray
+    prior: Array
     n_features: int
-    dtype: np.dtype
+    dtype: np.dtype[Any]
 
     family = Gamma
     center = 0.0
     base = np.array([-LOG_2PI, 0.0])
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[number seen, |x|^2] / 2``."""
         X, seen = self._observed(X)
         return 0.5 * np.stack([seen.sum(axis=1), (X * X).sum(axis=1)], axis=1)
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of the Student t around 0."""
         q = Gamma.standard(lam)
         tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
         return rng.standard_normal((n_rows, self.n_features)) / np.sqrt(tau)
 
-    def moments(self, lam):
+    def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K,)."""
         q = Gamma.standard(lam)
         return np.zeros((lam.shape[0], self.n_features)), q["rate"] / q["shape"]
@@ -470,43 +523,43 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
     dtype : dtype
     """
 
-    prior: np.ndarray
-    center: np.ndarray
+    prior: Array
+    center: Array
     noise_variance: float
-    dtype: np.dtype
+    dtype: np.dtype[Any]
 
     family = Normal
     capabilities = frozenset({Capability.TEMPERABLE})
 
     @property
-    def base(self):
+    def base(self) -> Array:
         """``rest`` as it is."""
         return np.append(np.zeros(2 * self.n_features), 1.0)
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[x_d / s, seen_d / s]``, D of each, and ``-(|x|^2 / s + D log(2 pi s)) / 2``."""
         X, seen = self._observed(X)
         s = self.noise_variance
         rest = -0.5 * ((X * X).sum(axis=1) / s + seen.sum(axis=1) * np.log(2.0 * np.pi * s))
         return np.concatenate([X / s, seen / s, rest[:, None]], axis=1)
 
-    def spread(self, sums):
+    def spread(self, sums: Array) -> Array:
         """(..., 2D + 1) -> (..., D, 2)."""
         D = self.n_features
         return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
 
-    def gather(self, t):
+    def gather(self, t: Array) -> Array:
         """Transpose of :meth:`spread`."""
         nothing = np.zeros((*t.shape[:-2], 1))
         return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
 
-    def sums_at(self, means, counts):
+    def sums_at(self, means: Array, counts: Array) -> Array:
         """Sums of features for which q has these means (K, D) after so many rows (K,)."""
         seen = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
         first = (self.prior[:, 1] + seen) * (means - self.center) - self.prior[:, 0]
         return np.concatenate([first, seen, np.zeros((len(counts), 1))], axis=1)
 
-    def log_predictive(self, X, lam):
+    def log_predictive(self, X: Any, lam: Array) -> Array:
         """Independent normal columns of variance ``s + Var[mu_kd]``."""
         X, seen = self._observed(X)
         out = np.empty((X.shape[0], lam.shape[0]))
@@ -515,13 +568,13 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
             out[:, k] = -0.5 * (seen * ((X - m) ** 2 / v + np.log(2.0 * np.pi * v))).sum(axis=1)
         return out
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of these normals."""
         scale = np.sqrt(self.noise_variance + Normal.variance(lam))
         noise = rng.standard_normal((n_rows, self.n_features))
         return Normal.mean(lam) + self.center + scale * noise
 
-    def log_partition(self, b):
+    def log_partition(self, b: Array) -> tuple[Array, Array]:
         """``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each, in nats."""
         return noise_log_partition(b, self.n_features, self.noise_variance)
 
@@ -530,24 +583,24 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
 class Bernoulli(_PairOfEachColumn, _Base):
     """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2)."""
 
-    prior: np.ndarray
-    dtype: np.dtype
+    prior: Array
+    dtype: np.dtype[Any]
 
     family = Dirichlet
     base = 0.0
     missing = True
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """``[x_d, 1 - x_d]``, D of each; both 0 where x is missing."""
         X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
         ones = np.concatenate([X, 1.0 - X], axis=1)
         return np.nan_to_num(ones, copy=False)
 
-    def log_predictive(self, X, lam):
+    def log_predictive(self, X: Any, lam: Array) -> Array:
         """Columns are independent, so that the predictive is linear in the features."""
         return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
 
-    def sample(self, lam, n_rows, rng):
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Binary rows."""
         probability = Dirichlet.mean(lam)[:, 0]
         return (rng.random((n_rows, self.n_features)) < probability).astype(self.dtype)
@@ -561,26 +614,26 @@ class Multinomial(_Base):
     parameter changes.
     """
 
-    prior: np.ndarray
-    dtype: np.dtype
+    prior: Array
+    dtype: np.dtype[Any]
 
     family = Dirichlet
     base = 0.0
     sparse = True
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Size of the vocabulary D."""
         return self.prior.size
 
-    def features(self, X):
+    def features(self, X: Any) -> Any:
         """The counts, CSR or dense."""
         if sp.issparse(X):
             return sp.csr_array(X, dtype=np.float64)
         return np.ascontiguousarray(X, np.float64)
 
 
-def student_t(X, mean, scale, freedom):
+def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
     """Log density of the multivariate Student t, (n, K) in nats.
 
     X is (n, D), ``mean`` (K, D), ``scale`` (K, D, D) the inverse scale of the precision, so that
@@ -599,7 +652,9 @@ def student_t(X, mean, scale, freedom):
     return constant - half_logdet - total * np.log1p(out)
 
 
-def draw_student_t(mean, scale, freedom, n_rows, rng):
+def draw_student_t(
+    mean: Array, scale: Array, freedom: Array, n_rows: int, rng: np.random.Generator
+) -> Array:
     """Draws with that density, (n_rows, D)."""
     normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
     return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1)))

@@ -1,11 +1,14 @@
 """The prior of a Gaussian mixture's components, given or from the data."""
 
 from dataclasses import replace
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture import _components as components
+from skvt.typing import Array
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
 _ROWS_AT_ONCE = 16_384
@@ -15,9 +18,29 @@ _ROWS_AT_ONCE = 16_384
 _RIDGE = 1e-6
 
 
+# One of those of `component_class`.
+_Gaussian: TypeAlias = Any
+
+
+class GaussianPrior(NamedTuple):
+    """Parameters of the prior as estimators have them; None are found on the data."""
+
+    mean: ArrayLike | None = None
+    mean_precision: float | None = None
+    degrees_of_freedom: float | None = None
+    covariance: ArrayLike | None = None
+
+
+DEFAULTS = GaussianPrior()
+
+
 def gaussian_component(
-    X, weights, *, covariance_type, zero_mean, mean, mean_precision, degrees_of_freedom, covariance
-):
+    X: Array,
+    weights: Array,
+    covariance_type: str,
+    zero_mean: bool,
+    given: GaussianPrior = DEFAULTS,
+) -> tuple[_Gaussian, dict[str, Any]]:
     """The component and the prior's parameters as used, None replaced by defaults of the data.
 
     Returns
@@ -33,30 +56,31 @@ def gaussian_component(
     """
     D = X.shape[1]
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
-    mean = _vector("mean_prior", mean, D, center)
-    kappa = 1.0 if mean_precision is None else float(mean_precision)
-    nu = float(D) if degrees_of_freedom is None else float(degrees_of_freedom)
+    mean = _vector("mean_prior", given.mean, D, center)
+    kappa = 1.0 if given.mean_precision is None else float(given.mean_precision)
+    nu = float(D) if given.degrees_of_freedom is None else float(given.degrees_of_freedom)
     full = covariance_type == "full"
     if full and nu <= D - 1.0:
         raise ValueError(
             "The 'degrees_of_freedom_prior' parameter must be in the range (n_features - 1, inf) = "
             f"({D - 1}, inf) for covariance_type='full'. Got {nu:g} instead."
         )
-    scale = _scale(covariance, covariance_type, D, moment)
+    scale = _scale(given.covariance, covariance_type, D, moment)
     priors = {
         "mean_prior": None if zero_mean else mean,
         "mean_precision_prior": None if zero_mean else kappa,
         "degrees_of_freedom_prior": nu,
         "covariance_prior": scale,
     }
-    component = _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, X.dtype)
+    kind = component_class(covariance_type, zero_mean)
+    component = _component(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
     if weights.sum() > D and covariance_type != "spherical":
         added = _least_variance(moment)
         component = component if added is None else replace(component, added=added)
     return component, priors
 
 
-def component_class(covariance_type, zero_mean):
+def component_class(covariance_type: str, zero_mean: bool) -> Any:
     """The Gaussian component of this kind."""
     return {
         ("full", False): components.FullGaussian,
@@ -68,25 +92,29 @@ def component_class(covariance_type, zero_mean):
     }[covariance_type, zero_mean]
 
 
-def _component(covariance_type, zero_mean, center, mean, kappa, nu, scale, dtype):
-    D, kind = center.size, component_class(covariance_type, zero_mean)
-    if covariance_type == "full" and zero_mean:
+def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _Gaussian:
+    """The component of a kind whose prior is fully known."""
+    D, (mean, kappa, nu, scale) = center.size, prior
+    if kind is components.ZeroMeanFullGaussian:
         return kind(Wishart.from_standard(nu, scale), D, dtype)
-    if covariance_type == "full":
+    if kind is components.FullGaussian:
         return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
-    if zero_mean:
-        prior = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
-        return kind(prior, dtype) if covariance_type == "diag" else kind(prior, D, dtype)
-    if covariance_type == "diag":
-        prior = NormalGamma.from_standard(
+    if kind in (components.ZeroMeanDiagonalGaussian, components.ZeroMeanSphericalGaussian):
+        eta = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
+        diagonal = kind is components.ZeroMeanDiagonalGaussian
+        return kind(eta, dtype) if diagonal else kind(eta, D, dtype)
+    if kind is components.DiagonalGaussian:
+        eta = NormalGamma.from_standard(
             (mean - center)[:, None], np.full((D, 1), kappa), np.full(D, 0.5 * nu), 0.5 * scale
         )
-        return kind(prior, center, dtype)
-    prior = NormalGamma.from_standard(mean - center, np.full(D, kappa), 0.5 * nu, 0.5 * scale)
-    return kind(prior, center, dtype)
+        return kind(eta, center, dtype)
+    eta = NormalGamma.from_standard(mean - center, np.full(D, kappa), 0.5 * nu, 0.5 * scale)
+    return kind(eta, center, dtype)
 
 
-def weighted_moments(X, weights, covariance_type, zero_mean):
+def weighted_moments(
+    X: Any, weights: Array, covariance_type: str, zero_mean: bool
+) -> tuple[Array, Any]:
     """Mean (D,), and covariance (second moment around 0) as the type needs it, in float64.
 
     NaN are left out. Two passes over the rows.
@@ -119,7 +147,7 @@ def weighted_moments(X, weights, covariance_type, zero_mean):
     return center, moment if covariance_type == "diag" else float(moment.mean())
 
 
-def _least_variance(moment):
+def _least_variance(moment: Array) -> Array | None:
     """What is added to ``x x'`` (or ``x^2``) of each row where columns are constant or dependent.
 
     In a direction in which no row varies, a component's evidence does not depend on where the rows
@@ -153,22 +181,22 @@ def _least_variance(moment):
     return triangle.pack((directions * lacking[lacking > 0.0]) @ directions.T)
 
 
-def _variances(moment):
+def _variances(moment: Array) -> Array:
     """Variance of each column, where it has none the mean of all."""
     variances = np.diagonal(moment) if moment.ndim == 2 else moment
     return np.where(variances > 0.0, variances, variances.mean())
 
 
-def _pieces(n_rows):
+def _pieces(n_rows: int) -> list[slice]:
     return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
 
 
-def _less(X, center):
+def _less(X: Any, center: Array) -> Array:
     """Row by row in memory, so that rounding does not depend on how X is held."""
     return np.subtract(X, center, order="C")
 
 
-def _vector(name, value, size, default):
+def _vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Array:
     if value is None:
         return default
     value = np.asarray(value, dtype=np.float64)
@@ -180,7 +208,7 @@ def _vector(name, value, size, default):
     return value
 
 
-def _scale(covariance, covariance_type, D, moment):
+def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
     """The prior's inverse scale in the shape of the covariance type."""
     if covariance is None:
         own = _variances(np.asarray(moment))

@@ -5,15 +5,18 @@ weights and components are drawn from q, and responsibilities are exact given th
 2]. For weights and components whose families are Dirichlets: Bernoulli and multinomial ones.
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
-from skvt.models import Capability, Gammas, corrected_statistics
+from skvt.models import Capability, Gammas, LocalResult, RowBatch, RowSource, corrected_statistics
 from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._weights import DrawnWeights
+from skvt.typing import Array, Run
 
 # Nats that another order of the components must be better by: not a matter of rounding.
 SMALLEST_GAIN = 1e-6
@@ -31,9 +34,9 @@ class DrawnGlobals(NamedTuple):
         The gamma variates from which both were made, shaped as the natural parameters.
     """
 
-    log_weights: np.ndarray
-    table: np.ndarray
-    log_gammas: tuple
+    log_weights: Array
+    table: Array
+    log_gammas: tuple[Array, ...]
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,15 @@ class MixtureGivenGlobals(Mixture):
     not be those of any counts.
     """
 
+    weights: DrawnWeights
+
     capabilities = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
     updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
-    def drawn_globals(self, stats, batch, kind, rng, run):
+    def drawn_globals(
+        self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
+    ) -> Any:
         """Weights and components by a kind of global step, see :class:`StructuredModel`."""
         if kind == "mean_field":
             return self.expectation(stats, batch, run)
@@ -59,16 +66,18 @@ class MixtureGivenGlobals(Mixture):
         log_gammas = tuple(log_standard_gamma(lam, rng) for lam in self.natural_parameters(stats))
         return DrawnGlobals(*self._of_gammas(log_gammas), log_gammas)
 
-    def row_globals(self, stats, batch, run):
+    def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
         """What rows are explained by after the fit: E[w] and E[phi]."""
         return self._of_gammas(np.log(lam) for lam in self.natural_parameters(stats))
 
-    def _of_gammas(self, logs):
+    def _of_gammas(self, logs: Iterable[Array]) -> tuple[Array, Array]:
         """Logarithms of the weights, and the table, of Dirichlet vectors before normalisation."""
         weights, components = (part - logsumexp(part, axis=-1, keepdims=True) for part in logs)
         return self.weights.log_weights(weights), self.component.table_of(components)
 
-    def corrected(self, stats, global_params, result_stats, run):
+    def corrected(
+        self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
+    ) -> Stats:
         """``V(beta, lam) eta_hat`` [HB15 eq. 7]; a beta is a Dirichlet of two entries."""
         weights, sums = result_stats.arrays
         hats = (weights, self.component.spread(sums))
@@ -82,7 +91,7 @@ class MixtureGivenGlobals(Mixture):
             blocks.append(corrected.T.reshape(hat.shape))
         return Stats((blocks[0], self.component.gather(blocks[1])))
 
-    def project(self, stats):
+    def project(self, stats: RunningStats) -> None:
         """Keep ``lam >= prior``, and the components in the order that suits the weights."""
         stats.clip()
         counts = self.counts(stats)
@@ -94,28 +103,28 @@ class MixtureGivenGlobals(Mixture):
             sums[:] = sums[self.weights.order(counts)]
             stats.resum()
 
-    def counts(self, stats):
+    def counts(self, stats: RunningStats) -> Array:
         """Expected rows of each component, shape (K,)."""
         weights = super().counts(stats)
         return weights.reshape(len(weights), -1)[:, 0]
 
     # ---------------------------------------------------------------------------------- rows
-    def initial(self, data, rng):
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """As for a mixture, with the statistics of the weights in their form."""
         counts, sums = super().initial(data, rng).arrays
         return RunningStats([self.weights.statistics(counts), sums])
 
     def local_step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
+        batch: RowBatch,
+        global_params: Any,
+        inv_temp: float | Array,
+        run: Run,
         *,
-        with_energy=False,
-        with_marginal=False,
-        with_stats=True,
-    ):
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
         """Responsibilities given the globals."""
         requested = {"with_marginal": with_marginal, "with_stats": with_stats}
         result = super().local_step(batch, global_params, inv_temp, run, **requested)

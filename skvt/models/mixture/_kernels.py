@@ -3,6 +3,7 @@
 import numpy as np
 
 from skvt.compiled import exp, jit, lit, log
+from skvt.typing import Array
 
 # Weights relative to a row's largest below exp(-60) are zero: far below rounding, and far above the
 # denormal numbers that would slow the matrix products down.
@@ -12,7 +13,7 @@ SMALLEST_SHARE = 1e-14
 
 
 @jit
-def _outer(columns, linear, out):
+def _outer(columns: Array, linear: bool, out: Array) -> None:
     n_features, n_rows = columns.shape
     out[0] = 1.0
     position = 1
@@ -28,7 +29,7 @@ def _outer(columns, linear, out):
             position += 1
 
 
-def outer_features(X, *, linear):
+def outer_features(X: Array, *, linear: bool) -> Array:
     """``[1, x, upper triangle of x x']`` of each row, without x unless ``linear``.
 
     In memory column by column: loops over rows are long ones.
@@ -41,7 +42,7 @@ def outer_features(X, *, linear):
 
 
 @jit
-def responsibilities(logits, inv_temps, bound, energy):
+def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Array) -> None:
     """Softmax of ``inv_temp * logits`` in place, row by row [HS13 eq. 9].
 
     ``inv_temps`` (n,) or (1,). Writes each row's ``bound = inv_temp * energy + entropy`` and
@@ -71,7 +72,9 @@ def responsibilities(logits, inv_temps, bound, energy):
 
 
 @jit
-def assignment_entropy(resp, weights, pairs, entropy, merge_entropy_loss):
+def assignment_entropy(
+    resp: Array, weights: Array, pairs: bool, entropy: Array, merge_entropy_loss: Array
+) -> None:
     """Entropy of the assignments, by component and (if ``pairs``) of pairs taken together.
 
     ``entropy[k] += -sum_n w r_k log r_k`` and, for a < b, with r_ab = r_a + r_b,

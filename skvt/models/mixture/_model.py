@@ -11,17 +11,19 @@ to say.
 """
 
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import logsumexp
 
-from skvt.expfam import RunningStats, Stats
-from skvt.models import Capability, LocalResult, RowBatch
+from skvt.expfam import Family, RunningStats, Stats
+from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource
 from skvt.models.mixture._components import Component, per_component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._weights import Weights
 from skvt.ties import exceeds, stable_argmax
+from skvt.typing import Array, IndexArray, Run
 
 # Rows whose features are held at a time: small enough for the cache, large enough for the product.
 ROWS_PER_CHUNK = 512
@@ -35,6 +37,8 @@ ROWS_TO_START = 10_000
 ROWS_TO_SEED = 2_000
 # E[log w] of a component that takes part no more.
 _NEVER = -1e30
+# E[log w] and the table.
+_Params: TypeAlias = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
@@ -70,73 +74,73 @@ class Mixture:
     start: Stats | None = None
 
     @property
-    def capabilities(self):
+    def capabilities(self) -> frozenset[Capability]:
         """Moves where weights are for any number of components; T where log C(T) is known."""
         of_weights = self.weights.capabilities
         tempered = of_weights & self.component.capabilities
         return frozenset({Capability.MEMOIZABLE}) | (of_weights & {Capability.MERGEABLE}) | tempered
 
     @property
-    def families(self):
+    def families(self) -> tuple[Family, ...]:
         """Of the weights and the components."""
         return self.weights.family, self.component.family
 
     @property
-    def dtype(self):
+    def dtype(self) -> np.dtype[Any]:
         """Precision of the data and of responsibilities; all between them is double."""
         return self.component.dtype
 
     @property
-    def n_features(self):
+    def n_features(self) -> int:
         """Columns of the data."""
         return self.component.n_features
 
     # ------------------------------------------------------------------------------- globals
-    def size(self, stats):
+    def size(self, stats: RunningStats) -> int:
         """Number of components K."""
         return stats.arrays[0].shape[0]
 
-    def prior(self):
+    def prior(self) -> Stats:
         """Natural parameters of the weights' and the components' prior."""
         return Stats((self.weights.prior(), self.component.prior[None]))
 
-    def natural_parameters(self, stats):
+    def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """``lam = prior + S`` of both blocks."""
         counts, sums = stats.value().arrays
         return self.weights.natural_parameters(counts), self.component.natural_parameters(sums)
 
-    def expectation(self, stats, batch, run):
+    def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> _Params:
         """E[log w_k], and the table of E[log p(x | phi_k)]."""
         weights, components = self.natural_parameters(stats)
         t = self.weights.family.expectation(weights)
         log_weights = self.weights.log_weights(t)[: len(components)]
         return log_weights, self.component.table(components)
 
-    def row_globals(self, stats, batch, run):
+    def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
         """What rows are explained by after the fit: as while it runs."""
         return self.expectation(stats, batch, run)
 
-    def counts(self, stats):
+    def counts(self, stats: RunningStats) -> Array:
         """Expected rows of each component, shape (K,)."""
         return stats.value().arrays[0]
 
-    def component_masses(self, stats):
+    def component_masses(self, stats: Stats) -> Array:
         """Expected rows of each component, shape (K,), of plain statistics."""
         return stats.arrays[0]
 
-    def without_component(self, global_params, k):
+    def without_component(self, global_params: _Params, k: int) -> _Params:
         """Component k takes no part: its weight is next to nothing."""
         log_weights, table = global_params
         log_weights = log_weights.copy()
         log_weights[k] = _NEVER
         return log_weights, table
 
-    def statistics_energy(self, stats, global_params):
+    def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
         """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
         counts, sums = stats.value().arrays
         return float(counts @ global_params[0] + np.einsum("kp,kp->", sums, global_params[1]))
 
-    def log_evidence(self, stats):
+    def log_evidence(self, stats: Stats) -> Array:
         """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
 
         With the base measure; M(S_k) of [HS13 eq. 12].
@@ -147,37 +151,39 @@ class Mixture:
         before = component.family.log_normalizer(component.prior).sum()
         return after - before + (sums * component.base).sum(axis=1)
 
-    def weights_log_evidence(self, counts):
+    def weights_log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the weights summed out, for counts (K,)."""
         return self.weights.log_evidence(counts)
 
-    def collapsed_energy(self, stats):
+    def collapsed_energy(self, stats: Stats) -> float:
         """``E_q[log p(x, z | v, phi)] - KL(q(v, phi) || p)`` at the best globals, in nats.
 
         With ``lam = prior + S`` that is the evidence of sticks and components. [HS13 eq. 8]
         """
         return float(self.log_evidence(stats).sum() + self.weights_log_evidence(stats.arrays[0]))
 
-    def best_order(self, stats):
+    def best_order(self, stats: RunningStats) -> IndexArray | None:
         """The order that suits the weights, which raises the bound; None if they have it."""
         counts = stats.value().arrays[0]
         order = self.weights.order(counts)
         return None if np.array_equal(order, np.arange(order.size)) else order
 
-    def mean_field(self):
+    def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""
         return self
 
-    def affected_rows(self, X):
+    def affected_rows(self, X: Any) -> IndexArray | None:
         """Every step changes all components: None."""
         return None
 
     # --------------------------------------------------------------------------------- rows
-    def batch(self, X, rows, weights):
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> RowBatch:
         """Rows of X as a :class:`RowBatch`."""
         return RowBatch.of(X, rows, weights)
 
-    def memo_entropy(self, batch, result, run, *, pairs):
+    def memo_entropy(
+        self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
+    ) -> tuple[Array, Array | None]:
         """Entropy of the assignments of each component (K,), and if asked for that of pairs.
 
         See :func:`skvt.models.mixture._kernels.assignment_entropy`.
@@ -198,33 +204,32 @@ class Mixture:
     # --------------------------------------------------------------------------- local step
     def local_step(
         self,
-        batch,
-        global_params,
-        inv_temp,
-        run,
+        batch: RowBatch,
+        global_params: _Params,
+        inv_temp: float | Array,
+        run: Run,
         *,
-        with_energy=False,
-        with_marginal=False,
-        with_stats=True,
-    ):
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
         """Responsibilities of each row; ``q`` of the result is r (n, K)."""
         log_weights, table = global_params[0], np.ascontiguousarray(global_params[1].T)
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
-        resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
         bound, energy = np.empty((2, batch.n_rows))
+        out = _OfRows(np.empty((batch.n_rows, log_weights.size), self.dtype), bound, energy)
         tasks = [
-            (self.component, batch.X, rows, log_weights, table, inv_temps, batch.weights,
-             with_stats, resp, bound, energy)
+            (self.component, batch, rows, (log_weights, table), inv_temps, with_stats, out)
             for rows in _tasks(batch.n_rows)
-        ]  # fmt: skip
+        ]
         parts = run(_local_task, tasks)
         stats = None
         if with_stats:
             stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
         marginal = bound / inv_temps if with_marginal else None
-        return LocalResult(stats, bound, energy, resp, marginal)
+        return LocalResult(stats, bound, energy, out.resp, marginal)
 
-    def given_assignments(self, batch, resp):
+    def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
         """The local result of rows that the components share as given; without a bound."""
         weighted = resp * batch.weights[:, None]
         sums = self.component.features(batch.X).T.dot(weighted).T
@@ -232,33 +237,36 @@ class Mixture:
         unknown = np.full(batch.n_rows, np.nan)
         return LocalResult(stats, unknown, unknown, resp)
 
-    def prior_statistics(self, batch, result):
+    def prior_statistics(self, batch: RowBatch, result: LocalResult) -> PriorAddend | None:
         """No priors are learned."""
         return None
 
-    def with_learned_priors(self, prior_stats, stats=None):
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """No priors are learned."""
         return self
 
     # --------------------------------------------------------------------------- temperature
     log_partition_methods = ("closed_form",)
 
-    def tempered_log_partition(self, inv_temps):
+    def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
         ``sum_k w_k^b int p(x | phi_k)^b dx``. Only of known weights and of components whose
         integral is the same whatever phi_k is; without, there is no T to learn.
         """
         b = np.asarray(inv_temps, np.float64)
-        parts = zip(self.weights.log_partition(b), self.component.log_partition(b), strict=True)
-        return tuple(of_weight + of_row for of_weight, of_row in parts)
+        weights: Any = self.weights
+        component: Any = self.component  # both TEMPERABLE, or nobody asks
+        of_weight, slope = weights.log_partition(b)
+        of_row, slope_of_row = component.log_partition(b)
+        return of_weight + of_row, slope + slope_of_row
 
     # ------------------------------------------------------------------------- initial values
-    def with_start(self, n_components):
+    def with_start(self, n_components: int) -> Self:
         """The same model, begun with other components: so many, by k-means++."""
         return replace(self, n_initial=n_components, init_params="k-means++", start=None)
 
-    def initial(self, data, rng):
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""
         if self.start is not None:
             return RunningStats([a.copy() for a in self.start.arrays])
@@ -273,7 +281,9 @@ class Mixture:
             [factor * np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in stats.arrays]
         )
 
-    def symmetry_breaking_stats(self, stats, data, share, rng):
+    def symmetry_breaking_stats(
+        self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
+    ) -> Stats:
         """Statistics of a random row for each component, counted for a share of its own rows.
 
         Added, they make components differ that heat has made equal. (Noise on each statistic
@@ -285,7 +295,7 @@ class Mixture:
         features = features.toarray() if sp.issparse(features) else features
         return Stats((counts, counts[:, None] * features))
 
-    def _random_rows(self, data, number, rng):
+    def _random_rows(self, data: RowSource, number: int, rng: np.random.Generator) -> IndexArray:
         """Numbers of rows drawn by their weights, as different as can be.
 
         They are quantiles of the rows in the order of a random projection, one in each of as many
@@ -302,7 +312,7 @@ class Mixture:
         return order[np.minimum(ranks, data.n_rows - 1)]
 
     # --------------------------------------------------------------------------- predictions
-    def log_predictive(self, X, stats, run):
+    def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
         """Log posterior predictive density of each row, the mass of a new component included.
 
         ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
@@ -317,24 +327,40 @@ class Mixture:
         return out
 
 
-def _tasks(n_rows):
+def _tasks(n_rows: int) -> list[slice]:
     """Slices of rows, fixed by their number alone."""
     chunks = -(-n_rows // ROWS_PER_CHUNK)
     step = -(-chunks // MOST_TASKS) * ROWS_PER_CHUNK
     return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, max(step, 1))]
 
 
-def _chunks(rows):
+def _chunks(rows: slice) -> list[slice]:
     return [
         slice(start, min(start + ROWS_PER_CHUNK, rows.stop))
         for start in range(rows.start, rows.stop, ROWS_PER_CHUNK)
     ]
 
 
+class _OfRows(NamedTuple):
+    """What a local step writes of each row: responsibilities (n, K), bound and energy (n,)."""
+
+    resp: Array
+    bound: Array
+    energy: Array
+
+
 def _local_task(
-    component, X, rows, log_weights, table, inv_temps, weights, with_stats, resp, bound, energy
-):
-    """Responsibilities of these rows, and their counts and sums."""
+    component: Component,
+    batch: RowBatch,
+    rows: slice,
+    global_params: _Params,
+    inv_temps: Array,
+    with_stats: bool,
+    out: _OfRows,
+) -> tuple[Array, Array]:
+    """Responsibilities of these rows, and their counts and sums; the table transposed."""
+    (log_weights, table), (resp, bound, energy) = global_params, out
+    X, weights = batch.X, batch.weights
     counts = np.zeros(log_weights.size)
     sums = np.zeros(table.T.shape)
     for chunk in _chunks(rows):
@@ -351,7 +377,9 @@ def _local_task(
     return counts, sums
 
 
-def _predictive_task(component, X, rows, components, weights, out):
+def _predictive_task(
+    component: Component, X: Any, rows: slice, components: Array, weights: Array, out: Array
+) -> None:
     with np.errstate(divide="ignore"):
         log_weights = np.log(weights)
     for chunk in _chunks(rows):
@@ -360,7 +388,9 @@ def _predictive_task(component, X, rows, components, weights, out):
 
 
 # --------------------------------------------------------------------------------- seeding
-def seeded_statistics(model, batch, n_components, init_params, rng):
+def seeded_statistics(
+    model: "Mixture", batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
+) -> Stats:
     """Statistics of at most ``n_components`` components found on the rows of a batch.
 
     "k-means++" draws rows one after the other as seeds, each with probability proportional to what
@@ -372,7 +402,7 @@ def seeded_statistics(model, batch, n_components, init_params, rng):
     X, weights = _distinct(model.component, batch.X, batch.weights)
     features = model.component.features(X)
     if n_components == 1:
-        resp = np.ones((weights.size, 1))
+        resp: Array = np.ones((weights.size, 1))
     elif init_params == "random":
         resp = rng.dirichlet(np.ones(n_components), size=weights.size)
     else:
@@ -381,7 +411,7 @@ def seeded_statistics(model, batch, n_components, init_params, rng):
     return Stats((weighted.sum(axis=0), np.ascontiguousarray(features.T.dot(weighted).T)))
 
 
-def _distinct(component, X, weights):
+def _distinct(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
     """Rows and weights; of few rows the distinct ones in order, with their weights added up.
 
     So that the draws that follow depend neither on the order of few rows, nor on whether a row is
@@ -399,12 +429,20 @@ def _distinct(component, X, weights):
     return ranked[first], np.bincount(inverse, weights=weights)
 
 
-def _nearest_seed(component, features, weights, n_components, init_params, rng):
+def _nearest_seed(
+    component: Component,
+    features: Any,
+    weights: Array,
+    n_components: int,
+    init_params: str,
+    rng: np.random.Generator,
+) -> Array:
     """One-hot responsibilities (n, K) of the seed that explains each row best."""
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
     few, chances = features[candidates], weights[candidates]
     own, size = _own_fit(component, few) if init_params == "k-means++" else (None, None)
-    best, seeds = np.full(candidates.size, -np.inf), []
+    best: Array = np.full(candidates.size, -np.inf)
+    seeds: list[int] = []
     used = np.zeros(candidates.size, dtype=bool)
     left = chances
     while len(seeds) < min(n_components, candidates.size) and left.sum() > 0.0:
@@ -412,7 +450,7 @@ def _nearest_seed(component, features, weights, n_components, init_params, rng):
         seeds.append(candidates[seed])
         used[seed] = True
         left = chances * ~used
-        if own is not None:
+        if own is not None and size is not None:
             best = np.maximum(best, few @ _tables(component, few, [seed])[0])
             # a row like a seed has nothing to miss, whatever rounding says
             missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
@@ -427,14 +465,14 @@ def _nearest_seed(component, features, weights, n_components, init_params, rng):
     return resp
 
 
-def _tables(component, features, rows):
+def _tables(component: Component, features: Any, rows: Any) -> Array:
     """Tables of components that have seen one row each, (n, P)."""
     selected = features[rows]
     selected = selected.toarray() if sp.issparse(selected) else selected
     return component.table(component.natural_parameters(selected))
 
 
-def _own_fit(component, features):
+def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
     """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
 
     And the size of the terms whose sum it is, (n,), to which rounding is relative.

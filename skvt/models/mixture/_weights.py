@@ -1,17 +1,18 @@
 """Weights of a mixture: the contract, and their laws.
 
 Their statistics are the expected counts of the components, shape (K,); in structured inference what
-:meth:`Weights.statistics` makes of them.
+:meth:`DrawnWeights.statistics` makes of them.
 """
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 
-from skvt.expfam import Beta, Dirichlet
+from skvt.expfam import Beta, Dirichlet, Family
 from skvt.models import Capability, choice_log_partition
 from skvt.ties import stable_order
+from skvt.typing import Array, IndexArray
 
 
 class Weights(Protocol):
@@ -26,32 +27,41 @@ class Weights(Protocol):
         ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its slope in b.
     """
 
-    def prior(self):
+    @property
+    def family(self) -> Family: ...
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
+
+    def prior(self) -> Array:
         """Natural parameters of the prior, broadcastable to :meth:`natural_parameters`."""
 
-    def natural_parameters(self, counts):
+    def natural_parameters(self, counts: Array) -> Array:
         """``lam`` of q, given counts (K,)."""
 
-    def statistics(self, counts):
-        """What structured inference keeps of counts; of laws made of Dirichlets or betas."""
-
-    def log_weights(self, t):
+    def log_weights(self, t: Array) -> Array:
         """``log w_k`` of at least the K components counted, from ``t``; of ``E[t]``, E[log w_k]."""
 
-    def mean(self, lam):
+    def mean(self, lam: Array) -> Array:
         """``E[w_k]`` of at least these; what lacks to 1 is the mass of components not yet seen."""
 
-    def weights_of(self, value):
+    def weights_of(self, value: Array) -> Array:
         """Weights (..., K) of values drawn from q."""
 
-    def log_evidence(self, counts):
+    def log_evidence(self, counts: Array) -> float:
         """Log probability of assignments with these counts, weights summed out, in nats."""
 
-    def order(self, counts):
+    def order(self, counts: Array) -> IndexArray:
         """Permutation of the components after which their counts are most probable.
 
         Components whose counts are tied stay in the order they have.
         """
+
+
+class DrawnWeights(Weights, Protocol):
+    """Weights for structured inference: their laws are made of Dirichlets or betas."""
+
+    def statistics(self, counts: Array) -> Array:
+        """What structured inference keeps of counts."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +71,13 @@ class StickBreaking:
     concentration: float
 
     family = Beta
-    capabilities = frozenset({Capability.MERGEABLE})
+    capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
 
-    def prior(self):
+    def prior(self) -> Array:
         """Beta(1, alpha) for each stick, shape (1, 2)."""
         return np.array([[1.0, self.concentration]])
 
-    def natural_parameters(self, counts):
+    def natural_parameters(self, counts: Array) -> Array:
         """q(v_k) = Beta(1 + N_k, alpha + sum_{l>k} N_l), shape (K, 2)."""
         after = counts[::-1].cumsum()[::-1] - counts
         # the difference of sums may fall below 0 by rounding
@@ -75,29 +85,29 @@ class StickBreaking:
         return np.stack([1.0 + counts, self.concentration + after], axis=1)  # [HS13 eq. 10]
 
     @staticmethod
-    def log_weights(t):
+    def log_weights(t: Array) -> Array:
         """``log w_k = log v_k + sum_{l<k} log(1 - v_l)``, shape (K,)."""
         stick, rest = t.T
         return stick + rest.cumsum() - rest
 
     @staticmethod
-    def weights_of(sticks):
+    def weights_of(sticks: Array) -> Array:
         """``w_k = v_k prod_{l<k} (1 - v_l)`` of sticks (..., K)."""
         left = np.cumprod(1.0 - sticks, axis=-1)
         return sticks * np.concatenate([np.ones_like(left[..., :1]), left[..., :-1]], axis=-1)
 
     @staticmethod
-    def mean(lam):
+    def mean(lam: Array) -> Array:
         """``E[w_k]``, shape (K,); what lacks to 1 is the mass of components not yet seen."""
         return StickBreaking.weights_of(Beta.mean(lam))
 
-    def log_evidence(self, counts):
+    def log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the sticks summed out."""
         lam = StickBreaking.natural_parameters(self, counts)
         return _log_evidence(Beta, lam, self.prior())
 
     @staticmethod
-    def order(counts):
+    def order(counts: Array) -> IndexArray:
         """Largest first."""
         return _largest_first(counts)
 
@@ -109,11 +119,11 @@ class SeparateSticks(StickBreaking):
     For steps after which the sticks are not those of any counts.
     """
 
-    def statistics(self, counts):
+    def statistics(self, counts: Array) -> Array:
         """Pairs of counts (K,)."""
         return StickBreaking.natural_parameters(self, counts) - self.prior()
 
-    def natural_parameters(self, pairs):
+    def natural_parameters(self, pairs: Array) -> Array:
         """``(1, alpha)`` and the pairs, shape (K, 2)."""
         return self.prior() + pairs
 
@@ -137,53 +147,53 @@ class SymmetricDirichlet:
     n_components: int
 
     family = Dirichlet
-    capabilities = frozenset({Capability.MERGEABLE})
+    capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
 
-    def prior(self):
+    def prior(self) -> Array:
         """``alpha / K``, shape (1, 1)."""
         return np.full((1, 1), self.concentration / self.n_components)
 
     @staticmethod
-    def statistics(counts):
+    def statistics(counts: Array) -> Array:
         """Counts as they are."""
         return counts
 
-    def natural_parameters(self, counts):
+    def natural_parameters(self, counts: Array) -> Array:
         """``alpha / K + N_k``, shape (1, K)."""
         others = np.zeros(self.n_components - counts.size)
         return self.prior() + np.append(counts, others)
 
     @staticmethod
-    def log_weights(t):
+    def log_weights(t: Array) -> Array:
         """``log w_k``, shape (K,)."""
         return t[0]
 
     @staticmethod
-    def mean(lam):
+    def mean(lam: Array) -> Array:
         """``E[w_k]``, shape (K,)."""
         return Dirichlet.mean(lam)[0]
 
     @staticmethod
-    def weights_of(value):
+    def weights_of(value: Array) -> Array:
         """They are what is drawn, (..., 1, K)."""
         return value[..., 0, :]
 
-    def log_evidence(self, counts):
+    def log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the weights summed out."""
         return _log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
 
     @staticmethod
-    def order(counts):
+    def order(counts: Array) -> IndexArray:
         """As they are: all orders are alike."""
         return np.arange(counts.size)
 
 
-def _largest_first(counts):
+def _largest_first(counts: Array) -> IndexArray:
     # a count is what is left of a sum over all rows
     return stable_order(-counts, scale=float(counts.sum()))
 
 
-def _log_evidence(family, lam, prior):
+def _log_evidence(family: Family, lam: Array, prior: Array) -> float:
     """``A(lam) - A(prior)`` in nats, summed over members."""
     prior = np.broadcast_to(prior, lam.shape)
     return float(np.sum(family.log_normalizer(lam) - family.log_normalizer(prior)))
@@ -193,11 +203,11 @@ class _Known:
     """The family of what is known: no natural parameters, no divergence."""
 
     @staticmethod
-    def log_normalizer(eta):
+    def log_normalizer(eta: Array) -> Array:
         return np.zeros(eta.shape[:-1])
 
     @staticmethod
-    def expectation(eta):
+    def expectation(eta: Array) -> Array:
         return eta
 
 
@@ -211,36 +221,36 @@ class KnownWeights:
         Positive, with the sum 1.
     """
 
-    weights: np.ndarray
+    weights: Array
 
-    family = _Known
-    capabilities = frozenset({Capability.TEMPERABLE})
+    family: ClassVar[Any] = _Known
+    capabilities: frozenset[Capability] = frozenset({Capability.TEMPERABLE})
 
-    def prior(self):
+    def prior(self) -> Array:
         """No parameters, shape (1, 0)."""
         return np.empty((1, 0))
 
-    def natural_parameters(self, counts):
+    def natural_parameters(self, counts: Array) -> Array:
         """No parameters, shape (1, 0)."""
         return np.empty((1, 0))
 
-    def log_weights(self, t):
+    def log_weights(self, t: Array) -> Array:
         """``log w_k``, shape (K,)."""
         return np.log(self.weights)
 
-    def mean(self, lam):
+    def mean(self, lam: Array) -> Array:
         """``w_k``, shape (K,)."""
         return self.weights
 
-    def weights_of(self, value):
+    def weights_of(self, value: Array) -> Array:
         """``w_k``, shape (K,)."""
         return self.weights
 
-    def log_evidence(self, counts):
+    def log_evidence(self, counts: Array) -> float:
         """``sum_k N_k log w_k``."""
         return float(counts @ np.log(self.weights))
 
-    def order(self, counts):
+    def order(self, counts: Array) -> IndexArray:
         """The components with most rows where the largest weights are; else as they are."""
         # tied components keep the weights that they have
         places = np.argsort(-self.weights, kind="stable")
@@ -250,6 +260,6 @@ class KnownWeights:
         order[np.argsort(alike, kind="stable")] = ranked[np.lexsort((ranked, np.sort(alike)))]
         return order
 
-    def log_partition(self, b):
+    def log_partition(self, b: Array) -> tuple[Array, Array]:
         """``log sum_k w_k^b`` and its slope in b, (M,) each, in nats."""
         return choice_log_partition(b, np.log(self.weights))
