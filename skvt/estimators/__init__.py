@@ -1,6 +1,7 @@
-"""The scikit-learn faces."""
+"""The scikit-learn faces, and what further ones are built on."""
 
 from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
+from skvt.estimators._base import VariationalEstimator, all_or_nothing
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
 from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
@@ -16,4 +17,6 @@ __all__ = [
     "StructuredGaPNMF",
     "StructuredLDA",
     "TemperedLDA",
+    "VariationalEstimator",
+    "all_or_nothing",
 ]

@@ -2,7 +2,13 @@
 
 from skvt.inference._bound import LocalTotals, evaluate_bound, global_divergence, local_results
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._engine import Engine, PassResult, Stream, StreamEngine
+from skvt.inference._engine import (
+    Engine,
+    PassResult,
+    Stream,
+    StreamEngine,
+    weighted_by_temperature,
+)
 from skvt.inference._gain import gain_per_unit, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference
@@ -44,4 +50,5 @@ __all__ = [
     "one_blas_thread",
     "perplexity_fall",
     "pilot_energies",
+    "weighted_by_temperature",
 ]

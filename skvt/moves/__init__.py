@@ -15,7 +15,7 @@ from skvt.moves._base import (
 )
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
-from skvt.moves._merge import Merge, dissolve
+from skvt.moves._merge import Merge, dissolve, pair_gains
 
 __all__ = [
     "Birth",
@@ -32,5 +32,6 @@ __all__ = [
     "bound_of",
     "dissolve",
     "is_accepted",
+    "pair_gains",
     "size_of",
 ]

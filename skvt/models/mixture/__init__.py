@@ -1,6 +1,11 @@
 """Mixtures of any component, with any weights."""
 
-from skvt.models.mixture._components import Bernoulli, Component, KnownVarianceGaussian
+from skvt.models.mixture._components import (
+    Bernoulli,
+    Component,
+    ConjugateComponent,
+    KnownVarianceGaussian,
+)
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component, weighted_moments
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._model import Mixture
@@ -15,6 +20,7 @@ from skvt.models.mixture._weights import (
 __all__ = [
     "Bernoulli",
     "Component",
+    "ConjugateComponent",
     "GaussianPrior",
     "KnownVarianceGaussian",
     "KnownWeights",

@@ -119,8 +119,13 @@ def per_component(values: Array) -> Array:
     return values.reshape(values.shape[0], -1).sum(axis=1)
 
 
-class _Base:
-    """``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,)."""
+class ConjugateComponent:
+    """Base of components: ``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,).
+
+    A subclass has ``family``, ``prior``, ``n_features`` and ``dtype``, see :class:`Component`;
+    ``base``, the coefficients (P,) of its features that do not depend on phi; :meth:`spread` and
+    :meth:`gather` where features are not statistics as they are; ``features`` and ``sample``.
+    """
 
     missing: bool = False
     sparse: bool = False
@@ -218,7 +223,7 @@ class _PairOfEachColumn:
 
 
 @dataclass(frozen=True)
-class FullGaussian(_Centred, _Base):
+class FullGaussian(_Centred, ConjugateComponent):
     """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x'].
 
     Parameters
@@ -288,7 +293,7 @@ class FullGaussian(_Centred, _Base):
 
 
 @dataclass(frozen=True)
-class ZeroMeanFullGaussian(_Base):
+class ZeroMeanFullGaussian(ConjugateComponent):
     """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
 
     prior: Array
@@ -337,7 +342,7 @@ def _widened(features: Array, added: Array | None) -> Array:
     return features
 
 
-class _WithMissing(_Base):
+class _WithMissing(ConjugateComponent):
     """Gaussians whose columns are independent given the precision: NaN is left out."""
 
     missing = True
@@ -580,7 +585,7 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
 
 
 @dataclass(frozen=True)
-class Bernoulli(_PairOfEachColumn, _Base):
+class Bernoulli(_PairOfEachColumn, ConjugateComponent):
     """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2)."""
 
     prior: Array
@@ -607,7 +612,7 @@ class Bernoulli(_PairOfEachColumn, _Base):
 
 
 @dataclass(frozen=True)
-class Multinomial(_Base):
+class Multinomial(ConjugateComponent):
     """Rows of counts, each token from Dir(phi_k); features are the counts; ``prior`` (D,).
 
     The density is that of the sequence of tokens: without the multinomial coefficient, which no
