@@ -47,10 +47,9 @@ from _peers import warm_up
 from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import TemperedLDA
-from skvt.compiled._shared_loop import serial_map
-from skvt.inference import Rows, State, StochasticInference, Workers
-from skvt.inference._bound import LocalTotals
-from skvt.models.lda._model import LDA
+from skvt.compiled import serial_map
+from skvt.inference import LocalTotals, Rows, State, StochasticInference, Workers
+from skvt.models.lda import LDA
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import ConstantTemperature
 
@@ -194,8 +193,8 @@ def local_step(args, X, lam):
             work = prepared(model, X.astype(dtype), lam, args.batch_size)
 
             def step(model=model, work=work):
-                for batch, g in work:
-                    model.local_step(batch, g, 1.0, serial_map)
+                for batch, global_params in work:
+                    model.local_step(batch, global_params, 1.0, serial_map)
 
             step()
             seconds = least_cpu(max(3, args.repeats), step)

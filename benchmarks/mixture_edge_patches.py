@@ -86,8 +86,7 @@ def started_at_truth(patches):
         resp[rows].T @ component.features(patches.X[rows])
         for rows in np.array_split(np.arange(len(resp)), 100)
     )
-    state.stats, state.component_ids = RunningStats([resp.sum(axis=0), sums]), np.empty(0, int)
-    state.memos.clear()
+    state.stats = RunningStats([resp.sum(axis=0), sums])
     return model.set_params(warm_start=True).fit(patches.X)
 
 

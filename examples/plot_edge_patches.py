@@ -11,6 +11,8 @@ three schedules. Merges that the current batch alone decides ruin the fit: a bat
 patches does not say that it takes eight covariances.
 """
 
+from dataclasses import replace
+
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -18,8 +20,7 @@ from skvt import MemoizedDPGMM
 from skvt.datasets import make_edge_patches
 from skvt.inference import MemoizedInference
 from skvt.metrics import match_components
-from skvt.moves import Merge, MoveRecord
-from skvt.moves._merge import pair_gains
+from skvt.moves import Merge, MoveRecord, pair_gains
 from skvt.plotting import ComponentsDisplay, ELBODisplay
 
 patches = make_edge_patches(20_000, noise=0.5, random_state=0)
@@ -35,9 +36,9 @@ class GreedyMerge(Merge):
 
     def begin(self, model, state, tools):
         """Remember the state, and whether this is the first pass."""
-        self.state, self.waits = state, state.start is not None
+        self.state, self.waits = state, state.initial is not None
 
-    def observe(self, model, batch, key, g, result, tools):
+    def observe(self, model, batch, key, global_params, result, tools):
         """Judge by the memo of one batch where ``Merge`` takes the sum of all."""
         memo = self.state.memos[key]
         counts = memo.stats.arrays[0]
@@ -60,8 +61,9 @@ class GreedyMerge(Merge):
 class GreedyMergeDPGMM(MemoizedDPGMM):
     """Memoized inference with greedy merges, the others' opponent."""
 
-    def _engine(self, n_batches=None):
-        return MemoizedInference([GreedyMerge()])
+    def _plan(self, model, X, weights, *, stream=False):
+        plan = super()._plan(model, X, weights, stream=stream)
+        return replace(plan, engine=MemoizedInference([GreedyMerge()]))
 
 
 # %%
