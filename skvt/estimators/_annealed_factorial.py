@@ -174,7 +174,7 @@ class AnnealedFactorialMixture(
     n_features_in_ : int
         Number of columns of X.
 
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names, where X had any.
 
     See Also

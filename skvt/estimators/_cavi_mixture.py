@@ -134,7 +134,7 @@ class CAVIGaussianMixture(MixtureEstimator):
     n_features_in_ : int
         Number of columns of X.
 
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names, where X had any.
 
     See Also

@@ -168,7 +168,7 @@ class StructuredLDA(TopicEstimator):
         The priors as used or learned.
     n_features_in_ : int
         Number of columns of X.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
         Column names, where X had any.
 
     See Also
