@@ -5,7 +5,7 @@ How many sounds are in a spectrogram
 ``StructuredGaPNMF`` factorises a spectrogram into at most ``n_components`` spectra and lets those
 go that it does not need. Mean-field inference of the same model stops early with too few, mixed
 spectra; structured inference finds most of the true ones (figure 5 of *Structured Stochastic
-Variational Inference*, Hoffman and Blei 2015, in small). scikit-learn's ``NMF`` is told the right
+Variational Inference*, Hoffman and Blei 2015, in small). scikit-learn's ``NMF`` is given the right
 rank.
 """
 

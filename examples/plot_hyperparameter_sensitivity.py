@@ -25,9 +25,9 @@ X = vectorizer.fit_transform(load_docstrings().data)
 train, test = train_test_split(X, test_size=500, random_state=0)
 
 # %%
-# The correction that tells SSVI from SSVI-A is too noisy for first steps as large as these: from a
-# random start and at a small eta topics collapse. So SSVI goes on here from half the passes of
-# SSVI-A; the others make all passes in one ``fit``.
+# The correction that distinguishes SSVI from SSVI-A is too noisy for first steps as large as
+# these: from a random start and at a small eta topics collapse. So SSVI continues here from half
+# the passes of SSVI-A; the others make all passes in one ``fit``.
 
 alpha, n_passes = 0.1, 8
 common = dict(

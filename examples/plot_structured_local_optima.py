@@ -3,7 +3,7 @@ Structured inference leads mean-field inference to better optima
 ================================================================
 
 Is a mean-field posterior a poor approximation, or is a good one only hard to find? Fit topics by
-three methods, then go on from each, and from a random start, with mean-field batch inference
+three methods, then continue from each, and from a random start, with mean-field batch inference
 (figure 3 of *Structured Stochastic Variational Inference*, Hoffman and Blei 2015, in small). All
 end in optima of one bound, and the highest are those that structured inference led to: much of what
 mean-field inference lacks is the start.
@@ -21,9 +21,9 @@ X = make_topic_corpus(2_000, **size, **priors, random_state=0).X
 n_tokens = X.sum()
 
 # %%
-# A fitted estimator goes on with other steps: ``set_params`` changes them, ``warm_start`` keeps the
-# topics. Mean-field local steps under mean-field topics, all documents at once and steps of size 1
-# (``learning_decay=0``), are coordinate ascent of the mean-field bound.
+# A fitted estimator can continue with other steps: ``set_params`` changes them, ``warm_start``
+# keeps the topics. Mean-field local steps under mean-field topics, all documents at once and steps
+# of size 1 (``learning_decay=0``), are coordinate ascent of the mean-field bound.
 
 first = {
     "random start": None,

@@ -1,10 +1,10 @@
-"""What a fit tells while it runs: scikit-learn callbacks and printed lines."""
+"""Progress of a fit: scikit-learn callbacks and printed lines."""
 
 import numpy as np
 
 
 class FitMonitor:
-    """Tells scikit-learn's callbacks, and the terminal if wanted, of each pass.
+    """Reports each pass to scikit-learn's callbacks, and to the terminal if asked to.
 
     Parameters
     ----------
@@ -15,9 +15,9 @@ class FitMonitor:
         What ``fit`` was given.
     snapshot : callable
         ``snapshot(model, state) -> dict``, the attributes that make an estimator as if the fit had
-        stopped here; called only when a callback wants them.
+        stopped here; called only when a callback needs them.
     history : History
-        To which each pass adds an entry.
+        The loop appends an entry for each pass.
     """
 
     def __init__(self, estimator, context, X, y, snapshot, history):
@@ -30,12 +30,12 @@ class FitMonitor:
         self.stopped = False
 
     def begin_pass(self):
-        """A pass begins."""
+        """Open the task of a pass."""
         self._pass = self._context.subcontext(task_name="pass")
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
     def end_pass(self, model, state):
-        """A pass ended; True asks the fit to stop."""
+        """Close the task of a pass; returns whether a callback stops the fit."""
         if self._verbose > 0:
             entry = self.history[-1]
             name, bound = "elbo", entry.elbo

@@ -39,7 +39,7 @@ from skvt.temperature import LinearAnnealing
 FIRST_ACTIVATION = 0.3
 # Annealing begins at this share of the temperature above which all components are the same: hotter,
 # a few directions of the data take up all components. And at no more than a limit: rows of
-# thousands of columns tell their activations at any temperature.
+# thousands of columns determine their activations at any temperature.
 SHARE_OF_CRITICAL, HOTTEST = 0.25, 6.0
 # Learned temperatures begin here, and fall at once where that is too hot.
 HOTTEST_LEARNED = 10.0
@@ -118,8 +118,7 @@ class AnnealedFactorialMixture(
         Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from what was learned, the step number and the temperature
-        reached.
+        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.
@@ -407,7 +406,7 @@ class AnnealedFactorialMixture(
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Go on with some more rows of a stream, by stochastic steps.
+        """Update on rows of a stream, by stochastic steps.
 
         Parameters
         ----------

@@ -34,19 +34,19 @@ from skvt.models import check_requirements
 from skvt.monitoring import FitMonitor
 from skvt.ties import exceeds
 
-# What a stream begun by partial_fit stands for unless the user says; scikit-learn's number.
+# Assumed rows of a stream begun by partial_fit, unless the user gives them; as in scikit-learn.
 STREAM_ROWS = 1e6
 
 
 @dataclass
 class Fitted:
-    """What a fit leaves behind: the model with its priors, the state, the running policy.
+    """The outcome of a fit: the model with its priors, the state, the running policy.
 
-    ``n_rows`` is the weight of the rows the state stands for: those of ``fit`` and all since
-    (``counts_rows``), or what a stream is taken for. ``elbo`` is the bound of these rows; None amid
-    a fit and in a stream, where it is not known. ``parameters`` are the estimator's when it last
-    went on. ``assignments`` (n, K) are the q(z) of the rows of the last call, where the estimator
-    shows them.
+    ``n_rows`` is the weight of the rows that the state represents: those of ``fit`` and all since
+    (``counts_rows``), or the assumed size of a stream. ``elbo`` is the bound of these rows; None
+    during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
+    last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
+    last call, where the estimator publishes them.
     """
 
     model: object
@@ -135,9 +135,9 @@ class VariationalEstimator(
     names its published attributes (``_publish``).
     """
 
-    # What a model is made of, and a running one may take on (``_continued_model``).
+    # Parameters of the model that may change between calls (``_continued_model``).
     _model_parameters = ()
-    # What a running model cannot take on, and what a stream cannot.
+    # Parameters that cannot change once a model is fitted, and those that a stream cannot change.
     _fixed_parameters = ("n_components",)
     _fixed_in_streams = ()
     # Whether scikit-learn's twin warns where max_iter ends a fit that has not converged.
@@ -385,7 +385,7 @@ class VariationalEstimator(
                 )
 
     def _take_on_changes(self, fitted, X, weights):
-        """Parameters changed since the last call: valid, possible, and in force from now on."""
+        """Apply parameters changed since the last call, once they are checked."""
         now = self.get_params(deep=False)
         changed = [name for name in now if not _is_same(fitted.parameters.get(name), now[name])]
         if not changed:
@@ -454,7 +454,7 @@ class VariationalEstimator(
 
 
 def _seed(rng):
-    """A seed from ``rng``, whose own stream goes on as if none had been taken."""
+    """A seed from ``rng``, without advancing its own stream."""
     return int(rng.spawn(1)[0].integers(2**63))
 
 

@@ -111,8 +111,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from what was learned, the step number and the temperature
-        reached.
+        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.
@@ -431,7 +430,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
-        """Go on with one more batch, or with a batch seen before.
+        """Update on one more batch, or on a batch seen before.
 
         Parameters
         ----------

@@ -130,8 +130,7 @@ default="dirichlet_process"
         Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from what was learned, the step number and the temperature
-        reached.
+        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.
@@ -440,7 +439,7 @@ default="dirichlet_process"
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
-        """Go on with more rows of a stream.
+        """Update on rows of a stream.
 
         Parameters
         ----------

@@ -79,7 +79,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Sweeps that are kept.
 
     n_local_iter : int, default=1
-        Mean-field updates of a row in a pass of ``fit``, which goes on where the last pass ended.
+        Mean-field updates of a row in a pass of ``fit``, which starts where the last pass ended.
 
     polish : float, default=0.25
         Share of the passes at the end that are coordinate ascent of the mean-field bound. They
@@ -133,8 +133,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from what was learned, the step number and the temperature
-        reached.
+        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.
@@ -427,7 +426,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Go on with rows of a stream, one step for each ``batch_size`` of them.
+        """Update on rows of a stream, one step for each ``batch_size`` of them.
 
         Parameters
         ----------

@@ -95,8 +95,7 @@ class TemperedLDA(TopicEstimator):
         Starts of ``fit``; that with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` goes on from what was learned, the step number and the temperature
-        reached.
+        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
 
     n_jobs : int or None, default=None
         Threads. The result does not depend on it, to the last bit.

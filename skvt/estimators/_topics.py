@@ -116,7 +116,7 @@ class TopicEstimator(
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Go on with documents of a stream, one step for each ``batch_size`` of them.
+        """Update on documents of a stream, one step for each ``batch_size`` of them.
 
         Parameters
         ----------

@@ -1,8 +1,8 @@
 """The contract of an engine, on one page.
 
-An engine turns statistics of rows into a posterior over the globals, pass by pass. What the loop
-needs to know of a pass, the engine says in its :class:`PassResult`; what it asks of a model, it
-declares in ``requires``, which is checked before any work.
+An engine turns statistics of rows into a posterior over the globals, pass by pass. It reports each
+pass to the loop in a :class:`PassResult`, and declares in ``requires`` what it needs of a model,
+which is checked before any work.
 """
 
 from collections.abc import Callable, Hashable
@@ -24,23 +24,23 @@ StateT = TypeVar("StateT", bound=State)
 
 
 class PassResult(NamedTuple):
-    """What one pass over the rows ended with.
+    """The outcome of one pass over the rows.
 
     Attributes
     ----------
     totals : LocalTotals
         Local parts of the bound, in nats.
     divergence : float
-        KL(q(beta) || p(beta)) that belongs to them, in nats.
+        KL(q(beta) || p(beta)) to subtract from them, in nats.
     model : Model
-        With the priors learned so far.
+        The model, its priors as learned so far.
     bound_kind : {"exact", "estimate", "none"}
-        Whether ``totals`` less ``divergence`` is the bound at the globals as they are now; the
-        bound at those before the pass, or an estimate from minibatches; or no bound.
+        "exact" if ``totals`` less ``divergence`` is the bound at the current globals; "estimate" if
+        it is the bound at the globals before the pass, or an estimate from minibatches.
     learning_rate : float
         Size of the last step.
     monotone : bool
-        Whether the bound cannot have fallen at a constant temperature, but by rounding.
+        Whether the pass cannot lower the bound at a constant temperature, rounding aside.
     may_stop : bool
         Whether convergence may be judged after this pass.
     """
@@ -55,12 +55,12 @@ class PassResult(NamedTuple):
 
 
 class Engine(Protocol[ModelT, StateT]):
-    """How the passes of a fit are made. An object serves one fit: make a new one for the next.
+    """How the passes of a fit are made. An engine serves one fit: make a new one for the next.
 
     Attributes
     ----------
     requires : tuple of Requirement
-        What it asks of a model, beside what each has.
+        What it needs of a model beyond what every model has.
     knows_exact_bound : bool
         Whether passes end with the exact bound, so that convergence is judged without evaluations.
     """
@@ -92,16 +92,16 @@ AnyEngine: TypeAlias = Engine[Any, Any]
 
 @dataclass
 class Stream:
-    """What rows of a stream stand for, and which batch they are.
+    """How a call of ``partial_fit`` fits into its stream: its weight so far, and the batch at hand.
 
     Attributes
     ----------
     n_rows : float
-        Weight of the rows for which the globals stand so far.
+        Weight of the rows that the globals represent so far.
     grows : bool
-        Whether rows that come add to ``n_rows``; otherwise it is what the stream is taken for.
+        Whether new rows add to ``n_rows``; otherwise it is the assumed size of the whole stream.
     total : float or None
-        Given by the user: rows for which the stream stands, whatever has been seen.
+        Size of the whole stream if the user gives it, whatever has been seen.
     batch_id : hashable or None
         Of memoized inference; None is a new batch.
     make_rng : callable
@@ -115,7 +115,7 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
 
     def taken_for(self, weight: float) -> float:
-        """Weight of the rows for which a step on rows of this weight is made."""
+        """Weight of the data set that a step on rows of this weight scales its statistics to."""
         if self.grows:
             self.n_rows += weight
         return self.total or self.n_rows

@@ -169,7 +169,7 @@ def fit_loop(
     rng: np.random.Generator,
     monitor: FitMonitor,
 ) -> tuple[Model, bool]:
-    """Passes until converged, out of passes, or told to stop.
+    """Make passes until convergence, ``max_iter``, or a stop by a callback.
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def fit_loop(
     rng : numpy.random.Generator
         Shuffles minibatches, or jitters.
     monitor : FitMonitor
-        Hears of each pass, and keeps its entry; may stop the fit.
+        Is notified of each pass, and holds the history; may stop the fit.
 
     Returns
     -------

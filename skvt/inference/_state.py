@@ -293,7 +293,7 @@ class Rows:
     def batches(
         self, model: Model, workers: Workers, rng: np.random.Generator | None = None
     ) -> Iterator[Any]:
-        """The batches of one pass in ``order``, each prepared while work goes on on the last.
+        """The batches of one pass in ``order``, each prepared while the last is worked on.
 
         Yields
         ------

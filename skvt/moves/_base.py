@@ -100,8 +100,8 @@ class MoveRecord:
     proposed, accepted : int
         Components proposed and accepted (born, merged away, deleted), or changes.
     gain : float
-        Rise of the exact bound in nats; of births since the last pass began, thanks to the
-        components adopted in this one. Of "split-merge", estimated on the sample.
+        Rise of the exact bound in nats. For births it is the rise since the end of the last pass,
+        if components were adopted in this one; for "split-merge" it is estimated on the sample.
     """
 
     n_iter: int
@@ -117,7 +117,7 @@ def _no_memos(*args: Any) -> Memo:
 
 @dataclass(frozen=True)
 class MoveTools:
-    """What an engine lends its moves.
+    """What an engine provides to its moves.
 
     Attributes
     ----------
@@ -142,15 +142,15 @@ class MoveTools:
 
 
 class Move:
-    """A move goes along with one pass: it prepares, watches the batches, and acts at the end.
+    """A move accompanies a pass: it prepares, observes the batches, and acts at the end.
 
-    The base of all moves; what a move does not need to do, it inherits. The identity of components
-    and the memos belong to the state: a move changes them by the state's methods alone.
+    The base of all moves; steps that a move does not need are inherited. Memos and the identity of
+    components belong to the state: a move changes them through the state's methods alone.
 
     Attributes
     ----------
     requires : tuple of Requirement
-        What it asks of a model, beside what memoized inference does.
+        What it needs of a model beyond what memoized inference does.
     exhausted : bool
         Whether the move has nothing more to try, so that convergence may be judged.
     """
@@ -196,7 +196,7 @@ class SampledMove(Protocol):
     Attributes
     ----------
     requires : tuple of Requirement
-        What it asks of a model.
+        What it needs of a model.
     exhausted : bool
         Whether the last search found nothing, so that convergence may be judged.
     """
@@ -211,20 +211,20 @@ class SampledMove(Protocol):
 
 
 def bound_of(model: Memoizable, memo: Memo) -> float:
-    """The exact evidence lower bound in nats of what a memo remembers, globals optimal for it."""
+    """The exact evidence lower bound in nats of a memo's rows, at the globals optimal for them."""
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
 def size_of(model: Memoizable, memo: Memo) -> float:
     """Nats to which the rounding of the bound is relative, so that a gain is told from none.
 
-    The bound itself, and a nat for each row: it is a sum over rows, in which terms may cancel.
+    The larger of the bound and a nat for each row: in a sum over rows, terms may cancel.
     """
     return max(abs(bound_of(model, memo)), memo.weight)
 
 
 def of_components(whom: str) -> tuple[Requirement, ...]:
-    """What births, merges and deletes ask of a model."""
+    """What births, merges and deletes need of a model."""
     return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
 
 

@@ -78,7 +78,7 @@ class _Target:
 
 
 class Birth(Move):
-    """Propose fresh components where others should stand for the rows of one, or of neighbours.
+    """Propose fresh components in the place of one component, or of one and its neighbours.
 
     Parameters
     ----------
@@ -275,8 +275,8 @@ class Birth(Move):
     ) -> Stats | None:
         """Statistics of at most so many components fitted to the collected rows.
 
-        They stand for all of the target's mass. None if its own components describe these rows as
-        well.
+        They are scaled to the target's whole mass. None if its own components describe these rows
+        as well.
         """
         weights = np.concatenate([np.empty(0), *target.weights])
         if exceeds(weights.sum(), FEWEST_ROWS):

@@ -23,9 +23,10 @@ from skvt.typing import Array, IndexArray
 
 # Numbers that the statistics of candidate pairs hold at a time.
 _ENTRIES_AT_ONCE = 2**21
-# A component that stands for less of the data is none.
+# A component with fewer expected rows is superfluous.
 FEWEST_ROWS = 1.0
-# Nats that may be lost by it: more, and it explains what others do not, say a row of weight 1/2.
+# Most nats that removing it may cost: if more, it explains what others do not, such as a row of
+# weight 1/2.
 _TRIFLE = 3.0
 
 
@@ -58,11 +59,11 @@ def pair_gains(
 
 
 def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:
-    """Let components of less than a row, among those named, join what they resemble most.
+    """Merge components of less than one row, among those named, into those they resemble most.
 
-    The bound may fall by a trifle: a component that nobody needs stands for all that the process
-    has yet to show, and takes a small share of every row. Where several join one, entropies are
-    bounds from below until batches are seen again.
+    The bound may fall slightly: a superfluous component covers what the process may yet generate,
+    and takes a small share of every row. Where several join one, entropies are lower bounds until
+    batches are visited again.
     """
     while True:
         memo = state.memos.total()

@@ -2,7 +2,7 @@
 
 A policy that users hold (``LinearAnnealing(...)``) is a set of parameters, an immutable recipe with
 ``get_params`` / ``set_params``. ``start`` makes from it the running policy of one fit, which the
-engine asks for temperatures and tells of energies.
+engine asks for temperatures and reports energies to.
 """
 
 from collections.abc import Callable
@@ -90,7 +90,7 @@ class TemperaturePolicy(BaseEstimator):
         Returns
         -------
         RunningPolicy
-            What the engine asks for temperatures and tells of energies.
+            What the engine asks for temperatures and reports energies to.
         """
         raise NotImplementedError
 

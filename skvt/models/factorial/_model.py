@@ -96,7 +96,7 @@ class FactorialMixture:
     learned : frozenset of {"noise_variance", "prior_variance", "activation_prior"}
         Those set to the maximum of the bound.
     by_column : bool
-        Whether the statistics tell which values of a column were there.
+        Whether the statistics record which values of a column were there.
     critical_temperature : float
         Above it, components that differ little become the same: the largest variance of any
         direction of the rows, over the noise.
@@ -349,7 +349,7 @@ class FactorialMixture:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
         global_params, changes = self.expectation(stats, None, serial_map), {}
-        # (values that are all 0 or missing tell nothing of noise)
+        # (values that are all 0 or missing say nothing about noise)
         if "noise_variance" in self.learned and squares > 0.0:
             # a perfect fit must not make it 0, nor so small that rounding counts
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)

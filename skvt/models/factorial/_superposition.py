@@ -177,7 +177,7 @@ def _evenly(n_rows: int, most: int) -> IndexArray:
 def _begun_anew(
     model: FactorialMixture, batch: FactorialBatch, global_params: Any, tools: MoveTools
 ) -> FactorialResult:
-    """A local step that begins each row anew or goes on, whichever gives it the higher bound."""
+    """A local step that restarts each row or continues it, whichever gives the higher bound."""
     on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
     anew = model.local_step(
         replace(batch, start=None), global_params, 1.0, tools.run, with_stats=False

@@ -224,7 +224,7 @@ def _converge(
 
     ratio_j = n_j / sum_k weights_k table_kj, so that n_j phi_jk = ratio_j weights_k table_kj. Ends
     where the summed absolute change of gamma is less than ``limit``. After FULL_SWEEPS only topics
-    that have a share go on, packed together; all others are back at their prior.
+    that have a share continue, packed together; all others are back at their prior.
     """
     g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
     table, gamma, alpha = topics, g, prior
@@ -299,9 +299,9 @@ def document_steps(
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
 
     After a few sweeps over all topics, those whose share of the document has fallen below ``prune``
-    tokens are set aside (gamma = alpha) and the others go on, packed together; the last evaluation
-    is over all topics again, so that q(z) is the exact optimum given gamma, and the bound is the
-    bound of what is returned.
+    tokens are set aside (gamma = alpha) and the others continue, packed together; the last
+    evaluation is over all topics again, so that q(z) is the exact optimum given gamma, and the
+    bound is the bound of what is returned.
 
     Parameters
     ----------
