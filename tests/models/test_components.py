@@ -22,7 +22,7 @@ from scipy.stats import f as f_distribution
 from scipy.stats import gamma, kstest, norm, rankdata
 from scipy.stats import t as student_t
 
-from skvt.expfam import Dirichlet, NormalGamma
+from skvt.expfam import Dirichlet, NormalGamma, Stats
 from skvt.models.mixture import _components as components
 from skvt.models.mixture._components import _generic_log_predictive
 from skvt.models.mixture._model import Mixture
@@ -206,7 +206,8 @@ def test_predictives_chain_to_the_marginal_likelihood(name):
     for n in range(12):
         lam = component.natural_parameters(features[:n].sum(axis=0)[None])
         chained += component.log_predictive(X[n : n + 1], lam)[0, 0]
-    at_once = model.log_evidence(features.sum(axis=0)[None])[0]
+    whole = Stats((np.array([float(len(features))]), features.sum(axis=0)[None]))
+    at_once = model.log_evidence(whole)[0]
     assert chained == pytest.approx(at_once, rel=1e-9)
     assert log_marginal(kind, component, X) == pytest.approx(at_once, rel=1e-9)
 

@@ -23,6 +23,7 @@ from scipy.stats import norm
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound, global_divergence
 from skvt.inference._memoized import MemoizedInference, exact_bound
+from skvt.models import Capability
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
 from skvt.models.mixture._model import Mixture, seeded_statistics
@@ -248,13 +249,13 @@ def test_however_rows_are_divided_threads_do_not_change_a_bit(n, chunk, most, n_
         np.testing.assert_array_equal(one, other)
 
 
-def test_rows_of_their_own_temperature_count_by_it():
+def test_rows_may_have_temperatures_of_their_own():
     model, X = mixture("spherical"), rows_of("spherical", 40)
     rng = np.random.default_rng(5)
     weights, inv_temps = rng.uniform(0.5, 2.0, 40), rng.uniform(0.3, 1.0, 40)
     g = model.expectation(state_of(model, X, random_responsibilities(40, 3)).stats, None, None)
     result = model.local_step(batch_of(model, X, weights), g, inv_temps, run)
-    r = result.q * (weights * inv_temps / np.average(inv_temps, weights=weights))[:, None]
+    r = result.q * weights[:, None]
     for found, expected in zip(result.stats.arrays, statistics(model, X, r), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-10)
     same = model.local_step(batch_of(model, X, weights), g, np.full(40, 0.7), run)
@@ -458,10 +459,10 @@ def test_log_partition_is_the_integral_over_rows_and_assignments(D, b):
 
 def test_without_known_weights_and_variances_there_is_no_log_partition():
     for name in KINDS:
-        assert not hasattr(mixture(name), "tempered_log_partition")
+        assert Capability.TEMPERABLE not in mixture(name).capabilities
         learned = KINDS[name].make(2, np.dtype(np.float64))
         known = name == "known variance"
-        assert hasattr(Mixture(KNOWN, learned), "tempered_log_partition") == known
+        assert (Capability.TEMPERABLE in Mixture(KNOWN, learned).capabilities) == known
 
 
 # -------------------------------------------------------------------------------------- starts
