@@ -122,7 +122,8 @@ def flatten_foreign_references(app, what, name, obj, options, lines):
 def check_public_names(app, env):
     """Warn of public names that the page api.rst leaves out (a name too many fails by itself)."""
     page = (HERE / "api.rst").read_text(encoding="utf-8")
-    documented = set(re.findall(r"^(?: +|\.\. data:: )(skvt[\w.]*)$", page, flags=re.MULTILINE))
+    entry = r"^(?: +|\.\. (?:class|data):: )(skvt[\w.]*)$"
+    documented = set(re.findall(entry, page, flags=re.MULTILINE))
     for module in PUBLIC_MODULES:
         for name in import_module(module).__all__:
             public = not name.startswith("__") and f"{module}.{name}" not in PUBLIC_MODULES

@@ -54,7 +54,7 @@ class MemoizedInference:
         self._n_passes = 0
 
     def start(self, state: State, total: float) -> MemoizedState:
-        """Statistics that stand for all rows, until each batch has been seen."""
+        """A state without memos: its statistics represent all rows until each batch is visited."""
         return state.without_memos(total).with_memos()
 
     def resume(self, state: State, total: float) -> MemoizedState:

@@ -117,7 +117,7 @@ def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
 def _help(
     jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
 ) -> None:
-    """A thread's life: work on each job until something else comes; then ``ended`` is longer.
+    """The loop of a thread: work on jobs until anything else comes, then append to ``ended``.
 
     ``watch`` is a weak reference to the :class:`Workers`, here only to be kept.
     """
@@ -173,7 +173,7 @@ class Workers:
             self._end()  # in case that an interrupt cut the first short
 
     def _end(self) -> None:
-        """Let the threads end, and wait until they have; nothing happens the second time."""
+        """End the threads and wait for them; a second call does nothing."""
         self._jobs.put(None)
         # After an interrupt too: nothing is still at work when a call has returned.
         while len(self._ended) < self._n_helpers:

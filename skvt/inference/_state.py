@@ -65,7 +65,7 @@ class State:
     replication : float
         How many times ``stats`` count each row at present.
     inv_temp : float
-        The inverse temperature in ``stats``, where one engine knows them without; otherwise 1.
+        The factor 1 / T in ``stats`` where memos hold them without it; otherwise 1.
     seed : int
         Of all that is drawn while the fit runs, the order of rows apart.
     move_log : list of MoveRecord
@@ -124,7 +124,7 @@ class State:
         return MemoizedState(**vars(self))
 
     def without_memos(self, total: float) -> "State":
-        """The same state for rows of weight ``total``, without memos of batches."""
+        """The state as it is: it has no memos."""
         return self
 
 
@@ -161,7 +161,7 @@ class MemoizedState(State):
         return self
 
     def without_memos(self, total: float) -> State:
-        """The statistics stand for other rows, of weight ``total``."""
+        """A state without memos, its statistics scaled to rows of weight ``total``."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
         if self.memos:
             state.stats.rescale(total / self.memos.total().weight)
@@ -172,7 +172,7 @@ class MemoizedState(State):
         return self.stats.scaled(1.0 / (self.inv_temp * self.replication))
 
     def begin(self, n_components: int) -> None:
-        """No batch has been seen: the statistics stand for all rows, and are taken off by share."""
+        """Before any batch: the statistics represent all rows, and are replaced batch by batch."""
         self.initial = self.untempered().value()
         self.component_ids = self.new_ids(n_components)
 

@@ -95,7 +95,7 @@ class StochasticInference(Generic[M]):
     def _statistics(
         self, model: M, state: State, global_params: Any, result: LocalResult, workers: Workers
     ) -> Stats:
-        """What the globals learn from a local step."""
+        """Statistics by which a local step updates the globals."""
         assert result.stats is not None  # as requested
         return result.stats
 

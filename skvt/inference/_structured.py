@@ -94,7 +94,7 @@ class StructuredInference(StochasticInference[Drawable]):
         result: LocalResult,
         workers: Workers,
     ) -> Stats:
-        """What the globals learn: with "ssvi" corrected for the dependence of the draw on lam."""
+        """Statistics of the update: with "ssvi" corrected for the draw's dependence on lam."""
         stats = super()._statistics(model, state, global_params, result, workers)
         if self._global_step != "ssvi":
             return stats

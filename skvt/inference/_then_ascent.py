@@ -30,7 +30,7 @@ class ThenCoordinateAscent:
         self.requires = engine.requires
 
     def start(self, state: State, total: float) -> State:
-        """As the first engine keeps it."""
+        """The state as the first engine keeps it."""
         return self._engine.start(state, total)
 
     def run_pass(
@@ -52,5 +52,5 @@ class ThenCoordinateAscent:
         return result._replace(model=model)
 
     def finish(self, model: Model, state: State) -> float | None:
-        """As coordinate ascent ends."""
+        """The end of coordinate ascent."""
         return self._ascent.finish(model, state)

@@ -16,7 +16,7 @@ FIRST_SHARE, MOST_BEFORE = 0.5, 10
 
 
 class WithMoves:
-    """An engine, and moves after its passes at T = 1 but the last: a change needs one to settle.
+    """An engine, and moves after its passes at T = 1 but the last: after a change one must follow.
 
     Parameters
     ----------
@@ -36,7 +36,7 @@ class WithMoves:
         self._pass, self._moved = 0, False
 
     def start(self, state: State, total: float) -> State:
-        """As the engine keeps it."""
+        """The state as the engine keeps it."""
         return self._engine.start(state, total)
 
     def run_pass(
@@ -72,5 +72,5 @@ class WithMoves:
         )
 
     def finish(self, model: Model, state: State) -> float | None:
-        """As the engine ends."""
+        """The end of the engine."""
         return self._engine.finish(model, state)
