@@ -36,7 +36,7 @@ class PassResult(NamedTuple):
         The model, its priors as learned so far.
     bound_kind : {"exact", "estimate", "none"}
         "exact" if ``totals`` less ``divergence`` is the bound at the current globals; "estimate" if
-        it is the bound at the globals before the pass, or an estimate from minibatches.
+        it is that at the globals before the pass, or from minibatches; "none" without a bound.
     learning_rate : float
         Size of the last step.
     monotone : bool
