@@ -93,3 +93,26 @@ def test_skvt_works_where_no_folder_can_be_written(tmp_path):
     assert float(value) == pytest.approx(-np.euler_gamma)
     assert err.count("RuntimeWarning: Compiled functions") == 1
     assert "NUMBA_CACHE_DIR" in err
+
+
+@pytest.mark.slow
+def test_a_fit_is_the_same_whether_its_loops_are_compiled_or_loaded(tmp_path):
+    # (with functions that were not inlined, last digits of the first and of the weights of the
+    # second depended on which machine code the process had met first)
+    statements = (
+        "import skvt, numpy as np\n"
+        "from skvt.datasets import make_topic_corpus\n"
+        "size = dict(n_components=8, n_features=300, mean_length=40.0, random_state=0)\n"
+        "X = make_topic_corpus(400, **size).X.astype(np.float32)\n"
+        "topics = skvt.TemperedLDA(8, max_iter=5, random_state=0).fit(X)\n"
+        "print(topics.components_.tobytes().hex(), topics.history_['elbo'])\n"
+        "X = np.random.default_rng(0).random((120, 12)) < 0.3\n"
+        "mixture = skvt.StructuredBernoulliMixture(8, global_step='ssvi', max_iter=4).set_params(\n"
+        "    random_state=0).fit(X)\n"
+        "print(mixture.weights_.tobytes().hex(), mixture.elbo_.hex())\n"
+    )
+    cache = {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    compiled, _ = in_fresh_process(statements, tmp_path, **cache)
+    assert any((tmp_path / "cache").rglob("*.nbc"))
+    loaded, _ = in_fresh_process(statements, tmp_path, **cache)
+    assert loaded == compiled

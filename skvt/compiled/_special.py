@@ -69,23 +69,21 @@ def _warn_of_no_cache() -> None:
 jit: Any
 part: Any
 inner: Any
-inlined: Any
 if nb.config.DISABLE_JIT:
     # As compiled code has it, whole numbers wrap around.
-    jit = part = inner = inlined = np.errstate(over="ignore")
+    jit = part = inner = np.errstate(over="ignore")
 else:
     #: Decorator of a compiled function that Python calls.
     jit = _cached
-    #: Of one that only compiled functions call: it is stored with them, not by itself. Numba
-    #: compiles a function for itself and again within each that calls it, so that few levels of
-    #: calls compile fast.
-    part = nb.njit(**_OPTIONS)
+    #: Of one that only compiled functions call: it becomes a piece of each of them. A loop is
+    #: vectorised only if what it calls is; and of a function that stays one by itself, the process
+    #: keeps the machine code that it meets first, which differs in its last digits between one that
+    #: compiles and one that loads. Each is compiled by itself, too, and upwards within all that
+    #: call it, so that few levels of calls compile fast.
+    part = nb.njit(forceinline=True, **_OPTIONS)
     #: Of a part without an entrance from Python, which takes long to compile where there are many
     #: arrays. To call it from there crashes the process.
-    inner = nb.njit(no_cpython_wrapper=True, **_OPTIONS)
-    # A loop is vectorised only if the function in it is inlined, which gammaln's length would
-    # prevent.
-    inlined = nb.njit(forceinline=True, **_OPTIONS)
+    inner = nb.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
 
 
 def instruction(in_python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -163,7 +161,7 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
     return types.UniTuple(x, 2)(x), codegen
 
 
-@inlined
+@part
 def log(x: Real) -> Real:
     """Natural logarithm of a positive normal number."""
     m, e = _mantissa_exponent(x)
@@ -182,7 +180,7 @@ def log(x: Real) -> Real:
     return e * lit(x, math.log(2.0)) + (s * z * p + s * lit(x, 2.0))
 
 
-@inlined
+@part
 def exp(x: Real) -> Real:
     """Exponential; 0 where the result would be a denormal number."""
     lowest = _by_type(x, -87.0, -708.0)
@@ -207,7 +205,7 @@ def exp(x: Real) -> Real:
     return result if x > lowest else lit(x, 0.0)
 
 
-@inlined
+@part
 def digamma(x: Real) -> Real:
     """Derivative of log Gamma at x > 0: six recurrence steps, then the asymptotic series."""
     one = lit(x, 1.0)
@@ -228,7 +226,7 @@ def digamma(x: Real) -> Real:
     return log(y) - i * lit(x, 0.5) - z * p - r
 
 
-@inlined
+@part
 def gammaln(x: Real) -> Real:
     """Log Gamma at x > 0: six recurrence steps where x < 6, then Stirling's series."""
     small = x < lit(x, 6.0)

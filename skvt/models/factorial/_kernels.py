@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.compiled import exp, inlined, jit, lit, log
+from skvt.compiled import exp, jit, lit, log, part
 from skvt.typing import Array
 
 # Rows worked on side by side: each operation is one for all of them.
@@ -125,7 +125,7 @@ def sweep_factors(
     return n_sweeps
 
 
-@inlined
+@part
 def _without(
     k: int, field: Array, G: Array, own: Array, n: int, shared: bool, v: Array, total: Array
 ) -> None:
