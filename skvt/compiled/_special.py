@@ -158,7 +158,7 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
         pair = [builder.bitcast(rest, real), builder.sitofp(exponent, real)]
         return context.make_tuple(builder, signature.return_type, pair)
 
-    return types.UniTuple(x, 2)(x), codegen
+    return nb.types.UniTuple(x, 2)(x), codegen
 
 
 @part

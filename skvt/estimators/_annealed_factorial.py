@@ -13,7 +13,7 @@ from skvt.estimators._base import (
     _attribute_of_fit,
     all_or_nothing,
 )
-from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
+from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import (
     check_magnitude,
@@ -235,7 +235,7 @@ class AnnealedFactorialMixture(
             "random_state": ["random_state"],
         }
         | TemperatureMixin._temperature_constraints
-        | LearningRateMixin._learning_rate_constraints
+        | LEARNING_RATE_CONSTRAINTS
     )
 
     _model_parameters = ("noise_variance", "prior_variance", "activation_prior")

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin, _attribute_of_fit
+from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
 from skvt.estimators._sklearn_private import check_sample_weight, fit_context
 from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
@@ -126,9 +126,7 @@ def all_or_nothing(method):
     return on_a_twin
 
 
-class VariationalEstimator(
-    TemperatureMixin, LearningRateMixin, CallbackSupportMixin, BaseEstimator
-):
+class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator):
     """Base of all estimators.
 
     A subclass validates its rows (``_validate_rows``), builds its model (``_build_model``) and
@@ -190,7 +188,9 @@ class VariationalEstimator(
         context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
         best, restart_elbos = None, []
         with Workers(self.n_jobs) as workers:
-            for _ in range(n_init):
+            for number in range(n_init):
+                if number:  # an engine serves one fit
+                    plan = self._plan(model, X, weights)
                 rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
                 run = self._run(model, plan, context, (raw, y), rng, workers)
                 restart_elbos.append(run.fitted.elbo)
@@ -199,7 +199,6 @@ class VariationalEstimator(
                     best = run
                 if run.stopped:
                     break
-                plan = self._plan(model, X, weights)  # an engine serves one fit
         self._fitted, self.converged_ = best.fitted, best.converged
         self.restart_elbos_ = np.array(restart_elbos)
         self.n_iter_ = len(self._fitted.history)

@@ -5,13 +5,11 @@ from numbers import Integral, Real
 import numpy as np
 
 from skvt.estimators._base import all_or_nothing
-from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference
 from skvt.models.mixture import GaussianPrior, StickBreaking, gaussian_component
-from skvt.schedules import RobbinsMonro
 
 MOVES = ("birth", "merge", "delete")
 
@@ -256,7 +254,7 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         "verbose": ["verbose"],
         "random_state": ["random_state"],
         **TemperatureMixin._temperature_constraints,
-        **LearningRateMixin._learning_rate_constraints,
+        **LEARNING_RATE_CONSTRAINTS,
     }
 
     _fixed_parameters = (
@@ -378,27 +376,6 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
         self.degrees_of_freedom_prior_ = priors["degrees_of_freedom_prior"]
         self.covariance_prior_ = priors["covariance_prior"]
         return component
-
-    def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of."""
-        if not stream:
-            self._check_batches(X.shape[0])
-        data = minibatches = Rows(X, weights, self._batch_size(X.shape[0]))
-        rate = RobbinsMonro(self.learning_offset, self.learning_decay)
-        if self.learning_method == "online":
-            engine = StochasticInference(rate)
-        else:
-            engine = MemoizedInference(self._moves_of_fit())
-            data = Rows(X, weights, X.shape[0]) if stream else minibatches
-        return Plan(
-            data=data,
-            engine=engine,
-            policy=self._temperature_policy(model),
-            stopping=self._stopping,
-            minibatches=minibatches,
-            rate=rate,
-            total_samples=self.total_samples,
-        )
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

@@ -21,13 +21,11 @@ class TemperatureMixin:
         return self.temperature
 
 
-class LearningRateMixin:
-    """``learning_offset`` and ``learning_decay``: step sizes (offset + t)^(-decay)."""
-
-    _learning_rate_constraints = {
-        "learning_decay": [Interval(Real, 0, 1, closed="both")],
-        "learning_offset": [Interval(Real, 1.0, None, closed="left")],
-    }
+# Of step sizes (learning_offset + t)^(-learning_decay).
+LEARNING_RATE_CONSTRAINTS = {
+    "learning_decay": [Interval(Real, 0, 1, closed="both")],
+    "learning_offset": [Interval(Real, 1.0, None, closed="left")],
+}
 
 
 class MoveLogMixin:

@@ -4,8 +4,10 @@ import numpy as np
 
 from skvt.estimators._mixins import MoveLogMixin
 from skvt.expfam import Beta
+from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference
 from skvt.models import n_active
 from skvt.moves import Birth, Delete, Merge
+from skvt.schedules import RobbinsMonro
 
 # Rows of a batch where the user does not say: about ten batches within this range.
 SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
@@ -30,6 +32,32 @@ class MovesMixin(MoveLogMixin):
     def _most_components(self):
         """Where births stop."""
         raise NotImplementedError
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """What a fit is made of: stochastic inference, or memoized inference with moves."""
+        if not stream:
+            self._check_batches(X.shape[0])
+        data = minibatches = Rows(X, weights, self._batch_size(X.shape[0]))
+        rate = self._rate
+        if self.learning_method == "online":
+            engine = StochasticInference(rate)
+        else:
+            engine = MemoizedInference(self._moves_of_fit())
+            data = Rows(X, weights, X.shape[0]) if stream else minibatches
+        return Plan(
+            data=data,
+            engine=engine,
+            policy=self._temperature_policy(model),
+            stopping=self._stopping,
+            minibatches=minibatches,
+            rate=rate,
+            total_samples=self.total_samples,
+        )
+
+    @property
+    def _rate(self):
+        """Step sizes, online."""
+        return RobbinsMonro(self.learning_offset, self.learning_decay)
 
     def _batch_size(self, n_rows):
         """Rows of a batch of so many rows, where they are divided."""

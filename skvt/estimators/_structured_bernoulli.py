@@ -1,25 +1,19 @@
 """Mixtures of Bernoullis that find their number of clusters."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.estimators._base import all_or_nothing
-from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import each_entry_once
 from skvt.expfam import Beta
-from skvt.inference import (
-    GLOBAL_STEPS,
-    MemoizedInference,
-    Plan,
-    Rows,
-    StochasticInference,
-    StructuredInference,
-)
+from skvt.inference import GLOBAL_STEPS, StructuredInference
 from skvt.models.mixture import (
     Bernoulli,
     Mixture,
@@ -263,7 +257,7 @@ default="dirichlet_process"
         "verbose": ["verbose"],
         "random_state": ["random_state"],
         **TemperatureMixin._temperature_constraints,
-        **LearningRateMixin._learning_rate_constraints,
+        **LEARNING_RATE_CONSTRAINTS,
     }
 
     _fixed_parameters = (
@@ -380,34 +374,26 @@ default="dirichlet_process"
 
     # --------------------------------------------------------------------------------- plan
     def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of."""
-        if not stream:
-            self._check_batches(X.shape[0])
-        undivided = self.n_batches is None and self.batch_size is None
-        whole = self._structured and undivided
-        data = minibatches = Rows(X, weights, X.shape[0] if whole else self._batch_size(X.shape[0]))
-        rate = self._learning_rate(undivided)
-        if self._structured:
-            engine = StructuredInference(rate, self.global_step)
-        elif self.learning_method == "online":
-            engine = StochasticInference(rate)
-        else:
-            engine = MemoizedInference(self._moves_of_fit())
-            data = Rows(X, weights, X.shape[0]) if stream else minibatches
-        return Plan(
-            data=data,
-            engine=engine,
-            policy=self._temperature_policy(model),
-            stopping=self._stopping,
-            minibatches=minibatches,
-            rate=rate,
-            total_samples=self.total_samples,
-        )
+        """What a fit is made of: with "structured", the engine alone is another."""
+        plan = super()._plan(model, X, weights, stream=stream)
+        if not self._structured:
+            return plan
+        engine = StructuredInference(plan.rate, self.global_step)
+        return replace(plan, engine=engine, data=plan.minibatches)
 
-    def _learning_rate(self, undivided):
+    @property
+    def _undivided(self):
+        """Whether the user leaves the division into batches to the estimator."""
+        return self.n_batches is None and self.batch_size is None
+
+    def _batch_size(self, n_rows):
+        return n_rows if self._structured and self._undivided else super()._batch_size(n_rows)
+
+    @property
+    def _rate(self):
         scale = self.learning_scale
         if scale is None:
-            full_steps = self._structured and self.global_step == "ssvi-a" and undivided
+            full_steps = self._structured and self.global_step == "ssvi-a" and self._undivided
             scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
         return RobbinsMonro(self.learning_offset, self.learning_decay, scale)
 

@@ -15,7 +15,7 @@ from skvt.estimators._base import (
     _attribute_of_fit,
     all_or_nothing,
 )
-from skvt.estimators._mixins import LearningRateMixin, TemperatureMixin
+from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import each_entry_once, require_counts, require_prior, validated
 from skvt.expfam import Gamma
@@ -245,7 +245,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             "random_state": ["random_state"],
         }
         | TemperatureMixin._temperature_constraints
-        | LearningRateMixin._learning_rate_constraints
+        | LEARNING_RATE_CONSTRAINTS
     )
 
     _of_counts = True
@@ -377,9 +377,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             steps = rate if online else RobbinsMonro(1.0, 0.0)
             engine = StructuredInference(steps, self.global_step)
             engine = ThenCoordinateAscent(engine, ceil((1.0 - self.polish) * self.max_iter))
-        # under random components a row is not to be solved to the end: it would choose a few
-        begin = np.nan if self._continues() else 1.0
-        starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
+        starts = None
+        if not stream:
+            # under random components a row is not to be solved to the end: it would choose a few
+            begin = np.nan if self._continues() else 1.0
+            starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
         return Plan(
             data=minibatches if online or stream else Rows(X, weights, X.shape[0]),
             engine=engine,
@@ -388,7 +390,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             minibatches=minibatches,
             rate=rate,
             total_samples=self.total_samples,
-            row_starts=None if stream else starts,
+            row_starts=starts,
         )
 
     def _publish(self, X):

@@ -6,8 +6,8 @@ import numpy as np
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
-from skvt.inference import GLOBAL_STEPS, Plan, Rows, StructuredInference, WithMoves
-from skvt.models.lda import LDAGivenTopics, SplitMerge
+from skvt.inference import GLOBAL_STEPS, Plan, Rows, StructuredInference
+from skvt.models.lda import LDAGivenTopics
 from skvt.temperature import LinearAnnealing
 
 # "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such
@@ -292,12 +292,9 @@ class StructuredLDA(TopicEstimator):
         data = Rows(X, weights, X.shape[0] if whole else self.batch_size)
         corrected = self.global_step == "ssvi"
         rate = self._learning_rate(None if stream or corrected else data.n_batches)
-        engine = StructuredInference(rate, self.global_step)
-        if self.moves and not stream:
-            engine = WithMoves(engine, [SplitMerge()], self.max_iter)
         return Plan(
             data=data,
-            engine=engine,
+            engine=self._with_moves(StructuredInference(rate, self.global_step), stream),
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=data,

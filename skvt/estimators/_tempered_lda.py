@@ -7,9 +7,7 @@ from skvt.inference import (
     Plan,
     Rows,
     StochasticInference,
-    WithMoves,
 )
-from skvt.models.lda import SplitMerge
 
 
 class TemperedLDA(TopicEstimator):
@@ -226,11 +224,9 @@ class TemperedLDA(TopicEstimator):
             data, engine = minibatches, StochasticInference(rate)
         else:
             data, engine = Rows(X, weights, ROWS_PER_BATCH), CoordinateAscent()
-        if self.moves and not stream:
-            engine = WithMoves(engine, [SplitMerge()], self.max_iter)
         return Plan(
             data=data,
-            engine=engine,
+            engine=self._with_moves(engine, stream),
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=minibatches,

@@ -13,7 +13,7 @@ from skvt.estimators._base import (
     _attribute_of_fit,
     all_or_nothing,
 )
-from skvt.estimators._mixins import LearningRateMixin, MoveLogMixin, TemperatureMixin
+from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.completion import completion_score, expected_proportions
 from skvt.estimators.validation import (
@@ -25,8 +25,8 @@ from skvt.estimators.validation import (
     validated,
 )
 from skvt.expfam import Dirichlet
-from skvt.inference import Stopping, Workers, perplexity_fall
-from skvt.models.lda import LDA
+from skvt.inference import Stopping, WithMoves, Workers, perplexity_fall
+from skvt.models.lda import LDA, SplitMerge
 from skvt.posterior import Posterior
 from skvt.schedules import RobbinsMonro
 from skvt.ties import stable_order
@@ -72,7 +72,7 @@ class TopicEstimator(
             "random_state": ["random_state"],
         }
         | TemperatureMixin._temperature_constraints
-        | LearningRateMixin._learning_rate_constraints
+        | LEARNING_RATE_CONSTRAINTS
         | {"learning_offset": [None, Interval(Real, 1.0, None, closed="left")]}
     )
     _of_counts = True
@@ -196,6 +196,12 @@ class TopicEstimator(
             )
         require_prior(name, getattr(self, name))
         return np.broadcast_to(value, (size,)).copy()
+
+    def _with_moves(self, engine, stream):
+        """The engine with moves between its passes; a stream has none."""
+        if not self.moves or stream:
+            return engine
+        return WithMoves(engine, [SplitMerge()], self.max_iter)
 
     def _learning_rate(self, n_batches):
         """Step sizes of a fit whose passes have so many minibatches; None is a stream."""

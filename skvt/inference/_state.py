@@ -164,7 +164,7 @@ class MemoizedState(State):
         """A state without memos, its statistics scaled to rows of weight ``total``."""
         state = State(**{name: vars(self)[name] for name in State.__dataclass_fields__})
         if self.memos:
-            state.stats.rescale(total / self.memos.total().weight)
+            state.stats.rescale(total / self.memos.weight)
         return state
 
     def untempered(self) -> RunningStats:

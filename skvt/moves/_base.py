@@ -215,12 +215,12 @@ def bound_of(model: Memoizable, memo: Memo) -> float:
     return float(memo.entropy.sum()) + model.collapsed_energy(memo.stats)
 
 
-def size_of(model: Memoizable, memo: Memo) -> float:
-    """Nats to which the rounding of the bound is relative, so that a gain is told from none.
+def size_of(bound: float, memo: Memo) -> float:
+    """Nats to which the rounding of a memo's bound is relative, so that a gain is told from none.
 
     The larger of the bound and a nat for each row: in a sum over rows, terms may cancel.
     """
-    return max(abs(bound_of(model, memo)), memo.weight)
+    return max(abs(bound), memo.weight)
 
 
 def of_components(whom: str) -> tuple[Requirement, ...]:

@@ -286,8 +286,9 @@ class Birth(Move):
             resp = np.ascontiguousarray(np.concatenate(target.resp))
             before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
             memo = tools.fresh(model, batch, min(self._n_fresh, most))
-            gain = bound_of(model, memo) - bound_of(model, before)
-            if is_accepted(gain, size_of(model, memo), SMALLEST_GAIN_PER_ROW * weights.sum()):
+            bound = bound_of(model, memo)
+            gain, least = bound - bound_of(model, before), SMALLEST_GAIN_PER_ROW * weights.sum()
+            if is_accepted(gain, size_of(bound, memo), least):
                 return memo.stats
         self._fail(target)
         return None
@@ -334,8 +335,9 @@ def _try(
             stats = RunningStats(total.stats.arrays)
         won = ~exceeds(FEWEST_WON, model.component_masses(total.stats)[n_old:])
         if won.all():
-            rise = bound_of(model, total) - bound_of(model, before)
-            if is_accepted(rise, size_of(model, before), SMALLEST_GAIN):
+            bound = bound_of(model, before)
+            rise = bound_of(model, total) - bound
+            if is_accepted(rise, size_of(bound, before), SMALLEST_GAIN):
                 state.rearrange(index)
                 state.memos[key] = memo
                 state.resum()

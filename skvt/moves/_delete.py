@@ -93,7 +93,8 @@ class Delete(Move):
         """(candidate whose going raises the bound most or None, rise, candidates tried)."""
         if not self._candidates:
             return None, 0.0, 0
-        before, size, gains = bound_of(model, total), size_of(model, total), []
+        before, gains = bound_of(model, total), []
+        size = size_of(before, total)
         for k in self._candidates:
             memo = total
             for change in self._changes[k].values():

@@ -14,6 +14,7 @@ from skvt.moves._base import (
     Move,
     MoveRecord,
     MoveTools,
+    bound_of,
     is_accepted,
     of_components,
     size_of,
@@ -76,7 +77,7 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
         a, b, gain = pair_gains(model, memo, few)
         if a.size == 0 or gain.max() < -_TRIFLE:
             return
-        best = stable_argmax(gain, scale=size_of(model, memo))
+        best = stable_argmax(gain, scale=size_of(bound_of(model, memo), memo))
         state.merge(a[best], b[best], bounded=True)
         state.rearrange(np.delete(np.arange(counts.size), b[best]))
         state.resum()
@@ -99,7 +100,7 @@ class Merge(Move):
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         a, b, gain = pair_gains(model, memo)
         counts = model.component_masses(memo.stats).copy()
-        size = size_of(model, memo)
+        size = size_of(bound_of(model, memo), memo)
         order = stable_order(-gain, scale=size)[: 3 * n_components]
         gone: list[int] = []
         used: set[int] = set()

@@ -116,7 +116,7 @@ class Superposition(Move):
         after, before = state.memos.of(self._memos), state.memos.total()
         bound = bound_of(model, before)
         gain = bound_of(model, after.total()) - bound
-        accepted = is_accepted(gain, size_of(model, before), SMALLEST_GAIN)
+        accepted = is_accepted(gain, size_of(bound, before), SMALLEST_GAIN)
         if accepted:
             self._failed = set()
             for batch, better in self._ends:

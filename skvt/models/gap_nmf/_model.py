@@ -22,7 +22,7 @@ from numpy.typing import DTypeLike
 
 from skvt.compiled import digamma_array
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
-from skvt.models import Capability, LocalResult, PriorAddend, RowSource, n_active
+from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource, n_active
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.typing import Array, IndexArray, Run
 
@@ -63,22 +63,13 @@ class Spectra(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FrameBatch:
-    """Rows prepared for local steps.
+class FrameBatch(RowBatch):
+    """Rows prepared for local steps: dense, NaN where a value is missing, or CSR.
 
-    ``X`` (n, F) is dense, NaN where it is missing, or CSR; ``rows`` (n,) are rows of the data.
     ``start`` (n, K) are the activations where the local step begins; None or NaN to begin anew.
     """
 
-    X: Any
-    weights: Array
-    rows: IndexArray
     start: Array | None = None
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows."""
-        return self.weights.size
 
 
 @dataclass(frozen=True)
@@ -215,11 +206,7 @@ class GaPNMF:
     # ---------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> FrameBatch:
         """Rows of X as a :class:`FrameBatch`: a view where they follow each other."""
-        rows = np.asarray(rows)
-        first = int(rows[0])
-        in_order = np.array_equal(rows, np.arange(first, first + rows.size))
-        X = X[first : first + rows.size] if in_order else X[rows]
-        return FrameBatch(X, np.asarray(weights, np.float64), rows)
+        return FrameBatch.of(X, rows, weights)
 
     # --------------------------------------------------------------------------- local step
     def local_step(

@@ -103,9 +103,9 @@ class MixtureGivenGlobals(Mixture):
             sums[:] = sums[self.weights.order(counts)]
             stats.resum()
 
-    def counts(self, stats: RunningStats) -> Array:
-        """Expected rows of each component, shape (K,)."""
-        weights = super().counts(stats)
+    def component_masses(self, stats: Stats) -> Array:
+        """Expected rows of each component, shape (K,), of plain statistics."""
+        weights = super().component_masses(stats)
         return weights.reshape(len(weights), -1)[:, 0]
 
     # ---------------------------------------------------------------------------------- rows

@@ -122,7 +122,7 @@ class Mixture:
 
     def counts(self, stats: RunningStats) -> Array:
         """Expected rows of each component, shape (K,)."""
-        return stats.value().arrays[0]
+        return self.component_masses(stats.value())
 
     def component_masses(self, stats: Stats) -> Array:
         """Expected rows of each component, shape (K,), of plain statistics."""
