@@ -10,6 +10,7 @@ The families over parameters of Gaussians (:class:`Wishart`, :class:`NormalWisha
 from skvt.expfam._beta import Beta
 from skvt.expfam._categorical import Categorical
 from skvt.expfam._dirichlet import Dirichlet
+from skvt.expfam._dirichlet_columns import DirichletColumns
 from skvt.expfam._family import Family, kl_divergence
 from skvt.expfam._gamma import Gamma, log_standard_gamma
 from skvt.expfam._gaussian import MeanPrecision
@@ -24,6 +25,7 @@ __all__ = [
     "Beta",
     "Categorical",
     "Dirichlet",
+    "DirichletColumns",
     "Family",
     "Gamma",
     "GaussianColumns",

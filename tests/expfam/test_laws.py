@@ -8,6 +8,7 @@ from skvt.expfam import (
     Beta,
     Categorical,
     Dirichlet,
+    DirichletColumns,
     Gamma,
     Normal,
     NormalGamma,
@@ -41,6 +42,7 @@ def normal_gamma(a, b, kappa, seed=0):
 # Members whose draws have light tails: sample moments of the squares exist.
 MODERATE = {
     "Dirichlet": (Dirichlet, np.array([1.5, 0.8, 4.0])),
+    "DirichletColumns": (DirichletColumns((3, 2)), np.array([1.5, 0.8, 4.0, 2.0, 0.9])),
     "Beta": (Beta, np.array([0.9, 3.5])),
     "Categorical": (Categorical, np.log([0.2, 0.5, 0.3])),
     "Gamma": (Gamma, np.array([3.5, 0.6])),
@@ -55,6 +57,7 @@ MODERATE = {
 # Other members of the same families, for divergences.
 OTHERS = {
     "Dirichlet": np.array([0.7, 2.0, 1.0]),
+    "DirichletColumns": np.array([0.7, 2.0, 1.0, 0.4, 1.2]),
     "Beta": np.array([2.0, 1.1]),
     "Categorical": np.log([0.6, 0.1, 0.3]),
     "Gamma": np.array([1.2, 2.0]),
@@ -122,6 +125,8 @@ def statistic(family, x):
         return np.log(x)
     if family is Beta:
         return np.array([np.log(x), np.log(1.0 - x)])
+    if isinstance(family, DirichletColumns):
+        return np.log(x)
     if family is Categorical:
         return x
     if family is Gamma:
@@ -149,7 +154,7 @@ def statistic(family, x):
 
 
 def log_base_measure(family, x):
-    if family is Dirichlet:
+    if family is Dirichlet or isinstance(family, DirichletColumns):
         return -np.log(x).sum()
     if family is Beta:
         return -np.log(x) - np.log(1.0 - x)
@@ -281,7 +286,7 @@ def test_draws_have_the_mean_the_variance_and_the_expectation_of_the_member(fami
 
 @each_member
 def test_textbook_parameters_go_there_and_back(family, eta):
-    if family is Dirichlet:
+    if family is Dirichlet or isinstance(family, DirichletColumns):
         np.testing.assert_array_equal(family.standard(eta)["concentration"], eta)
     else:
         back = family.from_standard(**family.standard(eta))

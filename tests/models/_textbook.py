@@ -10,9 +10,10 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import betaln, digamma, gammaln, multigammaln
-from scipy.stats import multivariate_t, norm
+from scipy.stats import multivariate_t, nbinom, norm
 
 from skvt.expfam import Gamma, Normal, NormalGamma, NormalWishart, Wishart
+from skvt.models.mixture import Categorical, Poisson
 from skvt.models.mixture import _components as components
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -250,6 +251,81 @@ def stick_divergence(a, b, alpha):
     return betaln(1.0, alpha) - betaln(a, b) + first + second
 
 
+def categorical_log_density(q, x, center):
+    """Of columns with two, three, ... categories; NaN are left out."""
+    return sum(
+        digamma(c[int(value)]) - digamma(c.sum())
+        for c, value in zip(_by_column(q, x.size), x, strict=True)
+        if not np.isnan(value)
+    )
+
+
+def categorical_update(q, X, r, center):
+    columns = _by_column(q, X.shape[1])
+    counts = [
+        [r[column == c].sum() for c in range(own.size)]
+        for own, column in zip(columns, X.T, strict=True)
+    ]
+    return {"concentration": q["concentration"] + np.concatenate(counts)}
+
+
+def categorical_predictive(q, x, center):
+    return sum(
+        np.log(c[int(value)] / c.sum())
+        for c, value in zip(_by_column(q, x.size), x, strict=True)
+        if not np.isnan(value)
+    )
+
+
+def categorical_divergence(q, p):
+    n_columns = len(sizes_of(q["concentration"]))
+    pairs = zip(_by_column(q, n_columns), _by_column(p, n_columns), strict=True)
+    return sum(
+        dirichlet_divergence({"concentration": own}, {"concentration": other})
+        for own, other in pairs
+    )
+
+
+def sizes_of(concentration):
+    """Categories of columns that have 2, 3, 4, ..., by how many numbers there are."""
+    sizes = [2]
+    while sum(sizes) < np.shape(concentration)[-1]:
+        sizes.append(sizes[-1] + 1)
+    return sizes
+
+
+def _by_column(q, n_columns):
+    sizes = np.arange(2, 2 + n_columns)
+    return np.split(q["concentration"], np.cumsum(sizes)[:-1])
+
+
+def poisson_log_density(q, x, center):
+    a, b, seen = q["shape"], q["rate"], ~np.isnan(x)
+    terms = x * (digamma(a) - np.log(b)) - a / b - gammaln(x + 1.0)
+    return terms[seen].sum()
+
+
+def poisson_update(q, X, r, center):
+    seen = ~np.isnan(X)
+    return {
+        "shape": q["shape"] + r @ np.where(seen, X, 0.0),
+        "rate": q["rate"] + r @ seen,
+    }
+
+
+def poisson_predictive(q, x, center):
+    """Negative binomial."""
+    seen = ~np.isnan(x)
+    p = q["rate"] / (1.0 + q["rate"])
+    return nbinom.logpmf(x, q["shape"], p)[seen].sum()
+
+
+def gamma_divergence(q, p):
+    a, b, c, d = q["shape"], q["rate"], p["shape"], p["rate"]
+    kl = (a - c) * digamma(a) - gammaln(a) + gammaln(c) + c * (np.log(b) - np.log(d))
+    return float((kl + a * (d - b) / b).sum())
+
+
 # ----------------------------------------------------------------------------- the kinds
 @dataclass(frozen=True)
 class Kind:
@@ -329,6 +405,16 @@ def _multinomial(D, dtype):
     return components.Multinomial(np.linspace(0.3, 1.4, D), dtype)
 
 
+def _categorical(D, dtype):
+    sizes = tuple(range(2, 2 + D))
+    return Categorical(np.linspace(0.3, 1.4, sum(sizes)), sizes, dtype)
+
+
+def _poisson(D, dtype):
+    prior = np.stack([np.linspace(0.8, 2.5, D), np.linspace(0.4, 1.3, D)], axis=1)
+    return Poisson(prior, dtype)
+
+
 def gaussian_rows(n, D, rng):
     """Two clusters on either side of the centre."""
     sides = rng.choice([-2.0, 2.0], size=(n, 1))
@@ -353,6 +439,19 @@ def count_rows(n, D, rng):
     return np.stack([rng.multinomial(rng.poisson(4.0), p[rng.integers(2)]) for _ in range(n)]) * 1.0
 
 
+def category_rows(n, D, rng):
+    """Categories of columns that have 2, 3, ..., D + 1 of them; two profiles."""
+    low = rng.random((n, 1)) < 0.5
+    uniform = rng.random((n, D))
+    return np.floor(np.where(low, uniform**2, 1.0 - uniform**2) * np.arange(2, 2 + D))
+
+
+def event_rows(n, D, rng):
+    """Counts of events; two profiles."""
+    rates = np.stack([np.linspace(0.5, 4.0, D), np.linspace(9.0, 1.0, D)])
+    return rng.poisson(rates[rng.integers(2, size=n)]).astype(float)
+
+
 KINDS = {
     "full": Kind(_full, gaussian_rows, full_log_density, full_update, full_predictive,
                  full_divergence),
@@ -372,6 +471,10 @@ KINDS = {
                       bernoulli_predictive, dirichlet_divergence),
     "multinomial": Kind(_multinomial, count_rows, multinomial_log_density, multinomial_update,
                         multinomial_predictive, dirichlet_divergence),
+    "categorical": Kind(_categorical, category_rows, categorical_log_density, categorical_update,
+                        categorical_predictive, categorical_divergence),
+    "Poisson": Kind(_poisson, event_rows, poisson_log_density, poisson_update,
+                    poisson_predictive, gamma_divergence),
 }  # fmt: skip
 
 

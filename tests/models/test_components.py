@@ -19,16 +19,18 @@ from models._textbook import (
 from scipy.integrate import quad
 from scipy.special import digamma
 from scipy.stats import f as f_distribution
-from scipy.stats import gamma, kstest, norm, rankdata
+from scipy.stats import gamma, kstest, norm, poisson, rankdata
 from scipy.stats import t as student_t
 
 from skvt.expfam import Dirichlet, NormalGamma, Stats
+from skvt.models.mixture import Categorical, Poisson
 from skvt.models.mixture import _components as components
 from skvt.models.mixture._components import _generic_log_predictive
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 
-GAUSSIANS = [name for name in KINDS if name not in ("Bernoulli", "multinomial")]
+DISCRETE = ("Bernoulli", "multinomial", "categorical", "Poisson")
+GAUSSIANS = [name for name in KINDS if name not in DISCRETE]
 OF_PRECISION = [name for name in GAUSSIANS if name != "known variance"]
 MISSING = [name for name, kind in KINDS.items() if kind.make(2, np.float64).missing]
 each_kind = pytest.mark.parametrize("name", KINDS)
@@ -114,6 +116,11 @@ def log_density_given(component, x, phi):
     """log p(x | phi) for each draw of phi."""
     if isinstance(component, components.Multinomial):
         return np.log(phi) @ x
+    if isinstance(component, Categorical):
+        starts = np.cumsum(component.sizes) - component.sizes
+        return np.log(phi[:, starts + x.astype(int)]).sum(axis=1)
+    if isinstance(component, Poisson):
+        return poisson.logpmf(x, phi).sum(axis=1)
     if isinstance(component, components.Bernoulli):
         return np.log(np.where(x == 1.0, phi[..., 0], phi[..., 1])).sum(axis=1)
     if isinstance(component, components.KnownVarianceGaussian):
@@ -273,8 +280,11 @@ def test_missing_values_are_integrated_out(name):
     def joint(value):
         return np.exp(component.log_predictive(np.array([[row[0], value]]), lam)[0, 0])
 
-    if name == "Bernoulli":
-        total = joint(0.0) + joint(1.0)
+    if name in DISCRETE:
+        total = sum(
+            joint(float(value))
+            for value in range(300 if name == "Poisson" else 2 + (name == "categorical"))
+        )
     else:
         total = sum(quad(joint, *ends)[0] for ends in [(-np.inf, row[1]), (row[1], np.inf)])
     assert np.exp(with_gap) == pytest.approx(total, rel=1e-7)
@@ -303,6 +313,15 @@ def test_draws_have_the_moments_of_the_predictive(name):
         p = lam[0, :, 0] / lam[0].sum(axis=1)
         assert set(np.unique(X)) == {0.0, 1.0}
         mean, covariance = p, np.diag(p * (1.0 - p))
+    elif name == "Poisson":
+        shape, rate = lam[0].T
+        mean, covariance = shape / rate, np.diag(shape / rate * (1.0 + 1.0 / rate))
+    elif name == "categorical":
+        p = np.split(lam[0], np.cumsum(component.sizes)[:-1])
+        p = [own / own.sum() for own in p]
+        mean = np.array([own @ np.arange(own.size) for own in p])
+        squares = np.array([own @ np.arange(own.size) ** 2 for own in p])
+        covariance = np.diag(squares - mean**2)
     elif name == "known variance":
         q = standard_of(component, lam, 0)
         mean, covariance = q["mean"] + component.center, np.diag(0.8 + q["variance"])

@@ -5,10 +5,13 @@ from skvt.models.mixture._components import (
     Component,
     ConjugateComponent,
     KnownVarianceGaussian,
+    Multinomial,
 )
+from skvt.models.mixture._discrete import Categorical, Poisson
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component, weighted_moments
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._product import Block, Product, as_slice
 from skvt.models.mixture._weights import (
     KnownWeights,
     SeparateSticks,
@@ -19,6 +22,8 @@ from skvt.models.mixture._weights import (
 
 __all__ = [
     "Bernoulli",
+    "Block",
+    "Categorical",
     "Component",
     "ConjugateComponent",
     "GaussianPrior",
@@ -26,10 +31,14 @@ __all__ = [
     "KnownWeights",
     "Mixture",
     "MixtureGivenGlobals",
+    "Multinomial",
+    "Poisson",
+    "Product",
     "SeparateSticks",
     "StickBreaking",
     "SymmetricDirichlet",
     "Weights",
+    "as_slice",
     "gaussian_component",
     "weighted_moments",
 ]

@@ -22,6 +22,7 @@ from skvt.compiled import gammaln_array as _gammaln
 from skvt.expfam import Dirichlet, Family, Gamma, Normal, NormalGamma, NormalWishart, Wishart
 from skvt.models import Capability, noise_log_partition
 from skvt.models.mixture._kernels import outer_features
+from skvt.ties import exceeds
 from skvt.typing import Array
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -95,6 +96,15 @@ class Component(Protocol):
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
 
+    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Rows (n, D) with each missing value replaced, given memberships (n, K).
+
+        By its posterior predictive mean, or its most probable category.
+        """
+
+    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        """Rows (n, D), missing values drawn from one component's predictive given the others."""
+
 
 def _generic_log_predictive(component: Any, X: Any, lam: Array) -> Array:
     """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
@@ -144,6 +154,7 @@ class ConjugateComponent:
         def base(self) -> Any: ...
 
         def features(self, X: Any) -> Any: ...
+        def predictive_mean(self, lam: Array) -> Array: ...
 
     def spread(self, sums: Array) -> Array:
         """``M S``: features are statistics unless a subclass says otherwise."""
@@ -173,6 +184,19 @@ class ConjugateComponent:
         """``lam`` in the coordinates of the data."""
         return lam
 
+    def conditional_mean(self, X: Array, lam: Array) -> Array:
+        """Rows with missing values replaced by their predictive means, (K, n, D).
+
+        Here of components whose columns are independent: :meth:`predictive_mean`.
+        """
+        X = np.asarray(X, np.float64)
+        return np.where(np.isnan(X), self.predictive_mean(lam)[:, None], X)
+
+    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Missing values replaced by their means, see :class:`Component`."""
+        mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
+        return np.where(np.isnan(X), mean, X)
+
     def _centred(self, X: Any) -> Array:
         # row by row in memory, so that rounding does not depend on how X is held
         return np.subtract(X, self.center, order="C", dtype=np.float64)
@@ -200,7 +224,7 @@ class _Centred:
         return self.family.from_standard(**(q | {"mean": q["mean"] + center}))
 
 
-class _PairOfEachColumn:
+class PairOfEachColumn:
     """Two features and two natural parameters of each column; ``prior`` (D, 2)."""
 
     if TYPE_CHECKING:
@@ -447,7 +471,7 @@ class SphericalGaussian(_Centred, _WithMissing):
 
 
 @dataclass(frozen=True)
-class ZeroMeanDiagonalGaussian(_PairOfEachColumn, _WithMissing):
+class ZeroMeanDiagonalGaussian(PairOfEachColumn, _WithMissing):
     """Independent columns, each N(0, 1 / tau_kd), gamma prior; features [seen / 2, x^2 / 2].
 
     ``prior`` is (D, 2) of shape and rate, and ``added`` None or (D,): what is added to the squares.
@@ -585,7 +609,7 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
 
 
 @dataclass(frozen=True)
-class Bernoulli(_PairOfEachColumn, ConjugateComponent):
+class Bernoulli(PairOfEachColumn, ConjugateComponent):
     """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2)."""
 
     prior: Array
@@ -605,6 +629,21 @@ class Bernoulli(_PairOfEachColumn, ConjugateComponent):
         """Columns are independent, so that the predictive is linear in the features."""
         return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
 
+    def column_probabilities(self, lam: Array, column: int) -> Array:
+        """Predictive probabilities of a zero and a one in a column, (K, 2)."""
+        return Dirichlet.mean(lam)[:, column, ::-1]
+
+    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Missing values replaced by the more probable one, a zero where both are."""
+        out = np.array(X, np.float64)
+        ones = memberships @ Dirichlet.mean(lam)[..., 0]
+        return np.where(np.isnan(out), exceeds(ones, 0.5), out)
+
+    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        """Missing values drawn; columns are independent."""
+        X = np.asarray(X, np.float64)
+        return np.where(np.isnan(X), self.sample(lam, len(X), rng), X)
+
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Binary rows."""
         probability = Dirichlet.mean(lam)[:, 0]
@@ -616,11 +655,12 @@ class Multinomial(ConjugateComponent):
     """Rows of counts, each token from Dir(phi_k); features are the counts; ``prior`` (D,).
 
     The density is that of the sequence of tokens: without the multinomial coefficient, which no
-    parameter changes.
+    parameter changes. Nothing is said of the number of tokens; rows are drawn with ``n_tokens``.
     """
 
     prior: Array
     dtype: np.dtype[Any]
+    n_tokens: int = 1
 
     family = Dirichlet
     base = 0.0
@@ -636,6 +676,11 @@ class Multinomial(ConjugateComponent):
         if sp.issparse(X):
             return sp.csr_array(X, dtype=np.float64)
         return np.ascontiguousarray(X, np.float64)
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Rows of ``n_tokens`` tokens each, probabilities drawn anew for each row."""
+        probabilities = Dirichlet.sample(np.broadcast_to(lam, (n_rows, lam.size)), rng)
+        return rng.multinomial(self.n_tokens, probabilities).astype(self.dtype)
 
 
 def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from skvt.expfam import Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource
@@ -317,13 +317,51 @@ class Mixture:
 
         ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
         """
+        out = np.empty(X.shape[0])
+        predictive = self._predictive(stats)
+        run(_predictive_task, [(X, rows, predictive, out) for rows in _tasks(X.shape[0])])
+        return out
+
+    def _predictive(self, stats: RunningStats) -> "_Predictive":
+        """The posterior predictive mixture: the components and one not yet seen."""
         weights, components = self.natural_parameters(stats)
         weights = self.weights.mean(weights)[: len(components)]
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
         components = np.concatenate([components, self.component.prior[None]])
-        out = np.empty(X.shape[0])
-        tasks = [(self.component, X, rows, components, weights, out) for rows in _tasks(X.shape[0])]
-        run(_predictive_task, tasks)
+        with np.errstate(divide="ignore"):
+            return _Predictive(self.component, components, np.log(weights))
+
+    def filled(self, X: Array, stats: RunningStats, run: Run) -> Array:
+        """Rows with each missing value replaced by its mean, or most probable category.
+
+        Under the posterior predictive of :meth:`log_predictive`, given the values that are there.
+        """
+        out = np.empty(X.shape)
+        predictive = self._predictive(stats)
+        run(_filling_task, [(X, rows, predictive, out) for rows in _tasks(X.shape[0])])
+        return out
+
+    def column_probabilities(self, X: Array, stats: RunningStats, column: int, run: Run) -> Array:
+        """Probabilities of a column's categories under that predictive, (n, C)."""
+        predictive = self._predictive(stats)
+        component: Any = self.component  # with columns of categories, or nobody asks
+        own = component.column_probabilities(predictive.components, column)
+        out = np.empty((X.shape[0], own.shape[1]))
+        tasks = [(X, rows, predictive, own, out) for rows in _tasks(X.shape[0])]
+        run(_probability_task, tasks)
+        return out
+
+    def completed(self, X: Array, stats: RunningStats, rng: np.random.Generator) -> Array:
+        """Rows with the missing values drawn from that predictive, jointly for each row."""
+        out = np.array(X, np.float64)
+        predictive = self._predictive(stats)
+        for chunk in _chunks(slice(0, X.shape[0])):
+            below = predictive.memberships(X[chunk]).cumsum(axis=1)
+            drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
+            for k in np.unique(drawn):
+                rows = chunk.start + np.flatnonzero(drawn == k)
+                lam = predictive.components[k]
+                out[rows] = self.component.conditional_sample(X[rows], lam, rng)
         return out
 
 
@@ -377,14 +415,38 @@ def _local_task(
     return counts, sums
 
 
-def _predictive_task(
-    component: Component, X: Any, rows: slice, components: Array, weights: Array, out: Array
-) -> None:
-    with np.errstate(divide="ignore"):
-        log_weights = np.log(weights)
+class _Predictive(NamedTuple):
+    """Components (K + 1, ...) of a posterior predictive mixture, and log weights (K + 1,)."""
+
+    component: Component
+    components: Array
+    log_weights: Array
+
+    def log_joint(self, X: Any) -> Array:
+        """Log of weight times density of each row under each component, (n, K + 1) in nats."""
+        return self.component.log_predictive(X, self.components) + self.log_weights
+
+    def memberships(self, X: Any) -> Array:
+        """Probabilities of the components given a row, (n, K + 1)."""
+        return softmax(self.log_joint(X), axis=1)
+
+
+def _predictive_task(X: Any, rows: slice, predictive: _Predictive, out: Array) -> None:
     for chunk in _chunks(rows):
-        density = component.log_predictive(X[chunk], components)
-        out[chunk] = logsumexp(density + log_weights, axis=1)
+        out[chunk] = logsumexp(predictive.log_joint(X[chunk]), axis=1)
+
+
+def _filling_task(X: Array, rows: slice, predictive: _Predictive, out: Array) -> None:
+    for chunk in _chunks(rows):
+        memberships = predictive.memberships(X[chunk])
+        out[chunk] = predictive.component.filled(X[chunk], predictive.components, memberships)
+
+
+def _probability_task(
+    X: Array, rows: slice, predictive: _Predictive, own: Array, out: Array
+) -> None:
+    for chunk in _chunks(rows):
+        out[chunk] = predictive.memberships(X[chunk]) @ own
 
 
 # --------------------------------------------------------------------------------- seeding

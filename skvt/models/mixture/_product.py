@@ -1,0 +1,236 @@
+"""Rows of several kinds of columns: blocks that are independent given the component."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.expfam import Family
+from skvt.models import Capability
+from skvt.models.mixture._components import Component, per_component
+from skvt.typing import Array, IndexArray
+
+
+class Block(NamedTuple):
+    """Some columns of the data and their likelihood.
+
+    Attributes
+    ----------
+    name : str
+    component : Component
+    columns : ndarray of int, shape (D_b,)
+        Positions in the rows.
+    """
+
+    name: str
+    component: Component
+    columns: IndexArray
+
+
+@dataclass(frozen=True)
+class FamilyOfBlocks:
+    """Independent members of several families, their natural parameters one after the other.
+
+    Parameters
+    ----------
+    families : tuple of Family
+    shapes : tuple of tuple of int
+        Of the natural parameters of each.
+    """
+
+    families: tuple[Family, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    def split(self, eta: Array) -> list[Array]:
+        """Natural parameters (..., E) of each family, (..., *shape)."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        parts = np.split(np.asarray(eta, np.float64), ends[:-1], axis=-1)
+        return [
+            part.reshape(*part.shape[:-1], *shape)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+
+    def join(self, parts: list[Array]) -> Array:
+        """Inverse of :meth:`split`."""
+        flat = [
+            part.reshape(*part.shape[: part.ndim - len(shape)], -1)
+            for part, shape in zip(parts, self.shapes, strict=True)
+        ]
+        return np.concatenate(flat, axis=-1)
+
+    def log_normalizer(self, eta: Array) -> Array:
+        """Sum of the blocks' log-normalisers in nats, shape (...)."""
+        total = np.zeros(np.shape(eta)[:-1])
+        for family, part in zip(self.families, self.split(eta), strict=True):
+            value = family.log_normalizer(part)
+            total += value.reshape(*total.shape, -1).sum(axis=-1)
+        return total
+
+    def expectation(self, eta: Array) -> Array:
+        """``E[t]`` of each block, side by side."""
+        parts = zip(self.families, self.split(eta), strict=True)
+        return self.join([family.expectation(part) for family, part in parts])
+
+
+@dataclass(frozen=True)
+class Product:
+    """A component for rows whose columns are blocks, independent given the component.
+
+    Features, statistics, tables and natural parameters are those of the blocks side by side, so
+    that engines and moves see one component. Columns that are in no block take no part.
+
+    Parameters
+    ----------
+    blocks : tuple of Block
+    n_features : int
+        Columns D of the data.
+    dtype : dtype
+    """
+
+    blocks: tuple[Block, ...]
+    n_features: int
+    dtype: np.dtype[Any]
+
+    capabilities: frozenset[Capability] = frozenset()
+
+    @cached_property
+    def _widths(self) -> list[int]:
+        """Features of each block."""
+        return [
+            component.features(np.zeros((1, columns.size))).shape[1]
+            for _, component, columns in self.blocks
+        ]
+
+    @cached_property
+    def family(self) -> FamilyOfBlocks:
+        """The blocks' families."""
+        components = [block.component for block in self.blocks]
+        return FamilyOfBlocks(
+            tuple(component.family for component in components),
+            tuple(component.prior.shape for component in components),
+        )
+
+    @cached_property
+    def prior(self) -> Array:
+        """Natural parameters of the blocks' priors, shape (E,)."""
+        return self.family.join([block.component.prior for block in self.blocks])
+
+    @cached_property
+    def base(self) -> Array:
+        """The constants of the blocks' densities, shape (P,)."""
+        widths = zip(self.blocks, self._widths, strict=True)
+        return np.concatenate([np.broadcast_to(block.component.base, n) for block, n in widths])
+
+    @property
+    def missing(self) -> bool:
+        """Whether NaN may be missing values; blocks that cannot do without refuse them earlier."""
+        return any(block.component.missing for block in self.blocks)
+
+    @property
+    def sparse(self) -> bool:
+        """Whether features of sparse rows are sparse."""
+        return any(block.component.sparse for block in self.blocks)
+
+    def of_blocks(self, values: Array) -> list[Array]:
+        """Statistics or tables (..., P), split into those of the blocks."""
+        return np.split(values, np.cumsum(self._widths)[:-1], axis=-1)
+
+    def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
+        """Each block's component and its columns of X."""
+        for _, component, columns in self.blocks:
+            yield component, X[:, as_slice(columns)]
+
+    def features(self, X: Any) -> Any:
+        """Features of all blocks side by side, CSR where those of a block are."""
+        parts = [component.features(part) for component, part in self._with_columns(X)]
+        if len(parts) == 1:
+            return parts[0]
+        if any(sp.issparse(part) for part in parts):
+            return sp.csr_array(sp.hstack(parts, format="csr"))
+        return np.concatenate(parts, axis=1)
+
+    def spread(self, sums: Array) -> Array:
+        """``M S`` of each block."""
+        parts = zip(self.blocks, self.of_blocks(sums), strict=True)
+        return self.family.join([block.component.spread(part) for block, part in parts])
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        parts = zip(self.blocks, self.family.split(t), strict=True)
+        return np.concatenate([block.component.gather(part) for block, part in parts], axis=-1)
+
+    def natural_parameters(self, sums: Array) -> Array:
+        """``lam = eta + M S``, shape (K, E)."""
+        return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
+
+    def table(self, lam: Array) -> Array:
+        """``E_q[T(phi_k)]``, shape (K, P)."""
+        return self.table_of(self.family.expectation(lam))
+
+    def table_of(self, t: Array) -> Array:
+        """``T`` of given ``t(phi_k)``, shape (K, P)."""
+        return self.gather(t) + self.base
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Sum over the blocks, which are independent given the component: (n, K) in nats."""
+        total = np.zeros((X.shape[0], lam.shape[0]))
+        for (component, part), own in zip(
+            self._with_columns(X), self.family.split(lam), strict=True
+        ):
+            total += component.log_predictive(part, own)
+        return total
+
+    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Missing values of all blocks replaced; NaN stays in columns of no block."""
+        out = np.array(X, np.float64)
+        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
+            part = out[:, block.columns]
+            if np.isnan(part).any():
+                out[:, block.columns] = block.component.filled(part, own, memberships)
+        return out
+
+    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        """Missing values of all blocks drawn, given one component; lam is (E,)."""
+        out = np.array(X, np.float64)
+        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
+            part = out[:, block.columns]
+            if np.isnan(part).any():
+                out[:, block.columns] = block.component.conditional_sample(part, own, rng)
+        return out
+
+    def column_probabilities(self, lam: Array, column: int) -> Array:
+        """Predictive probabilities of the categories of a column of the data, (K, C)."""
+        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
+            if column in block.columns:
+                place = int(np.flatnonzero(block.columns == column)[0])
+                component: Any = block.component  # of categories, or nobody asks
+                return np.asarray(component.column_probabilities(own, place))
+        raise ValueError(f"No block has column {column}.")
+
+    def block_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each block's values, (K, number of blocks) in nats."""
+        out = np.empty((sums.shape[0], len(self.blocks)))
+        for b, (block, part) in enumerate(zip(self.blocks, self.of_blocks(sums), strict=True)):
+            component = block.component
+            after = component.family.log_normalizer(component.natural_parameters(part))
+            before = component.family.log_normalizer(component.prior).sum()
+            out[:, b] = per_component(after) - before + (part * component.base).sum(axis=1)
+        return out
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Rows of the posterior predictive of one component; NaN in columns of no block."""
+        out = np.full((n_rows, self.n_features), np.nan, self.dtype)
+        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
+            out[:, block.columns] = block.component.sample(own, n_rows, rng)
+        return out
+
+
+def as_slice(columns: IndexArray) -> slice | IndexArray:
+    """Columns that follow each other as a slice, of which an array gives a view."""
+    first = int(columns[0])
+    if np.array_equal(columns, np.arange(first, first + columns.size)):
+        return slice(first, first + columns.size)
+    return columns
