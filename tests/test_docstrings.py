@@ -129,7 +129,10 @@ TOPICS = {"TemperedLDA", "StructuredLDA"}
 # Names of which some estimators say something else than the others do, and why.
 OTHERWISE = {
     "n_components": (ESTIMATORS, "topics; a truncation; at the start, or throughout"),
-    "batch_size": ({"MemoizedDPGMM", "StructuredBernoulliMixture"}, "one of two, with n_batches"),
+    "batch_size": (
+        {"MemoizedDPGMM", "MemoizedDPMixture", "StructuredBernoulliMixture"},
+        "one of two, with n_batches",
+    ),
     "tol": (TOPICS, "in nats per word, and in the place of perp_tol"),
     "weight_concentration_prior": ({"StructuredGaPNMF"}, "of a gamma process, given as a number"),
     "mean_change_tol": ({"StructuredGaPNMF"}, "of rows solved from nothing alone"),

@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 MODEL_ROOMS = ["models.lda", "models.mixture", "models.factorial", "models.gap_nmf"]
 FLOORS = [
     "__init__",
+    "components",
     "estimators",
     "inference",
     *MODEL_ROOMS,

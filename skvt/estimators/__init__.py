@@ -4,6 +4,7 @@ from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
 from skvt.estimators._base import VariationalEstimator, all_or_nothing
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
+from skvt.estimators._memoized_mixture import MemoizedDPMixture
 from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
 from skvt.estimators._structured_gap_nmf import StructuredGaPNMF
 from skvt.estimators._structured_lda import StructuredLDA
@@ -13,6 +14,7 @@ __all__ = [
     "AnnealedFactorialMixture",
     "CAVIGaussianMixture",
     "MemoizedDPGMM",
+    "MemoizedDPMixture",
     "StructuredBernoulliMixture",
     "StructuredGaPNMF",
     "StructuredLDA",

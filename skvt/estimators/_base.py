@@ -142,6 +142,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     _warns_unconverged = True
     # Whether X holds counts, or other non-negative numbers.
     _of_counts = False
+    # Attributes, beside scikit-learn's, that the validation of the rows of ``fit`` sets.
+    _row_attributes = ()
 
     # ----------------------------------------------------------------------- for subclasses
     def _validate_rows(self, X, *, reset):
@@ -239,6 +241,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                 "_fitted": left_behind(model, state).draft(),
                 "n_iter_": len(history),
                 "n_features_in_": data.X.shape[1],
+                **{name: getattr(self, name) for name in self._row_attributes},
             }
 
         n_before, n_moves = len(history), len(state.move_log)
@@ -459,6 +462,12 @@ def _seed(rng):
 
 def _is_same(one, other):
     """Whether two values of a parameter are the same, vectors included."""
-    if one is other or np.ndim(one) == np.ndim(other) == 0:
-        return one is other or bool(one == other)
+    if one is other:
+        return True
+    if isinstance(one, list | tuple) and isinstance(other, list | tuple):
+        return len(one) == len(other) and all(map(_is_same, one, other))
+    if isinstance(one, BaseEstimator) and type(one) is type(other):
+        return _is_same(list(one.get_params().items()), list(other.get_params().items()))
+    if np.ndim(one) == np.ndim(other) == 0:
+        return bool(one == other)
     return np.shape(one) == np.shape(other) and bool(np.array_equal(one, other))

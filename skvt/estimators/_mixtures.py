@@ -49,12 +49,17 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
             check_magnitude(X)
         if missing:
             warn_of_empty_rows(X)
-        if reset and X.shape[0] < self._fewest_rows:
+        if reset:
+            self._check_number_of_rows(X.shape[0])
+        return X
+
+    def _check_number_of_rows(self, n_rows):
+        """Raise ValueError for fewer rows than a first fit needs."""
+        if n_rows < self._fewest_rows:
             raise ValueError(
-                f"n_components={self.n_components} is more than n_samples={X.shape[0]}: each "
+                f"n_components={self.n_components} is more than n_samples={n_rows}: each "
                 "component starts with a row. Lower n_components or give more rows."
             )
-        return X
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):

@@ -5,7 +5,8 @@ move, this file is the one to mend.
 """
 
 from sklearn.base import _fit_context as fit_context
+from sklearn.utils._indexing import _get_column_indices as column_indices
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
 
-__all__ = ["Interval", "StrOptions", "check_sample_weight", "fit_context"]
+__all__ = ["Interval", "StrOptions", "check_sample_weight", "column_indices", "fit_context"]

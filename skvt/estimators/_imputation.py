@@ -1,0 +1,154 @@
+"""Missing values from those that are there: imputation, and one column from the others."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils import check_random_state
+
+from skvt.estimators.validation import positive_int
+from skvt.inference import Workers
+
+
+class ImputeMixin:
+    """``impute`` of mixtures: by the posterior predictive given the values that are there."""
+
+    def impute(self, X, n_draws=None, random_state=None):
+        """Rows with their missing values filled in.
+
+        By the posterior predictive distribution given the values that are there: parameters are
+        integrated out, and a component not yet seen has its share, as in ``score_samples``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, with missing values.
+        n_draws : int or None, default=None
+            None fills in the predictive mean of numbers and counts, and the most probable value of
+            binary columns and categories. A number gives as many imputations, each drawn jointly
+            for the missing values of a row: for multiple imputation.
+        random_state : int, RandomState instance or None, default=None
+            Source of the draws; None uses the estimator's own.
+
+        Returns
+        -------
+        X or list of X
+            Filled rows in the container in which they came, or a list of ``n_draws`` of them.
+        """
+        fitted = self._require_fitted()
+        encoded = self._validate_rows(X, reset=False)
+        model = fitted.model
+        if n_draws is None:
+            if sp.issparse(encoded):
+                return X.copy()
+            with Workers(self.n_jobs) as workers:
+                return self._restored(X, encoded, model.filled(encoded, fitted.stats, workers.run))
+        n_draws = positive_int("n_draws", n_draws)
+        given = self.random_state if random_state is None else random_state
+        rng = np.random.default_rng(check_random_state(given).randint(np.iinfo(np.int32).max))
+        if sp.issparse(encoded):
+            return [X.copy() for _ in range(n_draws)]
+        return [
+            self._restored(X, encoded, model.completed(encoded, fitted.stats, rng))
+            for _ in range(n_draws)
+        ]
+
+    def _restored(self, X, encoded, filled):
+        """Filled rows in the container of X."""
+        return filled.astype(self._fitted.model.dtype)
+
+
+class ColumnMixin:
+    """One column of a table from the others."""
+
+    def predict_column(self, X, column):
+        """Predict a column from the other values of each row.
+
+        Parameters
+        ----------
+        X : {array-like, data frame} of shape (n_samples, n_features)
+            Rows; what they hold in the column is not used.
+        column : str or int
+            Its name, or its position where columns have no names.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The predictive mean of numbers and counts, the most probable value of binary columns and
+            categories.
+        """
+        fitted, encoded, j = self._without(X, column)
+        with Workers(self.n_jobs) as workers:
+            filled = fitted.model.filled(encoded, fitted.stats, workers.run)
+        return self._table.decoded(j, filled[:, j])
+
+    def predict_column_proba(self, X, column):
+        """Probabilities of the values of a binary column or a column of categories.
+
+        Given the other values of each row.
+
+        Parameters
+        ----------
+        X : {array-like, data frame} of shape (n_samples, n_features)
+            Rows; what they hold in the column is not used.
+        column : str or int
+            Its name, or its position where columns have no names.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_categories)
+            Each row sums to 1.
+        categories : ndarray of shape (n_categories,)
+            To which the columns of ``probabilities`` belong.
+
+        Raises
+        ------
+        ValueError
+            For columns of numbers or counts, see ``score_column``.
+        """
+        fitted, encoded, j = self._without(X, column)
+        block, _ = self._table.block_of(j)
+        if block.spec.encoding not in ("category", "binary"):
+            raise ValueError(
+                f"Column {column!r} holds {block.spec.encoding} values, whose probabilities are "
+                "densities: score_column(X, column) is the log density of given values, "
+                "predict_column(X, column) their mean."
+            )
+        model = fitted.model
+        with Workers(self.n_jobs) as workers:
+            probabilities = model.column_probabilities(encoded, fitted.stats, j, workers.run)
+        return probabilities, self._table.labels(j)
+
+    def score_column(self, X, column):
+        """Log predictive density of a column's values, given the other values of each row.
+
+        Parameters
+        ----------
+        X : {array-like, data frame} of shape (n_samples, n_features)
+            Rows.
+        column : str or int
+            Its name, or its position where columns have no names.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats; 0 where the value is missing.
+        """
+        fitted, without, _ = self._without(X, column)
+        encoded = self._validate_rows(X, reset=False)
+        with Workers(self.n_jobs) as workers:
+            joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)
+            return joint - fitted.model.log_predictive(without, fitted.stats, workers.run)
+
+    def _without(self, X, column):
+        """The fitted state, rows whose values in a column are missing, and its position."""
+        fitted = self._require_fitted()
+        encoded = self._validate_rows(X, reset=False)
+        j = self._table.position(column)
+        block, _ = self._table.block_of(j)
+        if not block.spec.allows_missing or sp.issparse(encoded):
+            raise ValueError(
+                f"Column {column!r} belongs to {type(block.spec).__name__}, whose rows must be "
+                "complete: it cannot be predicted from the others."
+            )
+        encoded = np.array(encoded)
+        encoded[:, j] = np.nan
+        return fitted, encoded, j

@@ -1,0 +1,541 @@
+"""Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
+
+from numbers import Integral, Real
+
+import numpy as np
+
+from skvt.estimators._base import all_or_nothing
+from skvt.estimators.component_specs import BY_NAME
+from skvt.estimators._imputation import ColumnMixin, ImputeMixin
+from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
+from skvt.estimators._mixtures import MixtureEstimator
+from skvt.estimators._moves_mixin import MovesMixin
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._tables import numbers_or_objects, table_of
+from skvt.estimators.validation import warn_of_empty_rows
+from skvt.models.mixture import Block, Product, StickBreaking, as_slice
+from skvt.posterior import JointPosterior, Posterior
+
+MOVES = ("birth", "merge", "delete")
+
+
+class MemoizedDPMixture(ColumnMixin, ImputeMixin, MovesMixin, MixtureEstimator):
+    """Dirichlet process mixture of rows of any columns that finds its number of components.
+
+    Tables have real, categorical, binary and count columns, and holes. Given its component, the
+    blocks of a row's columns are independent, each with a likelihood of its own; components are
+    born, merged and deleted during the fit as the data support them, by memoized inference
+    [HS13]_, as in :class:`~skvt.MemoizedDPGMM`. Missing values are integrated out.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Components at the start; without births and merges, throughout.
+
+    components : "auto" or list of tuple, default="auto"
+        What the columns are: ``(name, component, columns)`` for each block, as in scikit-learn's
+        :class:`~sklearn.compose.ColumnTransformer`. A component is an object of
+        :mod:`skvt.components`, or the name of one: "gaussian", "categorical", "bernoulli",
+        "poisson", "multinomial". Columns are names, positions, slices, boolean masks, or a callable
+        such as :func:`~sklearn.compose.make_column_selector`; those not listed are left out. "auto"
+        takes columns by their types: booleans for Bernoulli ("flags"), strings, objects and
+        categories for Categorical ("categories"), other numbers for Gaussian("diag") ("numbers");
+        a sparse matrix for Multinomial ("counts"). Nested parameters are
+        ``components__<name>__<parameter>``.
+
+    handle_unknown : {"error", "missing"}, default="error"
+        Whether categories that the rows of ``fit`` did not have are an error, or missing values.
+
+    max_components : int, default=200
+        Births stop at this number.
+
+    weight_concentration_prior : float or None, default=None
+        Concentration alpha of the weights; None is 1. The larger, the more components.
+
+    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
+        How the components are found that a fit begins with: rows as seeds, drawn by what the others
+        explain badly; random responsibilities; rows as seeds, drawn evenly.
+
+    learning_method : {"memoized", "online", "batch"}, default="memoized"
+        How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
+        on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
+        coordinate ascent.
+
+    moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
+        Moves that may be made; ``()`` is none. They come at the end of each pass; without them,
+        ``n_components`` stays.
+
+    n_batches, batch_size : int or None, default=None
+        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data; at
+        most one of them is given. None are about 10 batches of 1,000 to 50,000 rows.
+
+    temperature : None, str or policy, default=None
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
+        that learn the temperature are refused. Moves wait until it is 1.
+
+    learning_decay : float, default=0.7
+        How fast steps fall. With "online", step number t has size ``(learning_offset + t) **
+        -learning_decay``.
+
+    learning_offset : float, default=10.0
+        Down-weights early steps; at least 1.
+
+    total_samples : float or None, default=None
+        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
+        those seen; otherwise a million for a stream begun by ``partial_fit``, and after ``fit`` its
+        rows plus those seen since.
+
+    max_iter : int, default=100
+        Most passes over the data.
+
+    tol : float, default=1e-5
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        row. Not while the fit is hot, or a move has anything left to try. A
+        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
+
+    evaluate_every : int, default=-1
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative.
+        Memoized inference knows it anyhow. With "online", ``tol`` is judged by these evaluations
+        alone.
+
+    n_init : int, default=1
+        Starts of ``fit``; that with the highest bound is kept.
+
+    warm_start : bool, default=False
+        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it, to the last bit.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness. It decides the initial components, the order of the batches, and the
+        rows on which births are learned.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of components K. As found.
+
+    n_active_components_ : int
+        Components to which at least a thousandth of the data is expected to belong. Data are rows.
+
+    weights_ : ndarray of shape (K,)
+        Expected weights, normalised: the mass of a component not yet seen is left out.
+
+    blocks_ : list of tuple
+        ``(name, component, columns)`` of each block as fitted: an object of :mod:`skvt.components`,
+        and the columns' names (positions without names).
+
+    categories_ : dict
+        Of each block of categories, by its name, the categories of each column in the order of
+        their codes.
+
+    priors_ : dict of dict
+        Parameters of the priors as used, by the block's name.
+
+    weight_concentration_ : ndarray of shape (2, K)
+        Parameters (a, b) of q(v_k) = Beta.
+
+    elbo_, lower_bound_ : float
+        Evidence lower bound of the training data in nats, every constant included. Not there after
+        ``partial_fit``, see ``elbo``.
+
+    history_ : dict of lists
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
+        minibatches of the pass unless ``evaluate_every`` asks for exact ones.
+
+    lower_bounds_ : list of float
+        ``history_["elbo"]``.
+
+    move_log_ : dict of lists
+        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+        "gain" (nats). The gain of births is that of the components which the pass adopted. After a
+        birth that did not pay, what other moves did in the same pass is undone with it.
+
+    weight_concentration_prior_ : float
+        Concentration of the weights as used.
+
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+
+    n_batch_iter_ : int
+        Global updates made.
+
+    converged_ : bool
+        Whether the fit stopped on convergence.
+
+    n_iter_ : int
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+
+    posterior_ : JointPosterior
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
+        the "weights" (sticks) and "components", again a joint posterior with a block for each of
+        ``blocks_``.
+
+    n_features_in_ : int
+        Number of columns of X.
+
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Column names, where X had any.
+
+    See Also
+    --------
+    skvt.MemoizedDPGMM : The same for real columns with one covariance matrix.
+    skvt.StructuredBernoulliMixture : Binary rows, by structured inference.
+
+    Notes
+    -----
+    Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, P the features of all
+    blocks: ``d (d + 3) / 2 + 1`` of a "full" Gaussian block of d columns, ``3 d`` of a "diag" one,
+    ``2 d + 2`` of a "spherical" one, the number of categories of categorical columns, ``2 d`` of
+    binary columns, ``2 d + 1`` of Poisson columns, d of a multinomial block.
+
+    References
+    ----------
+    .. [HS13] M. C. Hughes and E. B. Sudderth, "Memoized Online Variational Inference for Dirichlet
+       Process Mixture Models", NeurIPS 2013.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import pandas as pd
+    >>> from skvt import MemoizedDPMixture
+    >>> rng = np.random.default_rng(0)
+    >>> kind = rng.integers(3, size=600)
+    >>> table = pd.DataFrame(
+    ...     {
+    ...         "length": rng.normal([0.0, 4.0, 8.0], 1.0, size=(600, 3))[np.arange(600), kind],
+    ...         "colour": np.array(["red", "blue", "red"])[kind],
+    ...         "striped": rng.random(600) < np.array([0.1, 0.5, 0.9])[kind],
+    ...     }
+    ... )
+    >>> table.loc[::7, "length"] = np.nan
+    >>> mixture = MemoizedDPMixture(random_state=0).fit(table)
+    >>> mixture.n_components_
+    3
+    """
+
+    _parameter_constraints = {
+        "n_components": [Interval(Integral, 1, None, closed="left")],
+        "components": [StrOptions({"auto"}), list, tuple],
+        "handle_unknown": [StrOptions({"error", "missing"})],
+        "max_components": [Interval(Integral, 1, None, closed="left")],
+        "weight_concentration_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
+        "learning_method": [StrOptions({"memoized", "online", "batch"})],
+        "moves": [tuple, list],
+        "n_batches": [None, Interval(Integral, 1, None, closed="left")],
+        "batch_size": [None, Interval(Integral, 1, None, closed="left")],
+        "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+        "max_iter": [Interval(Integral, 1, None, closed="left")],
+        "tol": [Interval(Real, 0, None, closed="left")],
+        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+        "n_init": [Interval(Integral, 1, None, closed="left")],
+        "warm_start": ["boolean"],
+        "n_jobs": [None, Integral],
+        "verbose": ["verbose"],
+        "random_state": ["random_state"],
+        **TemperatureMixin._temperature_constraints,
+        **LEARNING_RATE_CONSTRAINTS,
+    }
+
+    _fixed_parameters = ("n_components", "components", "weight_concentration_prior")
+    _row_attributes = ("_table",)
+    _allows_missing = True
+    _accepts_sparse = True
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        components="auto",
+        handle_unknown="error",
+        max_components=200,
+        weight_concentration_prior=None,
+        init_params="k-means++",
+        learning_method="memoized",
+        moves=MOVES,
+        n_batches=None,
+        batch_size=None,
+        temperature=None,
+        learning_decay=0.7,
+        learning_offset=10.0,
+        total_samples=None,
+        max_iter=100,
+        tol=1e-5,
+        evaluate_every=-1,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.components = components
+        self.handle_unknown = handle_unknown
+        self.max_components = max_components
+        self.weight_concentration_prior = weight_concentration_prior
+        self.init_params = init_params
+        self.learning_method = learning_method
+        self.moves = moves
+        self.n_batches = n_batches
+        self.batch_size = batch_size
+        self.temperature = temperature
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.total_samples = total_samples
+        self.max_iter = max_iter
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --------------------------------------------------------------------------- parameters
+    def get_params(self, deep=True):
+        """Parameters by their names.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether those of the components are included, as ``components__<name>`` and
+            ``components__<name>__<parameter>``.
+
+        Returns
+        -------
+        dict
+            Values by name.
+        """
+        params = super().get_params(deep=deep)
+        if deep:
+            for name, component, _ in _triples(self.components):
+                params[f"components__{name}"] = component
+                if not isinstance(component, str):
+                    own = component.get_params(deep=True)
+                    params |= {f"components__{name}__{key}": own[key] for key in own}
+        return params
+
+    def set_params(self, **params):
+        """Set parameters, those of components included.
+
+        Parameters
+        ----------
+        **params : dict
+            ``components__<name>`` replaces a component, ``components__<name>__<parameter>`` sets a
+            parameter of it.
+
+        Returns
+        -------
+        self : MemoizedDPMixture
+            The estimator itself.
+        """
+        own = {name: params[name] for name in params if not name.startswith("components__")}
+        super().set_params(**own)
+        nested = {name: params[name] for name in params if name not in own}
+        # components before their parameters
+        for name in sorted(nested, key=lambda name: name.count("__")):
+            self._set_component(name.removeprefix("components__"), nested[name])
+        return self
+
+    def _set_component(self, path, value):
+        """Replace a component, or set a parameter of it; neither changes the list as given."""
+        name, _, parameter = path.partition("__")
+        blocks = _triples(self.components)
+        places = [place for place, block in enumerate(blocks) if block[0] == name]
+        if not places:
+            known = [block[0] for block in blocks] or "'auto', which has no parameters to set"
+            raise ValueError(
+                f"Invalid parameter 'components__{path}' for estimator {type(self).__name__}: "
+                f"components are {known}."
+            )
+        _, component, columns = blocks[places[0]]
+        if parameter:
+            component = BY_NAME[component]() if isinstance(component, str) else component
+            component.set_params(**{parameter: value})
+            value = component
+        blocks[places[0]] = (name, value, columns)
+        self.components = blocks
+
+    # --------------------------------------------------------------------------- validation
+    def _validate_rows(self, X, *, reset):
+        X = numbers_or_objects(self, X, reset=reset)
+        if reset:
+            self._table = table_of(X, self.components, self.handle_unknown)
+        X = self._table.encode(X)
+        if not reset:
+            X = X.astype(self._fitted.model.dtype, copy=False)
+        warn_of_empty_rows(self._table.modelled(X))
+        if reset:
+            self._check_number_of_rows(X.shape[0])
+        return X
+
+    # --------------------------------------------------------------------------------- model
+    @property
+    def _most_components(self):
+        return self.max_components
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self.max_components < self.n_components:
+            raise ValueError(
+                f"The 'max_components' parameter must be in the range [n_components, inf) = "
+                f"[{self.n_components}, inf). Got {self.max_components} instead."
+            )
+
+    def _build_weights(self):
+        alpha = self.weight_concentration_prior
+        return StickBreaking(1.0 if alpha is None else float(alpha))
+
+    def _build_component(self, X, weights):
+        blocks, self.priors_ = [], {}
+        for block in self._table.blocks:
+            values = X[:, as_slice(block.columns)]
+            try:
+                component, priors = block.spec.build(values, weights, block.sizes)
+            except ValueError as error:
+                raise ValueError(f"In the component {block.name!r}: {error}") from error
+            self.priors_[block.name] = priors
+            blocks.append(Block(block.name, component, block.columns))
+        return Product(tuple(blocks), X.shape[1], X.dtype)
+
+    # ------------------------------------------------------------------------------ fitting
+    @all_or_nothing
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit the mixture to all data.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows; None, NaN and NA are missing values.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+
+        Returns
+        -------
+        self : MemoizedDPMixture
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For values that a column's component does not take, unknown columns, fewer rows than
+            ``n_components``, and illegal priors.
+        """
+        return self._fit(X, y, sample_weight)
+
+    @all_or_nothing
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Update on one more batch, or on a batch seen before.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            The rows of one batch.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+        batch_id : hashable or None, default=None
+            None remembers X as a new batch. With the id of an earlier call (or the number of a
+            batch of ``fit``, from 0), X takes that batch's place: so that several passes over
+            batches on disk are calls with the same ids. With ``learning_method="online"`` ids are
+            not used.
+
+        Returns
+        -------
+        self : MemoizedDPMixture
+            The fitted estimator.
+
+        Notes
+        -----
+        Births are made within the batch, and merges with what is remembered of all; both only
+        where the exact bound rises. Default priors and categories are those of the first
+        batch.
+        """
+        return self._partial_fit(X, sample_weight, batch_id=batch_id)
+
+    # --------------------------------------------------------------------------- attributes
+    @property
+    def blocks_(self):
+        """``(name, component, columns)`` of each block as fitted."""
+        self._of_fit("blocks_")
+        names = self._table.names
+        return [
+            (block.name, block.spec, [names[j] for j in block.columns])
+            for block in self._table.blocks
+        ]
+
+    @property
+    def categories_(self):
+        """Categories of the columns of each block that has some, by the block's name."""
+        self._of_fit("categories_")
+        blocks = self._table.blocks
+        return {
+            block.name: [np.array(own) for own in block.categories]
+            for block in blocks
+            if block.categories is not None
+        }
+
+    @property
+    def posterior_(self):
+        """q of the sticks, and of the components by block, in the coordinates of the data."""
+        fitted = self._of_fit("posterior_")
+        sticks, components = fitted.lam()
+        product = fitted.model.component
+        parts = zip(product.blocks, product.family.split(components), strict=True)
+        blocks = {
+            block.name: Posterior(block.component.family, block.component.uncentred(lam))
+            for block, lam in parts
+        }
+        return JointPosterior(
+            weights=Posterior(fitted.model.weights.family, sticks),
+            components=JointPosterior(**blocks),
+        )
+
+    # --------------------------------------------------------------------------- inference
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the posterior predictive of the components in use.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Rows to draw.
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's own.
+
+        Returns
+        -------
+        X : ndarray or data frame of shape (n_samples, n_features)
+            The rows drawn, in a container like that of ``fit``. A data frame has the columns that
+            belong to a component, an array all; those of no component are NaN.
+        y : ndarray of int, shape (n_samples,)
+            Component of each row, in ascending order as in scikit-learn.
+        """
+        X, labels = super().sample(n_samples, random_state)
+        return self._table.rows_of(X), labels
+
+    def _restored(self, X, encoded, filled):
+        if isinstance(X, list | tuple):
+            X = np.array(X) if encoded.dtype.kind == "f" else X
+        return self._table.restored(X, encoded, filled)
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.categorical = True
+        return tags
+
+
+def _triples(components):
+    """``(name, component, columns)`` of a list of blocks; none of anything else."""
+    blocks = list(components) if isinstance(components, list | tuple) else []
+    return blocks if all(isinstance(block, tuple) and len(block) == 3 for block in blocks) else []

@@ -1,0 +1,283 @@
+"""Descriptions of columns with their priors: what :mod:`skvt.components` offers."""
+
+from numbers import Real
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.base import BaseEstimator
+
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.models import mixture as models
+
+
+class ComponentSpec(BaseEstimator):
+    """Base of what describes some columns: how they are read, and the likelihood with its prior.
+
+    A subclass sets ``encoding`` and implements :meth:`build`.
+
+    Attributes
+    ----------
+    encoding : {"real", "binary", "count", "category"}
+        How the columns are read: as real numbers; as 0 and 1 or booleans; as counts 0, 1, 2, ...;
+        as categories, which :meth:`build` gets as codes 0, 1, ...
+    allows_missing : bool
+        Whether values may be missing.
+    """
+
+    encoding = "real"
+    allows_missing = True
+
+    def build(self, X, weights, sizes):
+        """The likelihood of these columns with its prior.
+
+        Parameters
+        ----------
+        X : {ndarray, CSR array} of shape (n, d)
+            The columns of the rows of ``fit``, encoded; NaN where a value is missing.
+        weights : ndarray of shape (n,)
+            Weights of the rows.
+        sizes : tuple of int or None
+            Categories of each column, for the encoding "category".
+
+        Returns
+        -------
+        component : skvt.models.mixture.Component
+            See :doc:`/adding_a_component`.
+        priors : dict
+            The prior's parameters as used.
+        """
+        raise NotImplementedError
+
+    def check(self):
+        """Raise ValueError or TypeError for illegal parameters."""
+        self._validate_params()
+
+
+class Gaussian(ComponentSpec):
+    """Real columns: Gaussian, with a conjugate prior of mean and precision.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "diag", "spherical"}, default="full"
+        Shape of each component's covariance.
+
+    mean_type : {"full", "zero"}, default="full"
+        Whether components have means, or all have mean zero.
+
+    mean_precision_prior : float or None, default=None
+        Rows for which the prior mean of a component counts; None is 1.
+
+    mean_prior : array-like of shape (n_columns,) or None, default=None
+        Prior mean; None is the mean of the data.
+
+    degrees_of_freedom_prior : float or None, default=None
+        Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``;
+        with "diag" and "spherical" those of a gamma prior of half that shape. None is
+        ``n_columns``.
+
+    covariance_prior : array-like or None, default=None
+        Inverse scale of that prior: (n_columns, n_columns), for "diag" (n_columns,), for
+        "spherical" a number. None is the covariance of the data.
+
+    See Also
+    --------
+    skvt.MemoizedDPGMM : The same for tables of real columns only.
+    """
+
+    _parameter_constraints = {
+        "covariance_type": [StrOptions({"full", "diag", "spherical"})],
+        "mean_type": [StrOptions({"full", "zero"})],
+        "mean_precision_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "mean_prior": [None, "array-like"],
+        "degrees_of_freedom_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "covariance_prior": [None, "array-like", Interval(Real, 0, None, closed="neither")],
+    }
+
+    def __init__(
+        self,
+        covariance_type="full",
+        *,
+        mean_type="full",
+        mean_precision_prior=None,
+        mean_prior=None,
+        degrees_of_freedom_prior=None,
+        covariance_prior=None,
+    ):
+        self.covariance_type = covariance_type
+        self.mean_type = mean_type
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+
+    def build(self, X, weights, sizes=None):
+        """A Gaussian component, see :class:`ComponentSpec`."""
+        return models.gaussian_component(
+            _dense(X),
+            weights,
+            self.covariance_type,
+            self.mean_type == "zero",
+            models.GaussianPrior(
+                mean=self.mean_prior,
+                mean_precision=self.mean_precision_prior,
+                degrees_of_freedom=self.degrees_of_freedom_prior,
+                covariance=self.covariance_prior,
+            ),
+        )
+
+
+class Categorical(ComponentSpec):
+    """Columns of categories, independent given the component, with Dirichlet priors.
+
+    Parameters
+    ----------
+    concentration_prior : float, default=1.0
+        Concentration of the Dirichlet prior at each category.
+
+    categories : "auto" or list of array-like, default="auto"
+        Categories of each column in the order of their codes. "auto" are those of the rows of
+        ``fit``, sorted, or those of a column's own categorical dtype.
+    """
+
+    encoding = "category"
+    _parameter_constraints = {
+        "concentration_prior": [Interval(Real, 0, None, closed="neither")],
+        "categories": [StrOptions({"auto"}), list],
+    }
+
+    def __init__(self, concentration_prior=1.0, *, categories="auto"):
+        self.concentration_prior = concentration_prior
+        self.categories = categories
+
+    def build(self, X, weights, sizes):
+        """Independent categorical columns, see :class:`ComponentSpec`."""
+        prior = np.full(sum(sizes), float(self.concentration_prior))
+        component = models.Categorical(prior, tuple(sizes), X.dtype)
+        return component, {"concentration_prior": float(self.concentration_prior)}
+
+
+class Bernoulli(ComponentSpec):
+    """Binary columns, independent given the component, with beta priors.
+
+    Parameters
+    ----------
+    feature_prior : float or array-like of shape (2,) or (n_columns, 2), default=1.0
+        Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
+    """
+
+    encoding = "binary"
+    _parameter_constraints = {
+        "feature_prior": [Interval(Real, 0, None, closed="neither"), "array-like"],
+    }
+
+    def __init__(self, feature_prior=1.0):
+        self.feature_prior = feature_prior
+
+    def build(self, X, weights, sizes=None):
+        """Independent binary columns, see :class:`ComponentSpec`."""
+        prior = _pairs("feature_prior", self.feature_prior, X.shape[1])
+        return models.Bernoulli(prior, X.dtype), {"feature_prior": prior}
+
+
+class Poisson(ComponentSpec):
+    """Columns of counts, Poisson and independent given the component, with gamma priors.
+
+    Parameters
+    ----------
+    shape_prior : float, default=1.0
+        Shape of the gamma prior of a rate.
+
+    rate_prior : float, array-like of shape (n_columns,) or None, default=None
+        Rate of that prior. None is the shape divided by the column's mean, so that the prior's mean
+        is that of the data.
+    """
+
+    encoding = "count"
+    _parameter_constraints = {
+        "shape_prior": [Interval(Real, 0, None, closed="neither")],
+        "rate_prior": [None, Interval(Real, 0, None, closed="neither"), "array-like"],
+    }
+
+    def __init__(self, shape_prior=1.0, *, rate_prior=None):
+        self.shape_prior = shape_prior
+        self.rate_prior = rate_prior
+
+    def build(self, X, weights, sizes=None):
+        """Independent Poisson columns, see :class:`ComponentSpec`."""
+        shape = np.full(X.shape[1], float(self.shape_prior))
+        if self.rate_prior is None:
+            values = _dense(X)
+            seen = ~np.isnan(values)
+            total = weights @ np.where(seen, values, 0.0)
+            number = weights @ seen
+            # (a column of zeros or without values: a mean of one)
+            mean = np.where(total > 0.0, total, 1.0) / np.where(total > 0.0, number, 1.0)
+            rate = shape / mean
+        else:
+            rate = np.asarray(self.rate_prior, np.float64)
+            if rate.shape not in ((), shape.shape) or not np.all((rate > 0.0) & np.isfinite(rate)):
+                raise ValueError(
+                    f"The 'rate_prior' parameter must be a number or an array of shape "
+                    f"(n_columns,) = ({shape.size},), in the range (0, inf). Got "
+                    f"{self.rate_prior!r} instead."
+                )
+        prior = np.stack(np.broadcast_arrays(shape, rate), axis=1)
+        return models.Poisson(prior, X.dtype), {
+            "shape_prior": float(self.shape_prior),
+            "rate_prior": prior[:, 1].copy(),
+        }
+
+
+class Multinomial(ComponentSpec):
+    """Columns that count the tokens of a row, such as words, with a Dirichlet prior.
+
+    Given the component, each token of a row belongs to a column with the same probabilities; the
+    number of tokens says nothing. Sparse rows stay sparse. The density is that of the sequence of
+    tokens, without the multinomial coefficient. Rows drawn from the mixture have as many tokens as
+    those of ``fit`` had on average.
+
+    Parameters
+    ----------
+    concentration_prior : float, default=1.0
+        Concentration of the Dirichlet prior at each column.
+    """
+
+    encoding = "count"
+    allows_missing = False
+    _parameter_constraints = {"concentration_prior": [Interval(Real, 0, None, closed="neither")]}
+
+    def __init__(self, concentration_prior=1.0):
+        self.concentration_prior = concentration_prior
+
+    def build(self, X, weights, sizes=None):
+        """Tokens over the columns, see :class:`ComponentSpec`."""
+        prior = np.full(X.shape[1], float(self.concentration_prior))
+        priors = {"concentration_prior": float(self.concentration_prior)}
+        n_tokens = max(1, round(float(weights @ X.sum(axis=1)) / float(weights.sum())))
+        return models.Multinomial(prior, X.dtype, n_tokens), priors
+
+
+#: Components by their names.
+BY_NAME = {
+    "gaussian": Gaussian,
+    "categorical": Categorical,
+    "bernoulli": Bernoulli,
+    "poisson": Poisson,
+    "multinomial": Multinomial,
+}
+
+
+def _dense(X):
+    return X.toarray() if sp.issparse(X) else X
+
+
+def _pairs(name, value, n_columns):
+    """Pairs of positive numbers for each column, (n_columns, 2)."""
+    pairs = np.asarray(value, dtype=np.float64)
+    legal = pairs.shape in ((), (2,), (n_columns, 2))
+    if not legal or not np.all((pairs > 0.0) & (pairs < np.inf)):
+        raise ValueError(
+            f"The {name!r} parameter must be a number, a pair (a, b) or an array of shape "
+            f"(n_features, 2) = ({n_columns}, 2), in the range (0, inf). Got {value!r} instead."
+        )
+    return np.array(np.broadcast_to(pairs, (n_columns, 2)))
