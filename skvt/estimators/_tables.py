@@ -12,6 +12,7 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
+from skvt.estimators._sklearn_private import column_indices
 from skvt.estimators.component_specs import (
     BY_NAME,
     Bernoulli,
@@ -20,7 +21,6 @@ from skvt.estimators.component_specs import (
     Gaussian,
     Multinomial,
 )
-from skvt.estimators._sklearn_private import column_indices
 from skvt.estimators.validation import check_magnitude
 from skvt.models.mixture import as_slice
 
@@ -579,6 +579,8 @@ def _positions(X, key, name):
     """Positions of the columns that a key names, as in scikit-learn's ColumnTransformer."""
     if callable(key):
         key = key(X)
+    if isinstance(key, slice) and key.start is None and key.stop is None:
+        return list(range(X.shape[1]))[key]
     try:
         return [int(j) for j in column_indices(X, key)]
     except (ValueError, KeyError, TypeError, IndexError) as error:

@@ -10,17 +10,20 @@ from functools import partial
 import numpy as np
 import pytest
 from _pairs import pairs
+from sklearn.base import BaseEstimator
 from sklearn.utils import estimator_checks
 
 from skvt import (
     AnnealedFactorialMixture,
     CAVIGaussianMixture,
     MemoizedDPGMM,
+    MemoizedDPMixture,
     StructuredBernoulliMixture,
     StructuredGaPNMF,
     StructuredLDA,
     TemperedLDA,
 )
+from skvt.components import Gaussian
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._topics import TopicEstimator
 from skvt.temperature import LinearAnnealing
@@ -318,6 +321,32 @@ ENTRIES += [
 ]
 
 
+ENTRIES += [
+    Entry(
+        cls=MemoizedDPMixture,
+        engine={"learning_method": learning_method, "components": components},
+        quick={
+            "n_components": 3,
+            "max_iter": 4,
+            "tol": 0.0,
+            "batch_size": 8,
+            "random_state": 0,
+        },
+        data=rows,
+        still={"moves": ()},
+        full={"learning_method": "batch", "moves": ()},
+        watched={"evaluate_every": 1},
+        shown=("weights_",),
+        claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
+        remembers=learning_method != "online",
+    )
+    for learning_method, components in (
+        ("memoized", [("real", "gaussian", slice(None))]),
+        ("online", [("real", Gaussian("diag"), slice(None))]),
+    )
+]
+
+
 # One entry of each class, the first: for what no engine has a part in, such as the validation of
 # parameters and the names of columns.
 CLASSES = list({entry.cls: entry for entry in reversed(ENTRIES)}.values())[::-1]
@@ -412,6 +441,10 @@ def published(estimator):
 def _copied(value):
     if isinstance(value, dict):
         return {key: _copied(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_copied(entry) for entry in value]
+    if isinstance(value, BaseEstimator):
+        return repr(value)
     return value.copy() if hasattr(value, "copy") else value
 
 

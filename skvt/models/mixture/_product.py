@@ -139,9 +139,10 @@ class Product:
         return np.split(values, np.cumsum(self._widths)[:-1], axis=-1)
 
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
-        """Each block's component and its columns of X."""
+        """Each block's component and its columns of X, sparse only where features are."""
         for _, component, columns in self.blocks:
-            yield component, X[:, as_slice(columns)]
+            part = X[:, as_slice(columns)]
+            yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
 
     def features(self, X: Any) -> Any:
         """Features of all blocks side by side, CSR where those of a block are."""

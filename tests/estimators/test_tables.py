@@ -1,0 +1,311 @@
+"""Tables of any columns: how they are read, filled and given back."""
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pytest
+import scipy.sparse as sp
+from sklearn import clone
+from sklearn.compose import make_column_selector
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import FunctionTransformer
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
+from skvt.components import Bernoulli, Categorical, Gaussian, Multinomial, Poisson
+
+N_ROWS = 240
+COLOURS = np.array(["red", "blue", "red"])
+
+
+def table(seed=0, *, n_rows=N_ROWS, share=0.0):
+    """Three clusters in five kinds of columns, and a share of missing values."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(3, size=n_rows)
+    frame = pd.DataFrame(
+        {
+            "count": rng.poisson(np.array([1.0, 6.0, 20.0])[kind]),
+            "colour": COLOURS[kind],
+            "striped": rng.random(n_rows) < np.array([0.05, 0.5, 0.95])[kind],
+            "size": rng.normal(np.array([-4.0, 0.0, 4.0])[kind]),
+            "grade": pd.Categorical(np.array(list("abc"))[kind], categories=list("cbad")),
+            "when": pd.date_range("2020-01-01", periods=n_rows),
+        }
+    ).astype({"count": "Int64", "striped": "boolean"})
+    for j in range(5):
+        frame.iloc[rng.random(n_rows) < share, j] = pd.NA
+    return frame, kind
+
+
+BLOCKS = [
+    ("events", "poisson", ["count"]),
+    ("names", Categorical(), ["colour", "grade"]),
+    ("flags", "bernoulli", make_column_selector(dtype_include="boolean")),
+    ("real", Gaussian("diag"), [False, False, False, True, False, False]),
+]
+
+
+def mixture(**parameters):
+    return MemoizedDPMixture(**({"components": BLOCKS, "random_state": 0} | parameters))
+
+
+# ---------------------------------------------------------------------------------- reading
+def test_columns_of_any_kind_with_holes_make_the_clusters_that_there_are():
+    frame, kind = table(share=0.2)
+    fitted = mixture().fit(frame)
+    assert fitted.n_components_ == 3
+    known = frame["grade"].notna().to_numpy()
+    labels = fitted.predict(frame)[known]
+    # each cluster has one label
+    assert pd.crosstab(labels, kind[known]).max(axis=1).sum() > 0.97 * known.sum()
+
+
+def test_what_holds_a_table_makes_no_difference():
+    frame, _ = table(share=0.1)
+    frame = frame.drop(columns="when")
+    blocks = [block if block[0] != "flags" else ("flags", "bernoulli", ["striped"])
+              for block in BLOCKS[:3]] + [("real", "gaussian", slice("size", "size"))]  # fmt: skip
+    objects = frame.astype(object).to_numpy()
+    # (categories of an array are sorted, and no declared one is missing)
+    by_position = [("events", "poisson", [0]),
+                   ("names", Categorical(categories=[["blue", "red"], list("cbad")]), [1, 4]),
+                   ("flags", "bernoulli", 2), ("real", "gaussian", slice(3, 4))]  # fmt: skip
+    full = [block if block[0] != "real" else ("real", Gaussian("diag"), block[2])
+            for block in blocks]  # fmt: skip
+    expected = mixture(components=full, max_iter=5).fit(frame)
+    for held, components in (
+        (pl.from_pandas(frame), full),
+        (objects, [*by_position[:3], ("real", Gaussian("diag"), slice(3, 4))]),
+        (frame.sample(frac=1.0, random_state=0).sort_index().copy(), full),
+    ):
+        found = mixture(components=components, max_iter=5).fit(held)
+        assert found.elbo_ == expected.elbo_
+        np.testing.assert_array_equal(found.predict(held), expected.predict(frame))
+
+
+def test_auto_takes_columns_by_their_types():
+    frame, _ = table()
+    fitted = MemoizedDPMixture(max_iter=2).fit(frame.drop(columns="when"))
+    assert [(name, type(spec), columns) for name, spec, columns in fitted.blocks_] == [
+        ("numbers", Gaussian, ["count", "size"]),
+        ("categories", Categorical, ["colour", "grade"]),
+        ("flags", Bernoulli, ["striped"]),
+    ]
+    assert list(fitted.categories_["categories"][1]) == list("cbad")
+    words = sp.csr_array(np.random.default_rng(0).poisson(1.0, (30, 4)))
+    assert type(MemoizedDPMixture(max_iter=2).fit(words).blocks_[0][1]) is Multinomial
+    bits = np.random.default_rng(0).random((30, 2)) < 0.5
+    assert type(MemoizedDPMixture(max_iter=2).fit(bits).blocks_[0][1]) is Bernoulli
+
+
+def test_numbers_of_one_kind_are_the_older_mixtures():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(m, 1.0, size=(60, 3)) for m in (-5.0, 0.0, 5.0)])
+    for shape in ("full", "diag", "spherical"):
+        known = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
+        found = mixture(components=[("all", Gaussian(shape), slice(None))]).fit(X)
+        assert found.elbo_ == pytest.approx(known.elbo_, rel=1e-12)
+        np.testing.assert_array_equal(found.predict(X), known.predict(X))
+    bits = (rng.random((4, 20)) < 0.5)[rng.integers(4, size=200)] ^ (rng.random((200, 20)) < 0.1)
+    known = StructuredBernoulliMixture(100, learning_method="memoized", init_params="k-means++",
+                                       max_iter=100, random_state=0).fit(bits)  # fmt: skip
+    found = mixture(components="auto", n_components=100, max_components=100).fit(bits)
+    assert found.elbo_ == pytest.approx(known.elbo_, rel=1e-12)
+
+
+def test_codes_and_memory_mapped_rows_are_not_copied(tmp_path):
+    rng = np.random.default_rng(0)
+    X = np.column_stack([rng.integers(4, size=50), rng.normal(size=(50, 2))])
+    path = tmp_path / "rows.npy"
+    np.save(path, X)
+    mapped = np.load(path, mmap_mode="r")
+    blocks = [("codes", "categorical", [0]), ("real", Gaussian("diag"), [1, 2])]
+    fitted = mixture(components=blocks, max_iter=3).fit(mapped)
+    assert fitted.elbo_ == mixture(components=blocks, max_iter=3).fit(X).elbo_
+    assert np.shares_memory(fitted._validate_rows(mapped, reset=False), mapped)
+    # other numbers are categories too, in ascending order
+    renamed = X.copy()
+    renamed[:, 0] = np.array([-1.5, 2.0, 7.0, 100.0])[X[:, 0].astype(int)]
+    assert mixture(components=blocks, max_iter=3).fit(renamed).elbo_ == fitted.elbo_
+
+
+def test_streams_take_categories_from_the_first_batch():
+    frame, _ = table()
+    parts = [frame.iloc[:120], frame.iloc[120:]]
+    stream = mixture(n_components=3)
+    for _ in range(5):
+        for number, part in enumerate(parts):
+            stream.partial_fit(part, batch_id=number)
+    assert stream.n_components_ == 3
+    other = frame.iloc[:1].assign(colour="mauve")
+    with pytest.raises(ValueError, match=r"Unknown category 'mauve' in column 'colour'.*missing"):
+        stream.partial_fit(other)
+    tolerant = mixture(handle_unknown="missing", max_iter=5).fit(frame)
+    expected = tolerant.score_samples(frame.iloc[:1].assign(colour=None))
+    assert tolerant.score_samples(other) == expected
+
+
+# --------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("components", "change", "message"),
+    [
+        ("auto", {}, "Column 'when' is of the type datetime64.*leave it out"),
+        ([("a", "poisson", ["size"])], {}, "Column 'size' must hold counts.*Got"),
+        ([("a", "gaussian", ["colour"])], {}, "'colour' holds 'red'.*Categorical"),
+        ([("a", "bernoulli", ["count"])], {}, "Column 'count' must be binary.*Categorical"),
+        ([("a", "gaussian", ["when"])], {}, "'when' is of the type datetime64"),
+        ([("a", "gaussian", ["size"])], {"size": np.inf}, "infinity in column 'size'"),
+        ([("a", "multinomial", ["count"])], {"count": pd.NA}, "NaN in the columns of 'a'"),
+        ([("a", "gaussian", ["volume"])], {}, "columns of 'a' are not in X"),
+        ([("a", "gauss", ["size"])], {}, "'gaussian', 'categorical'.*Got 'gauss'"),
+        ([("a", "gaussian", ["size"]), ("b", "poisson", ["size"])], {}, "'size' belongs to 'a'"),
+        ([("a", "gaussian", ["size"]), ("a", "poisson", ["count"])], {}, "distinct strings"),
+        ([("a__b", "gaussian", ["size"])], {}, "without '__'"),
+        ([("a", "gaussian", [])], {}, "at least one column"),
+        ([], {}, "at least one column"),
+        ([("a", Categorical(categories=[["red"], ["x"]]), ["colour"])], {}, "Got 2 of them"),
+        ([("a", Categorical(categories=[["red", "red"]]), ["colour"])], {}, "must be distinct"),
+        ([("a", Categorical(categories=[["red"]]), ["colour"])], {}, "Unknown category 'blue'"),
+        ([("a", Categorical(), ["colour"])], {"colour": None}, "no category: all values are miss"),
+        ([("a", Gaussian("diag", mean_prior=[1, 2]), ["size"])], {}, "component 'a': The 'mean_p"),
+        ([("a", Poisson(rate_prior=[1, 2]), ["count"])], {}, "'rate_prior'.*\\(1,\\)"),
+        ([("a", Bernoulli([-1, 1]), ["striped"])], {}, "'feature_prior'"),
+        ([("a", Categorical(-1.0), ["colour"])], {}, "concentration_prior"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_read_is_refused_by_name(components, change, message):
+    frame, _ = table()
+    estimator = mixture(components=components)
+    with pytest.raises(ValueError, match=message):
+        estimator.fit(frame.assign(**change))
+    assert not hasattr(estimator, "n_components_")
+
+
+def test_other_things_than_components_and_hashable_values_are_refused():
+    frame, _ = table()
+    with pytest.raises(TypeError, match=r"skvt\.components\.Gaussian"):
+        mixture(components=[("a", MemoizedDPGMM(), ["size"])]).fit(frame)
+    objects = np.array([[{"a": 1}, "b"], [{}, "c"]], dtype=object)
+    with pytest.raises(TypeError, match="hashable"):
+        MemoizedDPMixture().fit(objects)
+    with pytest.raises(ValueError, match="must be dense"):
+        mixture(components=[("a", "categorical", [0])]).fit(sp.csr_array(np.eye(5)))
+
+
+# ---------------------------------------------------------------------------------- parameters
+def test_parameters_of_components_are_set_by_path():
+    frame, _ = table()
+    before = mixture()
+    twin = clone(before).set_params(
+        components__names__concentration_prior=0.5, components__events=Poisson(2.0)
+    )
+    assert twin.get_params()["components__names__concentration_prior"] == 0.5
+    assert twin.get_params()["components__events__shape_prior"] == 2.0
+    # what was cloned stays as it was
+    assert before.get_params()["components__names__concentration_prior"] == 1.0
+    twin.set_params(components__events__shape_prior=3.0, components__flags__feature_prior=2.0)
+    fitted = twin.fit(frame)
+    assert fitted.priors_["events"]["shape_prior"] == 3.0
+    np.testing.assert_array_equal(fitted.priors_["flags"]["feature_prior"], [[2.0, 2.0]])
+    with pytest.raises(ValueError, match=r"'components__other'.*names"):
+        twin.set_params(components__other=1)
+    with pytest.raises(ValueError, match="auto"):
+        MemoizedDPMixture().set_params(components__numbers__covariance_type="full")
+
+
+def test_grids_and_pipelines_reach_the_components():
+    frame, _ = table()
+    grid = {"memoizeddpmixture__components__names__concentration_prior": [1.0, 50.0]}
+    pipeline = make_pipeline(FunctionTransformer(), mixture(max_iter=5))
+    search = GridSearchCV(pipeline, grid, cv=2).fit(frame)
+    scores = search.cv_results_["mean_test_score"]
+    # fifty rows of each colour before any is seen cost the density
+    assert scores[0] > scores[1]
+
+
+def test_warm_starts_refuse_other_components():
+    frame, _ = table()
+    fitted = mixture(max_iter=2, warm_start=True).fit(frame)
+    fitted.set_params(components=[*BLOCKS[:3], ("real", Gaussian("diag"), ["size"])])
+    with pytest.raises(ValueError, match="components"):
+        fitted.fit(frame)
+
+
+# ---------------------------------------------------------------------------------- imputation
+def test_imputed_rows_come_back_as_they_came():
+    frame, _ = table(share=0.2)
+    whole, _ = table()
+    fitted = mixture().fit(frame)
+    for held in (frame, pl.from_pandas(frame)):
+        before = held.copy() if held is frame else held.clone()
+        filled = fitted.impute(held)
+        assert type(filled) is type(held) and list(filled.columns) == list(held.columns)
+        assert held.equals(before)
+        filled = filled if held is frame else filled.to_pandas()
+        for name in frame.columns:
+            there = frame[name].notna()
+            assert filled[name].notna().all()
+            assert (filled.loc[there, name].to_numpy() == frame.loc[there, name].to_numpy()).all()
+        holes = frame["grade"].isna()
+        assert (
+            filled["grade"][holes].astype(str) == whole["grade"][holes].astype(str)
+        ).mean() > 0.9
+    assert str(fitted.impute(frame)["grade"].dtype) == "category"
+    draws = fitted.impute(frame, n_draws=3, random_state=0)
+    assert [str(draw["count"].dtype) for draw in draws] == ["Int64"] * 3
+    assert not draws[0].equals(draws[1])
+    again = fitted.impute(frame, n_draws=3, random_state=0)
+    assert all(one.equals(other) for one, other in zip(draws, again, strict=True))
+
+
+def test_draws_have_the_predictive_of_the_column():
+    frame, _ = table(share=0.15)
+    fitted = mixture().fit(frame)
+    rows = frame.iloc[:2].assign(grade=None, count=pd.NA)
+    rows = rows.astype({"grade": frame["grade"].dtype, "count": "Int64"})
+    probabilities, categories = fitted.predict_column_proba(rows, "grade")
+    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
+    draws = fitted.impute(rows, n_draws=2000, random_state=1)
+    for i in range(2):
+        grades = pd.Series([draw["grade"].iloc[i] for draw in draws])
+        shares = np.array([(grades == category).mean() for category in categories])
+        error = 4.5 * np.sqrt(probabilities[i] * (1.0 - probabilities[i]) / 2000) + 1e-9
+        assert np.all(np.abs(shares - probabilities[i]) < error)
+        counts = np.array([draw["count"].iloc[i] for draw in draws], float)
+        mean = fitted.predict_column(rows, "count")[i]
+        assert abs(counts.mean() - mean) < 4.5 * counts.std() / np.sqrt(2000)
+
+
+def test_columns_given_the_others_chain_to_the_density_of_the_row():
+    frame, _ = table()
+    fitted = mixture().fit(frame)
+    rest, total = frame.iloc[:20].copy(), 0.0
+    for name in ("count", "colour", "striped", "size", "grade"):
+        total = total + fitted.score_column(rest, name)
+        rest[name] = rest[name].mask(np.ones(20, bool))
+    np.testing.assert_allclose(total, fitted.score_samples(frame.iloc[:20]), rtol=1e-9)
+    probabilities, categories = fitted.predict_column_proba(frame.iloc[:20], "grade")
+    places = [list(categories).index(grade) for grade in frame["grade"].iloc[:20]]
+    np.testing.assert_allclose(
+        np.log(probabilities[np.arange(20), places]),
+        fitted.score_column(frame.iloc[:20], "grade"), rtol=1e-9,
+    )  # fmt: skip
+    best = fitted.predict_column(frame.iloc[:20], "grade")
+    np.testing.assert_array_equal(best, categories[probabilities.argmax(axis=1)])
+    with pytest.raises(ValueError, match="score_column"):
+        fitted.predict_column_proba(frame, "size")
+    with pytest.raises(ValueError, match=r"one of .*'count'.*Got 'when'"):
+        fitted.predict_column(frame, "when")
+
+
+def test_draws_of_rows_look_like_the_table():
+    frame, _ = table()
+    fitted = mixture().fit(frame)
+    drawn, labels = fitted.sample(300, random_state=0)
+    assert list(drawn.columns) == ["count", "colour", "striped", "size", "grade"]
+    assert set(drawn["colour"]) <= {"red", "blue"} and drawn["striped"].dtype == bool
+    np.testing.assert_array_equal(np.sort(labels), labels)
+    auto = MemoizedDPMixture(max_iter=2).fit(pl.from_pandas(frame.drop(columns="when")))
+    assert isinstance(auto.sample(5, random_state=0)[0], pl.DataFrame)
+    text = np.array([["a", 1.0], ["b", 2.0], ["a", 3.0]] * 5, dtype=object)
+    assert set(MemoizedDPMixture().fit(text).sample(9)[0][:, 0]) <= {"a", "b"}

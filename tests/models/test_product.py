@@ -1,0 +1,84 @@
+"""Products of components: blocks of columns side by side."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from models._textbook import KINDS, with_gaps
+
+from skvt.expfam import Stats
+from skvt.models.mixture import Block, Mixture, Product, StickBreaking
+
+NAMES = ("full", "categorical", "spherical", "Poisson", "Bernoulli")
+
+
+def setup(names=NAMES, *, n=30, gaps=False, seed=0):
+    """A product of two columns of each kind, interleaved, and rows of it; two left out."""
+    rng = np.random.default_rng(seed)
+    size = 2 * len(names) + 2
+    order = rng.permutation(size)
+    X = np.full((n, size), np.nan)
+    blocks = []
+    for place, name in enumerate(names):
+        columns = order[2 * place : 2 * place + 2]
+        X[:, columns] = KINDS[name].rows(n, 2, rng)
+        blocks.append(Block(name, KINDS[name].make(2, np.dtype(np.float64)), columns))
+    if gaps:  # (not in the first block)
+        X[:, order[2:]] = with_gaps(X[:, order[2:]], rng)
+    return Product(tuple(blocks), size, np.dtype(np.float64)), X, rng.dirichlet(np.ones(3), size=n)
+
+
+def statistics(component, X, resp):
+    return resp.T @ component.features(X)
+
+
+@pytest.mark.parametrize("gaps", [False, True])
+def test_densities_and_evidence_are_sums_over_blocks(gaps):
+    product, X, resp = setup(gaps=gaps)
+    sums = statistics(product, X, resp)
+    lam = product.natural_parameters(sums)
+    density = product.features(X) @ product.table(lam).T
+    predictive = product.log_predictive(X, lam)
+    model = Mixture(StickBreaking(1.0), product)
+    evidence = model.log_evidence(Stats((resp.sum(axis=0), sums)))
+    by_block = product.block_evidence(sums)
+    for b, (_, component, columns) in enumerate(product.blocks):
+        own = statistics(component, X[:, columns], resp)
+        own_lam = component.natural_parameters(own)
+        density -= component.features(X[:, columns]) @ component.table(own_lam).T
+        predictive -= component.log_predictive(X[:, columns], own_lam)
+        single = Mixture(StickBreaking(1.0), component)
+        own_evidence = single.log_evidence(Stats((resp.sum(axis=0), own)))
+        np.testing.assert_allclose(by_block[:, b], own_evidence, rtol=1e-12)
+        evidence -= own_evidence
+    for rest in (density, predictive, evidence):
+        np.testing.assert_allclose(rest, 0.0, atol=1e-8)
+
+
+def test_draws_and_fillings_are_those_of_the_blocks():
+    product, X, resp = setup()
+    lam = product.natural_parameters(statistics(product, X, resp))
+    used = np.concatenate([block.columns for block in product.blocks])
+    drawn = product.sample(lam[0], 7, np.random.default_rng(0))
+    assert np.isfinite(drawn[:, used]).all()
+    assert np.isnan(np.delete(drawn, used, axis=1)).all()
+    holes = X.copy()
+    columns = product.blocks[1].columns
+    holes[::2, columns[1]] = np.nan
+    memberships = np.random.default_rng(1).dirichlet(np.ones(3), size=len(X))
+    expected = memberships @ product.column_probabilities(lam, int(columns[1]))
+    filled = product.filled(holes, lam, memberships)
+    np.testing.assert_array_equal(filled[::2, columns[1]], expected[::2].argmax(axis=1))
+    others = np.ones(X.shape, bool)
+    others[::2, columns[1]] = False
+    np.testing.assert_array_equal(filled[others], holes[others])
+
+
+def test_sparse_features_stay_sparse_beside_dense_ones():
+    product, X, _ = setup(("multinomial", "Bernoulli"))
+    X = np.nan_to_num(X)
+    held = product.features(sp.csr_array(X))
+    assert held.format == "csr"
+    np.testing.assert_array_equal(held.toarray(), product.features(X))
+    alone, X, _ = setup(("Bernoulli",))
+    X = np.nan_to_num(X)
+    np.testing.assert_array_equal(alone.features(sp.csr_array(X)), alone.features(X))
