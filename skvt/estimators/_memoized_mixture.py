@@ -10,7 +10,7 @@ from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._tables import numbers_or_objects, table_of
+from skvt.estimators._table_blocks import numbers_or_objects, table_of
 from skvt.estimators.component_specs import BY_NAME
 from skvt.estimators.validation import warn_of_empty_rows
 from skvt.models.mixture import Block, Product, StickBreaking, as_slice

@@ -1,0 +1,188 @@
+"""What the columns of a table are: given with the components, or by the types of the columns."""
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import validate_data
+
+from skvt.estimators._columns import columns_of, is_frame, is_pandas, is_polars
+from skvt.estimators._sklearn_private import column_indices
+from skvt.estimators._tables import Table, TableBlock
+from skvt.estimators.component_specs import (
+    BY_NAME,
+    Bernoulli,
+    Categorical,
+    ComponentSpec,
+    Gaussian,
+    Multinomial,
+)
+from skvt.estimators.validation import each_entry_once
+
+# What the types of columns are to "auto".
+_AUTOMATIC = {"real": ("numbers", lambda: Gaussian("diag")),
+              "category": ("categories", Categorical),
+              "binary": ("flags", Bernoulli)}  # fmt: skip
+
+
+def numbers_or_objects(estimator, X, *, reset):
+    """X by scikit-learn's checks: a data frame as it is, or an array of floats or of objects."""
+    if is_frame(X):
+        X = validate_data(estimator, X, reset=reset, skip_check_array=True)
+        if X.shape[0] == 0 or X.shape[1] == 0:
+            what = "sample" if X.shape[0] == 0 else "feature"
+            raise ValueError(
+                f"Found array with 0 {what}(s) (shape={tuple(X.shape)}) while a minimum of 1 is "
+                f"required by {type(estimator).__name__}."
+            )
+        return X
+    X = validate_data(
+        estimator, X, reset=reset, accept_sparse="csr", dtype=None, ensure_all_finite=False
+    )
+    if sp.issparse(X):
+        X = each_entry_once(X)
+    if X.dtype.kind in "biu":
+        kept = X.dtype.kind == "b" and not sp.issparse(X)
+        return X.astype(object) if kept and reset else X.astype(np.float64)
+    if X.dtype.kind == "f":
+        return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
+    if sp.issparse(X):
+        raise ValueError(f"Sparse X must hold numbers. Got the type {X.dtype}.")
+    return X.astype(object)
+
+
+def table_of(X, components, handle_unknown):
+    """The :class:`Table` of rows like X, with the categories that they have."""
+    numbers = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
+    names = tuple(X.columns) if is_frame(X) else tuple(range(X.shape[1]))
+    columns = None if numbers else columns_of(X)
+    if isinstance(components, str):
+        blocks = _automatic(X, columns)
+    else:
+        blocks = [
+            (name, _spec(name, given), _positions(X, key, name)) for name, given, key in components
+        ]
+    _check_blocks(blocks, names)
+    done = []
+    for name, spec, positions in blocks:
+        categories = None
+        if spec.encoding == "category":
+            given = spec.categories
+            if not isinstance(given, str) and len(given) != len(positions):
+                raise ValueError(
+                    f"The 'categories' parameter of {name!r} must be 'auto' or a list for each of "
+                    f"its {len(positions)} columns. Got {len(given)} of them."
+                )
+            categories = [
+                _categories(X, columns, j) if isinstance(given, str) else list(given[place])
+                for place, j in enumerate(positions)
+            ]
+            _check_categories(categories, positions, names)
+        done.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
+    container = "pandas" if is_pandas(X) else "polars" if is_polars(X) else "array"
+    types = () if columns is None else tuple(column.type for column in columns)
+    return Table(tuple(done), names, handle_unknown, container, types)
+
+
+def _automatic(X, columns):
+    """Blocks by the types of the columns; of a sparse matrix, counts."""
+    if sp.issparse(X):
+        return [("counts", Multinomial(), list(range(X.shape[1])))]
+    if columns is None:
+        return [("numbers", Gaussian("diag"), list(range(X.shape[1])))]
+    blocks = []
+    for kind, (name, make) in _AUTOMATIC.items():
+        positions = [j for j, column in enumerate(columns) if column.kind == kind]
+        if positions:
+            blocks.append((name, make(), positions))
+    others = [j for j, column in enumerate(columns) if column.kind is None]
+    if others:
+        name = X.columns[others[0]]
+        raise ValueError(
+            f"Column {name!r} is of the type {columns[others[0]].type}, which components='auto' "
+            "does not take. Turn it into numbers or strings, or leave it out of a list of "
+            "'components'."
+        )
+    return blocks
+
+
+def _spec(name, given):
+    if isinstance(given, str):
+        if given not in BY_NAME:
+            raise ValueError(
+                f"The component of {name!r} must be one of {', '.join(map(repr, BY_NAME))} or an "
+                f"object of skvt.components. Got {given!r} instead."
+            )
+        given = BY_NAME[given]()
+    if not isinstance(given, ComponentSpec):
+        raise TypeError(
+            f"The component of {name!r} must be a string or an object of skvt.components, such as "
+            f"skvt.components.Gaussian(). Got {given!r} instead."
+        )
+    given.check()
+    return given
+
+
+def _positions(X, key, name):
+    """Positions of the columns that a key names, as in scikit-learn's ColumnTransformer."""
+    if callable(key):
+        key = key(X)
+    if isinstance(key, slice) and key.start is None and key.stop is None:
+        return list(range(X.shape[1]))[key]
+    try:
+        return [int(j) for j in column_indices(X, key)]
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise ValueError(f"The columns of {name!r} are not in X: {error}") from error
+
+
+def _check_blocks(blocks, names):
+    if not blocks or all(not positions for _, _, positions in blocks):
+        raise ValueError("The 'components' parameter must name at least one column. Got none.")
+    titles = [name for name, _, _ in blocks]
+    for name in titles:
+        if not isinstance(name, str) or "__" in name or titles.count(name) > 1:
+            raise ValueError(
+                "The names in 'components' must be distinct strings without '__'. Got "
+                f"{name!r} in {titles}."
+            )
+    taken = {}
+    for title, _, positions in blocks:
+        if not positions:
+            raise ValueError(f"No column belongs to {title!r}. Leave it out of 'components'.")
+        for j in positions:
+            if j in taken:
+                raise ValueError(
+                    f"Column {names[j]!r} belongs to {taken[j]!r} and to {title!r}. Each column "
+                    "may have one component."
+                )
+            taken[j] = title
+
+
+def _categories(X, columns, j):
+    """The categories of a column, sorted, or as its own type declares them."""
+    if columns is None:
+        values = np.asarray(X[:, [j]].toarray() if sp.issparse(X) else X[:, j]).ravel()
+        return list(np.unique(values[~np.isnan(values)]))
+    if columns[j].categories is not None:
+        return columns[j].categories
+    values = columns[j].objects()
+    try:
+        distinct = {value for value in values if value is not None}
+    except TypeError as error:
+        raise TypeError(
+            f"A column holds values that cannot be categories: {error}. An argument must be a "
+            "string, a number or another hashable value."
+        ) from error
+    try:
+        return sorted(distinct)
+    except TypeError:  # of several types
+        return sorted(distinct, key=lambda value: (type(value).__name__, repr(value)))
+
+
+def _check_categories(categories, positions, names):
+    for own, j in zip(categories, positions, strict=True):
+        if not own:
+            raise ValueError(
+                f"Column {names[j]!r} has no category: all values are missing. Leave it out, or "
+                "give its 'categories'."
+            )
+        if len(set(own)) < len(own):
+            raise ValueError(f"The categories of column {names[j]!r} must be distinct. Got {own}.")
