@@ -63,22 +63,24 @@ def test_columns_of_any_kind_with_holes_make_the_clusters_that_there_are():
 def test_what_holds_a_table_makes_no_difference():
     frame, _ = table(share=0.1)
     frame = frame.drop(columns="when")
-    blocks = [block if block[0] != "flags" else ("flags", "bernoulli", ["striped"])
-              for block in BLOCKS[:3]] + [("real", "gaussian", slice("size", "size"))]  # fmt: skip
-    objects = frame.astype(object).to_numpy()
-    # (categories of an array are sorted, and no declared one is missing)
-    by_position = [("events", "poisson", [0]),
-                   ("names", Categorical(categories=[["blue", "red"], list("cbad")]), [1, 4]),
-                   ("flags", "bernoulli", 2), ("real", "gaussian", slice(3, 4))]  # fmt: skip
-    full = [block if block[0] != "real" else ("real", Gaussian("diag"), block[2])
-            for block in blocks]  # fmt: skip
-    expected = mixture(components=full, max_iter=5).fit(frame)
-    for held, components in (
-        (pl.from_pandas(frame), full),
-        (objects, [*by_position[:3], ("real", Gaussian("diag"), slice(3, 4))]),
-        (frame.sample(frac=1.0, random_state=0).sort_index().copy(), full),
+    # (without an order of their own, categories are sorted)
+    names = Categorical(categories=[["blue", "red"], list("cbad")])
+    specs = [("events", "poisson"), ("names", names), ("flags", "bernoulli"),
+             ("real", Gaussian("diag"))]  # fmt: skip
+    by_name = [["count"], ["colour", "grade"], ["striped"], slice("size", "size")]
+    by_position = [[0], [1, 4], 2, slice(3, 4)]
+
+    def components(columns):
+        return [(*spec, own) for spec, own in zip(specs, columns, strict=True)]
+
+    expected = mixture(components=components(by_name), max_iter=5).fit(frame)
+    assert list(expected.categories_["names"][1]) == list(frame["grade"].cat.categories)
+    for held, columns in (
+        (pl.from_pandas(frame), by_name),
+        (frame.astype(object).to_numpy(), by_position),
     ):
-        found = mixture(components=components, max_iter=5).fit(held)
+        components_ = components(columns)
+        found = mixture(components=components_, max_iter=5).fit(held)
         assert found.elbo_ == expected.elbo_
         np.testing.assert_array_equal(found.predict(held), expected.predict(frame))
 
