@@ -46,7 +46,7 @@ class Fitted:
     (``counts_rows``), or the assumed size of a stream. ``elbo`` is the bound of these rows; None
     during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
     last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
-    last call, where the estimator publishes them.
+    last call, where the estimator publishes them; ``joins``, how its components join to clusters.
     """
 
     model: object
@@ -58,6 +58,7 @@ class Fitted:
     history: History = field(default_factory=History)
     parameters: dict = field(default_factory=dict)
     assignments: np.ndarray | None = None
+    joins: object = None
     cache: dict = field(default_factory=dict)
 
     @property
@@ -170,6 +171,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     def _publish(self, X):
         """Set attributes that depend on the fitted model, and on the rows last seen."""
 
+    def _look_again(self, X, weights):
+        """After ``fit``, set what the fitted model says of all its rows."""
+
     # --------------------------------------------------------------------------------- fit
     def _fit(self, X, y, sample_weight):
         """``fit`` of every estimator, after scikit-learn's parameter validation."""
@@ -205,6 +209,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         self.restart_elbos_ = np.array(restart_elbos)
         self.n_iter_ = len(self._fitted.history)
         self._publish(X)
+        self._look_again(X, weights)
         context.call_on_fit_task_end(
             estimator=self,
             X=raw,
@@ -303,7 +308,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
     def _record_call(self, fitted, rate, n_moves, started):
         """An entry of the history for a call of ``partial_fit`` whose last step had this size."""
-        fitted.elbo, state = None, fitted.state
+        fitted.elbo = fitted.joins = None
+        state = fitted.state
         number = len(fitted.history) + 1
         state.move_log[n_moves:] = [
             replace(record, n_iter=number) for record in state.move_log[n_moves:]

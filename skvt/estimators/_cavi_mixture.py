@@ -12,7 +12,13 @@ from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import LARGEST_VALUE, check_variance
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.inference import MemoizedInference, Plan, Rows, Stopping, Workers
-from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, weighted_moments
+from skvt.models.mixture import (
+    Assignments,
+    KnownVarianceGaussian,
+    KnownWeights,
+    join_components,
+    weighted_moments,
+)
 from skvt.posterior import JointPosterior, Posterior
 from skvt.schedules import RobbinsMonro
 
@@ -106,6 +112,17 @@ class CAVIGaussianMixture(MixtureEstimator):
         "assignments" of the rows last fitted (those of positive weight), a
         :class:`~skvt.expfam.Categorical` for each row.
 
+    hierarchy_ : ndarray of shape (K - 1, 4)
+        Components joined to clusters where rows do not tell them apart: a linkage matrix, as
+        :func:`scipy.cluster.hierarchy.dendrogram` draws it. Its heights are the entropy that the
+        assignments of the rows of ``fit`` have lost so far [2]_, in nats per row. Not there after
+        ``partial_fit``, see ``join_components``.
+
+    n_clusters_ : int
+        Number of clusters to which the hierarchy suggests to join them. Pairs are joined that lose
+        a tenth of what could tell them apart; and where the entropy has an elbow, those before it
+        that lose a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. Not there after
         ``partial_fit``, see ``elbo``.
@@ -152,6 +169,8 @@ class CAVIGaussianMixture(MixtureEstimator):
     ----------
     .. [1] D. M. Blei, A. Kucukelbir, J. D. McAuliffe, "Variational Inference: A Review for
        Statisticians", JASA 112, 2017.
+    .. [2] J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo, R. Gottardo, "Combining Mixture Components
+       for Clustering", Journal of Computational and Graphical Statistics 19, 2010.
 
     Examples
     --------
@@ -276,6 +295,12 @@ class CAVIGaussianMixture(MixtureEstimator):
     def _publish(self, X):
         with Workers(self.n_jobs) as workers:
             self._fitted.assignments = _assignments(self._fitted, X, workers)
+
+    def _look_again(self, X, weights):
+        """The assignments of all rows are there already."""
+        rows = self._rows_to_join(weights.size)
+        known = Assignments([(self._fitted.assignments[rows], weights[rows])])
+        self._fitted.joins = join_components(known)
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

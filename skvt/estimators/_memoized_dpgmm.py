@@ -146,6 +146,17 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
 
+    hierarchy_ : ndarray of shape (K - 1, 4)
+        Components joined to clusters where rows do not tell them apart: a linkage matrix, as
+        :func:`scipy.cluster.hierarchy.dendrogram` draws it. Its heights are the entropy that the
+        assignments of the rows of ``fit`` have lost so far [Baudry10]_, in nats per row. Not there
+        after ``partial_fit``, see ``join_components``.
+
+    n_clusters_ : int
+        Number of clusters to which the hierarchy suggests to join them. Pairs are joined that lose
+        a tenth of what could tell them apart; and where the entropy has an elbow, those before it
+        that lose a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. Not there after
         ``partial_fit``, see ``elbo``.
@@ -218,6 +229,8 @@ class MemoizedDPGMM(MovesMixin, MixtureEstimator):
     ----------
     .. [HS13] M. C. Hughes and E. B. Sudderth, "Memoized Online Variational Inference for Dirichlet
        Process Mixture Models", NeurIPS 2013.
+    .. [Baudry10] J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo, R. Gottardo, "Combining Mixture
+       Components for Clustering", Journal of Computational and Graphical Statistics 19, 2010.
 
     Examples
     --------

@@ -5,6 +5,7 @@ from sklearn.base import DensityMixin
 from sklearn.utils import check_random_state
 
 from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
+from skvt.estimators._clusters_mixin import ClustersMixin, together
 from skvt.estimators.validation import check_magnitude, positive_int, validated, warn_of_empty_rows
 from skvt.inference import ROWS_PER_BATCH, Rows, Workers, local_results
 from skvt.models.mixture import Mixture
@@ -12,7 +13,7 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.ties import stable_argmax
 
 
-class MixtureEstimator(DensityMixin, VariationalEstimator):
+class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     """Base of the mixtures: rows in, responsibilities and densities out."""
 
     # ----------------------------------------------------------------------- for subclasses
@@ -122,41 +123,60 @@ class MixtureEstimator(DensityMixin, VariationalEstimator):
         with Workers(self.n_jobs) as workers:
             return _assignments(fitted, X, workers)
 
-    def predict(self, X):
-        """Most probable component of each row, of equally probable ones the first.
+    def predict(self, X, n_clusters=None):
+        """Most probable component or cluster of each row, of equally probable ones the first.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
+        n_clusters : int, "auto" or None, default=None
+            None are the components; otherwise they are joined to so many clusters, as
+            ``hierarchy_`` says, and "auto" are ``n_clusters_``.
 
         Returns
         -------
         ndarray of int, shape (n_samples,)
-            Numbers of components, from 0.
+            Numbers of components, or of clusters in the order of their first components, from 0.
+
+        Raises
+        ------
+        ValueError
+            For an ``n_clusters`` that is not in the range [1, K], and where ``hierarchy_`` is not
+            there.
         """
         fitted = self._require_fitted()
+        clusters = self._clusters_of_components(n_clusters)
         X = self._validate_rows(X, reset=False)
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
             for batch, result in _results(fitted, X, workers):
-                labels[batch.rows] = stable_argmax(result.q)
+                labels[batch.rows] = stable_argmax(together(result.q, clusters))
         return labels
 
-    def predict_proba(self, X):
-        """Probability q(z_n = k) of each component for each row.
+    def predict_proba(self, X, n_clusters=None):
+        """Probability q(z_n = k) of each component, or of each cluster, for each row.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
+        n_clusters : int, "auto" or None, default=None
+            As in ``predict``.
 
         Returns
         -------
-        ndarray of shape (n_samples, K)
+        ndarray of shape (n_samples, K) or (n_samples, n_clusters)
             Each row sums to 1.
+
+        Raises
+        ------
+        ValueError
+            As of ``predict``.
         """
-        return self._responsibilities(X)
+        self._require_fitted()
+        clusters = self._clusters_of_components(n_clusters)
+        return together(self._responsibilities(X), clusters)
 
     def fit_predict(self, X, y=None, sample_weight=None):
         """Fit to X, then predict the most probable component of each row.

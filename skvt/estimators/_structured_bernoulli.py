@@ -154,6 +154,17 @@ default="dirichlet_process"
         Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
         = Dirichlet, (K,).
 
+    hierarchy_ : ndarray of shape (K - 1, 4)
+        Components joined to clusters where rows do not tell them apart: a linkage matrix, as
+        :func:`scipy.cluster.hierarchy.dendrogram` draws it. Its heights are the entropy that the
+        assignments of the rows of ``fit`` have lost so far [3]_, in nats per row. Not there after
+        ``partial_fit``, see ``join_components``.
+
+    n_clusters_ : int
+        Number of clusters to which the hierarchy suggests to join them. Pairs are joined that lose
+        a tenth of what could tell them apart; and where the entropy has an elbow, those before it
+        that lose a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound; after structured inference at the final q(w) q(phi), for which it is not what was
@@ -219,6 +230,8 @@ default="dirichlet_process"
     .. [1] M. Hoffman, D. Blei (2015). Structured stochastic variational inference. AISTATS.
     .. [2] M. C. Hughes, E. B. Sudderth (2013). Memoized online variational inference for Dirichlet
        process mixture models. NeurIPS.
+    .. [3] J.-P. Baudry, A. E. Raftery, G. Celeux, K. Lo, R. Gottardo (2010). Combining mixture
+       components for clustering. Journal of Computational and Graphical Statistics 19.
 
     Examples
     --------

@@ -4,6 +4,7 @@ Each is made from data, or from an estimator by ``from_estimator``, and can be d
 ``plot``. matplotlib is imported when something is drawn.
 """
 
+from skvt.plotting._clusters import ClusterTreeDisplay
 from skvt.plotting._components import ComponentsDisplay
 from skvt.plotting._history import ELBODisplay, TemperatureDisplay
 from skvt.plotting._moves import MovesDisplay
@@ -11,6 +12,7 @@ from skvt.plotting._pyldavis import prepare_arguments
 from skvt.plotting._topics import TopicsDisplay
 
 __all__ = [
+    "ClusterTreeDisplay",
     "ComponentsDisplay",
     "ELBODisplay",
     "MovesDisplay",

@@ -19,6 +19,7 @@ from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 from skvt.plotting import (
+    ClusterTreeDisplay,
     ComponentsDisplay,
     ELBODisplay,
     MovesDisplay,
@@ -308,6 +309,41 @@ def test_images_and_ellipses_of_plain_arrays():
     assert ellipse.get_edgecolor() == to_rgba("red")
 
 
+# --------------------------------------------------------------------------------- cluster trees
+def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
+    K = mixture.n_components_
+    display = ClusterTreeDisplay.from_estimator(mixture, n_clusters=3)
+    heights = mixture.hierarchy_[:, 2]
+    drawn = [points[1] for points in display.dendrogram_["dcoord"]]
+    assert_allclose(np.sort(drawn), heights)
+    (line,) = display.lines_
+    assert_array_equal(line.get_xdata(), np.arange(K, 0, -1))
+    proba = mixture.predict_proba(overlapping(), n_clusters=3)
+    left = -np.sum(proba * np.log(np.maximum(proba, 1e-300))) / len(proba)
+    assert_allclose(display.marker_.get_xydata(), [[3, left]], rtol=1e-6)
+    assert line.get_ydata()[K - 3] == display.marker_.get_ydata()[0]
+    # links between clusters are grey; what lies below them are the clusters
+    order = np.argsort(drawn, kind="stable")
+    colors = np.array(display.dendrogram_["color_list"])[order]
+    assert set(colors[K - 3 :]) == {"0.6"} and "0.6" not in colors[: K - 3]
+    sizes = np.bincount(mixture.component_clusters(3))
+    assert len(set(colors[: K - 3])) == np.sum(sizes > 1)
+
+
+def test_the_number_of_clusters_is_marked_and_axes_are_shared(mixture):
+    fig, (_, right) = plt.subplots(1, 2)
+    shared = ClusterTreeDisplay.from_estimator(
+        mixture,
+        ax=right,
+        dendrogram_kw={"labels": list("abcdefghijkl"[: mixture.n_components_])},
+        line_kw={"color": "blue"},
+    )
+    assert shared.bounding_ax_ is right and shared.figure_ is fig
+    assert shared.n_clusters == shared.marker_.get_xdata()[0] == mixture.n_clusters_
+    assert set(shared.dendrogram_["ivl"]) <= set("abcdefghijkl")
+    assert shared.lines_[0].get_color() == "blue"
+
+
 # ------------------------------------------------------------------------------------- pyLDAvis
 @pytest.mark.parametrize("container", [sp.csr_array, sp.csr_matrix, np.asarray])
 @pytest.mark.parametrize("library", ["skvt", "scikit-learn"])
@@ -387,6 +423,7 @@ def test_the_page_of_pyldavis_can_be_written_and_read_back(tmp_path, lda, X):
         MovesDisplay.from_estimator,
         TopicsDisplay.from_estimator,
         ComponentsDisplay.from_estimator,
+        ClusterTreeDisplay.from_estimator,
         lambda model: ComponentsDisplay.from_estimator(model, image_shape=(2, 2)),
         lambda model: prepare_arguments(model, np.ones((2, 4))),
     ],
@@ -419,6 +456,9 @@ def test_errors_say_what_to_do(X, lda, mixture):
         (lambda: ComponentsDisplay.from_estimator(lda, values="components"), "Got None"),
         (lambda: ComponentsDisplay.from_estimator(lda, values="topics"), "Got 'topics'"),
         (lambda: ComponentsDisplay().plot(), "pass images"),
+        (lambda: ClusterTreeDisplay.from_estimator(lda), "Only mixtures have it, after fit or"),
+        (lambda: ClusterTreeDisplay.from_estimator(wide), "a mixture of one"),
+        (lambda: ClusterTreeDisplay.from_estimator(still, n_clusters=3), r"= \[1, 2\]. Got 3"),
         (lambda: prepare_arguments(lda, 0 * X), "no words"),
     ]:
         with pytest.raises(ValueError, match=message):

@@ -10,6 +10,7 @@ from skvt.models.mixture._components import (
 from skvt.models.mixture._discrete import Categorical, Poisson
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component, weighted_moments
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
+from skvt.models.mixture._joins import Assignments, Joins, join_components
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._product import Block, Product, as_slice
 from skvt.models.mixture._weights import (
@@ -21,12 +22,14 @@ from skvt.models.mixture._weights import (
 )
 
 __all__ = [
+    "Assignments",
     "Bernoulli",
     "Block",
     "Categorical",
     "Component",
     "ConjugateComponent",
     "GaussianPrior",
+    "Joins",
     "KnownVarianceGaussian",
     "KnownWeights",
     "Mixture",
@@ -40,5 +43,6 @@ __all__ = [
     "Weights",
     "as_slice",
     "gaussian_component",
+    "join_components",
     "weighted_moments",
 ]

@@ -1,0 +1,140 @@
+"""Clusters of a mixture: its components, joined where rows do not tell them apart."""
+
+from dataclasses import replace
+from numbers import Integral
+
+import numpy as np
+
+from skvt.estimators._mixins import _attribute_of_fit
+from skvt.inference import ROWS_PER_BATCH, Workers
+from skvt.models.mixture import Assignments, join_components
+
+# Rows whose assignments are looked at; of more, so many drawn evenly.
+ROWS_TO_JOIN = 50_000
+# By what pairs are chosen.
+CRITERIA = {"share": True, "entropy": False}
+
+
+class ClustersMixin:
+    """``hierarchy_``, ``n_clusters_`` and the clusters that they are cut to."""
+
+    def _look_again(self, X, weights):
+        """Join components by the assignments of the rows of ``fit``."""
+        self._fitted.joins = self._joins(X, weights)
+
+    def _joins(self, X, weights, relative=True):
+        fitted, rows = self._fitted, self._rows_to_join(weights.size)
+        with Workers(self.n_jobs) as workers:
+            batches = _responsibilities(fitted, X, weights, rows, workers)
+            return join_components(Assignments(batches), relative=relative)
+
+    def _rows_to_join(self, n_rows):
+        """Numbers of the rows that are looked at, in order."""
+        if n_rows <= ROWS_TO_JOIN:
+            return np.arange(n_rows)
+        rng = np.random.default_rng(self._fitted.state.seed)
+        return np.sort(rng.choice(n_rows, ROWS_TO_JOIN, replace=False))
+
+    def join_components(self, X, sample_weight=None, *, criterion="share"):
+        """Join the components to clusters by rows X, in the place of those of ``fit``.
+
+        For streams, in which ``fit`` saw no rows, and for another criterion. ``hierarchy_`` and
+        ``n_clusters_`` are replaced; nothing else changes.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows; of more than 50,000, so many drawn evenly are looked at.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight 2 counts as two.
+        criterion : {"share", "entropy"}, default="share"
+            By what the pair is chosen that is joined next: by the entropy that its assignments
+            lose, as a share of what they would lose if each row were assigned by a coin, as ``fit``
+            does; or by the entropy itself, as in the paper, which favours pairs of many rows.
+
+        Returns
+        -------
+        self : estimator
+            The estimator itself.
+        """
+        fitted = self._require_fitted()
+        if criterion not in CRITERIA:
+            raise ValueError(
+                f"The 'criterion' parameter must be 'share' or 'entropy'. Got {criterion!r} "
+                "instead."
+            )
+        X = self._validate_rows(X, reset=False)
+        X, weights = self._weighted_rows(X, sample_weight)
+        self._fitted = replace(fitted, joins=self._joins(X, weights, CRITERIA[criterion]))
+        return self
+
+    def component_clusters(self, n_clusters="auto"):
+        """Cluster of each component.
+
+        Parameters
+        ----------
+        n_clusters : int or "auto", default="auto"
+            How many; "auto" is ``n_clusters_``.
+
+        Returns
+        -------
+        ndarray of int, shape (K,)
+            Numbers of clusters from 0, in the order of their first components.
+        """
+        self._require_fitted()
+        return self._clusters_of_components(n_clusters)
+
+    def _clusters_of_components(self, n_clusters):
+        """The same; without a number None."""
+        if n_clusters is None:
+            return None
+        joins = self._of_joins("hierarchy_", ValueError)
+        if isinstance(n_clusters, str) and n_clusters == "auto":
+            return joins.clusters(joins.n_clusters)
+        number = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
+        if not number or not 1 <= n_clusters <= joins.n_components:
+            raise ValueError(
+                "n_clusters must be 'auto', None for components, or an int in the range [1, "
+                f"n_components_] = [1, {joins.n_components}]: clusters are joined components. Got "
+                f"{n_clusters!r} instead."
+            )
+        return joins.clusters(int(n_clusters))
+
+    def _of_joins(self, name, error=AttributeError):
+        joins = _attribute_of_fit(self, name).joins
+        if joins is None:
+            raise error(
+                f"{type(self).__name__!r} object has no attribute {name!r} amid a fit and after "
+                "partial_fit: it says how rows are assigned, which are not at hand then. "
+                "join_components(X) makes it of the rows X."
+            )
+        return joins
+
+    @property
+    def hierarchy_(self):
+        """Linkage matrix of the components, shape (K - 1, 4)."""
+        return self._of_joins("hierarchy_").linkage.copy()
+
+    @property
+    def n_clusters_(self):
+        """Suggested number of clusters."""
+        return self._of_joins("n_clusters_").n_clusters
+
+
+def together(resp, clusters):
+    """Responsibilities of clusters, (n, n_clusters); of components without ``clusters``."""
+    if clusters is None:
+        return resp
+    member = np.zeros((clusters.size, clusters.max() + 1), resp.dtype)
+    member[np.arange(clusters.size), clusters] = 1.0
+    return resp @ member
+
+
+def _responsibilities(fitted, X, weights, rows, workers):
+    """Responsibilities and weights of these rows, batch by batch."""
+    model = fitted.model
+    g = model.row_globals(fitted.stats, None, workers.run)
+    for start in range(0, rows.size, ROWS_PER_BATCH):
+        part = rows[start : start + ROWS_PER_BATCH]
+        batch = model.batch(X, part, weights[part])
+        yield model.local_step(batch, g, 1.0, workers.run, with_stats=False).q, batch.weights

@@ -1,0 +1,172 @@
+"""The tree of components joined to clusters, and the entropy that each number of clusters has."""
+
+import numpy as np
+
+from skvt.plotting._axes import fitted_attribute, panels
+
+
+class ClusterTreeDisplay:
+    """Components joined to clusters: the tree, and the entropy of the assignments.
+
+    Make it by :meth:`from_estimator`. In the tree, the height of a join is the entropy that the
+    assignments have lost by it and those below: what is joined low was not told apart by the rows.
+    Links within a cluster bear its colour, those between clusters are grey. Beside it stands what
+    is left of the entropy with each number of clusters, and the number chosen.
+
+    Parameters
+    ----------
+    hierarchy : array-like of shape (n_components - 1, 4)
+        ``hierarchy_`` of a mixture; at least one row.
+    n_clusters : int
+        Number of clusters that is marked.
+
+    Attributes
+    ----------
+    axes_ : ndarray of matplotlib Axes, shape (2,)
+        Axes of the tree and of the entropy.
+    ax_ : matplotlib Axes
+        Axes of the tree.
+    bounding_ax_ : matplotlib Axes or None
+        Axes whose place they share, where one was given.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    dendrogram_ : dict
+        What :func:`scipy.cluster.hierarchy.dendrogram` says: "leaves" are the components from left
+        to right.
+    lines_ : list of matplotlib Line2D
+        The entropy over the number of clusters.
+    marker_ : matplotlib Line2D
+        The mark of the number chosen.
+
+    See Also
+    --------
+    ComponentsDisplay : What the components are.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> from skvt.plotting import ClusterTreeDisplay
+    >>> rng = np.random.default_rng(0)
+    >>> X = rng.normal(size=(2, 2, 500, 2)) * [[[[4.0, 0.3]], [[0.3, 4.0]]]]  # two crosses
+    >>> X[1, :, :, 0] += 18.0
+    >>> mixture = MemoizedDPGMM(random_state=0).fit(X.reshape(-1, 2))
+    >>> mixture.n_components_
+    4
+    >>> ClusterTreeDisplay.from_estimator(mixture).n_clusters
+    2
+    """
+
+    def __init__(self, hierarchy, n_clusters):
+        self.hierarchy = hierarchy
+        self.n_clusters = n_clusters
+
+    def plot(self, ax=None, *, dendrogram_kw=None, line_kw=None):
+        """Draw the tree and the entropy.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, sequence of two of them or None, default=None
+            Axes whose place the two share, or axes for each; None makes a new figure.
+        dendrogram_kw : dict or None, default=None
+            Parameters of :func:`scipy.cluster.hierarchy.dendrogram`, such as "labels".
+        line_kw : dict or None, default=None
+            Parameters of ``Axes.plot`` for the entropy.
+
+        Returns
+        -------
+        ClusterTreeDisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            For a single component, or a number of clusters that is not in the range [1, K].
+        """
+        # (scipy.cluster takes long to import)
+        from scipy.cluster.hierarchy import dendrogram
+
+        hierarchy = np.asarray(self.hierarchy, dtype=np.float64)
+        n_components = len(hierarchy) + 1
+        if n_components == 1:
+            raise ValueError("A tree needs two components. Got a mixture of one: nothing to join.")
+        if not 1 <= self.n_clusters <= n_components:
+            raise ValueError(
+                f"n_clusters must be in the range [1, n_components] = [1, {n_components}]. Got "
+                f"{self.n_clusters!r} instead."
+            )
+        self.axes_, self.bounding_ax_ = panels(ax, 2, 2, (5.5, 3.6))
+        self.ax_, right = self.axes_
+        self.figure_ = self.ax_.figure
+        style = {"link_color_func": self._colors(hierarchy).__getitem__, "ax": self.ax_}
+        self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
+        self.ax_.set(xlabel="component", ylabel="entropy lost (nats per row)")
+        left = hierarchy[-1, 2] - np.append(0.0, hierarchy[:, 2])
+        numbers = np.arange(n_components, 0, -1)
+        style = {"marker": ".", "color": "0.4"} | (line_kw or {})
+        self.lines_ = right.plot(numbers, left, **style)
+        (self.marker_,) = right.plot(
+            self.n_clusters,
+            left[n_components - self.n_clusters],
+            marker="o",
+            markersize=10.0,
+            linestyle="none",
+            fillstyle="none",
+            color="tab:red",
+            label=f"{self.n_clusters} cluster{'s' * (self.n_clusters > 1)}",
+        )
+        right.set(xlabel="clusters", ylabel="entropy left (nats per row)")
+        right.legend()
+        return self
+
+    def _colors(self, hierarchy):
+        """{number of a link: colour}: joins are in the order in which they are made."""
+        n_components = len(hierarchy) + 1
+        n_joins = n_components - self.n_clusters
+        colors, n_colors = {}, 0
+        # from the last join within a cluster downwards, each hands its colour to its parts
+        for step in range(n_components - 2, -1, -1):
+            link = n_components + step
+            if step >= n_joins:
+                colors[link] = "0.6"
+                continue
+            if link not in colors:
+                colors[link] = f"C{n_colors % 10}"
+                n_colors += 1
+            for part in hierarchy[step, :2].astype(int):
+                colors[int(part)] = colors[link]
+        return colors
+
+    @classmethod
+    def from_estimator(
+        cls, estimator, *, n_clusters="auto", ax=None, dendrogram_kw=None, line_kw=None
+    ):
+        """Draw the tree of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : estimator
+            A mixture, fitted by ``fit``, or after ``join_components``.
+        n_clusters : int or "auto", default="auto"
+            Number of clusters that is marked; "auto" is ``n_clusters_``.
+        ax, dendrogram_kw, line_kw : see :meth:`plot`
+            How to draw it.
+
+        Returns
+        -------
+        ClusterTreeDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it is no mixture or has seen a stream only, has a single component, or has fewer
+            components than ``n_clusters``.
+        """
+        remedy = "Only mixtures have it, after fit or join_components."
+        hierarchy = fitted_attribute(estimator, "hierarchy_", remedy)
+        if isinstance(n_clusters, str) and n_clusters == "auto":
+            n_clusters = estimator.n_clusters_
+        return cls(hierarchy, n_clusters).plot(ax, dendrogram_kw=dendrogram_kw, line_kw=line_kw)
