@@ -9,8 +9,8 @@ from skvt.estimators._mixins import _attribute_of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
 from skvt.models.mixture import Assignments, join_components
 
-# Rows whose assignments are looked at; of more, so many drawn evenly.
-ROWS_TO_JOIN = 50_000
+# Rows whose assignments are looked at, and for each component; of more, so many drawn evenly.
+ROWS_TO_JOIN, ROWS_TO_JOIN_EACH = 10_000, 200
 # By what pairs are chosen.
 CRITERIA = {"share": True, "entropy": False}
 
@@ -30,10 +30,11 @@ class ClustersMixin:
 
     def _rows_to_join(self, n_rows):
         """Numbers of the rows that are looked at, in order."""
-        if n_rows <= ROWS_TO_JOIN:
+        most = max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
+        if n_rows <= most:
             return np.arange(n_rows)
         rng = np.random.default_rng(self._fitted.state.seed)
-        return np.sort(rng.choice(n_rows, ROWS_TO_JOIN, replace=False))
+        return np.sort(rng.choice(n_rows, most, replace=False))
 
     def join_components(self, X, sample_weight=None, *, criterion="share"):
         """Join the components to clusters by rows X, in the place of those of ``fit``.
@@ -44,7 +45,8 @@ class ClustersMixin:
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows; of more than 50,000, so many drawn evenly are looked at.
+            Rows. At most 10,000 are looked at, or 200 for each component if these are more; of
+            more rows, so many are drawn evenly.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight 2 counts as two.
         criterion : {"share", "entropy"}, default="share"

@@ -154,20 +154,24 @@ class Assignments:
             n_rows += unsure.size
         self.rows, self.columns = np.concatenate(rows), np.concatenate(columns)
         self.values = np.concatenate(values)
+        self.terms = self.values * np.log(self.values)
         self.weights = np.concatenate(weights) / total
         self.mass: Array = mass / total
         self.vacant: NDArray[np.bool_] = wins == 0
 
     def losses(self, a: int) -> Array:
         """Entropy that is lost by joining a with each of the others, (K,), in nats per row."""
-        own = np.zeros(self.weights.size)
         mine = self.columns == a
+        own = np.full(self.weights.size, np.nan)
         own[self.rows[mine]] = self.values[mine]
-        x = own[self.rows]
-        at = np.flatnonzero((x > 0.0) & ~mine)
-        x, y = x[at], self.values[at]
-        loss = _lost(x, y) * self.weights[self.rows[at]]
-        sums = np.bincount(self.columns[at], weights=loss, minlength=self.mass.size)
+        at = np.flatnonzero(~mine & (own > 0.0)[self.rows])
+        rows, columns = self.rows[at], self.columns[at]
+        both = own[rows] + self.values[at]
+        both *= np.log(both)
+        # (what is lost is never negative; rounding may be)
+        loss = np.maximum(both - (own * np.log(own))[rows] - self.terms[at], 0.0)
+        loss *= self.weights[rows]
+        sums = np.bincount(columns, weights=loss, minlength=self.mass.size)
         return sums.astype(np.float64, copy=False)
 
     def join(self, a: int, b: int) -> None:
@@ -177,7 +181,9 @@ class Assignments:
         others, joined = ~mine, np.flatnonzero(both)
         self.rows = np.append(self.rows[others], joined)
         self.columns = np.append(self.columns[others], np.full(joined.size, a))
-        self.values = np.append(self.values[others], both[joined])
+        both = both[joined]
+        self.values = np.append(self.values[others], both)
+        self.terms = np.append(self.terms[others], both * np.log(both))
         self.mass[a] += self.mass[b]
         self.mass[b] = 0.0
         self.vacant[a] &= self.vacant[b]
