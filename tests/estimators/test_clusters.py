@@ -182,9 +182,10 @@ def joins(shares, lost, n_vacant=0, masses=None):
         (joins([0.05, 0.05, 0.05, 0.05, 0.05], [0.1, 0.1, 0.1, 0.1, 0.1]), 0),
         (joins([0.05, 0.05, 0.05, 0.03, 0.03], [0.1, 0.1, 0.1, 0.03, 0.03]), 0),
         (joins([0.05, 0.05, 0.05, 0.02, 0.02], [0.1, 0.1, 0.1, 0.02, 0.02]), 3),
-        # of three points none can be told
-        (joins([0.05, 1e-4], [0.1, 1e-3]), 0),
-        (joins([0.05, 1e-4, 1e-4], [0.1, 1e-3, 1e-3]), 1),
+        # two joins on either side; one pair that is nearer than others is none
+        (joins([0.05, 0.05, 1e-4], [0.1, 0.1, 1e-3]), 0),
+        (joins([0.05, 0.05, 1e-4, 1e-4], [0.1, 0.1, 1e-3, 1e-3]), 2),
+        (joins([0.05, 1e-4, 1e-4, 1e-4], [0.1, 1e-3, 1e-3, 1e-3]), 0),
         # over the rows joined, not over the number of joins
         (joins([0.05] * 5, [0.1, 0.1, 0.1, 0.01, 0.01], masses=[0.3, 0.3, 0.3, 0.03, 0.03]), 0),
         # components without rows come first, and count neither as clusters nor for the elbow

@@ -32,8 +32,9 @@ _SURELY_ONE = 0.1
 _MAYBE_ONE = 0.01
 # An elbow: before it, the entropy falls so many times as fast as behind.
 _STEEPER = 4.0
-# Joins from which on an elbow shows: a broken line meets any three points.
-_FEWEST_JOINS = 3
+# Joins on either side of an elbow: a line meets any two points, and one pair of clusters that are
+# nearer than all others are is no elbow.
+_JOINS_OF_LINE = 2
 
 
 @dataclass(frozen=True)
@@ -67,8 +68,10 @@ class Joins:
     def n_clusters(self) -> int:
         """Number of clusters that the rule suggests."""
         shares = self.shares[self.n_vacant :]
-        surely, maybe = _leading(shares >= _SURELY_ONE), _leading(shares >= _MAYBE_ONE)
-        return self.n_components - self.n_vacant - max(surely, min(maybe, self._elbow()))
+        surely = _leading(shares >= _SURELY_ONE)
+        maybe = min(_leading(shares >= _MAYBE_ONE), self._elbow())
+        joined = max(surely, maybe if maybe >= _JOINS_OF_LINE else 0)
+        return self.n_components - self.n_vacant - joined
 
     def _elbow(self) -> int:
         """Joins before the elbow of the entropy over the rows joined so far; 0 without.
@@ -78,9 +81,9 @@ class Joins:
         """
         lost = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
         joined = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
-        if lost.size <= _FEWEST_JOINS:
+        inner = range(_JOINS_OF_LINE, lost.size - _JOINS_OF_LINE)
+        if not inner:
             return 0
-        inner = range(1, lost.size - 1)
         errors = [
             _line_error(joined[: j + 1], lost[: j + 1]) + _line_error(joined[j:], lost[j:])
             for j in inner
