@@ -1,0 +1,199 @@
+"""Clusters as people count them: components joined by entropy, beside other ways to count.
+
+On tables that ship with scikit-learn, on tables whose clusters are no Gaussians, and on one whose
+clusters are: components of ``MemoizedDPGMM``, the clusters that it suggests, with pairs chosen by
+their share of the entropy (as ``fit`` does) and by the entropy itself (as the paper does), the
+components joined to the true number, scikit-learn's ``GaussianMixture`` with the number of
+components of the best BIC, and its ``HDBSCAN``. Each is judged by the adjusted Rand index.
+HDBSCAN takes no number but the smallest cluster: 5 rows by default, and the same with the best
+index among several, which no user can know. Its noise is a cluster of its own.
+"""
+
+import warnings
+
+import numpy as np
+from _common import cores, parser, print_header, print_table, progress, timed
+from sklearn.cluster import HDBSCAN
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_moons
+from sklearn.decomposition import PCA
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import GaussianMixture
+from sklearn.preprocessing import StandardScaler
+
+from skvt import MemoizedDPGMM
+
+SMALLEST = (5, 10, 20, 40, 80)
+
+
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    p.add_argument("--tables", nargs="+", choices=sorted(TABLES), default=list(TABLES))
+    p.add_argument("--seeds", type=int, default=3)
+    p.add_argument("--rows", type=int, default=3_000, help="of synthetic tables")
+    p.add_argument("--most", type=int, default=30, help="components of GaussianMixture")
+    p.add_argument("--n-init", type=int, default=1, help="starts of both mixtures")
+    p.add_argument("--cores", type=int, default=1)
+    p.add_argument("--quick", action="store_true", help="1 seed, 1,000 rows, 15 components")
+    args = p.parse_args()
+    if args.quick:
+        args.seeds, args.rows, args.most = 1, 1_000, 15
+    return args
+
+
+# ------------------------------------------------------------------------------------ the tables
+def digits(n_columns):
+    """Digits of scikit-learn, projected on so many principal components."""
+    X, y = load_digits(return_X_y=True)
+    return PCA(n_columns, random_state=0).fit_transform(X), y
+
+
+def standardised(load):
+    X, y = load(return_X_y=True)
+    return StandardScaler().fit_transform(X), y
+
+
+def crosses(n, rng):
+    """Five crosses of two long Gaussians each."""
+    y = rng.integers(5, size=n)
+    long = rng.integers(2, size=n)
+    centres = np.array([[-8.0, -8.0], [8.0, -8.0], [0.0, 0.0], [-8.0, 8.0], [8.0, 8.0]])
+    size = np.array([[3.0, 0.4], [0.4, 3.0]])
+    return centres[y] + size[long] * rng.standard_normal((n, 2)), y
+
+
+def cores_and_halos(n, rng):
+    """Four clusters of a dense core in a wide halo each, in three dimensions."""
+    y = rng.integers(4, size=n)
+    size = np.where(rng.random(n) < 0.5, 0.3, 1.5)
+    centres = 9.0 * np.array([[0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1]])
+    return centres[y] + size[:, None] * rng.standard_normal((n, 3)), y
+
+
+def bent(n, rng):
+    """Six clusters in five dimensions: bent chains of three Gaussians that overlap."""
+    centres = 6.0 * rng.standard_normal((6, 1, 5))
+    steps = rng.standard_normal((6, 3, 5))
+    steps *= 1.8 / np.linalg.norm(steps, axis=2, keepdims=True)
+    places = centres + np.cumsum(steps, axis=1)
+    y, part = rng.integers(6, size=n), rng.integers(3, size=n)
+    return places[y, part] + 0.7 * rng.standard_normal((n, 5)), y
+
+
+def moons(n, rng):
+    return make_moons(n, noise=0.08, random_state=int(rng.integers(2**31)))
+
+
+def heavy_tails(n, rng):
+    """Three clusters of Student's t with four degrees of freedom."""
+    y = rng.integers(3, size=n)
+    centres = np.array([[0.0, 0.0], [12.0, 0.0], [0.0, 12.0]])
+    return centres[y] + rng.standard_t(4, size=(n, 2)), y
+
+
+def gaussians(n, rng):
+    """Six Gaussians, the nearest of which are five standard deviations apart."""
+    while True:
+        centres = 6.0 * rng.standard_normal((6, 4))
+        apart = np.linalg.norm(centres[:, None] - centres, axis=2) + 1e9 * np.eye(6)
+        if apart.min() >= 5.0:
+            break
+    y = rng.integers(6, size=n)
+    return centres[y] + rng.standard_normal((n, 4)), y
+
+
+# name: table of (rows, seed)
+TABLES = {
+    "digits, 10 columns": lambda n, rng: digits(10),
+    "digits, 16 columns": lambda n, rng: digits(16),
+    "wine": lambda n, rng: standardised(load_wine),
+    "breast cancer": lambda n, rng: standardised(load_breast_cancer),
+    "crosses": crosses,
+    "cores and halos": cores_and_halos,
+    "bent chains": bent,
+    "moons": moons,
+    "heavy tails": heavy_tails,
+    "Gaussians": gaussians,
+}
+
+
+# ------------------------------------------------------------------------------------ the methods
+def ours(X, y, seed, args):
+    """{method: (number of clusters, labels)}, and CPU seconds."""
+    mixture = MemoizedDPGMM(n_init=args.n_init, random_state=seed)
+    _, seconds, _ = timed(mixture.fit, X)
+    true = min(len(set(y)), mixture.n_components_)
+    found = {
+        "components": (mixture.n_components_, mixture.predict(X)),
+        "joined, auto": (mixture.n_clusters_, mixture.predict(X, "auto")),
+        "joined, true number": (true, mixture.predict(X, true)),
+    }
+    mixture.join_components(X, criterion="entropy")
+    found |= {
+        "by entropy, auto": (mixture.n_clusters_, mixture.predict(X, "auto")),
+        "by entropy, true number": (true, mixture.predict(X, true)),
+    }
+    return found, seconds
+
+
+def by_bic(X, seed, args):
+    best = None
+    for k in range(1, args.most + 1):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)
+            mixture = GaussianMixture(k, n_init=args.n_init, random_state=seed).fit(X)
+        bic = mixture.bic(X)
+        if best is None or bic < best[0]:
+            best = bic, mixture
+    return best[1]
+
+
+def compare(name, seed, args):
+    """{method: (number, index, CPU seconds)} of one table."""
+    X, y = TABLES[name](args.rows, np.random.default_rng(seed))
+    found, seconds = ours(X, y, seed, args)
+    rows = {
+        method: (number, adjusted_rand_score(y, labels), seconds)
+        for method, (number, labels) in found.items()
+    }
+    _, seconds, mixture = timed(by_bic, X, seed, args)
+    index = adjusted_rand_score(y, mixture.predict(X))
+    rows["GaussianMixture, BIC"] = mixture.n_components, index, seconds
+    known = []
+    for smallest in SMALLEST:
+        _, seconds, labels = timed(HDBSCAN(min_cluster_size=smallest, copy=True).fit_predict, X)
+        known.append((len(set(labels) - {-1}), adjusted_rand_score(y, labels), seconds))
+    rows["HDBSCAN"] = known[0]
+    rows["HDBSCAN, best of 5"] = max(known, key=lambda row: row[1])
+    return rows, X, y
+
+
+def main():
+    args = arguments()
+    print_header()
+    with cores(args.cores):
+        for name in args.tables:
+            runs = []
+            for seed in range(args.seeds):
+                rows, X, y = compare(name, seed, args)
+                runs.append(rows)
+                progress(f"{name}, seed {seed}")
+            table = [
+                [
+                    method,
+                    " ".join(str(run[method][0]) for run in runs),
+                    f"{np.mean([run[method][1] for run in runs]):.3f}",
+                    " ".join(f"{run[method][1]:.3f}" for run in runs),
+                    f"{np.mean([run[method][2] for run in runs]):.1f}",
+                ]
+                for method in runs[0]
+            ]
+            print_table(
+                f"{name}: {X.shape[0]:,} x {X.shape[1]}, {len(set(y))} classes",
+                ["method", "clusters", "mean ARI", "by seed", "CPU s"],
+                table,
+            )
+
+
+if __name__ == "__main__":
+    main()
