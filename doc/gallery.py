@@ -12,6 +12,7 @@ ORDER = [
     "plot_grid_search_schedules",
     "plot_stream_partial_fit",
     "plot_digits",
+    "plot_clusters",
     "plot_stream_mixture",
     "plot_edge_patches",
     "plot_denoise_patches",

@@ -1,0 +1,71 @@
+"""
+Density and clusters are two questions
+======================================
+
+A mixture of Gaussians describes a density: a cluster that is not a Gaussian takes several of its
+components, and that is right for the density. To count clusters as people do, components are joined
+where rows do not tell them apart. ``hierarchy_`` says in which order, ``n_clusters_`` how far.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.datasets import load_digits, make_moons
+from sklearn.decomposition import PCA
+from sklearn.metrics import adjusted_rand_score
+
+from skvt import MemoizedDPGMM
+from skvt.plotting import ClusterTreeDisplay, ComponentsDisplay
+
+X, y = make_moons(2000, noise=0.08, random_state=0)
+mixture = MemoizedDPGMM(random_state=0).fit(X)
+print(f"{mixture.n_components_} components, {mixture.n_clusters_} clusters")
+
+fig, (left, right) = plt.subplots(1, 2, figsize=(11, 4), layout="constrained")
+for axes, n_clusters in ((left, None), (right, "auto")):
+    labels = mixture.predict(X, n_clusters)
+    axes.scatter(*X.T, c=labels, cmap="tab10", s=4, vmin=0, vmax=9)
+    index = adjusted_rand_score(y, labels)
+    axes.set_title(f"n_clusters={n_clusters!r}: adjusted Rand index {index:.2f}")
+ComponentsDisplay.from_estimator(mixture, ax=left)
+
+# %%
+# The tree: each join at the height of the entropy that the assignments have lost by then. The first
+# joins lose much, since along a moon nobody could say where one component ends. The last one loses
+# next to nothing: nothing was uncertain about which moon a row is in. Between the two the curve of
+# what is left has its elbow.
+
+ClusterTreeDisplay.from_estimator(mixture)
+
+# %%
+# Of ten digits there are more than ten kinds. Joining stops where rows tell the kinds apart, even
+# though people call several of them by the same name; what is joined beyond, down to ten, are no
+# longer ways to write the same digit. That kinds have a common name is nothing that the rows say.
+
+digits = load_digits()
+pca = PCA(10, random_state=0)
+rows = pca.fit_transform(digits.data)
+kinds = MemoizedDPGMM(random_state=0).fit(rows)
+for n_clusters in (None, "auto", 10):
+    labels = kinds.predict(rows, n_clusters)
+    index = adjusted_rand_score(digits.target, labels)
+    print(f"n_clusters={n_clusters!r}: {len(set(labels))} clusters, index {index:.2f}")
+ClusterTreeDisplay.from_estimator(kinds)
+
+# %%
+# The mean of each component, one line for each cluster that is made of several.
+
+clusters = kinds.component_clusters()
+several = [c for c in range(kinds.n_clusters_) if np.sum(clusters == c) > 1]
+means = pca.inverse_transform(kinds.means_).reshape(-1, 8, 8)
+most = max(np.sum(clusters == c) for c in several)
+fig, axes = plt.subplots(
+    len(several), most, figsize=(1.6 * most, 1.6 * len(several)), squeeze=False,
+    layout="constrained",
+)  # fmt: skip
+for line, c in zip(axes, several, strict=True):
+    for place in line:
+        place.set_axis_off()
+    for place, k in zip(line, np.flatnonzero(clusters == c), strict=False):
+        place.imshow(means[k], cmap="gray_r")
+        place.set_title(f"{k}: {kinds.weights_[k]:.2f}", fontsize=8)
+plt.show()
