@@ -16,7 +16,7 @@ from sklearn.metrics import adjusted_rand_score
 from skvt import MemoizedDPGMM
 from skvt.plotting import ClusterTreeDisplay, ComponentsDisplay
 
-X, y = make_moons(2000, noise=0.08, random_state=0)
+X, y = make_moons(1000, noise=0.08, random_state=0)
 mixture = MemoizedDPGMM(random_state=0).fit(X)
 print(f"{mixture.n_components_} components, {mixture.n_clusters_} clusters")
 
