@@ -40,7 +40,7 @@ class ImputeMixin:
             if sp.issparse(encoded):
                 return X.copy()
             with Workers(self.n_jobs) as workers:
-                return self._restored(X, encoded, model.filled(encoded, fitted.stats, workers.run))
+                return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))
         n_draws = positive_int("n_draws", n_draws)
         given = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(given).randint(np.iinfo(np.int32).max))
@@ -77,7 +77,7 @@ class ColumnMixin:
         """
         fitted, encoded, j = self._without(X, column)
         with Workers(self.n_jobs) as workers:
-            filled = fitted.model.filled(encoded, fitted.stats, workers.run)
+            filled = fitted.model.imputed(encoded, fitted.stats, workers.run)
         return self._table.decoded(j, filled[:, j])
 
     def predict_column_proba(self, X, column):

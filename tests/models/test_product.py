@@ -66,7 +66,7 @@ def test_draws_and_fillings_are_those_of_the_blocks():
     holes[::2, columns[1]] = np.nan
     memberships = np.random.default_rng(1).dirichlet(np.ones(3), size=len(X))
     expected = memberships @ product.column_probabilities(lam, int(columns[1]))
-    filled = product.filled(holes, lam, memberships)
+    filled = product.imputed(holes, lam, memberships)
     np.testing.assert_array_equal(filled[::2, columns[1]], expected[::2].argmax(axis=1))
     others = np.ones(X.shape, bool)
     others[::2, columns[1]] = False

@@ -96,7 +96,7 @@ class Component(Protocol):
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
 
-    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Rows (n, D) with each missing value replaced, given memberships (n, K).
 
         By its posterior predictive mean, or its most probable category.
@@ -154,7 +154,6 @@ class ConjugateComponent:
         def base(self) -> Any: ...
 
         def features(self, X: Any) -> Any: ...
-        def predictive_mean(self, lam: Array) -> Array: ...
 
     def spread(self, sums: Array) -> Array:
         """``M S``: features are statistics unless a subclass says otherwise."""
@@ -184,15 +183,7 @@ class ConjugateComponent:
         """``lam`` in the coordinates of the data."""
         return lam
 
-    def conditional_mean(self, X: Array, lam: Array) -> Array:
-        """Rows with missing values replaced by their predictive means, (K, n, D).
-
-        Here of components whose columns are independent: :meth:`predictive_mean`.
-        """
-        X = np.asarray(X, np.float64)
-        return np.where(np.isnan(X), self.predictive_mean(lam)[:, None], X)
-
-    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values replaced by their means, see :class:`Component`."""
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
         return np.where(np.isnan(X), mean, X)
@@ -633,7 +624,7 @@ class Bernoulli(PairOfEachColumn, ConjugateComponent):
         """Predictive probabilities of a zero and a one in a column, (K, 2)."""
         return Dirichlet.mean(lam)[:, column, ::-1]
 
-    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values replaced by the more probable one, a zero where both are."""
         out = np.array(X, np.float64)
         ones = memberships @ Dirichlet.mean(lam)[..., 0]

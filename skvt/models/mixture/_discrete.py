@@ -68,7 +68,7 @@ class Categorical(ConjugateComponent):
         )
         return probabilities[column]
 
-    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values replaced by the most probable category, of equal ones the first."""
         out = np.array(X, np.float64)
         for d in np.flatnonzero(np.isnan(out).any(axis=0)).tolist():
@@ -130,9 +130,10 @@ class Poisson(PairOfEachColumn, ConjugateComponent):
         """Transpose of :meth:`spread`."""
         return np.concatenate([super().gather(t), np.zeros((*t.shape[:-2], 1))], axis=-1)
 
-    def predictive_mean(self, lam: Array) -> Array:
-        """Expected rates, (K, D)."""
-        return Gamma.mean(lam)
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Missing values at the expected rates, (K, n, D)."""
+        X = np.asarray(X, np.float64)
+        return np.where(np.isnan(X), Gamma.mean(lam)[:, None], X)
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn; columns are independent."""

@@ -331,14 +331,14 @@ class Mixture:
         with np.errstate(divide="ignore"):
             return _Predictive(self.component, components, np.log(weights))
 
-    def filled(self, X: Array, stats: RunningStats, run: Run) -> Array:
+    def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
         """Rows with each missing value replaced by its mean, or most probable category.
 
         Under the posterior predictive of :meth:`log_predictive`, given the values that are there.
         """
         out = np.empty(X.shape)
         predictive = self._predictive(stats)
-        run(_filling_task, [(X, rows, predictive, out) for rows in _tasks(X.shape[0])])
+        run(_imputation_task, [(X, rows, predictive, out) for rows in _tasks(X.shape[0])])
         return out
 
     def column_probabilities(self, X: Array, stats: RunningStats, column: int, run: Run) -> Array:
@@ -436,10 +436,10 @@ def _predictive_task(X: Any, rows: slice, predictive: _Predictive, out: Array) -
         out[chunk] = logsumexp(predictive.log_joint(X[chunk]), axis=1)
 
 
-def _filling_task(X: Array, rows: slice, predictive: _Predictive, out: Array) -> None:
+def _imputation_task(X: Array, rows: slice, predictive: _Predictive, out: Array) -> None:
     for chunk in _chunks(rows):
         memberships = predictive.memberships(X[chunk])
-        out[chunk] = predictive.component.filled(X[chunk], predictive.components, memberships)
+        out[chunk] = predictive.component.imputed(X[chunk], predictive.components, memberships)
 
 
 def _probability_task(

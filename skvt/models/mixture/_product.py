@@ -184,13 +184,13 @@ class Product:
             total += component.log_predictive(part, own)
         return total
 
-    def filled(self, X: Array, lam: Array, memberships: Array) -> Array:
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values of all blocks replaced; NaN stays in columns of no block."""
         out = np.array(X, np.float64)
         for block, own in zip(self.blocks, self.family.split(lam), strict=True):
             part = out[:, block.columns]
             if np.isnan(part).any():
-                out[:, block.columns] = block.component.filled(part, own, memberships)
+                out[:, block.columns] = block.component.imputed(part, own, memberships)
         return out
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
