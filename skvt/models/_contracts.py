@@ -47,6 +47,9 @@ class LocalResult:
         as the model can; None where it was not asked for.
     start : ndarray, shape (n, ...), or None
         Where the next local step of these rows may begin; None for models that begin anew.
+    hidden_entropy : ndarray, shape (K,), or None
+        Entropy in nats of what is missing of the rows, by the component to which they belong,
+        summed as ``stats`` are; None where nothing is.
     """
 
     stats: Stats | None
@@ -55,6 +58,7 @@ class LocalResult:
     q: Array
     marginal_energy: Array | None = None
     start: Array | None = None
+    hidden_entropy: Array | None = None
 
 
 @dataclass(frozen=True)

@@ -289,7 +289,7 @@ def test_precisions_are_inverses_and_their_roots(shape):
 # --------------------------------------------------------------------------- missing values
 @pytest.mark.filterwarnings("ignore:1 of 600 rows have no value:UserWarning")
 @pytest.mark.parametrize("mean_type", ["full", "zero"])
-@pytest.mark.parametrize("shape", ["diag", "spherical"])
+@pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
 def test_missing_values_are_left_out(shape, mean_type):
     X, labels = clusters(600, D=4)
     if mean_type == "zero":
@@ -325,14 +325,41 @@ def test_a_column_without_any_value_changes_nothing(shape):
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-9)
 
 
-@pytest.mark.parametrize("method", ["partial_fit", "predict", "score_samples"])
-def test_missing_values_are_refused_with_full_covariances_whatever_was_set_later(method):
-    X = rows()
-    mixture = MemoizedDPGMM(3, warm_start=True, random_state=0).fit(X)
-    mixture.set_params(covariance_type="diag")
-    X[2, 1] = np.nan
-    with pytest.raises(ValueError, match=r"NaN.*covariance_type='diag' or 'spherical'"):
-        getattr(mixture, method)(X)
+@pytest.mark.parametrize("mean_type", ["full", "zero"])
+def test_with_full_covariances_a_column_without_any_value_says_nothing(mean_type):
+    X, labels = clusters()
+    X = X if mean_type == "full" else X - X.mean(axis=0)
+    empty = np.column_stack([X, np.full(300, np.nan)])
+    settings = {"mean_type": mean_type, "random_state": 0}
+    one, other = MemoizedDPGMM(**settings).fit(X), MemoizedDPGMM(**settings).fit(empty)
+    # its prior is that of columns like the others, its covariances with them are none
+    prior = other.covariance_prior_
+    variance = np.mean(np.append(np.diagonal(one.covariance_prior_), 0.0))
+    np.testing.assert_allclose(prior[:-1, :-1], one.covariance_prior_, rtol=1e-4)
+    np.testing.assert_allclose(prior[-1], [*[0.0] * X.shape[1], variance], rtol=1e-4, atol=1e-9)
+    if mean_type == "full":
+        assert other.n_components_ == 3
+        assert adjusted_rand_score(labels, other.predict(empty)) == 1.0
+    assert np.isfinite(other.score_samples(empty)).all()
+
+
+def test_holes_in_few_rows_cost_little_of_what_is_known():
+    # rows of strongly correlated columns, of which a fifth of the values is missing
+    rng = np.random.default_rng(3)
+    roots = rng.standard_normal((3, 6, 2))
+    labels = rng.integers(3, size=1800)
+    X = np.einsum("nij,nj->ni", roots[labels], rng.standard_normal((1800, 2)))
+    X += 0.3 * rng.standard_normal(X.shape) + 2.0 * rng.standard_normal((3, 6))[labels]
+    held = np.where(rng.random(X.shape) < 0.2, np.nan, X)[:1000]
+    whole, gaps = (MemoizedDPGMM(random_state=0).fit(Y) for Y in (X[:1000], held))
+    assert whole.n_components_ == gaps.n_components_ == 3
+    # where "diag" has no chance
+    diagonal = MemoizedDPGMM(covariance_type="diag", random_state=0).fit(held)
+    scores = [mixture.score(X[1000:]) for mixture in (whole, gaps, diagonal)]
+    assert scores[1] > scores[0] - 0.15 and scores[1] > scores[2] + 0.5
+    found = gaps.predict(held)
+    assert adjusted_rand_score(labels[:1000], found) > 0.9
+    assert gaps.elbo(held) == pytest.approx(gaps.elbo_, rel=1e-6)
 
 
 # -------------------------------------------------------------------- where and how data lie
@@ -450,6 +477,7 @@ def test_extreme_rows_give_finite_answers(entry, extreme_in, n_components):
 @each_shape
 def test_single_precision_fits_are_close_to_double_ones(shape):
     X, _ = clusters(3000)
+    X[::5, 1] = np.nan
     wide = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
     single = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X.astype(np.float32))
     assert wide.n_components_ == single.n_components_ == 3
@@ -464,6 +492,7 @@ def test_single_precision_fits_are_close_to_double_ones(shape):
 @pytest.mark.parametrize("temperature", [None, "annealed"])
 def test_number_of_workers_does_not_change_a_bit(dtype, learning_method, temperature):
     X = rows(n_rows=4000).astype(dtype)
+    X[np.random.default_rng(0).random(X.shape) < 0.02] = np.nan
     settings = {"learning_method": learning_method, "temperature": temperature, "max_iter": 5}
     fits = [
         MemoizedDPGMM(3, n_jobs=n, batch_size=1500, random_state=0, **settings).fit(X)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import betaln, digamma, gammaln, multigammaln
-from scipy.stats import multivariate_t, nbinom, norm
+from scipy.stats import multivariate_normal, multivariate_t, nbinom, norm
 
 from skvt.expfam import Gamma, Normal, NormalGamma, NormalWishart, Wishart
 from skvt.models.mixture import Categorical, Poisson
@@ -30,11 +30,17 @@ def wishart_expected_log_det(nu, scale_inverse):
 
 
 def full_log_density(q, x, center):
-    D, precision = x.size, q["degrees_of_freedom"] * np.linalg.inv(q["scale_inverse"])
-    deviation = x - center - q.get("mean", 0.0)
+    """Of a row with NaN the logarithm of the integral over these: the bound at the best q(x_m)."""
+    D, covariance = x.size, q["scale_inverse"] / q["degrees_of_freedom"]
+    seen = ~np.isnan(x)
+    if not seen.any():
+        return 0.0
+    deviation = (x - center - q.get("mean", 0.0))[seen]
     uncertain = D / q["mean_precision"] if "mean" in q else 0.0
     log_det = wishart_expected_log_det(q["degrees_of_freedom"], q["scale_inverse"])
-    return 0.5 * (log_det - D * LOG_2PI - uncertain - deviation @ precision @ deviation)
+    log_det -= np.linalg.slogdet(np.linalg.inv(covariance))[1]
+    marginal = multivariate_normal(np.zeros(seen.sum()), covariance[np.ix_(seen, seen)])
+    return marginal.logpdf(deviation) + 0.5 * (log_det - uncertain)
 
 
 def full_update(q, X, r, center):
@@ -59,7 +65,11 @@ def full_predictive(q, x, center):
     freedom = q["degrees_of_freedom"] - x.size + 1.0
     factor = 1.0 + 1.0 / q["mean_precision"] if "mean" in q else 1.0
     mean = center + q.get("mean", np.zeros(x.size))
-    return multivariate_t(mean, factor / freedom * q["scale_inverse"], freedom).logpdf(x)
+    seen = ~np.isnan(x)
+    if not seen.any():
+        return 0.0
+    matrix = factor / freedom * q["scale_inverse"][np.ix_(seen, seen)]
+    return multivariate_t(mean[seen], matrix, freedom).logpdf(x[seen])
 
 
 def wishart_log_normalizer(nu, scale_inverse):

@@ -2,6 +2,7 @@
 
 import itertools
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -33,6 +34,8 @@ DISCRETE = ("Bernoulli", "multinomial", "categorical", "Poisson")
 GAUSSIANS = [name for name in KINDS if name not in DISCRETE]
 OF_PRECISION = [name for name in GAUSSIANS if name != "known variance"]
 MISSING = [name for name, kind in KINDS.items() if kind.make(2, np.float64).missing]
+# Whose features leave out what is missing; the others are for `test_missing.py`.
+LEFT_OUT = [name for name in MISSING if not name.endswith("full")]
 each_kind = pytest.mark.parametrize("name", KINDS)
 each_of_precision = pytest.mark.parametrize("name", OF_PRECISION)
 each_gaussian = pytest.mark.parametrize("name", GAUSSIANS)
@@ -53,10 +56,10 @@ def dense(features):
     return features.toarray() if sp.issparse(features) else features
 
 
-def variants(test):
-    """Each kind at one and three columns, those that take NaN with them, multinomials in CSR."""
+def variants(test, with_gaps=LEFT_OUT):
+    """Each kind at one and three columns, some with NaN too, multinomials in CSR."""
     cases = [(name, D, "dense") for name in KINDS for D in (1, 3)]
-    cases += [(name, D, "gaps") for name in MISSING for D in (1, 3)]
+    cases += [(name, D, "gaps") for name in with_gaps for D in (1, 3)]
     cases += [("multinomial", 3, "sparse")]
     return pytest.mark.parametrize(
         ("name", "D", "how"), cases, ids=[f"{name}, {D}, {how}" for name, D, how in cases]
@@ -189,7 +192,7 @@ def test_sparse_counts_have_the_features_of_dense_ones():
 
 
 # --------------------------------------------------------------------------------- predictive
-@variants
+@partial(variants, with_gaps=MISSING)
 def test_predictive_is_that_of_the_textbook(name, D, how):
     kind, component, X, held, _, lam = setup_of(name, D, how)
     expected = each_row_and_component(kind.predictive, component, X, lam)
@@ -302,12 +305,30 @@ def test_predictives_of_many_rows_do_not_depend_on_their_division(name, monkeypa
 
 
 # --------------------------------------------------------------------------- draws and moments
+def rows_drawn(component, lam, n, how, seed):
+    """Rows from the predictive; if "completed", some of their values were drawn anew."""
+    rng = np.random.default_rng(seed)
+    X = component.sample(lam, n, rng)
+    if how == "whole":
+        return X
+    held = with_gaps(X, rng, share=0.5)
+    drawn = component.conditional_sample(held, lam, rng)
+    there = ~np.isnan(held)
+    np.testing.assert_array_equal(drawn[there], held[there])
+    assert not np.any(drawn[~there] == X[~there]) or component.family is Dirichlet
+    return drawn
+
+
+whole_and_completed = pytest.mark.parametrize("how", ["whole", "completed"])
+
+
+@whole_and_completed
 @pytest.mark.parametrize("name", [name for name in KINDS if name != "multinomial"])
-def test_draws_have_the_moments_of_the_predictive(name):
+def test_draws_have_the_moments_of_the_predictive(name, how):
     # after few rows, so that the uncertainty of the mean shows
     _, component, _, _, lam = setup(name, n=6, K=1)
     n_draws = 20_000
-    X = component.sample(lam[0], n_draws, np.random.default_rng(3))
+    X = rows_drawn(component, lam[0], n_draws, how, 3)
     assert X.shape == (n_draws, 3)
     if name == "Bernoulli":
         p = lam[0, :, 0] / lam[0].sum(axis=1)
@@ -357,11 +378,12 @@ def test_draws_have_the_density_of_the_predictive(name):
         assert abs(share - mass) < 4.5 * np.sqrt(mass * (1.0 - mass) / 40_000)
 
 
+@whole_and_completed
 @each_of_precision
-def test_draws_have_students_law_in_several_columns(name):
+def test_draws_have_students_law_in_several_columns(name, how):
     # Columns of one precision are far out together, which no moment up to the second shows.
     _, component, _, _, lam = setup(name, n=5, K=1)
-    X = component.sample(lam[0], 4_000, np.random.default_rng(5))
+    X = rows_drawn(component, lam[0], 4_000, how, 5)
     q = standard_of(component, lam, 0)
     mean = center_of(component) + np.ravel(q.get("mean", np.zeros(3)))
     factor = 1.0 + 1.0 / np.ravel(q["mean_precision"]) if "mean" in q else np.ones(1)
@@ -379,6 +401,31 @@ def test_draws_have_students_law_in_several_columns(name):
     if np.ndim(freedom) > 0:  # each column by itself
         sizes = rankdata(np.abs(deviation), axis=0)
         assert np.abs(np.corrcoef(sizes.T) - np.eye(3)).max() < 4.5 / 4_000**0.5
+
+
+@each_with_missing
+def test_missing_values_are_filled_in_by_their_conditional_mean(name):
+    kind, component, X, _, lam = setup(name, gaps=True)
+    found = component.conditional_mean(X, lam)
+    assert found.shape == (2, 40, 3)
+    center = center_of(component)
+    for k in range(2):
+        q = standard_of(component, lam, k)
+        for x, filled in zip(X, found[k], strict=True):
+            seen = ~np.isnan(x)
+            if "concentration" in q:
+                mean = q["concentration"][:, 0] / q["concentration"].sum(axis=1)
+            else:
+                mean = center + np.ravel(q.get("mean", np.zeros(3)))
+            expected = mean.copy()
+            if "scale_inverse" in q and seen.any():
+                S = q["scale_inverse"]
+                expected += S[:, seen] @ np.linalg.solve(S[np.ix_(seen, seen)], (x - mean)[seen])
+            np.testing.assert_allclose(filled[~seen], expected[~seen], rtol=1e-9)
+            np.testing.assert_array_equal(filled[seen], x[seen])
+    # a complete row is left as it is, and a float is a float
+    whole = component.conditional_mean(kind.rows(4, 3, np.random.default_rng(0)), lam)
+    assert whole.shape == (2, 4, 3) and not np.isnan(whole).any()
 
 
 @each_of_precision

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.stats import multivariate_normal
 
 from skvt.expfam import triangle
 from skvt.models.mixture import _components as components
@@ -78,6 +79,81 @@ def test_missing_values_are_left_out_of_moments(zero):
         square = np.average((X[seen, d] - mean) ** 2, weights=weights[seen])
         assert moment[d] == pytest.approx(square)
     assert weighted_moments(X, weights, "spherical", zero)[1] == pytest.approx(moment.mean())
+
+
+def log_likelihood(X, weights, mean, covariance):
+    """Of one Gaussian for rows with NaN, row by row."""
+    total = 0.0
+    for x, w in zip(X, weights, strict=True):
+        seen = ~np.isnan(x)
+        if seen.any():
+            part = covariance[np.ix_(seen, seen)]
+            total += w * multivariate_normal(mean[seen], part).logpdf(x[seen])
+    return total
+
+
+@pytest.mark.parametrize("zero", [False, True])
+def test_with_missing_values_a_full_covariance_is_the_most_likely_one(zero, monkeypatch):
+    X, weights = rows(120), np.random.default_rng(1).uniform(0.2, 3.0, 120)
+    X[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
+    X[0] = np.nan
+    # to where the slope shows
+    monkeypatch.setattr(_gaussian_prior, "_TOL_OF_EM", 1e-9)
+    monkeypatch.setattr(_gaussian_prior, "_RIDGE_OF_EM", 1e-14)
+    monkeypatch.setattr(_gaussian_prior, "_STEPS_OF_EM", 2000)
+    center, covariance = weighted_moments(X, weights, "full", zero)
+    best = log_likelihood(X, weights, center, covariance)
+    slopes = []
+    for i in range(3):
+        for j in range(i, 3):
+            change = np.zeros((3, 3))
+            change[i, j] = change[j, i] = 1e-5
+            up, down = (
+                log_likelihood(X, weights, center, covariance + s * change) for s in (1.0, -1.0)
+            )
+            assert max(up, down) < best
+            slopes.append((up - down) / 2e-5)
+        if not zero:
+            step = 1e-5 * np.eye(3)[i]
+            up, down = (
+                log_likelihood(X, weights, center + s * step, covariance) for s in (1.0, -1.0)
+            )
+            assert max(up, down) < best
+            slopes.append((up - down) / 2e-5)
+    np.testing.assert_allclose(slopes, 0.0, atol=1e-3)
+    # in other units, the same
+    scale = np.array([1e3, 1.0, 1e-3])
+    moved, same = weighted_moments(X * scale + 7.0 * (not zero), weights, "full", zero)
+    np.testing.assert_allclose(moved, center * scale + 7.0 * (not zero), rtol=1e-6)
+    np.testing.assert_allclose(same, covariance * scale * scale[:, None], rtol=1e-6)
+
+
+def test_of_many_rows_with_missing_values_some_stand_for_all(monkeypatch):
+    X, weights = rows(4000), np.random.default_rng(1).uniform(0.2, 3.0, 4000)
+    X[np.random.default_rng(2).random(X.shape) < 0.3] = np.nan
+    monkeypatch.setattr(_gaussian_prior, "_TOL_OF_EM", 1e-9)
+    every = weighted_moments(X, weights, "full", False)
+    monkeypatch.setattr(_gaussian_prior, "_ROWS_OF_EM", 1000)
+    some = weighted_moments(X, weights, "full", False)
+    few = np.linspace(0, 3999, 1000).astype(int)
+    expected = weighted_moments(X[few], weights[few], "full", False)
+    np.testing.assert_allclose(some[1], expected[1], rtol=1e-6)
+    assert not np.allclose(some[1], every[1], rtol=1e-3)
+
+
+@pytest.mark.parametrize("what", ["constant", "twice"])
+def test_with_missing_values_dependent_columns_vary_by_a_millionth(what):
+    X = rows()
+    X = np.column_stack([X, np.full(200, 4.0) if what == "constant" else X[:, 0] - X[:, 1]])
+    X[np.random.default_rng(3).random(X.shape) < 0.2] = np.nan
+    component, priors = build(X, "full", False)
+    added = triangle.unpack(component.added)
+    unit = np.sqrt(np.diagonal(priors["covariance_prior"]))
+    assert np.linalg.eigvalsh(priors["covariance_prior"])[0] > 0.0
+    if what == "twice":
+        assert 1e-7 < np.linalg.eigvalsh(added / unit / unit[:, None])[-1] <= 1.001e-6
+    else:
+        assert added[3, 3] > 0.0 and np.all(added[:3, :3] == 0.0)
 
 
 @each_kind

@@ -9,7 +9,8 @@ where M spreads P features over the family's natural parameters and ``T = M' t(p
 So all log densities of a batch are one matrix product ``F @ T.T``, all statistics another,
 ``R.T @ F``, and an engine or a move never asks which likelihood it works for.
 
-A missing value (NaN) has no features: it is integrated out.
+A missing value (NaN) has no features: it is integrated out. With full covariances it is one more
+local variable, see :mod:`skvt.models.mixture._missing`.
 """
 
 from dataclasses import dataclass, replace
@@ -22,6 +23,12 @@ from skvt.compiled import gammaln_array as _gammaln
 from skvt.expfam import Dirichlet, Family, Gamma, Normal, NormalGamma, NormalWishart, Wishart
 from skvt.models import Capability, noise_log_partition
 from skvt.models.mixture._kernels import outer_features
+from skvt.models.mixture._missing import (
+    Completion,
+    CompletionOfTable,
+    GaussianCompletion,
+    has_holes,
+)
 from skvt.ties import exceeds
 from skvt.typing import Array
 
@@ -73,7 +80,16 @@ class Component(Protocol):
     def base(self) -> Any: ...
 
     def features(self, X: Any) -> Any:
-        """``F(x)`` of each row, shape (n, P)."""
+        """``F(x)`` of each row, shape (n, P); in place of what is missing, 0 or nothing."""
+
+    def completion(self, table: Array) -> Completion | None:
+        """What features lack under the table (K, P); None where they never lack anything."""
+
+    def filled(self, X: Any) -> Any:
+        """Rows with what is missing at its mean under the prior, where features cannot do without.
+
+        The rows themselves where nothing is to be filled in.
+        """
 
     def natural_parameters(self, sums: Array) -> Array:
         """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
@@ -102,8 +118,18 @@ class Component(Protocol):
         By its posterior predictive mean, or its most probable category.
         """
 
-    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        """Rows (n, D), missing values drawn from one component's predictive given the others."""
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Rows with what is missing at its mean given the rest of the row, (K, n, D).
+
+        Under the posterior predictive of each component. Of a Student t without a mean it is the
+        location.
+        """
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Rows (n, D) with what is missing drawn given the rest of the row.
+
+        From the posterior predictive of one component, lam of shape (..., E).
+        """
 
 
 def _generic_log_predictive(component: Any, X: Any, lam: Array) -> Array:
@@ -149,6 +175,8 @@ class ConjugateComponent:
         @property
         def prior(self) -> Array: ...
         @property
+        def n_features(self) -> int: ...
+        @property
         def center(self) -> Any: ...
         @property
         def base(self) -> Any: ...
@@ -174,6 +202,22 @@ class ConjugateComponent:
     def table_of(self, t: Array) -> Array:
         """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
         return self.gather(t) + self.base
+
+    def completion(self, table: Array) -> Completion | None:
+        """Features lack nothing unless a subclass says otherwise."""
+        return None
+
+    def filled(self, X: Any) -> Any:
+        """Rows as they are."""
+        return X
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """See :class:`Component`; nothing is missing unless a subclass says otherwise."""
+        raise NotImplementedError
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """See :class:`Component`; nothing is missing unless a subclass says otherwise."""
+        raise NotImplementedError
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Exact posterior predictive, see :class:`Component`."""
@@ -237,8 +281,55 @@ class PairOfEachColumn:
         return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
 
+class _Full(ConjugateComponent):
+    """Gaussians with full covariances, whose predictive is a multivariate Student t."""
+
+    missing = True
+
+    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+        """Mean (K, D), shape matrix times degrees of freedom (K, D, D), and these (K,)."""
+        raise NotImplementedError
+
+    def completion(self, table: Array) -> Completion | None:
+        """q of what is missing."""
+        return CompletionOfTable(self.center, table, self.n_features)
+
+    def filled(self, X: Any) -> Any:
+        """Rows with missing values at their mean under the prior."""
+        return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Student t with nu - D + 1 degrees of freedom [Bishop06 eq. 10.81]."""
+        return student_t(self._centred(X), *self._student(lam))
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """``x_m`` at its mean given ``x_o`` under that Student t, (K, n, D)."""
+        mean, scale, _ = self._student(lam)
+        holes = GaussianCompletion.of_scale(self.center, mean, scale).holes(X, np.ones(1))
+        if holes is None:
+            return np.repeat(np.asarray(X, np.float64)[None], len(lam), axis=0)
+        filled = np.stack([holes.filled(k) for k in range(len(lam))]) + self.center
+        return np.where(holes.missing, filled, X)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Draws of ``x_m`` given ``x_o``, a Student t of more degrees of freedom, (n, D).
+
+        With f degrees of freedom and ``delta`` the squared distance of ``x_o`` in its marginal
+        shape matrix, f + |o|, and the conditional shape matrix times ``(f + delta) / (f + |o|)``.
+        """
+        mean, scale, freedom = self._student(lam[None])
+        holes = GaussianCompletion.of_scale(self.center, mean, scale).holes(X, np.ones(1))
+        if holes is None:
+            return np.array(X, np.float64)
+        n_seen = self.n_features - holes.missing.sum(axis=1)
+        distance = _distances(holes.filled(0), mean[0], np.linalg.cholesky(scale[0]))
+        spread = np.sqrt((1.0 + distance) / rng.chisquare(freedom[0] + n_seen))
+        noise = rng.standard_normal(holes.X.shape) * spread[:, None]
+        return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
+
+
 @dataclass(frozen=True)
-class FullGaussian(_Centred, ConjugateComponent):
+class FullGaussian(_Centred, _Full):
     """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x'].
 
     Parameters
@@ -268,8 +359,8 @@ class FullGaussian(_Centred, ConjugateComponent):
         return base
 
     def features(self, X: Any) -> Any:
-        """``[1, x, upper triangle of x x']``."""
-        return _widened(outer_features(self._centred(X), linear=True), self.added)
+        """``[1, x, upper triangle of x x']``, see :func:`_full_features`."""
+        return _full_features(self._centred(X), True, self.added)
 
     def spread(self, sums: Array) -> Array:
         """A row counts for log|Lambda| / 2 and for -mu' Lambda mu / 2."""
@@ -281,12 +372,10 @@ class FullGaussian(_Centred, ConjugateComponent):
         out[..., 0] += t[..., 0]
         return out
 
-    def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Student t with nu - D + 1 degrees of freedom [Bishop06 eq. 10.81]."""
+    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         q = NormalWishart.standard(lam)
         kappa = q["mean_precision"]
-        return student_t(
-            self._centred(X),
+        return (
             q["mean"],
             q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None],
             q["degrees_of_freedom"] - self.n_features + 1.0,
@@ -308,7 +397,7 @@ class FullGaussian(_Centred, ConjugateComponent):
 
 
 @dataclass(frozen=True)
-class ZeroMeanFullGaussian(ConjugateComponent):
+class ZeroMeanFullGaussian(_Full):
     """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
 
     prior: Array
@@ -327,15 +416,13 @@ class ZeroMeanFullGaussian(ConjugateComponent):
         return base
 
     def features(self, X: Any) -> Any:
-        """``[1, upper triangle of x x']``."""
-        return _widened(outer_features(self._centred(X), linear=False), self.added)
+        """``[1, upper triangle of x x']``, see :func:`_full_features`."""
+        return _full_features(self._centred(X), False, self.added)
 
-    def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Student t around 0 with nu - D + 1 degrees of freedom."""
+    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         q = Wishart.standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
-        mean = np.zeros((lam.shape[0], self.n_features))
-        return student_t(self._centred(X), mean, q["scale_inverse"], freedom)
+        return np.zeros((lam.shape[0], self.n_features)), q["scale_inverse"], freedom
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of that Student t."""
@@ -350,17 +437,36 @@ class ZeroMeanFullGaussian(ConjugateComponent):
         return np.zeros((lam.shape[0], self.n_features)), covariances
 
 
-def _widened(features: Array, added: Array | None) -> Array:
-    """The last columns of the features, the squares, with what is added to each row's."""
+def _full_features(X: Array, linear: bool, added: Array | None) -> Array:
+    """``[1, x, upper triangle of x x']`` of centred rows, x if ``linear``; ``added`` to the last.
+
+    With 0 for what is missing. A row without any value has no features: its density is one.
+    """
+    features = outer_features(X, linear=linear)
     if added is not None:
-        features[:, -added.size :] += added
+        features[:, -added.size :] += features[:, :1] * added
     return features
+
+
+def with_means(X: Any, means: Array) -> Array:
+    """Rows with missing values at the means (K, D) of their columns, (K, n, D)."""
+    X = np.asarray(X, np.float64)
+    return np.where(np.isnan(X), means[:, None], X)
+
+
+def with_draws(X: Any, draws: Array) -> Array:
+    """Rows with missing values replaced by those of the draws, (n, D)."""
+    X = np.asarray(X, np.float64)
+    return np.where(np.isnan(X), draws, X)
 
 
 class _WithMissing(ConjugateComponent):
     """Gaussians whose columns are independent given the precision: NaN is left out."""
 
     missing = True
+    if TYPE_CHECKING:
+
+        def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array: ...
 
     def _observed(self, X: Any) -> tuple[Array, Array]:
         """Centred rows with 0 for NaN, and which entries are there."""
@@ -371,6 +477,22 @@ class _WithMissing(ConjugateComponent):
     def _squares(self, X: Any, seen: Array) -> Array:
         squares = X * X
         return squares if self.added is None else squares + seen * self.added
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Missing values at the means of their columns, (K, n, D)."""
+        return with_means(X, self._means(lam) + self.center)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Draws of what is missing, which does not depend on the rest unless a subclass says so."""
+        return with_draws(X, self.sample(lam, len(X), rng))
+
+    def _means(self, lam: Array) -> Array:
+        """Means of the columns relative to the centre, (K, D)."""
+        return np.zeros((lam.shape[0], self.n_features))
+
+    def _with_draws(self, X: Any, lam: Array, scale: Array, noise: Array) -> Array:
+        """Missing values at mean plus scale times noise (n, D)."""
+        return with_draws(X, self._means(lam[None])[0] + self.center + scale * noise)
 
 
 @dataclass(frozen=True)
@@ -415,6 +537,9 @@ class DiagonalGaussian(_Centred, _WithMissing):
         t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
         return mean + self.center + np.sqrt(scale) * t
 
+    def _means(self, lam: Array) -> Array:
+        return NormalGamma.standard(lam)["mean"][..., 0]
+
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D)."""
         q = NormalGamma.standard(lam)
@@ -454,6 +579,20 @@ class SphericalGaussian(_Centred, _WithMissing):
         variance = (1.0 + 1.0 / q["mean_precision"]) / tau
         noise = rng.standard_normal((n_rows, self.n_features))
         return q["mean"] + self.center + np.sqrt(variance) * noise
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Draws of what is missing, the precision first, by what the rest of the row says of it."""
+        observed, seen = self._observed(X)
+        q = NormalGamma.standard(lam)
+        factor = 1.0 + 1.0 / q["mean_precision"]
+        squares = (seen * (observed - q["mean"]) ** 2 / factor).sum(axis=1)
+        rate = q["rate"] + 0.5 * squares
+        tau = rng.gamma(q["shape"] + 0.5 * seen.sum(axis=1)) / rate
+        noise = rng.standard_normal(seen.shape) / np.sqrt(tau)[:, None]
+        return self._with_draws(X, lam, np.sqrt(factor), noise)
+
+    def _means(self, lam: Array) -> Array:
+        return NormalGamma.standard(lam)["mean"]
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K,)."""
@@ -519,6 +658,15 @@ class ZeroMeanSphericalGaussian(_WithMissing):
         q = Gamma.standard(lam)
         tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
         return rng.standard_normal((n_rows, self.n_features)) / np.sqrt(tau)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Draws of what is missing, the precision first, by what the rest of the row says of it."""
+        observed, seen = self._observed(X)
+        q = Gamma.standard(lam)
+        rate = q["rate"] + 0.5 * (observed * observed).sum(axis=1)
+        tau = rng.gamma(q["shape"] + 0.5 * seen.sum(axis=1)) / rate
+        noise = rng.standard_normal(seen.shape) / np.sqrt(tau)[:, None]
+        return self._with_draws(X, lam, np.ones(1), noise)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K,)."""
@@ -594,6 +742,9 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
         noise = rng.standard_normal((n_rows, self.n_features))
         return Normal.mean(lam) + self.center + scale * noise
 
+    def _means(self, lam: Array) -> Array:
+        return Normal.mean(lam)
+
     def log_partition(self, b: Array) -> tuple[Array, Array]:
         """``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each, in nats."""
         return noise_log_partition(b, self.n_features, self.noise_variance)
@@ -630,15 +781,20 @@ class Bernoulli(PairOfEachColumn, ConjugateComponent):
         ones = memberships @ Dirichlet.mean(lam)[..., 0]
         return np.where(np.isnan(out), exceeds(ones, 0.5), out)
 
-    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn; columns are independent."""
-        X = np.asarray(X, np.float64)
-        return np.where(np.isnan(X), self.sample(lam, len(X), rng), X)
-
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Binary rows."""
         probability = Dirichlet.mean(lam)[:, 0]
         return (rng.random((n_rows, self.n_features)) < probability).astype(self.dtype)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Missing values at the probabilities of ones, (K, n, D)."""
+        X = X.toarray() if sp.issparse(X) else X
+        return with_means(X, Dirichlet.mean(lam)[..., 0])
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Draws of what is missing, which does not depend on the rest."""
+        X = X.toarray() if sp.issparse(X) else X
+        return with_draws(X, self.sample(lam, X.shape[0], rng))
 
 
 @dataclass(frozen=True)
@@ -675,22 +831,37 @@ class Multinomial(ConjugateComponent):
 
 
 def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
-    """Log density of the multivariate Student t, (n, K) in nats.
+    """Log density of the multivariate Student t, (n, K) in nats; NaN are left out.
 
     X is (n, D), ``mean`` (K, D), ``scale`` (K, D, D) the inverse scale of the precision, so that
     ``shape matrix = scale / freedom``.
     """
-    n_features = X.shape[1]
+    n_features: Any = X.shape[1]
     cholesky = np.linalg.cholesky(scale)
     half_logdet = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
-    whitener = np.linalg.inv(cholesky)
+    holes = None
+    if has_holes(X):
+        holes = GaussianCompletion.of_scale(0.0, mean, scale).holes(X, np.ones(1))
+    if holes is not None:
+        # of the marginal: as many degrees of freedom, the block of what is there; what is not,
+        # at its mean given the rest, adds nothing to the distance
+        half_logdet = half_logdet + holes.half_log_det()
+        n_features = (~holes.missing).sum(axis=1)[:, None]
     out = np.empty((X.shape[0], mean.shape[0]))
     for k in range(mean.shape[0]):
-        white = (X - mean[k]) @ whitener[k].T
-        out[:, k] = np.einsum("nd,nd->n", white, white)
+        out[:, k] = _distances(X if holes is None else holes.filled(k), mean[k], cholesky[k])
     total = 0.5 * (freedom + n_features)
     constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_features * np.log(np.pi)
-    return constant - half_logdet - total * np.log1p(out)
+    density = constant - half_logdet - total * np.log1p(out)
+    if holes is not None:
+        density[holes.missing.all(axis=1)] = 0.0
+    return density
+
+
+def _distances(X: Array, mean: Array, cholesky: Array) -> Array:
+    """``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,)."""
+    white = (X - mean) @ np.linalg.inv(cholesky).T
+    return np.einsum("nd,nd->n", white, white)
 
 
 def draw_student_t(

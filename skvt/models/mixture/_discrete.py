@@ -8,7 +8,12 @@ import scipy.sparse as sp
 from scipy.special import gammaln
 
 from skvt.expfam import DirichletColumns, Gamma
-from skvt.models.mixture._components import ConjugateComponent, PairOfEachColumn
+from skvt.models.mixture._components import (
+    ConjugateComponent,
+    PairOfEachColumn,
+    with_draws,
+    with_means,
+)
 from skvt.ties import stable_argmax
 from skvt.typing import Array
 
@@ -79,8 +84,7 @@ class Categorical(ConjugateComponent):
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn; columns are independent."""
-        X = np.asarray(X, np.float64)
-        return np.where(np.isnan(X), self.sample(lam, len(X), rng), X)
+        return with_draws(X, self.sample(lam, len(X), rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Rows of categories."""
@@ -132,13 +136,11 @@ class Poisson(PairOfEachColumn, ConjugateComponent):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Missing values at the expected rates, (K, n, D)."""
-        X = np.asarray(X, np.float64)
-        return np.where(np.isnan(X), Gamma.mean(lam)[:, None], X)
+        return with_means(X, Gamma.mean(lam))
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn; columns are independent."""
-        X = np.asarray(X, np.float64)
-        return np.where(np.isnan(X), self.sample(lam, len(X), rng), X)
+        return with_draws(X, self.sample(lam, len(X), rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of independent negative binomials, the posterior predictive."""

@@ -8,6 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture import _components as components
+from skvt.models.mixture._missing import GaussianCompletion
 from skvt.typing import Array
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
@@ -16,6 +17,13 @@ _ROWS_AT_ONCE = 16_384
 # adds to it, so that constant or collinear columns leave it positive definite; and the least
 # variance that rows have in any direction, see `_least_variance`.
 _RIDGE = 1e-6
+# Rows with missing values, evenly spaced, on which a full covariance is found; steps at most; the
+# change of mean and covariance, in coordinates in which the covariance is the identity, that ends
+# them; and what a variance counts more meanwhile, far less than the least that rows shall have.
+_ROWS_OF_EM = 10_000
+_STEPS_OF_EM = 100
+_TOL_OF_EM = 1e-3
+_RIDGE_OF_EM = 1e-9
 
 
 # One of those of `component_class`.
@@ -117,7 +125,8 @@ def weighted_moments(
 ) -> tuple[Array, Any]:
     """Mean (D,), and covariance (second moment around 0) as the type needs it, in float64.
 
-    NaN are left out. Two passes over the rows.
+    NaN are left out. Two passes over the rows. With NaN, the mean and the full covariance are those
+    of the largest likelihood, see :func:`_most_likely`.
     """
     D = X.shape[1]
     center = np.zeros(D)
@@ -136,6 +145,8 @@ def weighted_moments(
         for rows in _pieces(X.shape[0]):
             part = _less(X[rows], center)
             moment += (part * weights[rows, None]).T @ part
+        if np.isnan(moment).any():
+            return _most_likely(X, weights, zero_mean)
         return center, moment / weights.sum()
     total, number = np.zeros(D), np.zeros(D)
     for rows in _pieces(X.shape[0]):
@@ -145,6 +156,43 @@ def weighted_moments(
         number += w @ there
     moment = total / np.maximum(number, 1e-300)
     return center, moment if covariance_type == "diag" else float(moment.mean())
+
+
+def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]:
+    """Mean and covariance of one Gaussian at which rows with NaN are most likely.
+
+    By the EM algorithm, on at most 10,000 rows; begun with the mean and variance of each column's
+    values in all rows. A column without any value keeps the mean of all columns' variances.
+    """
+    center, variances = weighted_moments(X, weights, "diag", zero_mean)
+    unit = np.sqrt(_variances(variances)) if variances.any() else np.ones(variances.size)
+    constant = [d for d in np.flatnonzero(variances == 0.0) if not np.isnan(X[:, d]).all()]
+    if X.shape[0] > _ROWS_OF_EM:
+        rows = np.linspace(0, X.shape[0] - 1, _ROWS_OF_EM).astype(np.intp)
+        X, weights = X[rows], weights[rows]
+    X = _less(X, center) / unit
+    there = ~np.isnan(X)
+    X, weights = X[there.any(axis=1)], weights[there.any(axis=1)]
+    D, known, total = X.shape[1], np.nan_to_num(X), max(weights.sum(), 1e-300)
+    seen_sum, seen_square = weights @ known, (known * weights[:, None]).T @ known
+    mean, covariance = np.zeros(D), np.eye(D)
+    for _ in range(_STEPS_OF_EM):
+        scale = covariance + _RIDGE_OF_EM * np.eye(D)
+        completion = GaussianCompletion.of_scale(0.0, mean[None], scale[None])
+        holes = completion.holes(X, np.ones(1))
+        sums = np.zeros((1, 1 + D + D * (D + 1) // 2))
+        if holes is not None:
+            holes.add_statistics(weights[:, None], sums)
+        before = mean, covariance
+        mean = np.zeros(D) if zero_mean else (seen_sum + sums[0, 1 : 1 + D]) / total
+        covariance = (seen_square + triangle.unpack(sums[0, 1 + D :])) / total
+        covariance = covariance - np.outer(mean, mean)
+        whitener = np.linalg.inv(np.linalg.cholesky(scale))
+        step = whitener @ (covariance - before[1]) @ whitener.T
+        if max(np.abs(whitener @ (mean - before[0])).max(), np.abs(step).max()) < _TOL_OF_EM:
+            break
+    covariance[constant] = covariance[:, constant] = 0.0
+    return center + unit * mean, covariance * unit * unit[:, None]
 
 
 def _least_variance(moment: Array) -> Array | None:

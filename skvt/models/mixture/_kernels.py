@@ -15,7 +15,13 @@ SMALLEST_SHARE = 1e-14
 @jit
 def _outer(columns: Array, linear: bool, out: Array) -> None:
     n_features, n_rows = columns.shape
-    out[0] = 1.0
+    out[0] = 0.0
+    for i in range(n_features):
+        for n in range(n_rows):
+            value = columns[i, n]
+            seen = value == value
+            columns[i, n] = value if seen else lit(value, 0.0)
+            out[0, n] = lit(value, 1.0) if seen else out[0, n]
     position = 1
     if linear:
         for i in range(n_features):
@@ -32,12 +38,13 @@ def _outer(columns: Array, linear: bool, out: Array) -> None:
 def outer_features(X: Array, *, linear: bool) -> Array:
     """``[1, x, upper triangle of x x']`` of each row, without x unless ``linear``.
 
-    In memory column by column: loops over rows are long ones.
+    NaN count as 0; of a row of nothing else, all features are 0. In memory column by column: loops
+    over rows are long ones.
     """
     n_rows, n_features = X.shape
     width = 1 + n_features * linear + n_features * (n_features + 1) // 2
     out = np.empty((width, n_rows), X.dtype)
-    _outer(np.ascontiguousarray(X.T), linear, out)
+    _outer(np.array(X.T, order="C"), linear, out)
     return out.T
 
 

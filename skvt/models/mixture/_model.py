@@ -21,6 +21,7 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource
 from skvt.models.mixture._components import Component, per_component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
+from skvt.models.mixture._missing import Completion
 from skvt.models.mixture._weights import Weights
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray, Run
@@ -35,6 +36,11 @@ MOST_TASKS = 8
 ROWS_TO_START = 10_000
 # Rows among which seeds are drawn.
 ROWS_TO_SEED = 2_000
+# Steps of what is missing of given components, and the gain in nats per row that ends them; and
+# steps of what is missing of seeds.
+_COMPLETIONS = 40
+_COMPLETION_TOL = 1e-4
+_COMPLETIONS_OF_SEEDS = 3
 # E[log w] of a component that takes part no more.
 _NEVER = -1e30
 # E[log w] and the table.
@@ -184,9 +190,11 @@ class Mixture:
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Entropy of the assignments of each component (K,), and if asked for that of pairs.
+        """Entropy of each component's assignments (K,), and if asked for what pairs would lose.
 
-        See :func:`skvt.models.mixture._kernels.assignment_entropy`.
+        See :func:`skvt.models.mixture._kernels.assignment_entropy`. The entropy of what is missing
+        of its rows is part of it. Pairs lose none of that: what is missing then has the mixture of
+        both distributions, whose entropy is at least their mean.
         """
         resp, n_components = result.q, result.q.shape[1]
         tasks = []
@@ -199,6 +207,8 @@ class Mixture:
             tasks.append((resp[rows], batch.weights[rows], pairs, entropy, merge_entropy_loss))
         run(assignment_entropy, tasks)
         entropy = np.sum([task[3] for task in tasks], axis=0)
+        if result.hidden_entropy is not None:
+            entropy = entropy + result.hidden_entropy
         return entropy, np.sum([task[4] for task in tasks], axis=0) if pairs else None
 
     # --------------------------------------------------------------------------- local step
@@ -218,24 +228,56 @@ class Mixture:
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         bound, energy = np.empty((2, batch.n_rows))
         out = _OfRows(np.empty((batch.n_rows, log_weights.size), self.dtype), bound, energy)
+        explained = _Explained(log_weights, table, self.component.completion(global_params[1]))
         tasks = [
-            (self.component, batch, rows, (log_weights, table), inv_temps, with_stats, out)
+            (self.component, batch, rows, explained, inv_temps, with_stats, out)
             for rows in _tasks(batch.n_rows)
         ]
         parts = run(_local_task, tasks)
-        stats = None
+        stats = hidden_entropy = None
         if with_stats:
-            stats = Stats(tuple(sum(part) for part in zip(*parts, strict=True)))
+            counts, sums, hidden = (sum(part) for part in zip(*parts, strict=True))
+            stats = Stats((counts, sums))
+            hidden_entropy = None if explained.completion is None else hidden
         marginal = bound / inv_temps if with_marginal else None
-        return LocalResult(stats, bound, energy, out.resp, marginal)
+        return LocalResult(stats, bound, energy, out.resp, marginal, hidden_entropy=hidden_entropy)
 
     def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
-        """The local result of rows that the components share as given; without a bound."""
-        weighted = resp * batch.weights[:, None]
-        sums = self.component.features(batch.X).T.dot(weighted).T
-        stats = Stats((weighted.sum(axis=0), np.ascontiguousarray(sums)))
+        """The local result of rows that the components share as given; without a bound.
+
+        What is missing of the rows is at its best given these, but for a small gain.
+        """
+        stats, hidden_entropy = self._completed(batch, resp, _COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
-        return LocalResult(stats, unknown, unknown, resp)
+        return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
+
+    def _completed(
+        self, batch: RowBatch, resp: Array, most_steps: int
+    ) -> tuple[Stats, Array | None]:
+        """Statistics at given responsibilities (n, K), and the entropy of what is missing (K,).
+
+        q of what is missing and q of the components, in turn, begun with the prior.
+        """
+        component, weighted = self.component, resp * batch.weights[:, None]
+        sums = np.ascontiguousarray(component.features(batch.X).T.dot(weighted).T)
+        stats, hidden_entropy = Stats((weighted.sum(axis=0), sums)), None
+        table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
+        least, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
+        for _ in range(most_steps):
+            completion = component.completion(table)
+            holes = None if completion is None else completion.holes(batch.X, np.ones(1))
+            if holes is None:
+                break
+            logits, entropy = np.zeros((2, *resp.shape))
+            holes.add_to(logits, entropy)
+            hidden_entropy = (weighted * entropy).sum(axis=0)
+            stats = Stats((stats.arrays[0], sums.copy()))
+            holes.add_statistics(weighted, stats.arrays[1])
+            bound = hidden_entropy.sum() + self.collapsed_energy(stats)
+            if bound - previous < least:
+                break
+            previous, table = bound, component.table(component.natural_parameters(stats.arrays[1]))
+        return stats, hidden_entropy
 
     def prior_statistics(self, batch: RowBatch, result: LocalResult) -> PriorAddend | None:
         """No priors are learned."""
@@ -291,7 +333,7 @@ class Mixture:
         """
         counts = share * stats.value().arrays[0]
         rows = self._random_rows(data, counts.size, rng)
-        features = self.component.features(data.batch(self, rows).X)
+        features = self.component.features(self.component.filled(data.batch(self, rows).X))
         features = features.toarray() if sp.issparse(features) else features
         return Stats((counts, counts[:, None] * features))
 
@@ -302,9 +344,12 @@ class Mixture:
         equal parts; so that it matters neither in which order rows stand, nor whether one is there
         twice or has the weight 2.
         """
-        direction = rng.standard_normal(self.component.features(data.X[:1]).shape[1])
+        component = self.component
+        direction = rng.standard_normal(component.features(data.X[:1]).shape[1])
         chunks = _chunks(slice(0, data.n_rows))
-        places = [self.component.features(data.X[chunk]) @ direction for chunk in chunks]
+        places = [
+            component.features(component.filled(data.X[chunk])) @ direction for chunk in chunks
+        ]
         order = np.argsort(np.concatenate(places), kind="stable")
         below = np.cumsum(data.weights[order])
         shares = (rng.permutation(number) + rng.random(number)) / number
@@ -379,6 +424,17 @@ def _chunks(rows: slice) -> list[slice]:
     ]
 
 
+class _Explained(NamedTuple):
+    """What a local step explains rows by.
+
+    E[log w] (K,), the table transposed (P, K), and what is made of holes in rows.
+    """
+
+    log_weights: Array
+    table: Array
+    completion: Completion | None
+
+
 class _OfRows(NamedTuple):
     """What a local step writes of each row: responsibilities (n, K), bound and energy (n,)."""
 
@@ -391,28 +447,37 @@ def _local_task(
     component: Component,
     batch: RowBatch,
     rows: slice,
-    global_params: _Params,
+    explained: _Explained,
     inv_temps: Array,
     with_stats: bool,
     out: _OfRows,
-) -> tuple[Array, Array]:
-    """Responsibilities of these rows, and their counts and sums; the table transposed."""
-    (log_weights, table), (resp, bound, energy) = global_params, out
+) -> tuple[Array, Array, Array]:
+    """Responsibilities of these rows; their counts, sums, and the entropy of what is missing."""
+    (log_weights, table, completion), (resp, bound, energy) = explained, out
     X, weights = batch.X, batch.weights
-    counts = np.zeros(log_weights.size)
+    counts, hidden_entropy = np.zeros((2, log_weights.size))
     sums = np.zeros(table.T.shape)
     for chunk in _chunks(rows):
         features = component.features(X[chunk])
         r = features @ table  # E[log p(x_n | phi_k)]
         r += log_weights
         own = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
+        holes = None if completion is None else completion.holes(X[chunk], own)
+        if holes is not None:
+            entropy = np.zeros_like(r)
+            holes.add_to(r, entropy)
         responsibilities(r, own, bound[chunk], energy[chunk])
         resp[chunk] = r
+        if holes is not None:
+            energy[chunk] -= (r * entropy).sum(axis=1) / own
         if with_stats:
             weighted = r * weights[chunk, None]
             counts += weighted.sum(axis=0)
             sums += features.T.dot(weighted).T  # [HS13 eq. 7]
-    return counts, sums
+            if holes is not None:
+                hidden_entropy += (weighted * entropy).sum(axis=0)
+                holes.add_statistics(weighted, sums)
+    return counts, sums, hidden_entropy
 
 
 class _Predictive(NamedTuple):
@@ -462,13 +527,17 @@ def seeded_statistics(
     responsibilities.
     """
     X, weights = _distinct(model.component, batch.X, batch.weights)
-    features = model.component.features(X)
+    filled = model.component.filled(X)
+    features = model.component.features(filled)
     if n_components == 1:
         resp: Array = np.ones((weights.size, 1))
     elif init_params == "random":
         resp = rng.dirichlet(np.ones(n_components), size=weights.size)
     else:
         resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
+    if filled is not X:
+        rows = model.batch(X, np.arange(weights.size), weights)
+        return model._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0]
     weighted = resp * weights[:, None]
     return Stats((weighted.sum(axis=0), np.ascontiguousarray(features.T.dot(weighted).T)))
 

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from skvt.expfam import Family
 from skvt.models import Capability
 from skvt.models.mixture._components import Component, per_component
+from skvt.models.mixture._missing import Completion, Holes
 from skvt.typing import Array, IndexArray
 
 
@@ -153,6 +154,34 @@ class Product:
             return sp.csr_array(sp.hstack(parts, format="csr"))
         return np.concatenate(parts, axis=1)
 
+    def completion(self, table: Array) -> Completion | None:
+        """What the features of some blocks lack under the table (K, P)."""
+        ends = np.cumsum(self._widths)
+        parts = []
+        for block, end, own in zip(self.blocks, ends, self.of_blocks(table), strict=True):
+            completion = block.component.completion(own)
+            if completion is not None:
+                place = slice(int(end) - own.shape[-1], int(end))
+                parts.append((as_slice(block.columns), place, completion))
+        return CompletionOfBlocks(tuple(parts)) if parts else None
+
+    def filled(self, X: Any) -> Any:
+        """Rows with what is missing at its mean under the prior, in the blocks that need it."""
+        changed = {}
+        for block in self.blocks:
+            columns = as_slice(block.columns)
+            if sp.issparse(X):
+                continue
+            part = block.component.filled(X[:, columns])
+            if part is not X and not np.array_equal(part, X[:, columns], equal_nan=True):
+                changed[block.name] = columns, part
+        if not changed:
+            return X
+        out = np.array(X, np.float64)
+        for columns, part in changed.values():
+            out[:, columns] = part
+        return out
+
     def spread(self, sums: Array) -> Array:
         """``M S`` of each block."""
         parts = zip(self.blocks, self.of_blocks(sums), strict=True)
@@ -227,6 +256,41 @@ class Product:
         for block, own in zip(self.blocks, self.family.split(lam), strict=True):
             out[:, block.columns] = block.component.sample(own, n_rows, rng)
         return out
+
+
+@dataclass(frozen=True)
+class CompletionOfBlocks:
+    """Completions of some blocks: their columns, the places of their features, and they."""
+
+    parts: tuple[tuple[slice | IndexArray, slice, Completion], ...]
+
+    def holes(self, X: Any, inv_temps: Array) -> "HolesOfBlocks | None":
+        """The holes of a chunk of rows, None where there is none."""
+        found = [
+            (place, completion.holes(X[:, columns], inv_temps))
+            for columns, place, completion in self.parts
+        ]
+        there = tuple((place, holes) for place, holes in found if holes is not None)
+        return HolesOfBlocks(there) if there else None
+
+
+@dataclass(frozen=True)
+class HolesOfBlocks:
+    """Holes of blocks, whose variables are independent: what each adds, is added."""
+
+    parts: tuple[tuple[slice, Holes], ...]
+
+    def add_to(self, logits: Array, entropy: Array) -> None:
+        """See :class:`skvt.models.mixture._missing.Holes`."""
+        for _, holes in self.parts:
+            holes.add_to(logits, entropy)
+
+    def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """See :class:`skvt.models.mixture._missing.Holes`."""
+        for place, holes in self.parts:
+            own = np.zeros((sums.shape[0], place.stop - place.start))
+            holes.add_statistics(weighted, own)
+            sums[:, place] += own
 
 
 def as_slice(columns: IndexArray) -> slice | IndexArray:

@@ -1,0 +1,401 @@
+"""Missing values of Gaussians with full covariances: rows of which some columns are NaN.
+
+Let the columns m of a row be missing and o observed. The row has one more local variable, x_m given
+z = k. With ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo x_o``, at temperature
+T, the best q of it and its entropy are
+
+    q(x_m | z = k) = N(A_mm^-1 v, T A_mm^-1),      h_k = |m| (1 + log(2 pi T)) / 2 - log|A_mm| / 2,
+
+and ``E[log p(x | phi_k)]`` is largest over x_m where it exceeds its value at ``x_m = 0`` by
+``v' A_mm^-1 v / 2``. The same with another matrix gives what a Student t says of missing values.
+
+Rows are worked on in the order of their patterns, the sets m: those of one pattern that follow each
+other share the Cholesky factor of A_mm.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skvt.compiled import jit, log, part
+from skvt.expfam import triangle
+from skvt.typing import Array, IndexArray
+
+_LOG_2PI = np.log(2.0 * np.pi)
+_Mask: TypeAlias = NDArray[np.bool_]
+
+
+class Holes(Protocol):
+    """What is missing of a chunk of n rows, and q of it under each of K components."""
+
+    def add_to(self, logits: Array, entropy: Array) -> None:
+        """Add to ``logits`` (n, K) what the responsibilities' are larger by, and to ``entropy`` h.
+
+        With ``logits`` so corrected, the bound of ``responsibilities`` includes the entropy of what
+        is missing; its energy is too large by ``T sum_k r_k h_k``.
+        """
+
+    def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """Add to ``sums`` (K, P) what features with 0 in the holes lack, for weights (n, K)."""
+
+
+class Completion(Protocol):
+    """What a component makes of the holes in rows, for one table."""
+
+    def holes(self, X: Any, inv_temps: Array) -> Holes | None:
+        """The holes of a chunk of rows; None where there is none. ``inv_temps`` (n,) or (1,)."""
+
+
+def has_holes(X: Any) -> bool:
+    """Whether any value is NaN."""
+    return bool(np.isnan(X).any())
+
+
+class Patterns(NamedTuple):
+    """Which columns are missing in which rows; rows without any value are not among them.
+
+    Attributes
+    ----------
+    rows : ndarray of int, shape (R,)
+        Rows with some values missing, those of one pattern one after the other.
+    starts : ndarray of int, shape (G + 1,)
+        Where each pattern begins among them, and R.
+    columns : ndarray of int
+        The columns missing in each pattern, one pattern after the other.
+    offsets : ndarray of int, shape (G + 1,)
+        Where those of each pattern begin.
+    """
+
+    rows: IndexArray
+    starts: IndexArray
+    columns: IndexArray
+    offsets: IndexArray
+
+    @classmethod
+    def of(cls, missing: _Mask) -> "Patterns":
+        """Patterns of a mask (n, D)."""
+        number, keys = _keys(missing)
+        rows = np.flatnonzero((number > 0) & (number < missing.shape[1]))
+        rows = rows[np.argsort(keys[rows], kind="stable")]
+        return cls(rows, *_groups(missing, rows, number))
+
+
+@dataclass(frozen=True)
+class GaussianCompletion:
+    """:class:`Completion` of Gaussians with full covariances.
+
+    Parameters
+    ----------
+    center : float or ndarray, shape (D,)
+        Subtracted from the rows.
+    linear : ndarray, shape (K, D)
+        b.
+    precision : ndarray, shape (K, D, D)
+        A.
+    means : bool
+        Whether features are ``[1, x, x x']``, not ``[1, x x']``.
+    """
+
+    center: Any
+    linear: Array
+    precision: Array
+    means: bool
+
+    @classmethod
+    def of_table(cls, center: Any, table: Array, n_features: int) -> "GaussianCompletion":
+        """From the table (K, P) of E[log p(x | phi)]."""
+        n_entries = n_features * (n_features + 1) // 2
+        precision = -triangle.unpack(table[:, -n_entries:])
+        diagonal = np.arange(n_features)
+        precision[:, diagonal, diagonal] *= 2.0
+        means = table.shape[1] > 1 + n_entries
+        linear = table[:, 1 : 1 + n_features] if means else np.zeros((len(table), n_features))
+        return cls(center, np.ascontiguousarray(linear), precision, means)
+
+    @classmethod
+    def of_scale(cls, center: Any, mean: Array, scale: Array) -> "GaussianCompletion":
+        """From means (K, D) relative to ``center`` and positive definite matrices (K, D, D)."""
+        precision = np.linalg.inv(scale)
+        precision = 0.5 * (precision + np.swapaxes(precision, 1, 2))
+        return cls(center, np.einsum("kij,kj->ki", precision, mean), precision, True)
+
+    def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
+        """The holes of a chunk of rows, None where there is none."""
+        X = np.subtract(X, self.center, order="C", dtype=np.float64)
+        missing = np.isnan(X)
+        if not missing.any():
+            return None
+        X[missing] = 0.0
+        return GaussianHoles(self, X, missing, Patterns.of(missing), inv_temps)
+
+
+@dataclass(frozen=True)
+class CompletionOfTable:
+    """:class:`Completion` by a table (K, P), taken apart where there are holes."""
+
+    center: Any
+    table: Array
+    n_features: int
+
+    @cached_property
+    def _gaussian(self) -> GaussianCompletion:
+        return GaussianCompletion.of_table(self.center, self.table, self.n_features)
+
+    def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
+        """The holes of a chunk of rows, None where there is none."""
+        return self._gaussian.holes(X, inv_temps) if has_holes(X) else None
+
+
+@dataclass(frozen=True)
+class GaussianHoles:
+    """:class:`Holes`: centred rows (n, D) with 0 where ``missing``; 1 / T (n,) or (1,)."""
+
+    completion: GaussianCompletion
+    X: Array
+    missing: _Mask
+    patterns: Patterns
+    inv_temps: Array
+
+    def half_log_det(self) -> Array:
+        """``log|A_mm| / 2`` of each row and component, (n, K)."""
+        logits, entropy = np.zeros((2, self.X.shape[0], len(self.completion.precision)))
+        self.add_to(logits, entropy)
+        half = 0.5 * self.missing.sum(axis=1)[:, None]
+        return half * (1.0 + _LOG_2PI) - entropy
+
+    def add_to(self, logits: Array, entropy: Array) -> None:
+        """See :class:`Holes`."""
+        completion = self.completion
+        _add_to(
+            self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
+            logits, entropy,
+        )  # fmt: skip
+
+    def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """See :class:`Holes`."""
+        completion = self.completion
+        _add_statistics(
+            self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
+            weighted, completion.means, sums,
+        )  # fmt: skip
+
+    def filled(self, k: int, noise: Array | None = None) -> Array:
+        """Centred rows (n, D), holes at ``A_mm^-1 v + L^-T noise_m`` with ``A_mm = L L'``.
+
+        In rows without any value, ``m`` is all columns.
+        """
+        completion = self.completion
+        linear, precision = completion.linear[k], completion.precision[k]
+        noise = np.zeros_like(self.X) if noise is None else noise
+        out = self.X.copy()
+        _fill(self.X, *self.patterns, linear, precision, noise, out)
+        empty = self.missing.all(axis=1)
+        if empty.any():
+            root = np.linalg.cholesky(precision)
+            mean = np.linalg.solve(precision, linear)
+            out[empty] = mean + np.linalg.solve(root.T, noise[empty].T).T
+        return out
+
+
+@part
+def _factor(precision: Array, columns: Array, lower: Array) -> float:
+    """Cholesky factor of A_mm, reciprocals on its diagonal; ``log|A_mm| / 2``."""
+    half_log_det = 0.0
+    for a in range(columns.size):
+        row = precision[columns[a]]
+        for c in range(a + 1):
+            total = row[columns[c]]
+            for e in range(c):
+                total -= lower[a, e] * lower[c, e]
+            if c < a:
+                lower[a, c] = total * lower[c, c]
+            else:
+                root = np.sqrt(total)
+                half_log_det += log(root)
+                lower[a, a] = 1.0 / root
+    return half_log_det
+
+
+@part
+def _whiten(
+    x: Array, linear: Array, precision: Array, columns: Array, lower: Array, u: Array
+) -> float:
+    """``u = L^-1 v``, returns ``|u|^2``; where x is missing it is 0."""
+    square = 0.0
+    for a in range(columns.size):
+        i = columns[a]
+        row = precision[i]
+        total = linear[i]
+        for j in range(x.size):
+            total -= row[j] * x[j]
+        for c in range(a):
+            total -= lower[a, c] * u[c]
+        total *= lower[a, a]
+        u[a] = total
+        square += total * total
+    return square
+
+
+@part
+def _solve_transposed(lower: Array, u: Array, size: int) -> None:
+    """``L^-T u`` in place."""
+    for a in range(size - 1, -1, -1):
+        total = u[a]
+        for c in range(a + 1, size):
+            total -= lower[c, a] * u[c]
+        u[a] = total * lower[a, a]
+
+
+@part
+def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: Array) -> None:
+    """Add A_mm^-1 times a factor to the block of these columns; ``u`` is overwritten."""
+    for a in range(columns.size):
+        for c in range(columns.size):
+            total = 1.0 if c == a else 0.0
+            for e in range(a, c):
+                total -= lower[c, e] * u[e]
+            u[c] = total * lower[c, c] if c >= a else 0.0
+        _solve_transposed(lower, u, columns.size)
+        for c in range(columns.size):
+            second[columns[a], columns[c]] += factor * u[c]
+
+
+@jit
+def _keys(missing: _Mask) -> tuple[IndexArray, IndexArray]:
+    """How many columns are missing in each row, and numbers that are equal where these are."""
+    n_rows, n_features = missing.shape
+    number, keys = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.int64)
+    for n in range(n_rows):
+        key, count = np.int64(0), 0
+        for j in range(n_features):
+            key *= 3
+            if missing[n, j]:
+                key += 1
+                count += 1
+        keys[n], number[n] = key, count
+    return number, keys
+
+
+@jit
+def _groups(
+    missing: _Mask, rows: IndexArray, number: IndexArray
+) -> tuple[IndexArray, IndexArray, IndexArray]:
+    """Starts, columns and offsets of :class:`Patterns`, for rows in their order."""
+    n_features = missing.shape[1]
+    starts, offsets = np.zeros(rows.size + 1, np.int64), np.zeros(rows.size + 1, np.int64)
+    columns = np.empty(number[rows].sum(), np.int64)
+    n_groups, n_columns = 0, 0
+    for place in range(rows.size):
+        here = missing[rows[place]]
+        same = place > 0
+        if same:
+            before = missing[rows[place - 1]]
+            for j in range(n_features):
+                same &= here[j] == before[j]
+        if not same:
+            starts[n_groups] = place
+            for j in range(n_features):
+                if here[j]:
+                    columns[n_columns] = j
+                    n_columns += 1
+            n_groups += 1
+            offsets[n_groups] = n_columns
+    starts[n_groups] = rows.size
+    return starts[: n_groups + 1], columns[:n_columns], offsets[: n_groups + 1]
+
+
+@jit
+def _add_to(
+    X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
+    precision: Array, inv_temps: Array, logits: Array, entropy: Array,
+) -> None:  # fmt: skip
+    """See :class:`Holes`."""
+    n_features = X.shape[1]
+    lower, u = np.empty((n_features, n_features)), np.empty(n_features)
+    for k in range(precision.shape[0]):
+        for g in range(starts.size - 1):
+            missing = columns[offsets[g] : offsets[g + 1]]
+            half_log_det, half = _factor(precision[k], missing, lower), 0.5 * missing.size
+            for place in range(starts[g], starts[g + 1]):
+                n = rows[place]
+                inv_temp = inv_temps[n] if inv_temps.size > 1 else inv_temps[0]
+                square = _whiten(X[n], linear[k], precision[k], missing, lower, u)
+                # the entropy less |m| / 2, which the variance of x_m takes off the energy
+                gain = half * (_LOG_2PI - log(inv_temp)) - half_log_det
+                logits[n, k] += 0.5 * square + gain / inv_temp
+                entropy[n, k] += gain + half
+
+
+@jit
+def _add_statistics(
+    X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
+    precision: Array, inv_temps: Array, weighted: Array, means: bool, sums: Array,
+) -> None:  # fmt: skip
+    """See :class:`Holes`."""
+    n_features = X.shape[1]
+    lower, u = np.empty((n_features, n_features)), np.empty(n_features)
+    # x with halves of what is missing; the sum of x_m x': with its transpose, x x' - x_o x_o'
+    x, first = np.empty(n_features), np.empty(n_features)
+    second = np.empty((n_features, n_features))
+    for k in range(precision.shape[0]):
+        first[:] = 0.0
+        second[:] = 0.0
+        for g in range(starts.size - 1):
+            known = False
+            missing = columns[offsets[g] : offsets[g + 1]]
+            of_variance = 0.0
+            for place in range(starts[g], starts[g + 1]):
+                n = rows[place]
+                w = weighted[n, k]
+                if w == 0.0:
+                    continue
+                if not known:
+                    _factor(precision[k], missing, lower)
+                    known = True
+                of_variance += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
+                _whiten(X[n], linear[k], precision[k], missing, lower, u)
+                _solve_transposed(lower, u, missing.size)
+                for j in range(n_features):
+                    x[j] = X[n, j]
+                for a in range(missing.size):
+                    x[missing[a]] = 0.5 * u[a]
+                for a in range(missing.size):
+                    factor = w * u[a]
+                    first[missing[a]] += factor
+                    target = second[missing[a]]
+                    for j in range(n_features):
+                        target[j] += factor * x[j]
+            if known:
+                _add_inverse(lower, missing, 0.5 * of_variance, u, second)
+        position = 1
+        if means:
+            for i in range(n_features):
+                sums[k, position] += first[i]
+                position += 1
+        for i in range(n_features):
+            for j in range(i, n_features):
+                sums[k, position] += second[i, j] + second[j, i]
+                position += 1
+
+
+@jit
+def _fill(
+    X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
+    precision: Array, noise: Array, out: Array,
+) -> None:  # fmt: skip
+    n_features = X.shape[1]
+    lower, u = np.empty((n_features, n_features)), np.empty(n_features)
+    for g in range(starts.size - 1):
+        missing = columns[offsets[g] : offsets[g + 1]]
+        _factor(precision, missing, lower)
+        for place in range(starts[g], starts[g + 1]):
+            n = rows[place]
+            _whiten(X[n], linear, precision, missing, lower, u)
+            for a in range(missing.size):
+                u[a] += noise[n, missing[a]]
+            _solve_transposed(lower, u, missing.size)
+            for a in range(missing.size):
+                out[n, missing[a]] = u[a]
