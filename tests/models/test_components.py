@@ -315,7 +315,8 @@ def rows_drawn(component, lam, n, how, seed):
     drawn = component.conditional_sample(held, lam, rng)
     there = ~np.isnan(held)
     np.testing.assert_array_equal(drawn[there], held[there])
-    assert not np.any(drawn[~there] == X[~there]) or component.family is Dirichlet
+    discrete = np.array_equal(X, np.round(X))
+    assert discrete or not np.any(drawn[~there] == X[~there])
     return drawn
 
 
@@ -403,7 +404,7 @@ def test_draws_have_students_law_in_several_columns(name, how):
         assert np.abs(np.corrcoef(sizes.T) - np.eye(3)).max() < 4.5 / 4_000**0.5
 
 
-@each_with_missing
+@pytest.mark.parametrize("name", [name for name in MISSING if name != "categorical"])
 def test_missing_values_are_filled_in_by_their_conditional_mean(name):
     kind, component, X, _, lam = setup(name, gaps=True)
     found = component.conditional_mean(X, lam)
@@ -415,6 +416,8 @@ def test_missing_values_are_filled_in_by_their_conditional_mean(name):
             seen = ~np.isnan(x)
             if "concentration" in q:
                 mean = q["concentration"][:, 0] / q["concentration"].sum(axis=1)
+            elif name == "Poisson":
+                mean = q["shape"] / q["rate"]
             else:
                 mean = center + np.ravel(q.get("mean", np.zeros(3)))
             expected = mean.copy()

@@ -5,7 +5,9 @@ import pytest
 import scipy.sparse as sp
 from models._textbook import KINDS, with_gaps
 
+from skvt.compiled import serial_map
 from skvt.expfam import Stats
+from skvt.models import RowBatch
 from skvt.models.mixture import Block, Mixture, Product, StickBreaking
 
 NAMES = ("full", "categorical", "spherical", "Poisson", "Bernoulli")
@@ -82,3 +84,33 @@ def test_sparse_features_stay_sparse_beside_dense_ones():
     alone, X, _ = setup(("Bernoulli",))
     X = np.nan_to_num(X)
     np.testing.assert_array_equal(alone.features(sp.csr_array(X)), alone.features(X))
+
+
+def test_holes_in_several_blocks_are_local_variables_of_their_own():
+    # two blocks with full covariances: bound, statistics and entropies are those of each
+    product, X, _ = setup(("full", "categorical", "zero-mean full"), seed=3)
+    rng = np.random.default_rng(0)
+    used = np.concatenate([block.columns for block in product.blocks])
+    X[:, used] = with_gaps(X[:, used], rng)
+    weights = rng.uniform(0.5, 2.0, len(X))
+    resp = rng.dirichlet(np.ones(2), size=len(X))
+    model = Mixture(StickBreaking(1.0), product)
+    stats = model.given_assignments(RowBatch(X, weights, np.arange(len(X))), resp).stats
+    table = product.table(product.natural_parameters(stats.arrays[1]))
+    batch = RowBatch(X, weights, np.arange(len(X)))
+    for inv_temp in (1.0, 0.6):
+        # one component, so that responsibilities do not tie the blocks
+        result = model.local_step(batch, (np.zeros(1), table[:1]), inv_temp, serial_map,
+                                  with_energy=True)  # fmt: skip
+        bound, entropy = np.zeros(len(X)), 0.0
+        found = product.of_blocks(result.stats.arrays[1])
+        tables = product.of_blocks(table[:1])
+        for block, own, sums in zip(product.blocks, tables, found, strict=True):
+            single = Mixture(StickBreaking(1.0), block.component)
+            part = single.local_step(RowBatch(X[:, block.columns], weights, batch.rows),
+                                     (np.zeros(1), own), inv_temp, serial_map)  # fmt: skip
+            bound += part.bound
+            entropy += 0.0 if part.hidden_entropy is None else part.hidden_entropy
+            np.testing.assert_allclose(part.stats.arrays[1], sums, rtol=1e-10, atol=1e-10)
+        np.testing.assert_allclose(result.bound, bound, rtol=1e-12)
+        np.testing.assert_allclose(result.hidden_entropy, entropy, rtol=1e-12)

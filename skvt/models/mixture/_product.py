@@ -167,18 +167,18 @@ class Product:
 
     def filled(self, X: Any) -> Any:
         """Rows with what is missing at its mean under the prior, in the blocks that need it."""
-        changed = {}
+        if sp.issparse(X):  # of which no block needs it
+            return X
+        changed = []
         for block in self.blocks:
-            columns = as_slice(block.columns)
-            if sp.issparse(X):
-                continue
-            part = block.component.filled(X[:, columns])
-            if part is not X and not np.array_equal(part, X[:, columns], equal_nan=True):
-                changed[block.name] = columns, part
+            own = X[:, as_slice(block.columns)]
+            part = block.component.filled(own)
+            if part is not own:
+                changed.append((block.columns, part))
         if not changed:
             return X
         out = np.array(X, np.float64)
-        for columns, part in changed.values():
+        for columns, part in changed:
             out[:, columns] = part
         return out
 
@@ -266,6 +266,8 @@ class CompletionOfBlocks:
 
     def holes(self, X: Any, inv_temps: Array) -> "HolesOfBlocks | None":
         """The holes of a chunk of rows, None where there is none."""
+        if sp.issparse(X):
+            X = X.toarray()
         found = [
             (place, completion.holes(X[:, columns], inv_temps))
             for columns, place, completion in self.parts
