@@ -4,6 +4,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils import check_random_state
 
+from skvt.estimators._tables import Table, TableBlock
+from skvt.estimators.component_specs import Gaussian
 from skvt.estimators.validation import positive_int
 from skvt.inference import Workers
 
@@ -36,24 +38,31 @@ class ImputeMixin:
         fitted = self._require_fitted()
         encoded = self._validate_rows(X, reset=False)
         model = fitted.model
+        if sp.issparse(encoded):
+            encoded = encoded.toarray()
         if n_draws is None:
-            if sp.issparse(encoded):
-                return X.copy()
             with Workers(self.n_jobs) as workers:
                 return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))
         n_draws = positive_int("n_draws", n_draws)
         given = self.random_state if random_state is None else random_state
         rng = np.random.default_rng(check_random_state(given).randint(np.iinfo(np.int32).max))
-        if sp.issparse(encoded):
-            return [X.copy() for _ in range(n_draws)]
         return [
             self._restored(X, encoded, model.completed(encoded, fitted.stats, rng))
             for _ in range(n_draws)
         ]
 
+    @property
+    def _reading(self):
+        """How rows are read: here all columns are numbers."""
+        n_features = self.n_features_in_
+        whole = TableBlock("all", Gaussian(), np.arange(n_features))
+        return Table((whole,), tuple(range(n_features)), "error")
+
     def _restored(self, X, encoded, filled):
         """Filled rows in the container of X."""
-        return filled.astype(self._fitted.model.dtype)
+        if sp.issparse(X):
+            return type(X)(filled.astype(self._fitted.model.dtype))
+        return self._reading.restored(X, encoded, filled)
 
 
 class ColumnMixin:

@@ -5,6 +5,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from skvt.estimators._base import all_or_nothing
+from skvt.estimators._imputation import ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
@@ -14,7 +15,7 @@ from skvt.models.mixture import GaussianPrior, StickBreaking, gaussian_component
 MOVES = ("birth", "merge", "delete")
 
 
-class MemoizedDPGMM(MovesMixin, MixtureEstimator):
+class MemoizedDPGMM(ImputeMixin, MovesMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that grows and prunes itself.
 
     A neighbour of :class:`sklearn.mixture.BayesianGaussianMixture`: the same model and names.

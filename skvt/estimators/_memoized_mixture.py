@@ -523,10 +523,9 @@ class MemoizedDPMixture(ColumnMixin, ImputeMixin, MovesMixin, MixtureEstimator):
         X, labels = super().sample(n_samples, random_state)
         return self._table.rows_of(X), labels
 
-    def _restored(self, X, encoded, filled):
-        if isinstance(X, list | tuple):
-            X = np.array(X) if encoded.dtype.kind == "f" else X
-        return self._table.restored(X, encoded, filled)
+    @property
+    def _reading(self):
+        return self._table
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.estimators._base import all_or_nothing
+from skvt.estimators._imputation import ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
@@ -31,7 +32,7 @@ SCALE_OF_FULL_STEPS = 100.0
 _CHECKED = 2**20
 
 
-class StructuredBernoulliMixture(MovesMixin, MixtureEstimator):
+class StructuredBernoulliMixture(ImputeMixin, MovesMixin, MixtureEstimator):
     """Mixture of Bernoullis for binary rows that finds its number of clusters.
 
     Each component is a probability of a one for each column; a row belongs to one of them. Mean

@@ -260,6 +260,27 @@ def test_imputed_rows_come_back_as_they_came():
     assert all(one.equals(other) for one, other in zip(draws, again, strict=True))
 
 
+def test_mixtures_of_one_kind_of_column_impute_too():
+    rng = np.random.default_rng(0)
+    X = rng.multivariate_normal([0.0, 3.0], [[1.0, 0.9], [0.9, 1.0]], size=300)
+    held = X.copy()
+    held[::3, 1] = np.nan
+    fitted = MemoizedDPGMM(random_state=0).fit(held)
+    for container in (np.array, pd.DataFrame, lambda X: X.tolist()):
+        filled = np.asarray(fitted.impute(container(held)))
+        np.testing.assert_array_equal(filled[~np.isnan(held)], held[~np.isnan(held)])
+        # by the regression on the other column, whose residual variance is .19
+        assert np.mean((filled[::3, 1] - X[::3, 1]) ** 2) < 0.3
+    bits = (rng.random((2, 12)) < 0.5)[rng.integers(2, size=200)] ^ (rng.random((200, 12)) < 0.05)
+    held = bits.astype(float)
+    held[rng.random(held.shape) < 0.1] = np.nan
+    fitted = StructuredBernoulliMixture(10, random_state=0, max_iter=60).fit(held)
+    filled = fitted.impute(held)
+    assert np.mean(filled[np.isnan(held)] == bits[np.isnan(held)]) > 0.85
+    sparse = fitted.impute(sp.csr_array(held))
+    np.testing.assert_array_equal(sparse.toarray(), filled)
+
+
 def test_draws_have_the_predictive_of_the_column():
     frame, _ = table(share=0.15)
     fitted = mixture().fit(frame)
