@@ -26,6 +26,7 @@ import scipy.sparse as sp
 from skvt.expfam import RunningStats, Stats
 from skvt.models import LocalResult, Mergeable
 from skvt.moves._base import (
+    Memo,
     Memos,
     MovableState,
     Move,
@@ -41,6 +42,8 @@ from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
+# Of few rows for each of the fresh components, a mixture of fewer is fitted too.
+FEWER, ROWS_FOR_EACH = 3, 200
 # Rows of a component below which there is nothing to split.
 FEWEST_ROWS = 20.0
 # A component whose mass changed by a larger share since its births failed is tried like a new one.
@@ -285,13 +288,30 @@ class Birth(Move):
             batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
             resp = np.ascontiguousarray(np.concatenate(target.resp))
             before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
-            memo = tools.fresh(model, batch, min(self._n_fresh, most))
-            bound = bound_of(model, memo)
+            memo, bound = self._fresh_mixture(model, batch, tools, most)
             gain, least = bound - bound_of(model, before), SMALLEST_GAIN_PER_ROW * weights.sum()
             if is_accepted(gain, size_of(bound, memo), least):
                 return memo.stats
         self._fail(target)
         return None
+
+    def _fresh_mixture(
+        self, model: Mergeable, batch: Any, tools: MoveTools, most: int
+    ) -> tuple[Memo, float]:
+        """The memo of a fresh mixture of at most so many components, and its bound.
+
+        Begun with many seeds, a mixture of few rows ends in components of which no pair is better
+        as one, though fewer of another kind would be better: so it is begun with few, too.
+        """
+        numbers = [min(self._n_fresh, most)]
+        if batch.weights.size < ROWS_FOR_EACH * self._n_fresh and FEWER < numbers[0]:
+            numbers.append(FEWER)
+        memos = [tools.fresh(model, batch, number) for number in numbers]
+        bounds = [bound_of(model, memo) for memo in memos]
+        best = len(numbers) - 1
+        if best and not exceeds(bounds[1], bounds[0], scale=size_of(bounds[0], memos[0])):
+            best = 0
+        return memos[best], bounds[best]
 
 
 def _overlaps(memos: Memos | None, n_components: int) -> Array:

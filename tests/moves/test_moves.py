@@ -585,8 +585,15 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
         tools.fresh = fresh
         found = birth._create(model, targets[1], tools, 4)
         assert (found is not None) == accepted
-        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == len(asked) - accepted
-    assert asked == [4] * 3 and found is memo.stats
+        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == len(asked) // 2 - accepted
+    # of few rows a mixture of fewer components is fitted, too, and the better one is taken
+    assert asked == [4, 3] * 3 and found is memo.stats
+    fewer = memo.__class__(memo.stats, memo.entropy + whole.sum(), None, memo.weight)
+    better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
+    tools.fresh = lambda model, batch, n: fewer if n == 3 else better
+    assert birth._fresh_mixture(model, model.batch(X, rows, whole), tools, 4)[0] is fewer
+    tools.fresh = lambda model, batch, n: better if n == 3 else fewer
+    assert birth._fresh_mixture(model, model.batch(X, rows, whole), tools, 4)[0] is fewer
     # but each for no more than two
     targets[1].total = 1000.0
     tools.fresh = lambda model, batch, n: asked.append(batch.weights) or memo
