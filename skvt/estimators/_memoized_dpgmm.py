@@ -5,6 +5,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from skvt.estimators._base import all_or_nothing
+from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
@@ -15,7 +16,7 @@ from skvt.models.mixture import GaussianPrior, StickBreaking, gaussian_component
 MOVES = ("birth", "merge", "delete")
 
 
-class MemoizedDPGMM(ImputeMixin, MovesMixin, MixtureEstimator):
+class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that grows and prunes itself.
 
     A neighbour of :class:`sklearn.mixture.BayesianGaussianMixture`: the same model and names.
@@ -144,6 +145,17 @@ class MemoizedDPGMM(ImputeMixin, MovesMixin, MixtureEstimator):
     precisions_, precisions_cholesky_ : ndarray
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
         and "spherical").
+
+    block_relevance_ : ndarray of shape (K, n_blocks)
+        Nats per row of a component by which its rows have parameters of their own in a block,
+        rather than share those of all other rows: the logarithm of the Bayes factor of the two,
+        divided by the component's rows. Above 0, the block tells the component from the rest.
+        Components of less than a row count as one row.
+
+    column_relevance_ : ndarray of shape (K, n_columns)
+        The same of each column. Those of independent columns add up to that of their block; of full
+        covariances, and of counts of tokens, it is that of the column alone; columns of spherical
+        ones share the block's equally.
 
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.

@@ -5,6 +5,7 @@ from numbers import Integral, Real
 import numpy as np
 
 from skvt.estimators._base import all_or_nothing
+from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ColumnMixin, ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
@@ -19,7 +20,7 @@ from skvt.posterior import JointPosterior, Posterior
 MOVES = ("birth", "merge", "delete")
 
 
-class MemoizedDPMixture(ColumnMixin, ImputeMixin, MovesMixin, MixtureEstimator):
+class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
     """Dirichlet process mixture of rows of any columns that finds its number of components.
 
     Tables have real, categorical, binary and count columns, and holes. Given its component, the
@@ -135,6 +136,17 @@ class MemoizedDPMixture(ColumnMixin, ImputeMixin, MovesMixin, MixtureEstimator):
 
     priors_ : dict of dict
         Parameters of the priors as used, by the block's name.
+
+    block_relevance_ : ndarray of shape (K, n_blocks)
+        Nats per row of a component by which its rows have parameters of their own in a block,
+        rather than share those of all other rows: the logarithm of the Bayes factor of the two,
+        divided by the component's rows. Above 0, the block tells the component from the rest.
+        Components of less than a row count as one row.
+
+    column_relevance_ : ndarray of shape (K, n_columns)
+        The same of each column. Those of independent columns add up to that of their block; of full
+        covariances, and of counts of tokens, it is that of the column alone; columns of spherical
+        ones share the block's equally.
 
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
@@ -522,6 +534,15 @@ class MemoizedDPMixture(ColumnMixin, ImputeMixin, MovesMixin, MixtureEstimator):
         """
         X, labels = super().sample(n_samples, random_state)
         return self._table.rows_of(X), labels
+
+    def _blocks(self, model):
+        return model.component
+
+    def _name_of(self, column):
+        return self._table.names[column]
+
+    def _values_of(self, column):
+        return self._table.labels(column).tolist()
 
     @property
     def _reading(self):

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.estimators._base import all_or_nothing
+from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
@@ -32,7 +33,7 @@ SCALE_OF_FULL_STEPS = 100.0
 _CHECKED = 2**20
 
 
-class StructuredBernoulliMixture(ImputeMixin, MovesMixin, MixtureEstimator):
+class StructuredBernoulliMixture(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
     """Mixture of Bernoullis for binary rows that finds its number of clusters.
 
     Each component is a probability of a one for each column; a row belongs to one of them. Mean
@@ -150,6 +151,17 @@ default="dirichlet_process"
 
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
+
+    block_relevance_ : ndarray of shape (K, n_blocks)
+        Nats per row of a component by which its rows have parameters of their own in a block,
+        rather than share those of all other rows: the logarithm of the Bayes factor of the two,
+        divided by the component's rows. Above 0, the block tells the component from the rest.
+        Components of less than a row count as one row.
+
+    column_relevance_ : ndarray of shape (K, n_columns)
+        The same of each column. Those of independent columns add up to that of their block; of full
+        covariances, and of counts of tokens, it is that of the column alone; columns of spherical
+        ones share the block's equally.
 
     weight_concentration_ : ndarray of shape (2, K) or (K,)
         Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)

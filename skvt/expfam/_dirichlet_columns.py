@@ -33,7 +33,7 @@ class DirichletColumns:
     def _starts(self) -> IndexArray:
         return np.concatenate([[0], np.cumsum(self.sizes)[:-1]])
 
-    def _sums(self, values: Array) -> Array:
+    def totals(self, values: Array) -> Array:
         """Sums over the categories of each column, shape (..., D)."""
         sums: Array = np.add.reduceat(values, self._starts, axis=-1)
         return sums
@@ -45,24 +45,24 @@ class DirichletColumns:
     def log_normalizer(self, eta: ArrayLike) -> Array:
         """``sum_d [sum_c log Gamma(eta_dc) - log Gamma(sum_c eta_dc)]`` in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
-        return gammaln(eta).sum(axis=-1) - gammaln(self._sums(eta)).sum(axis=-1)
+        return gammaln(eta).sum(axis=-1) - gammaln(self.totals(eta)).sum(axis=-1)
 
     def log_normalizers(self, eta: ArrayLike) -> Array:
         """The same of each column, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
-        return self._sums(gammaln(eta)) - gammaln(self._sums(eta))
+        return self.totals(gammaln(eta)) - gammaln(self.totals(eta))
 
     def expectation(self, eta: ArrayLike) -> Array:
         """``E[log x_dc] = digamma(eta_dc) - digamma(sum_c eta_dc)``, shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
-        return digamma(eta) - self._of_categories(digamma(self._sums(eta)))
+        return digamma(eta) - self._of_categories(digamma(self.totals(eta)))
 
     def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw for each member, shape of eta; each column sums to 1."""
         log_g = log_standard_gamma(np.asarray(eta, dtype=np.float64), rng)
         largest = np.maximum.reduceat(log_g, self._starts, axis=-1)
         g = np.exp(log_g - self._of_categories(largest))
-        return g / self._of_categories(self._sums(g))
+        return g / self._of_categories(self.totals(g))
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """``{"concentration": eta}``."""
@@ -71,18 +71,18 @@ class DirichletColumns:
     def mean(self, eta: ArrayLike) -> Array:
         """``E[x]``, shape of eta."""
         eta = np.asarray(eta, dtype=np.float64)
-        return eta / self._of_categories(self._sums(eta))
+        return eta / self._of_categories(self.totals(eta))
 
     def variance(self, eta: ArrayLike) -> Array:
         """``Var[x_dc]``, shape of eta."""
         mean = self.mean(eta)
-        total = self._of_categories(self._sums(np.asarray(eta, dtype=np.float64)))
+        total = self._of_categories(self.totals(np.asarray(eta, dtype=np.float64)))
         return mean * (1.0 - mean) / (total + 1.0)
 
     def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
         """Log density at x, shape of eta, in nats, shape (...); -inf off the simplices."""
         eta, x = np.asarray(eta, dtype=np.float64), np.asarray(x, dtype=np.float64)
-        inside = np.all(x >= 0.0, axis=-1) & np.all(np.isclose(self._sums(x), 1.0), axis=-1)
+        inside = np.all(x >= 0.0, axis=-1) & np.all(np.isclose(self.totals(x), 1.0), axis=-1)
         with np.errstate(divide="ignore", invalid="ignore"):
             # (eta - 1) log x with 0 log 0 = 0
             logs = np.log(np.where(inside[..., None], x, 1.0))

@@ -11,6 +11,7 @@ from skvt.models.mixture._discrete import Categorical, Poisson
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component, weighted_moments
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._joins import Assignments, Joins, join_components
+from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._product import Block, Product, as_slice
 from skvt.models.mixture._weights import (
@@ -32,6 +33,7 @@ __all__ = [
     "Joins",
     "KnownVarianceGaussian",
     "KnownWeights",
+    "Marginals",
     "Mixture",
     "MixtureGivenGlobals",
     "Multinomial",
@@ -44,5 +46,6 @@ __all__ = [
     "as_slice",
     "gaussian_component",
     "join_components",
+    "relevance",
     "weighted_moments",
 ]

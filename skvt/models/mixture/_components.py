@@ -23,6 +23,12 @@ from skvt.compiled import gammaln_array as _gammaln
 from skvt.expfam import Dirichlet, Family, Gamma, Normal, NormalGamma, NormalWishart, Wishart
 from skvt.models import Capability, noise_log_partition
 from skvt.models.mixture._kernels import outer_features
+from skvt.models.mixture._marginals import (
+    Marginals,
+    of_deviations,
+    of_means,
+    of_probabilities,
+)
 from skvt.models.mixture._missing import (
     Completion,
     CompletionOfTable,
@@ -131,6 +137,15 @@ class Component(Protocol):
         From the posterior predictive of one component, lam of shape (..., E).
         """
 
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Posterior marginals of the columns' parameters, in the units of the data."""
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each column's values alone, (K, D) in nats.
+
+        Without the base measure, which is linear in the sums.
+        """
+
 
 def _generic_log_predictive(component: Any, X: Any, lam: Array) -> Array:
     """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
@@ -231,6 +246,22 @@ class ConjugateComponent:
         """Missing values replaced by their means, see :class:`Component`."""
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
         return np.where(np.isnan(X), mean, X)
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Posterior marginals of the columns' parameters; nothing unless a subclass says more."""
+        return ()
+
+    def column_evidence(self, sums: Array) -> Array:
+        """See :class:`Component`.
+
+        Here exact where the family has a member for each column; of one that columns share, each
+        has an equal part.
+        """
+        after = self.family.log_normalizer(self.natural_parameters(sums))
+        own = after - self.family.log_normalizer(self.prior)
+        if own.ndim == 1:
+            own = np.repeat(own[:, None] / self.n_features, self.n_features, axis=1)
+        return np.asarray(own)
 
     def _centred(self, X: Any) -> Array:
         # row by row in memory, so that rounding does not depend on how X is held
@@ -395,6 +426,23 @@ class FullGaussian(_Centred, _Full):
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return q["mean"] + self.center, covariances
 
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Means and standard deviations of the columns."""
+        mean, kappa, shape, rate = self._of_columns(lam)
+        return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of each column in the Gaussian model of this column alone."""
+        _, kappa, shape, rate = self._of_columns(self.natural_parameters(sums))
+        _, *before = self._of_columns(self.prior[None])
+        return _log_normal_gammas(kappa, shape, rate) - _log_normal_gammas(*before)
+
+    def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
+        """Normal-gamma of each column: m, kappa, shape, rate, which broadcast to (K, D)."""
+        q = NormalWishart.standard(lam)
+        shape, rate = _variances_of_columns(q)
+        return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
+
 
 @dataclass(frozen=True)
 class ZeroMeanFullGaussian(_Full):
@@ -435,6 +483,32 @@ class ZeroMeanFullGaussian(_Full):
         q = Wishart.standard(lam)
         covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
         return np.zeros((lam.shape[0], self.n_features)), covariances
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Standard deviations of the columns."""
+        return (of_deviations(*_variances_of_columns(Wishart.standard(lam))),)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of each column in the Gaussian model of this column alone."""
+        after, before = (
+            Gamma.log_normalizer(Gamma.from_standard(*_variances_of_columns(Wishart.standard(lam))))
+            for lam in (self.natural_parameters(sums), self.prior[None])
+        )
+        return after - before
+
+
+def _variances_of_columns(q: dict[str, Array]) -> tuple[Array, Array]:
+    """Of each column of a Wishart, shape (K, 1) and rate (K, D) of the inverse of its variance."""
+    scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
+    freedom = q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0
+    return 0.5 * freedom, 0.5 * scale
+
+
+def _log_normal_gammas(kappa: Array, shape: Array, rate: Array) -> Array:
+    """Log-normalisers (K, D) of normal-gammas, which do not depend on where their means are."""
+    kappa, shape, rate = np.broadcast_arrays(kappa, shape, rate)
+    eta = NormalGamma.from_standard(np.zeros((*rate.shape, 1)), kappa[..., None], shape, rate)
+    return NormalGamma.log_normalizer(eta)
 
 
 def _full_features(X: Array, linear: bool, added: Array | None) -> Array:
@@ -545,6 +619,12 @@ class DiagonalGaussian(_Centred, _WithMissing):
         q = NormalGamma.standard(lam)
         return q["mean"][..., 0] + self.center, q["rate"] / q["shape"]
 
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Means and standard deviations of the columns."""
+        q = NormalGamma.standard(lam)
+        mean, kappa = q["mean"][..., 0] + self.center, q["mean_precision"][..., 0]
+        return of_means(mean, kappa, q["shape"], q["rate"]), of_deviations(q["shape"], q["rate"])
+
 
 @dataclass(frozen=True)
 class SphericalGaussian(_Centred, _WithMissing):
@@ -599,6 +679,13 @@ class SphericalGaussian(_Centred, _WithMissing):
         q = NormalGamma.standard(lam)
         return q["mean"] + self.center, q["rate"] / q["shape"]
 
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Means of the columns, and their standard deviation, which is the same for all."""
+        q = NormalGamma.standard(lam)
+        mean, kappa = q["mean"] + self.center, q["mean_precision"]
+        shape, rate = (np.broadcast_to(q[name][:, None], mean.shape) for name in ("shape", "rate"))
+        return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
+
 
 @dataclass(frozen=True)
 class ZeroMeanDiagonalGaussian(PairOfEachColumn, _WithMissing):
@@ -634,6 +721,11 @@ class ZeroMeanDiagonalGaussian(PairOfEachColumn, _WithMissing):
         """Mean (K, D) and inverse of the expected precision (K, D)."""
         q = Gamma.standard(lam)
         return np.zeros(lam.shape[:2]), q["rate"] / q["shape"]
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Standard deviations of the columns."""
+        q = Gamma.standard(lam)
+        return (of_deviations(q["shape"], q["rate"]),)
 
 
 @dataclass(frozen=True)
@@ -672,6 +764,12 @@ class ZeroMeanSphericalGaussian(_WithMissing):
         """Mean (K, D) and inverse of the expected precision (K,)."""
         q = Gamma.standard(lam)
         return np.zeros((lam.shape[0], self.n_features)), q["rate"] / q["shape"]
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """The columns' standard deviation, which is the same for all."""
+        q = Gamma.standard(lam)
+        size = (len(lam), self.n_features)
+        return (of_deviations(*(np.broadcast_to(q[i][:, None], size) for i in ("shape", "rate"))),)
 
 
 @dataclass(frozen=True)
@@ -796,6 +894,11 @@ class Bernoulli(PairOfEachColumn, ConjugateComponent):
         X = X.toarray() if sp.issparse(X) else X
         return with_draws(X, self.sample(lam, X.shape[0], rng))
 
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Probabilities of a one."""
+        ones = np.ones(self.n_features, np.intp)
+        return (of_probabilities(lam[..., 0], lam[..., 1], categories=ones),)
+
 
 @dataclass(frozen=True)
 class Multinomial(ConjugateComponent):
@@ -828,6 +931,18 @@ class Multinomial(ConjugateComponent):
         """Rows of ``n_tokens`` tokens each, probabilities drawn anew for each row."""
         probabilities = Dirichlet.sample(np.broadcast_to(lam, (n_rows, lam.size)), rng)
         return rng.multinomial(self.n_tokens, probabilities).astype(self.dtype)
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Probabilities of the columns for a token."""
+        return (of_probabilities(lam, lam.sum(axis=1, keepdims=True) - lam),)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of whether each token belongs to a column or to any other."""
+        after, before = (
+            np.stack([lam, lam.sum(axis=1, keepdims=True) - lam], axis=-1)
+            for lam in (self.natural_parameters(sums), self.prior[None])
+        )
+        return Dirichlet.log_normalizer(after) - Dirichlet.log_normalizer(before)
 
 
 def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:

@@ -14,6 +14,7 @@ from skvt.models.mixture._components import (
     with_draws,
     with_means,
 )
+from skvt.models.mixture._marginals import Marginals, of_probabilities, of_rates
 from skvt.ties import stable_argmax
 from skvt.typing import Array
 
@@ -92,6 +93,18 @@ class Categorical(ConjugateComponent):
         columns = [rng.choice(p.size, n_rows, p=p / p.sum()) for p in probabilities]
         return np.stack(columns, axis=1).astype(self.dtype)
 
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Probabilities of the categories of each column."""
+        columns = np.repeat(np.arange(self.n_features), self.sizes)
+        codes = np.concatenate([np.arange(size) for size in self.sizes])
+        others = self.family.totals(lam)[:, columns] - lam
+        return (of_probabilities(lam, others, columns, codes),)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Exact: columns are independent."""
+        after = self.family.log_normalizers(self.natural_parameters(sums))
+        return after - self.family.log_normalizers(self.prior)
+
 
 @dataclass(frozen=True)
 class Poisson(PairOfEachColumn, ConjugateComponent):
@@ -147,3 +160,7 @@ class Poisson(PairOfEachColumn, ConjugateComponent):
         shape, rate = lam[..., 0], lam[..., 1]
         rates = rng.standard_gamma(shape, size=(n_rows, shape.size)) / rate
         return rng.poisson(rates).astype(self.dtype)
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Rates of the columns."""
+        return (of_rates(lam[..., 0], lam[..., 1]),)

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from skvt.expfam import Family
 from skvt.models import Capability
 from skvt.models.mixture._components import Component, per_component
+from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._missing import Completion, Holes
 from skvt.typing import Array, IndexArray
 
@@ -249,6 +250,19 @@ class Product:
             before = component.family.log_normalizer(component.prior).sum()
             out[:, b] = per_component(after) - before + (part * component.base).sum(axis=1)
         return out
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each column alone, block after block, (K, columns) in nats.
+
+        Up to what is linear in the sums; see :meth:`ConjugateComponent.column_evidence`.
+        """
+        parts = zip(self.blocks, self.of_blocks(sums), strict=True)
+        return np.concatenate([block.component.column_evidence(part) for block, part in parts], 1)
+
+    def marginals(self, lam: Array) -> list[tuple[Marginals, ...]]:
+        """Of each block the posterior marginals of its columns' parameters."""
+        parts = zip(self.blocks, self.family.split(lam), strict=True)
+        return [block.component.marginals(own) for block, own in parts]
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Rows of the posterior predictive of one component; NaN in columns of no block."""

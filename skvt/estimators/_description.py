@@ -1,0 +1,124 @@
+"""What makes a component: its parameters as a table, and the columns that tell it from the rest."""
+
+from numbers import Real
+
+import numpy as np
+
+from skvt.estimators.validation import column_names
+from skvt.models.mixture import Block, Product, relevance
+
+
+class DescriptionMixin:
+    """``describe``, ``block_relevance_`` and ``column_relevance_`` of mixtures."""
+
+    # The block that all columns are, where there is only one.
+    _block_name = "columns"
+
+    def describe(self, level=0.95):
+        """What each component is in each column, as a table.
+
+        One row for each component and parameter, the components in their order, the columns in
+        that of ``column_relevance_``.
+
+        Parameters
+        ----------
+        level : float, default=0.95
+            Posterior probability of the credible intervals, with equal tails.
+
+        Returns
+        -------
+        pandas.DataFrame or dict of lists
+            A data frame where pandas can be imported, otherwise its columns as lists:
+
+            - "component", "weight": number of the component, as in ``weights_``.
+            - "block", "column": names, positions where columns have none.
+            - "quantity": "mean" and "standard deviation" of real columns, "probability" of a one,
+              of a category or, in counts of tokens, of the column, "rate" of counts.
+            - "category": the value whose probability it is; otherwise missing (None).
+            - "estimate": posterior mean, of standard deviations the posterior median; in the units
+              of the data.
+            - "low", "high": ends of the interval, by the exact marginals of the posterior q.
+            - "relevance": that of the column for the component, see ``column_relevance_``.
+
+        Raises
+        ------
+        NotFittedError
+            Before ``fit``.
+        ValueError
+            For levels that are not between 0 and 1.
+        """
+        self._require_fitted()
+        if not isinstance(level, Real) or not 0.0 < level < 1.0:
+            raise ValueError(
+                f"The 'level' parameter must be a number in the range (0, 1). Got {level!r} "
+                "instead."
+            )
+        product, sums, _ = self._blocks_of_fit("describe")
+        weights, relevances = self.weights_.tolist(), self.column_relevance_
+        parts = zip(
+            product.blocks, product.marginals(product.natural_parameters(sums)), strict=True
+        )
+        entries, first = [], 0
+        for block, marginals in parts:
+            for order, own in enumerate(marginals):
+                low, high = (own.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
+                for q, place in enumerate(own.columns.tolist()):
+                    column = block.columns[place]
+                    said = (block.name, self._name_of(column), own.quantity,
+                            self._category_of(column, own.categories, q))  # fmt: skip
+                    for k, weight in enumerate(weights):
+                        numbers = (own.estimate[k, q], low[k, q], high[k, q],
+                                   relevances[k, first + place])  # fmt: skip
+                        row = (k, weight, *said, *map(float, numbers))
+                        entries.append(((k, first + place, order), row))
+            first += block.columns.size
+        entries.sort(key=lambda entry: entry[0])
+        names = ("component", "weight", "block", "column", "quantity", "category", "estimate",
+                 "low", "high", "relevance")  # fmt: skip
+        rows = [row for _, row in entries]
+        return _as_frame({name: [row[i] for row in rows] for i, name in enumerate(names)})
+
+    @property
+    def block_relevance_(self):
+        """Nats per row by which each block tells each component from all other rows."""
+        product, sums, counts = self._blocks_of_fit("block_relevance_")
+        return relevance(product.block_evidence, sums, counts)
+
+    @property
+    def column_relevance_(self):
+        """Nats per row by which each column tells each component from all other rows."""
+        product, sums, counts = self._blocks_of_fit("column_relevance_")
+        return relevance(product.column_evidence, sums, counts)
+
+    def _blocks_of_fit(self, name):
+        """The columns' blocks, sums of features (K, P) and expected rows (K,)."""
+        fitted = self._of_fit(name)
+        model = fitted.model
+        return self._blocks(model), fitted.stats.value().arrays[1], model.counts(fitted.stats)
+
+    def _blocks(self, model):
+        """The component as a product of blocks: here of one."""
+        component = model.component
+        block = Block(self._block_name, component, np.arange(component.n_features))
+        return Product((block,), component.n_features, component.dtype)
+
+    def _name_of(self, column):
+        """Name of the column at a position."""
+        return column_names(self, None, self.n_features_in_).tolist()[column]
+
+    def _category_of(self, column, codes, q):
+        """The value that a code stands for; None without codes."""
+        return None if codes is None else self._values_of(column)[codes[q]]
+
+    def _values_of(self, column):
+        """Values of a binary column, or of a column of categories, in the order of their codes."""
+        return [0, 1]
+
+
+def _as_frame(columns):
+    """A pandas data frame where there is pandas, otherwise the columns as they are."""
+    try:
+        import pandas
+    except ImportError:
+        return columns
+    return pandas.DataFrame(columns)

@@ -1,0 +1,111 @@
+"""What a component says of each column: posterior marginals, and evidence of its own parameters."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
+
+from skvt.typing import Array, IndexArray
+
+
+class Marginals(NamedTuple):
+    """Posterior marginals of one kind of parameter of K components.
+
+    Attributes
+    ----------
+    quantity : str
+        "mean", "standard deviation", "probability" or "rate".
+    columns : ndarray of int, shape (Q,)
+        Whose parameters they are: places among the component's columns.
+    estimate : ndarray, shape (K, Q)
+        Posterior means; of standard deviations medians, since their means need not exist.
+    quantile : callable
+        From a probability to quantiles (K, Q).
+    categories : ndarray of int, shape (Q,), or None
+        Codes of the values whose probabilities they are; None where it is the column's own.
+    """
+
+    quantity: str
+    columns: IndexArray
+    estimate: Array
+    quantile: Callable[[float], Array]
+    categories: IndexArray | None = None
+
+
+def of_means(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> Marginals:
+    """Means under normal-gammas: Student t with 2a degrees of freedom, squared scale b / (a kappa).
+
+    Parameters broadcast to (K, D); see :class:`~skvt.expfam.NormalGamma`.
+    """
+    scale = np.sqrt(rate / (shape * mean_precision))
+
+    def quantile(p: float) -> Array:
+        return np.asarray(mean + scale * stdtrit(2.0 * shape, p))
+
+    return Marginals("mean", np.arange(mean.shape[1]), mean, quantile)
+
+
+def of_deviations(shape: Array, rate: Array) -> Marginals:
+    """Standard deviations, of which the precisions are Gamma(a, b), (K, D)."""
+
+    def quantile(p: float) -> Array:
+        # the larger the precision, the smaller the deviation
+        return np.sqrt(rate / gammainccinv(shape, p))
+
+    median = quantile(0.5)
+    return Marginals("standard deviation", np.arange(median.shape[1]), median, quantile)
+
+
+def of_rates(shape: Array, rate: Array) -> Marginals:
+    """Rates that are Gamma(a, b), (K, D)."""
+
+    def quantile(p: float) -> Array:
+        return np.asarray(gammaincinv(shape, p) / rate)
+
+    return Marginals("rate", np.arange(shape.shape[1]), shape / rate, quantile)
+
+
+def of_probabilities(
+    own: Array,
+    others: Array,
+    columns: IndexArray | None = None,
+    categories: IndexArray | None = None,
+) -> Marginals:
+    """Probabilities that are Beta(own, others), (K, Q); certain where there are no others."""
+    certain = others <= 0.0
+    b = np.where(certain, 1.0, others)
+
+    def quantile(p: float) -> Array:
+        return np.where(certain, 1.0, betaincinv(own, b, p))
+
+    columns = np.arange(own.shape[1]) if columns is None else columns
+    return Marginals("probability", columns, own / (own + others), quantile, categories)
+
+
+def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:
+    """Nats per row by which each component's values tell it from all other rows.
+
+    ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``: the logarithm of the Bayes factor
+    of parameters of its own against those that it would share with all other rows.
+
+    Parameters
+    ----------
+    evidence : callable
+        From sums of features (K, P) to the log marginal likelihoods ``log M`` (K, B) of B parts of
+        the values, up to what is linear in the sums.
+    sums : ndarray, shape (K, P)
+    counts : ndarray, shape (K,)
+        Rows N_k of each component. One of less than a row counts as one.
+
+    Returns
+    -------
+    ndarray, shape (K, B)
+    """
+    # of the others by sums from both ends: sums of squares are not to be differences
+    others = np.zeros_like(sums)
+    others[1:] += np.cumsum(sums[:-1], axis=0)
+    others[:-1] += np.cumsum(sums[:0:-1], axis=0)[::-1]
+    shared = evidence(sums.sum(axis=0, keepdims=True))
+    gain = evidence(sums) + evidence(others) - shared
+    return np.asarray(gain / np.maximum(counts, 1.0)[:, None])

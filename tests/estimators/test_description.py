@@ -1,0 +1,133 @@
+"""What makes a component: parameters as a table, and the columns that tell it from the rest."""
+
+import sys
+
+import numpy as np
+import pandas as pd
+import pytest
+from estimators.test_tables import mixture, table
+from sklearn.exceptions import NotFittedError
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
+from skvt.components import Bernoulli, Categorical, Gaussian
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return mixture().fit(table(share=0.1)[0])
+
+
+def test_the_table_speaks_of_columns_and_categories_as_the_user_does(fitted):
+    found = fitted.describe()
+    expected = [
+        ("events", "count", "rate", None),
+        *[("names", "colour", "probability", colour) for colour in ("blue", "red")],
+        *[("names", "grade", "probability", grade) for grade in "cbad"],
+        ("flags", "striped", "probability", True),
+        ("real", "size", "mean", None),
+        ("real", "size", "standard deviation", None),
+    ]
+    said = found[["block", "column", "quantity", "category"]].itertuples(index=False, name=None)
+    said = [tuple(None if pd.isna(value) else value for value in row) for row in said]
+    assert said == expected * fitted.n_components_
+    np.testing.assert_array_equal(found["component"], np.repeat(range(3), len(expected)))
+    np.testing.assert_array_equal(found["weight"], np.repeat(fitted.weights_, len(expected)))
+    # the parameters by the posterior's own means, in the units of the data
+    means = fitted.posterior_.mean()["components"]
+    by_quantity = found.groupby(["component", "column", "quantity"], sort=False)["estimate"]
+    for k in range(3):
+        own = {key[1:]: value.to_numpy() for key, value in by_quantity if key[0] == k}
+        np.testing.assert_allclose(own["count", "rate"], means["events"][k])
+        np.testing.assert_allclose(own["colour", "probability"], means["names"][k, :2])
+        np.testing.assert_allclose(own["grade", "probability"], means["names"][k, 2:])
+        np.testing.assert_allclose(own["striped", "probability"], means["flags"][k, 0, 0])
+        np.testing.assert_allclose(own["size", "mean"], means["real"].mean[k, 0])
+    assert ((found["low"] < found["estimate"]) & (found["estimate"] < found["high"])).all()
+    # relevance of the row's own component and column
+    names = [name for _, _, columns in fitted.blocks_ for name in columns]
+    place = [names.index(name) for name in found["column"]]
+    np.testing.assert_array_equal(
+        found["relevance"], fitted.column_relevance_[found["component"], place]
+    )
+
+
+def test_intervals_cover_what_the_level_says(fitted):
+    # of the posterior: draws of a rate
+    rates = [fitted.posterior_.sample(random_state=seed)["components"]["events"][0, 0]
+             for seed in range(1_000)]  # fmt: skip
+    for level in (0.5, 0.95):
+        row = fitted.describe(level=level).iloc[0]
+        inside = np.mean((row["low"] < np.array(rates)) & (np.array(rates) < row["high"]))
+        assert inside == pytest.approx(level, abs=4.0 * np.sqrt(level * (1.0 - level) / 1_000))
+    for level in (0.0, 1.0, "0.95"):
+        with pytest.raises(ValueError, match=r"'level' parameter .* \(0, 1\)\. Got"):
+            fitted.describe(level)
+    with pytest.raises(NotFittedError):
+        mixture().describe()
+    assert not hasattr(mixture(), "column_relevance_")
+
+
+def test_without_pandas_the_table_is_a_dict_of_lists(fitted, monkeypatch):
+    expected = fitted.describe()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    found = fitted.describe()
+    assert list(found) == list(expected)
+    for name, values in found.items():
+        assert type(values) is list and type(values[0]) in (int, float, str, type(None))
+        pd.testing.assert_series_equal(pd.Series(values, name=name), expected[name])
+
+
+def test_noise_tells_nothing_and_what_makes_the_clusters_does():
+    rng = np.random.default_rng(0)
+    kind = np.sort(rng.integers(3, size=600))
+    frame = pd.DataFrame(
+        {
+            "noise": rng.normal(size=600),
+            "place": rng.normal(size=600) + 8.0 * (kind == 1),
+            "word": np.where(kind == 2, "b", rng.choice(list("ac"), size=600)),
+            "coin": rng.random(600) < 0.5,
+            "sign": np.where(kind == 2, "+", rng.choice(list("-0"), size=600)),
+        }
+    )
+    blocks = [
+        ("real", Gaussian("full"), ["place", "noise"]),
+        ("words", Categorical(), ["word", "sign"]),
+        ("coins", Bernoulli(), ["coin"]),
+    ]
+    model = MemoizedDPMixture(components=blocks, random_state=0).fit(frame)
+    labels = model.predict(frame)
+    of_kind = [np.bincount(labels[kind == c]).argmax() for c in range(3)]
+    assert model.n_components_ == 3
+    place, noise, word, sign, coin = model.column_relevance_.T[:, of_kind]
+    assert np.argmax(place) == 1 and place[1] > 1.0
+    assert np.argmax(word) == 2 and word[2] > 0.6
+    assert max(noise.max(), coin.max()) < 0.02
+    blocks_of_independent_columns = np.stack([word + sign, coin], axis=1)
+    np.testing.assert_allclose(model.block_relevance_[of_kind, 1:], blocks_of_independent_columns)
+    # in other units, another order of rows and of columns
+    other = frame.assign(place=1e4 + 1e-3 * frame["place"])[
+        ["coin", "sign", "noise", "word", "place"]
+    ]
+    again = MemoizedDPMixture(components=blocks, random_state=0).fit(other)
+    again = again.column_relevance_[[np.bincount(again.predict(other)[kind == c]).argmax()
+                                     for c in range(3)]]  # fmt: skip
+    np.testing.assert_allclose(again, model.column_relevance_[of_kind], rtol=1e-4, atol=1e-5)
+
+
+def test_mixtures_of_one_kind_of_columns_are_described_alike():
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.normal(m, 1.0, size=(60, 3)) for m in (-5.0, 0.0, 5.0)])
+    for shape in ("full", "diag", "spherical"):
+        known = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
+        found = mixture(components=[("columns", Gaussian(shape), slice(None))]).fit(X)
+        pd.testing.assert_frame_equal(known.describe(), found.describe())
+        np.testing.assert_allclose(known.block_relevance_, found.block_relevance_)
+        rows = known.describe().query("quantity == 'mean'")
+        np.testing.assert_allclose(rows["estimate"], known.means_.ravel())
+    frame = pd.DataFrame(X > 0.0, columns=list("abc"))
+    for method in ("structured", "memoized"):
+        bits = StructuredBernoulliMixture(4, learning_method=method, random_state=0).fit(frame)
+        rows = bits.describe()
+        np.testing.assert_allclose(rows["estimate"], bits.means_.ravel())
+        assert rows["column"].tolist() == list("abc") * bits.n_components_
+        assert set(rows["category"]) == {1}

@@ -1,0 +1,142 @@
+"""What components say of single columns: posterior marginals, evidence, relevance."""
+
+import numpy as np
+import pytest
+from models._textbook import KINDS, center_of, log_marginal, posterior
+
+from skvt.expfam import NormalWishart, Stats, Wishart
+from skvt.models.mixture import Mixture, StickBreaking, relevance
+from skvt.models.mixture import _components as components
+
+GAUSSIANS = {
+    "full": ["mean", "standard deviation"],
+    "diagonal": ["mean", "standard deviation"],
+    "spherical": ["mean", "standard deviation"],
+    "zero-mean full": ["standard deviation"],
+    "zero-mean diagonal": ["standard deviation"],
+    "zero-mean spherical": ["standard deviation"],
+}
+OTHERS = {"Bernoulli": "probability", "multinomial": "probability", "categorical": "probability",
+          "Poisson": "rate"}  # fmt: skip
+
+
+def setup(name, *, n=7, D=3, seed=0):
+    rng = np.random.default_rng(seed)
+    component, X = KINDS[name].make(D, np.dtype(np.float64)), KINDS[name].rows(n, D, rng)
+    return component, X
+
+
+def draws_of(name, component, lam, n_draws):
+    """Draws (n_draws, Q) of the parameters that each kind of marginals is of."""
+    phi = component.family.sample(
+        np.broadcast_to(lam, (n_draws, *lam.shape[1:])), np.random.default_rng(1)
+    )
+    if name in OTHERS:
+        if name == "Bernoulli":
+            phi = phi[..., 0]
+        return [phi.reshape(n_draws, -1)]
+    precision = getattr(phi, "precision", phi)
+    if "full" in name:
+        variance = np.diagonal(np.linalg.inv(precision), axis1=1, axis2=2)
+    else:
+        variance = 1.0 / np.broadcast_to(precision.reshape(n_draws, -1), (n_draws, 3))
+    deviation = np.sqrt(variance)
+    if name.startswith("zero"):
+        return [deviation]
+    return [phi.mean.reshape(n_draws, 3) + center_of(component), deviation]
+
+
+@pytest.mark.parametrize("name", [*GAUSSIANS, *OTHERS])
+def test_marginals_are_those_of_draws_from_the_posterior(name):
+    component, X = setup(name)
+    lam = posterior(component, X, np.ones((len(X), 1)))
+    n_draws = 60_000
+    draws = draws_of(name, component, lam, n_draws)
+    found = component.marginals(lam)
+    assert [own.quantity for own in found] == GAUSSIANS.get(name, [OTHERS.get(name)])
+    for own, drawn in zip(found, draws, strict=True):
+        assert own.estimate.shape == (1, own.columns.size) == (1, drawn.shape[1])
+        for p in (0.025, 0.3, 0.975):
+            below = (drawn <= own.quantile(p)[0]).mean(axis=0)
+            np.testing.assert_allclose(below, p, atol=4.5 * np.sqrt(p * (1.0 - p) / n_draws))
+        if own.quantity == "standard deviation":
+            np.testing.assert_allclose((drawn <= own.estimate[0]).mean(axis=0), 0.5, atol=0.01)
+        else:
+            error = 4.5 * drawn.std(axis=0) / np.sqrt(n_draws)
+            assert np.all(np.abs(drawn.mean(axis=0) - own.estimate[0]) < error)
+
+
+def test_codes_say_whose_probabilities_they_are():
+    component, X = setup("categorical")
+    (own,) = component.marginals(posterior(component, X, np.ones((len(X), 1))))
+    expected = [(d, c) for d, size in enumerate(component.sizes) for c in range(size)]
+    assert list(zip(own.columns.tolist(), own.categories.tolist(), strict=True)) == expected
+    certain = components.Multinomial(np.ones(1), np.dtype(np.float64)).marginals(
+        np.full((1, 1), 5.0)
+    )
+    assert certain[0].quantile(0.1) == 1.0 == certain[0].estimate
+
+
+def alone(name, component, X, d):
+    """Kind, component and rows of one column in a model of its own."""
+    kind = KINDS[name]
+    if component.missing:
+        rest = np.delete(np.arange(X.shape[1]), d)
+        X = X.copy()
+        X[:, rest] = np.nan
+        return kind, component, X
+    if name == "multinomial":
+        pair = np.array([component.prior[d], component.prior.sum() - component.prior[d]])
+        return (kind, components.Multinomial(pair, component.dtype),
+                np.stack([X[:, d], X.sum(axis=1) - X[:, d]], axis=1))  # fmt: skip
+    q = component.family.standard(component.prior)
+    scale, freedom = q["scale_inverse"][d : d + 1, d : d + 1], q["degrees_of_freedom"] - 2.0
+    if name == "full":
+        prior = NormalWishart.from_standard(q["mean"][[d]], q["mean_precision"], freedom, scale)
+        single = components.FullGaussian(prior, component.center[[d]], component.dtype)
+    else:
+        prior = Wishart.from_standard(freedom, scale)
+        single = components.ZeroMeanFullGaussian(prior, 1, component.dtype)
+    return kind, single, X[:, [d]]
+
+
+def without_base(kind, component, X):
+    """Log marginal likelihood less the base measure, rows predicted one after the other."""
+    base = component.features(X).sum(axis=0) @ np.broadcast_to(
+        component.base, component.features(X).shape[1]
+    )
+    return log_marginal(kind, component, X) - base
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_the_evidence_of_a_column_is_that_of_the_column_alone(name):
+    component, X = setup(name)
+    found = component.column_evidence(component.features(X).sum(axis=0)[None])
+    if "spherical" in name:  # columns share their precision
+        expected = np.repeat(without_base(KINDS[name], component, X) / 3.0, 3)
+    else:
+        expected = [without_base(*alone(name, component, X, d)) for d in range(3)]
+    np.testing.assert_allclose(found, [expected], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["full", "diagonal", "categorical"])
+def test_relevance_is_what_a_merge_with_all_others_would_lose_a_row(name):
+    component, X = setup(name, n=30)
+    resp = np.random.default_rng(1).dirichlet(np.full(4, 0.3), size=30)
+    resp = np.column_stack([resp, np.zeros(30)])  # and one without rows
+    sums, counts = resp.T @ component.features(X), resp.sum(axis=0)
+    model = Mixture(StickBreaking(1.0), component)
+
+    def evidence(sums):
+        return model.log_evidence(Stats((np.zeros(len(sums)), sums)))[:, None]
+
+    found = relevance(evidence, sums, counts)
+    for k in range(4):
+        rest = np.delete(sums, k, axis=0).sum(axis=0)
+        own, others, shared = evidence(np.stack([sums[k], rest, sums[k] + rest]))[:, 0]
+        assert found[k, 0] == pytest.approx((own + others - shared) / max(counts[k], 1.0))
+    assert abs(found[4, 0]) < 1e-9
+    columns = relevance(component.column_evidence, sums, counts)
+    if name != "full":
+        np.testing.assert_allclose(columns.sum(axis=1), found[:, 0], rtol=1e-9, atol=1e-12)
+    assert relevance(evidence, sums[:1], counts[:1]) == 0.0, "nothing to be told from"
