@@ -8,6 +8,7 @@ from skvt.plotting._clusters import ClusterTreeDisplay
 from skvt.plotting._components import ComponentsDisplay
 from skvt.plotting._history import ELBODisplay, TemperatureDisplay
 from skvt.plotting._moves import MovesDisplay
+from skvt.plotting._profiles import ProfilesDisplay
 from skvt.plotting._pyldavis import prepare_arguments
 from skvt.plotting._topics import TopicsDisplay
 
@@ -16,6 +17,7 @@ __all__ = [
     "ComponentsDisplay",
     "ELBODisplay",
     "MovesDisplay",
+    "ProfilesDisplay",
     "TemperatureDisplay",
     "TopicsDisplay",
     "prepare_arguments",

@@ -1,0 +1,352 @@
+"""What components are in columns of any kind, as a table; colours say what tells them apart."""
+
+from functools import cache
+
+import numpy as np
+
+from skvt.plotting._axes import chosen, fitted_attribute, single
+
+# Sizes of cells in inches and of their text in points: the largest at which numbers fit.
+CELL_WIDTHS, TABLE_WIDTH = (0.42, 1.0), 14.0
+FONT_SIZES = (8.0, 7.0, 6.0)
+# Share of a cell that its text may fill.
+FILLED = 0.94
+
+
+class ProfilesDisplay:
+    """Profiles of components: what each is in each column, and which columns tell it from the rest.
+
+    A row for each component, a column for each column of the data, grouped by block. Colours are
+    ``column_relevance_``, the nats per row by which a column tells the component from all other
+    rows. Cells say what the component is there: the mean of numbers, rounded to a third of a
+    standard deviation or finer; the most probable category and its probability; the probability of
+    a one; the rate of counts. Text that does not fit is shortened or left out.
+
+    Make it by :meth:`from_estimator`.
+
+    Parameters
+    ----------
+    table : DataFrame or dict of lists
+        As ``describe`` returns it.
+
+    Attributes
+    ----------
+    ax_ : matplotlib Axes
+        Axes of the table.
+    figure_ : matplotlib Figure
+        Figure of the axes.
+    image_ : matplotlib AxesImage
+        Relevance as colours.
+    texts_ : ndarray of matplotlib Text or None, shape (n_shown, n_columns_shown)
+        Of each cell; None where it did not fit.
+    components_ : ndarray of int, shape (n_shown,)
+        Numbers of the components shown, from the top.
+    columns_ : list of tuple
+        Block and name of the columns shown, from the left.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from sklearn.datasets import load_wine
+    >>> from skvt import MemoizedDPMixture
+    >>> from skvt.plotting import ProfilesDisplay
+    >>> wine = load_wine(as_frame=True).data.iloc[:, :5]
+    >>> wine["strength"] = pd.cut(wine.pop("alcohol"), 3, labels=["low", "medium", "high"])
+    >>> mixture = MemoizedDPMixture(random_state=0).fit(wine)
+    >>> display = ProfilesDisplay.from_estimator(mixture)
+    >>> display.columns_[-1]
+    ('categories', 'strength')
+    """
+
+    def __init__(self, table):
+        self.table = table
+
+    def plot(
+        self, ax=None, *, components=None, columns=None, max_columns=50, image_kw=None, text_kw=None
+    ):
+        """Draw the table.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes or None, default=None
+            Axes; None makes a new figure, as large as the table needs.
+        components : array-like of int or None, default=None
+            Numbers of the components to show, in this order; None shows all, the heaviest on top.
+        columns : list or None, default=None
+            Names of the columns to show; None shows all.
+        max_columns : int or None, default=50
+            Of more columns those are shown whose relevance, averaged by weight, is largest. None
+            shows all.
+        image_kw : dict or None, default=None
+            Parameters of ``Axes.imshow``. By default blue, the darker the larger the square root of
+            the relevance; what is below 0 is white.
+        text_kw : dict or None, default=None
+            Parameters of ``Axes.text``.
+
+        Returns
+        -------
+        ProfilesDisplay
+            The display itself.
+
+        Raises
+        ------
+        ValueError
+            For components or columns that the table does not have.
+        """
+        cells, relevance, weights, keys = _read(self.table)
+        heaviest = np.argsort(-weights, kind="stable")
+        numbers = heaviest if components is None else chosen(components, len(weights), "components")
+        places = _places(keys, columns, max_columns, weights @ relevance)
+        self.components_, self.columns_ = numbers, [keys[j] for j in places]
+        shown = relevance[np.ix_(numbers, places)]
+        if ax is None:
+            ax = single(None)
+            lines = any(len(cells[k, j]) > 1 for k in numbers for j in places)
+            _resize(ax.figure, *shown.shape, two_lines=lines)
+        self.ax_, self.figure_ = ax, ax.figure
+        image_kw = image_kw or {}
+        self._own_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
+        if self._own_scale:
+            image_kw = image_kw | {"norm": _square_root(max(shown.max(), 1e-12))}
+        self.image_ = ax.imshow(shown, **({"cmap": "Blues", "aspect": "auto"} | image_kw))
+        self._frame(weights[numbers])
+        self._write(cells, numbers, places, text_kw or {})
+        return self
+
+    def _frame(self, weights):
+        """Names of rows and columns, blocks, the bar of colours."""
+        ax, names = self.ax_, [str(name) for _, name in self.columns_]
+        rotation = 90 if max(map(len, names)) > 3 else 0
+        ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
+        rows = [f"{k}: {w:.1%}" for k, w in zip(self.components_, weights, strict=True)]
+        ax.set_yticks(range(len(rows)), rows, fontsize="small")
+        ax.set_ylabel("component and its weight")
+        ax.tick_params(length=0)
+        ax.set_xticks(np.arange(1, len(names)) - 0.5, minor=True)
+        ax.set_yticks(np.arange(1, len(rows)) - 0.5, minor=True)
+        ax.grid(which="minor", color="white", linewidth=1.0)
+        ax.tick_params(which="minor", length=0)
+        blocks = [block for block, _ in self.columns_]
+        starts = [j for j, block in enumerate(blocks) if j == 0 or block != blocks[j - 1]]
+        ends = [*starts[1:], len(blocks)]
+        for start in starts[1:]:
+            ax.axvline(start - 0.5, color="0.25", linewidth=1.5)
+        top = ax.secondary_xaxis("top")
+        centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
+        widths = [end - start for start, end in zip(starts, ends, strict=True)]
+        titles = [blocks[start] for start in starts]
+        top.set_xticks(centres, titles)
+        top.tick_params(length=0)
+        top.spines["top"].set_visible(False)
+        bar = ax.figure.colorbar(
+            self.image_, ax=ax, label="relevance (nats per row)", pad=0.01, aspect=30, fraction=0.03
+        )
+        if self._own_scale:  # at equal distances of the square root
+            ticks = self.image_.norm.vmax * np.linspace(0.0, 1.0, 5) ** 2
+            bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
+            bar.minorticks_off()
+        cell = self._cell()[0]
+        upright = any(
+            label.get_window_extent().width > width * cell
+            for label, width in zip(top.get_xticklabels(), widths, strict=True)
+        )
+        if upright:
+            top.set_xticks(centres, titles, rotation=90)
+
+    def _cell(self):
+        """Width and height of a cell in pixels, when all but its text is in its place."""
+        self.figure_.draw_without_rendering()
+        extent = self.ax_.get_window_extent()
+        return extent.width / len(self.columns_), extent.height / len(self.components_)
+
+    def _write(self, cells, numbers, places, text_kw):
+        """The text of each cell in the longest form that fits."""
+        ax, room = self.ax_, FILLED * np.array(self._cell())
+        style = {"ha": "center", "va": "center", "clip_on": True, "linespacing": 1.0} | text_kw
+        probe = ax.text(0.0, 0.0, "", **style)
+
+        @cache
+        def extent(text):
+            probe.set_text(text)
+            box = probe.get_window_extent()
+            return np.array([box.width, box.height])
+
+        def fits(text):
+            # line by line, which are few that differ
+            lines = text.split("\n")
+            widest = max(extent(line)[0] for line in lines)
+            return widest <= room[0] and extent("\n".join("0" * len(lines)))[1] <= room[1]
+
+        plain = {cells[k, j][-1] for k in numbers for j in places if cells[k, j]}
+        if not {"size", "fontsize"} & text_kw.keys():
+            for size in FONT_SIZES:
+                probe.set_fontsize(size)
+                extent.cache_clear()
+                if all(map(fits, plain)):
+                    break
+        self.texts_ = np.full((len(numbers), len(places)), None, object)
+        colours = self.image_.to_rgba(self.image_.get_array())
+        for row, k in enumerate(numbers):
+            for column, j in enumerate(places):
+                text = next((form for form in _forms(cells[k, j]) if fits(form)), None)
+                if text is not None:
+                    dark = colours[row, column, :3] @ (0.299, 0.587, 0.114) < 0.55
+                    own = {"color": "white" if dark else "black"} | style
+                    own |= {"fontsize": probe.get_fontsize()}
+                    own.pop("size", None)
+                    self.texts_[row, column] = ax.text(column, row, text, **own)
+        probe.remove()
+
+    @classmethod
+    def from_estimator(
+        cls,
+        estimator,
+        *,
+        ax=None,
+        components=None,
+        columns=None,
+        max_columns=50,
+        image_kw=None,
+        text_kw=None,
+    ):
+        """Draw the profiles of a fitted mixture.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted, with ``describe``, such as :class:`~skvt.MemoizedDPMixture`.
+        ax, components, columns, max_columns, image_kw, text_kw : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        ProfilesDisplay
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it has no ``describe``.
+        """
+        describe = fitted_attribute(
+            estimator, "describe", "Pass a mixture that describes its components."
+        )
+        return cls(describe()).plot(
+            ax,
+            components=components,
+            columns=columns,
+            max_columns=max_columns,
+            image_kw=image_kw,
+            text_kw=text_kw,
+        )
+
+
+def _read(table):
+    """What the table of ``describe`` says.
+
+    Returns
+    -------
+    cells : dict
+        From component and place of a column to the parts of its text: a category and a probability,
+        or a number.
+    relevance : ndarray, shape (K, n_columns)
+    weights : ndarray, shape (K,)
+    keys : list of tuple
+        Block and name of each column.
+    """
+    keys, weights, entries = {}, {}, {}
+    names = ("component", "weight", "block", "column", "relevance")
+    for k, weight, block, column, value in zip(*(list(table[n]) for n in names), strict=True):
+        keys.setdefault((block, column), len(keys))
+        weights[k] = weight
+        entries.setdefault((k, keys[block, column]), (value, []))
+    names = ("component", "block", "column", "quantity", "category", "estimate")
+    for k, block, column, *said in zip(*(list(table[n]) for n in names), strict=True):
+        entries[k, keys[block, column]][1].append(tuple(said))
+    relevance = np.zeros((len(weights), len(keys)))
+    for place, (value, _) in entries.items():
+        relevance[place] = value
+    steps = {j: _step([entries[k, j][1] for k in weights]) for j in keys.values()}
+    cells = {(k, j): _parts(said, steps[j]) for (k, j), (_, said) in entries.items()}
+    return cells, relevance, np.array([weights[k] for k in sorted(weights)]), list(keys)
+
+
+def _step(described):
+    """A third of the standard deviation of a column's numbers, the median of all components."""
+    spreads = [
+        estimate if quantity == "standard deviation" else np.sqrt(estimate)
+        for said in described
+        for quantity, _, estimate in said
+        if quantity in ("standard deviation", "rate")
+    ]
+    return np.median(spreads) / 3.0 if spreads else 0.0
+
+
+def _parts(said, step):
+    """The parts of a cell's text."""
+    own = {quantity: estimate for quantity, _, estimate in said}
+    if "probability" in own:
+        best = int(np.argmax([estimate for _, _, estimate in said]))
+        probability = _probability(said[best][2])
+        return (probability,) if len(said) == 1 else (str(said[best][1]), probability)
+    number = own.get("mean", own.get("rate"))
+    if number is not None:
+        return (_number(number, step),)
+    return ("±" + _number(own["standard deviation"], step),)
+
+
+def _number(value, step):
+    """A number in short form, rounded to a power of ten that is no more than the step."""
+    decimals = -int(np.floor(np.log10(step))) if step > 0.0 else 2
+    if decimals > 4 or abs(value) >= 1e6:
+        return f"{value:.2g}".replace("e+0", "e").replace("e-0", "e-").replace("e+", "e")
+    text = f"{round(value, decimals):.{max(decimals, 0)}f}"
+    return text.removeprefix("-") if float(text) == 0.0 else text
+
+
+def _probability(value):
+    return f"{value:.2f}" if value >= 0.005 else f"{value:.1g}"
+
+
+def _forms(parts):
+    """Forms of a cell's text, the best first."""
+    if len(parts) == 2:
+        category, probability = parts
+        short = [category[:n] + "…" for n in range(len(category) - 1, 1, -1)]
+        for form in (category, *short):
+            yield f"{form}\n{probability}"
+            if form == category:
+                yield f"{category} {probability}"
+    yield from parts[-1:]
+
+
+def _places(keys, columns, most, means):
+    """Places of the columns to show."""
+    if columns is not None:
+        names = [name for _, name in keys]
+        unknown = [name for name in columns if name not in names]
+        if unknown or not len(columns):
+            raise ValueError(
+                f"The 'columns' parameter must be names of columns: some of {names}. Got "
+                f"{unknown[0] if unknown else columns!r} instead."
+            )
+        return [j for name in columns for j, own in enumerate(names) if own == name]
+    if most is None or most >= len(keys):
+        return list(range(len(keys)))
+    return sorted(np.argsort(-means, kind="stable")[:most].tolist())
+
+
+def _resize(figure, n_rows, n_columns, *, two_lines):
+    """A new figure as large as the table needs."""
+    cell = float(np.clip(TABLE_WIDTH / n_columns, *CELL_WIDTHS))
+    height = 0.36 if two_lines else 0.26
+    figure.set_size_inches(max(4.0, cell * n_columns + 1.8), max(2.2, height * n_rows + 1.6))
+
+
+def _square_root(largest):
+    """Colours from 0 to the largest value, by its square root; what is below 0 is 0."""
+    from matplotlib.colors import PowerNorm
+
+    return PowerNorm(0.5, vmin=0.0, vmax=largest, clip=True)

@@ -1,0 +1,123 @@
+"""Profiles of components: colours are relevances, texts what a component is in a column."""
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose
+from sklearn.exceptions import NotFittedError
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture, TemperedLDA
+from skvt.components import Gaussian
+from skvt.plotting import ProfilesDisplay
+
+
+@pytest.fixture(autouse=True)
+def _closed_figures():
+    yield
+    plt.close("all")
+
+
+def frame(n_each=1, n_clusters=3, n_rows=240):
+    """Columns of four kinds, so many of each."""
+    rng = np.random.default_rng(0)
+    kind = np.sort(rng.integers(n_clusters, size=n_rows))
+    columns = {}
+    for j in range(n_each):
+        columns[f"length {j}"] = rng.normal(2_000.0 - 9.0 * kind, 1.5)
+        columns[f"place {j}"] = np.array(["north", "a far away country", "south"])[kind % 3]
+        columns[f"open {j}"] = rng.random(n_rows) < np.array([0.02, 0.5, 0.9])[(kind + j) % 3]
+        columns[f"visits {j}"] = rng.poisson(np.array([1.0, 9.0, 40.0])[(kind - j) % 3])
+    names = list(columns)
+    blocks = [("sizes", Gaussian("diag"), names[::4]), ("places", "categorical", names[1::4]),
+              ("flags", "bernoulli", names[2::4]), ("counts", "poisson", names[3::4])]  # fmt: skip
+    mixture = MemoizedDPMixture(n_clusters, components=blocks, moves=(), max_iter=20)
+    return mixture.set_params(random_state=0).fit(pd.DataFrame(columns))
+
+
+@pytest.fixture(scope="module")
+def mixture():
+    return frame()
+
+
+def shown(display):
+    return [[None if text is None else text.get_text() for text in row] for row in display.texts_]
+
+
+def test_colours_are_relevances_and_texts_what_components_are(mixture):
+    display = ProfilesDisplay.from_estimator(mixture)
+    order = np.argsort(-mixture.weights_)
+    np.testing.assert_array_equal(display.components_, order)
+    assert_allclose(display.image_.get_array(), mixture.column_relevance_[order])
+    names = [(block, name) for block, _, columns in mixture.blocks_ for name in columns]
+    assert display.columns_ == names
+    assert [text.get_text() for text in display.ax_.get_xticklabels()] == [n for _, n in names]
+    table = mixture.describe().set_index(["component", "column", "quantity"])["estimate"]
+    for k, row in zip(order, shown(display), strict=True):
+        length, place, opened, visits = row
+        # rounded to less than a standard deviation, and no finer than is of use
+        deviation = table[k, "length 0", "standard deviation"]
+        assert abs(float(length) - table[k, "length 0", "mean"]) < deviation / 3.0
+        assert len(length) == len("1991.1")
+        category, probability = place.split("\n")
+        best = mixture.describe().query("component == @k and block == 'places'")
+        best = best.loc[best["estimate"].idxmax()]
+        assert best["category"].startswith(category.removesuffix("…")) and len(category) > 4
+        assert float(probability) == pytest.approx(best["estimate"], abs=0.005)
+        assert float(opened) == pytest.approx(table[k, "open 0", "probability"], abs=0.005)
+        assert float(visits) == pytest.approx(table[k, "visits 0", "rate"], abs=1.0)
+    again = ProfilesDisplay(mixture.describe().to_dict("list")).plot(
+        components=[2, 0], columns=["visits 0", "place 0"], image_kw={"vmin": -1.0, "vmax": 2.0}
+    )
+    assert_allclose(again.image_.get_array(), mixture.column_relevance_[[2, 0]][:, [3, 1]])
+    assert again.image_.get_clim() == (-1.0, 2.0)
+
+
+@pytest.mark.parametrize(("n_each", "n_clusters"), [(1, 2), (12, 3), (2, 40)])
+def test_texts_stay_in_their_cells_and_numbers_are_all_there(n_each, n_clusters):
+    fitted = frame(n_each, n_clusters, n_rows=40 * n_clusters)
+    display = ProfilesDisplay.from_estimator(fitted)
+    display.figure_.draw_without_rendering()
+    cell = display.ax_.transData.transform([[-0.5, 0.5], [0.5, -0.5]])
+    width, height = np.abs(np.diff(cell, axis=0))[0]
+    for text in display.texts_.ravel():
+        assert text is not None and text.get_fontsize() >= 6.0
+        extent = text.get_window_extent()
+        assert extent.width <= width and extent.height <= height
+    # what does not fit is left out
+    _, ax = plt.subplots()
+    large = ProfilesDisplay.from_estimator(fitted, ax=ax, text_kw={"fontsize": 99})
+    assert large.ax_ is ax
+    assert all(text is None for text in large.texts_.ravel())
+
+
+def test_of_many_columns_those_are_shown_that_tell_most(mixture):
+    display = ProfilesDisplay.from_estimator(mixture, max_columns=2)
+    means = mixture.weights_ @ mixture.column_relevance_
+    names = [name for _, _, columns in mixture.blocks_ for name in columns]
+    expected = [names[j] for j in np.sort(np.argsort(-means)[:2])]
+    assert [name for _, name in display.columns_] == expected
+
+
+def test_deviations_speak_where_there_are_no_means():
+    X = np.random.default_rng(0).normal(size=(60, 2)) * [1.0, 1e4]
+    mixture = MemoizedDPGMM(1, mean_type="zero", moves=(), random_state=0).fit(X)
+    deviations = mixture.describe()["estimate"]
+    texts = shown(ProfilesDisplay.from_estimator(mixture))[0]
+    assert [text[0] for text in texts] == ["±", "±"]
+    assert_allclose([float(text[1:]) for text in texts], deviations, rtol=0.2)
+
+
+def test_errors_say_what_to_do(mixture):
+    for draw, message in [
+        (lambda: ProfilesDisplay.from_estimator(mixture, columns=["size"]), "Got 'size' instead"),
+        (lambda: ProfilesDisplay.from_estimator(mixture, columns=[]), r"Got \[\] instead"),
+        (lambda: ProfilesDisplay.from_estimator(mixture, components=[3]), r"range \[0, 3\)"),
+        (lambda: ProfilesDisplay.from_estimator(
+            TemperedLDA(2, max_iter=1).fit(np.ones((3, 2)))), "Pass a mixture that describes"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError, match=message):
+            draw()
+    with pytest.raises(NotFittedError):
+        ProfilesDisplay.from_estimator(MemoizedDPMixture())
+    assert not plt.get_fignums(), "no empty figure"
