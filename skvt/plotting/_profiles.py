@@ -102,7 +102,8 @@ class ProfilesDisplay:
         if ax is None:
             ax = single(None)
             lines = any(len(cells[k, j]) > 1 for k in numbers for j in places)
-            _resize(ax.figure, *shown.shape, two_lines=lines)
+            longest = max(len(str(name)) for _, name in self.columns_)
+            _resize(ax.figure, *shown.shape, two_lines=lines, longest=longest)
         self.ax_, self.figure_ = ax, ax.figure
         image_kw = image_kw or {}
         self._own_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
@@ -120,7 +121,7 @@ class ProfilesDisplay:
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
         rows = [f"{k}: {w:.1%}" for k, w in zip(self.components_, weights, strict=True)]
         ax.set_yticks(range(len(rows)), rows, fontsize="small")
-        ax.set_ylabel("component and its weight")
+        ax.set_ylabel("component and its weight", fontsize="small")
         ax.tick_params(length=0)
         ax.set_xticks(np.arange(1, len(names)) - 0.5, minor=True)
         ax.set_yticks(np.arange(1, len(rows)) - 0.5, minor=True)
@@ -138,9 +139,9 @@ class ProfilesDisplay:
         top.set_xticks(centres, titles)
         top.tick_params(length=0)
         top.spines["top"].set_visible(False)
-        bar = ax.figure.colorbar(
-            self.image_, ax=ax, label="relevance (nats per row)", pad=0.01, aspect=30, fraction=0.03
-        )
+        bar = ax.figure.colorbar(self.image_, ax=ax, pad=0.01, aspect=30, fraction=0.03)
+        bar.set_label("relevance (nats per row)", fontsize="small")
+        bar.ax.tick_params(labelsize="small")
         if self._own_scale:  # at equal distances of the square root
             ticks = self.image_.norm.vmax * np.linspace(0.0, 1.0, 5) ** 2
             bar.set_ticks(ticks, labels=[f"{tick:.2g}" for tick in ticks])
@@ -338,11 +339,11 @@ def _places(keys, columns, most, means):
     return sorted(np.argsort(-means, kind="stable")[:most].tolist())
 
 
-def _resize(figure, n_rows, n_columns, *, two_lines):
-    """A new figure as large as the table needs."""
+def _resize(figure, n_rows, n_columns, *, two_lines, longest):
+    """A new figure as large as the table and the names of its columns need."""
     cell = float(np.clip(TABLE_WIDTH / n_columns, *CELL_WIDTHS))
-    height = 0.36 if two_lines else 0.26
-    figure.set_size_inches(max(4.0, cell * n_columns + 1.8), max(2.2, height * n_rows + 1.6))
+    height = max(1.6, (0.36 if two_lines else 0.26) * n_rows)
+    figure.set_size_inches(max(4.0, cell * n_columns + 1.8), height + 0.5 + 0.08 * longest)
 
 
 def _square_root(largest):
