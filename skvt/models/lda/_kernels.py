@@ -16,8 +16,6 @@ import numpy as np
 
 from skvt.compiled import (
     CLAIMS,
-    COUNTER,
-    all_finished,
     claim,
     digamma,
     exp,
@@ -215,61 +213,7 @@ def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, 
     table[n_topics:] = lit(floor, 0.0)
 
 
-@inner
-def _converge(
-    topics, counts, n_topics, share, prune, inv_temp, floor, max_sweeps, limit, packed, kept,
-    per_topic, ratio,
-):  # fmt: skip
-    """Fixed-point updates of q(z) and gamma on a document's table, topics x words.
-
-    ratio_j = n_j / sum_k weights_k table_kj, so that n_j phi_jk = ratio_j weights_k table_kj. Ends
-    where the summed absolute change of gamma is less than ``limit``. After FULL_SWEEPS only topics
-    that have a share continue, packed together; all others are back at their prior.
-    """
-    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
-    table, gamma, alpha = topics, g, prior
-    sweeps = n_kept = 0
-    while sweeps < max_sweeps:
-        if sweeps == FULL_SWEEPS:
-            # well below an equal share, so that flat documents keep all topics
-            threshold = min(prune, lit(inv_temp, 0.1) * share)
-            gamma, alpha, filled = per_topic[4], per_topic[5], topics.shape[1]
-            smallest = prior[0]
-            for k in range(n_topics):
-                smallest = min(smallest, prior[k])
-                if g[k] - prior[k] > threshold:
-                    kept[n_kept] = k
-                    for j in range(filled):
-                        packed[n_kept * filled + j] = topics[k, j]
-                    gamma[n_kept], alpha[n_kept] = g[k], prior[k]
-                    n_kept += 1
-                g[k] = prior[k]
-            width = (n_kept + LANES - 1) // LANES * LANES
-            for k in range(n_kept, width):
-                packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
-                gamma[k] = alpha[k] = smallest
-            table = packed[: width * filled].reshape(width, filled)
-            gamma, alpha, weights, total = (
-                gamma[:width], alpha[:width], weights[:width], total[:width],
-            )  # fmt: skip
-        sweeps += 1
-        _topic_weights(gamma, inv_temp, floor, weights)
-        _mix(table, weights, ratio)
-        for j in range(ratio.size):
-            ratio[j] = counts[j] / ratio[j]
-        _share(table, ratio, total)
-        change = lit(inv_temp, 0.0)
-        for k in range(gamma.size):
-            updated = alpha[k] + inv_temp * weights[k] * total[k]  # [VT16 app. B.2]
-            change += abs(updated - gamma[k])
-            gamma[k] = updated
-        if change < limit:
-            break
-    for i in range(n_kept):
-        g[kept[i]] = gamma[i]
-
-
-@inner
+@jit
 def document_steps(
     indptr,
     words,
@@ -285,15 +229,15 @@ def document_steps(
     max_iter,
     tol,
     prune,
-    tables,
-    per_word,
-    per_topic,
-    gamma,
     weights_out,
     ratio_out,
     bound,
     energy,
     marginal,
+    gamma,
+    tables,
+    per_word,
+    per_topic,
     counter,
 ):
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
@@ -319,7 +263,8 @@ def document_steps(
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
-    g, prior, weights, row = per_topic[0], per_topic[1], per_topic[2], per_topic[6]
+    g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
+    row, packed = per_topic[6], tables[1]
     kept = np.empty(n_topics, np.int32)
     # Loops run to a multiple of the vector length: a scalar remainder would cost more than the
     # rest. The topics that fill up have no words, so that they stay at their prior.
@@ -367,15 +312,56 @@ def document_steps(
         for k in range(width):
             g[k] = prior[k] + (share if k < n_topics else lit(inv_temp, 0.0))
 
+        # Fixed-point updates of q(z) and gamma. ratio_j = n_j / sum_k weights_k table_kj, so that
+        # n_j phi_jk = ratio_j weights_k table_kj.
+        of_topics, gamma_of, alpha_of, weights_of, total_of = topics, g, prior, weights, total
         most = max_iter if n_words > 0 and n_topics > 1 else 0
-        _converge(
-            topics, n, n_topics, share, prune, inv_temp, floor, most, limit, tables[1], kept,
-            per_topic, ratio,
-        )  # fmt: skip
+        sweeps = n_kept = 0
+        last = False
+        while True:
+            last = last or sweeps == most
+            if last:  # over all topics again
+                for i in range(n_kept):
+                    g[kept[i]] = gamma_of[i]
+                of_topics, gamma_of, weights_of = topics, g, weights
+            elif sweeps == FULL_SWEEPS:
+                # Only topics that have a share continue, packed together; all others are back at
+                # their prior. Well below an equal share, so that flat documents keep all topics.
+                threshold = min(prune, lit(inv_temp, 0.1) * share)
+                gamma_of, alpha_of = per_topic[4], per_topic[5]
+                for k in range(n_topics):
+                    if g[k] - prior[k] > threshold:
+                        kept[n_kept] = k
+                        for j in range(filled):
+                            packed[n_kept * filled + j] = topics[k, j]
+                        gamma_of[n_kept], alpha_of[n_kept] = g[k], prior[k]
+                        n_kept += 1
+                    g[k] = prior[k]
+                n_packed = (n_kept + LANES - 1) // LANES * LANES
+                for k in range(n_kept, n_packed):
+                    packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
+                    gamma_of[k] = alpha_of[k] = smallest
+                of_topics = packed[: n_packed * filled].reshape(n_packed, filled)
+                gamma_of, alpha_of, weights_of, total_of = (
+                    gamma_of[:n_packed], alpha_of[:n_packed], weights[:n_packed], total[:n_packed],
+                )  # fmt: skip
+            shift_topics = _topic_weights(gamma_of, inv_temp, floor, weights_of)
+            _mix(of_topics, weights_of, ratio)
+            if last:
+                break
+            sweeps += 1
+            for j in range(filled):
+                ratio[j] = n[j] / ratio[j]
+            _share(of_topics, ratio, total_of)
+            change = lit(inv_temp, 0.0)
+            for k in range(gamma_of.size):
+                updated = alpha_of[k] + inv_temp * weights_of[k] * total_of[k]  # [VT16 app. B.2]
+                change += abs(updated - gamma_of[k])
+                gamma_of[k] = updated
+            last = change < limit
 
-        # q(z) at the final gamma, and its value.
-        shift_topics = np.float64(_topic_weights(g, inv_temp, floor, weights))
-        _mix(topics, weights, ratio)
+        # The value of q(z) at the final gamma.
+        shift_topics = np.float64(shift_topics)
         value = 0.0
         for j in range(filled):
             value += np.float64(n[j]) * (log(ratio[j]) + np.float64(shift[j]) + shift_topics)
@@ -443,7 +429,7 @@ def _marginal(expected_log, words, counts, gamma, floor, weights, row):
 
 
 # ------------------------------------------------------------------------------- statistics
-@inner
+@jit
 def word_statistics(
     word_indptr, documents, entries, row_weights, weights, ratio, table,
     expected_log, own, floor, out, counter,
@@ -476,47 +462,6 @@ def word_statistics(
                 for k in range(n_topics):
                     target[k] *= table[a, k]
         finish(counter, start, stop)
-
-
-@jit
-def local_steps(
-    array, active, scale, prior, digamma_sums,
-    indptr, words, counts, lengths, word_indptr, documents, entries, row_weights, expected_log,
-    table, shift, alpha, inv_temp, own, floor, max_iter, tol, prune, tables, per_word, per_topic,
-    gamma, weights, ratio, bound, energy, marginal, statistics, counters,
-):  # fmt: skip
-    """E[log beta] of the ``active`` words, the table, the documents, the statistics of a minibatch.
-
-    Where there are no active words E[log beta] is given, and empty statistics are not wanted. One
-    function, since to call threads together costs 30 microseconds each time. Returns whether all is
-    done; the work arrays may be others in the next call. ``marginal`` is None where it is not
-    wanted, and ``own`` where documents share their temperature: code that few fits need is not
-    compiled for the others.
-    """
-    of_words, of_table = counters[:COUNTER], counters[COUNTER : 2 * COUNTER]
-    of_documents = counters[2 * COUNTER : 3 * COUNTER]
-    expected_log_topics(array, active, scale, prior, digamma_sums, expected_log, of_words)
-    if not all_finished(of_words, active.size):
-        return False
-    if table.shape[0] > 0:
-        tempered_table(expected_log, inv_temp, floor, table, shift, of_table)
-        if not all_finished(of_table, table.shape[0]):
-            return False
-    document_steps(
-        indptr, words, counts, lengths, expected_log, table, shift, alpha, inv_temp, own, floor,
-        max_iter, tol, prune, tables, per_word, per_topic,
-        gamma, weights, ratio, bound, energy, marginal, of_documents,
-    )  # fmt: skip
-    if not all_finished(of_documents, indptr.size - 1):
-        return False
-    of_statistics = counters[3 * COUNTER :]
-    if statistics.shape[0] == 0:
-        return True
-    word_statistics(
-        word_indptr, documents, entries, row_weights, weights, ratio, table, expected_log,
-        own, floor, statistics, of_statistics,
-    )  # fmt: skip
-    return all_finished(of_statistics, statistics.shape[0])
 
 
 @jit

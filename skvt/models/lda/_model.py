@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.compiled import SharedLoop, digamma_array, give_way
+from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, give_way
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend, RowSource
 from skvt.models.lda import _kernels as kernels
@@ -93,18 +93,31 @@ def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Arra
     return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
 
 
-def _local_steps(
-    longest: int,
-    n_topics: int,
-    dtype: np.dtype[Any],
-    before: tuple[Any, ...],
-    after: tuple[Any, ...],
-    counters: IndexArray,
-) -> None:
-    """``local_steps`` to the end, with this thread's scratch."""
-    scratch = _scratch_of(dtype, longest, n_topics)
-    while not kernels.local_steps(*before, *scratch, *after, counters):
-        give_way()  # another thread at its last item may need this one's core
+class _Loop(NamedTuple):
+    """A compiled loop over n items, to be shared by threads."""
+
+    kernel: Any
+    n: int
+    arguments: tuple[Any, ...]
+
+
+def _local_steps(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
+    """Do a thread's share of the loops, each of which needs the results of those before.
+
+    One task, since to call threads together costs 30 microseconds each time; and not one kernel,
+    which would take as long to compile as all of them once more.
+    """
+    for i, (kernel, n, arguments) in enumerate(loops):
+        counter = counters[i * COUNTER :]
+        if i + 1 < len(loops):
+            counter = counter[:COUNTER]
+        if kernel is kernels.document_steps:
+            gamma = arguments[-1]
+            arguments += _scratch_of(gamma.dtype, longest, gamma.shape[1])
+        kernel(*arguments, counter)
+        while not all_finished(counter, n):
+            give_way()  # another thread at its last item may need this one's core
+            kernel(*arguments, counter)
 
 
 class ExpectedLog(NamedTuple):
@@ -119,12 +132,6 @@ class ExpectedLog(NamedTuple):
     scale: np.floating[Any]
     prior: Array
     digamma_sums: Array
-
-    @classmethod
-    def of_no_words(cls, dtype: np.dtype[Any], n_topics: int) -> "ExpectedLog":
-        """The same of no words at all."""
-        array, words = np.empty((0, n_topics), dtype), np.empty(0, np.int32)
-        return cls(array, words, dtype.type(1.0), np.empty(0, dtype), np.empty(n_topics, dtype))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process go these words alone, not the vocabulary."""
@@ -290,10 +297,11 @@ class LDA:
         """
         inv_temp, own = np.asarray(inv_temp, self.dtype), None
         floor = kernels.FLOOR[self.dtype]
-        n_tabled, n_words = batch.active.size, batch.active.size * with_stats
+        n_words, n_tabled = batch.active.size, batch.active.size
         if inv_temp.ndim > 0:
             # rows that have temperatures of their own share no table
             own, inv_temp, n_tabled = inv_temp, 1.0, 0
+        inv_temp = self.dtype.type(inv_temp)
         table = np.empty((n_tabled, self.n_components), self.dtype)
         shift = np.empty(n_tabled, self.dtype)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
@@ -302,26 +310,30 @@ class LDA:
         bound = np.empty(batch.n_rows)
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
-        statistics = np.empty((n_words, self.n_components), self.dtype)
+        loops, expected_log = [], global_params
         if isinstance(global_params, ExpectedLog):
-            expected_log, to_compute = (
-                np.empty((global_params.words.size, self.n_components), self.dtype),
-                global_params,
-            )
-        else:
-            expected_log, to_compute = (
-                global_params,
-                ExpectedLog.of_no_words(self.dtype, self.n_components),
-            )
-        before = (
-            *to_compute, batch.indptr, batch.words, batch.counts, batch.lengths, batch.word_indptr,
-            batch.documents, batch.entries, batch.weights, expected_log, table, shift,
-            self.doc_topic_prior, self.dtype.type(inv_temp), own, floor, self.max_doc_update_iter,
-            self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE),
+            expected_log = np.empty((n_words, self.n_components), self.dtype)
+            of_words = (*global_params, expected_log)
+            loops.append(_Loop(kernels.expected_log_topics, n_words, of_words))
+        if n_tabled:
+            of_table = (expected_log, inv_temp, floor, table, shift)
+            loops.append(_Loop(kernels.tempered_table, n_tabled, of_table))
+        of_documents = (
+            batch.indptr, batch.words, batch.counts, batch.lengths, expected_log, table, shift,
+            self.doc_topic_prior, inv_temp, own, floor, self.max_doc_update_iter,
+            self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE), weights, ratio, bound,
+            energy, marginal, gamma,
         )  # fmt: skip
-        after = (gamma, weights, ratio, bound, energy, marginal, statistics)
-        task = (batch.longest, self.n_components, self.dtype, before, after)
-        run(_local_steps, SharedLoop(n_words, kernels.WORDS, *task, n_loops=4))
+        loops.append(_Loop(kernels.document_steps, batch.n_rows, of_documents))
+        if with_stats:
+            statistics = np.empty((n_words, self.n_components), self.dtype)
+            of_statistics = (
+                batch.word_indptr, batch.documents, batch.entries, batch.weights, weights, ratio,
+                table, expected_log, own, floor, statistics,
+            )  # fmt: skip
+            loops.append(_Loop(kernels.word_statistics, n_words, of_statistics))
+        tasks = SharedLoop(loops[-1].n, kernels.WORDS, loops, batch.longest, n_loops=len(loops))
+        run(_local_steps, tasks)
         return LocalResult(
             Stats((statistics,), rows=batch.active) if with_stats else None,
             bound,
