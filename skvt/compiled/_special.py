@@ -68,22 +68,19 @@ def _warn_of_no_cache() -> None:
 
 jit: Any
 part: Any
-inner: Any
 if nb.config.DISABLE_JIT:
     # As compiled code has it, whole numbers wrap around.
-    jit = part = inner = np.errstate(over="ignore")
+    jit = part = np.errstate(over="ignore")
 else:
     #: Decorator of a compiled function that Python calls.
     jit = _cached
-    #: Of one that only compiled functions call: it becomes a piece of each of them. A loop is
+    #: Of one that only compiled functions call (from Python, it crashes the process: an entrance
+    #: would take as long to compile as a short part): it becomes a piece of each of them. A loop is
     #: vectorised only if what it calls is; and of a function that stays one by itself, the process
     #: keeps the machine code that it meets first, which differs in its last digits between one that
     #: compiles and one that loads. Each is compiled by itself, too, and upwards within all that
     #: call it, so that few levels of calls compile fast.
-    part = nb.njit(forceinline=True, **_OPTIONS)
-    #: Of a part without an entrance from Python, which takes long to compile where there are many
-    #: arrays. To call it from there crashes the process.
-    inner = nb.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
+    part = nb.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
 
 
 def instruction(in_python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:

@@ -7,10 +7,17 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from _entrances import entrance
 from scipy import stats as laws
 
 from skvt.compiled import _random_bits as bits
 from skvt.models.lda import _sampling as sampling
+
+fill_normals, gamma_variate = entrance(bits.fill_normals), entrance(bits.gamma_variate)
+normal_pair, normals_of = entrance(bits.normal_pair), entrance(bits.normals_of)
+proposed_gamma, settled_gammas = entrance(bits.proposed_gamma), entrance(bits.settled_gammas)
+resample, uniform = entrance(bits.resample), entrance(bits.uniform)
+unit, unit_pair = entrance(bits.unit), entrance(bits.unit_pair)
 
 N = 20_000
 ALARM = 1e-5
@@ -47,9 +54,9 @@ def test_bits_are_those_of_splitmix64():
 @pytest.mark.parametrize("seed", [0, 1, 2**63])
 def test_bits_make_uniform_numbers(seed):
     drawn = words(seed)
-    double, single = ([function(x) for x in drawn] for function in (bits.uniform, bits.unit))
+    double, single = ([function(x) for x in drawn] for function in (uniform, unit))
     assert all(0.0 <= x < 1.0 for x in (*double, *single))
-    first, second = np.transpose([bits.unit_pair(x) for x in drawn])
+    first, second = np.transpose([unit_pair(x) for x in drawn])
     assert min(*first, *second) > 0.0 and max(*first, *second) <= 1.0
     for x in (double, single, first, second):
         follows(x, "uniform")
@@ -61,10 +68,10 @@ def test_bits_make_uniform_numbers(seed):
 
 def test_the_ends_of_the_range_are_where_they_are_said_to_be():
     none, every = np.uint64(0), np.uint64(2**64 - 1)
-    assert bits.uniform(none) == bits.unit(none) == 0.0
-    assert bits.uniform(every) == 1.0 - 2.0**-53 and bits.unit(every) == 1.0 - 2.0**-24
+    assert uniform(none) == unit(none) == 0.0
+    assert uniform(every) == 1.0 - 2.0**-53 and unit(every) == 1.0 - 2.0**-24
     # (a logarithm is taken of these)
-    assert bits.unit_pair(none) == (2.0**-24, 2.0**-24) and bits.unit_pair(every) == (1.0, 1.0)
+    assert unit_pair(none) == (2.0**-24, 2.0**-24) and unit_pair(every) == (1.0, 1.0)
 
 
 def test_seeds_of_neighbours_give_unrelated_numbers():
@@ -72,7 +79,7 @@ def test_seeds_of_neighbours_give_unrelated_numbers():
     assert len(set(seeds.tolist())) == N
     other = sampling.row_seeds(np.uint64(4), N)
     columns = [
-        [bits.uniform(np.uint64(bits.mix(state))) for state in some + bits.GOLDEN]
+        [uniform(np.uint64(bits.mix(state))) for state in some + bits.GOLDEN]
         for some in (seeds, other)
     ]
     for x in columns:
@@ -83,8 +90,8 @@ def test_seeds_of_neighbours_give_unrelated_numbers():
 def test_normal_variates_have_their_law():
     pairs, state = np.empty((N, 2)), np.uint64(5)
     for pair in pairs:
-        pair[0], pair[1], state = bits.normal_pair(np.uint64(state))
-    of_bits = np.array([bits.normals_of(x) for x in words(6)])
+        pair[0], pair[1], state = normal_pair(np.uint64(state))
+    of_bits = np.array([normals_of(x) for x in words(6)])
     for x in (*pairs.T, *of_bits.T):
         follows(x, "norm")
     # radius and angle of a pair: none of the two knows of the other
@@ -97,7 +104,7 @@ def test_normal_variates_have_their_law():
 def test_rows_of_normal_variates_are_filled_but_for_an_odd_entry():
     out = np.full((N // 8, 9), 7.0, np.float32)
     for row, state in zip(out, words(8), strict=False):
-        bits.fill_normals(state, row)
+        fill_normals(state, row)
     assert np.all(out[:, 8] == 7.0)
     follows(out[:, :8].ravel(), "norm")
     unrelated(*out[:, :8].T)
@@ -107,7 +114,7 @@ def test_rows_of_normal_variates_are_filled_but_for_an_odd_entry():
 def test_gamma_variates_of_one_more_have_their_law(a):
     one, state = np.empty(N), np.uint64(9)
     for i in range(N):
-        one[i], state = bits.gamma_variate(a, np.uint64(state))
+        one[i], state = gamma_variate(a, np.uint64(state))
     law = laws.gamma(a + 1.0)
     follows(one, law.cdf)
     unrelated(one)
@@ -115,10 +122,10 @@ def test_gamma_variates_of_one_more_have_their_law(a):
     rng = np.random.default_rng(10)
     drawn, normals = words(11), rng.standard_normal(N).astype(np.float32)
     many = np.empty(N)
-    bits.settled_gammas(np.full(N, a), drawn, normals, many)
+    settled_gammas(np.full(N, a), drawn, normals, many)
     follows(many, law.cdf)
     # what is left of the bits makes a variate of shape a of it: they must not be related
-    boost = np.array([bits.unit_pair(x)[0] for x in drawn], float)
+    boost = np.array([unit_pair(x)[0] for x in drawn], float)
     unrelated(many, boost)
     if a < 1e3:
         logs = np.log(many) + np.log(boost) / a
@@ -134,10 +141,10 @@ def test_proposals_that_pass_the_cheap_test_are_among_the_accepted():
     shapes = rng.choice([0.01, 0.5, 3.0, 200.0], size=N)
     normals = rng.standard_normal(N).astype(np.float32)
     drawn, out = words(13), np.empty(N)
-    bits.settled_gammas(shapes, drawn, normals, out)
+    settled_gammas(shapes, drawn, normals, out)
     n_sure = 0
     for a, x, z, settled in islice(zip(shapes, drawn, normals, out, strict=True), 4_000):
-        value, doubtful = bits.proposed_gamma(a, z, bits.unit_pair(x)[1])
+        value, doubtful = proposed_gamma(a, z, unit_pair(x)[1])
         if not doubtful:
             n_sure += 1
             assert value == pytest.approx(settled, rel=1e-6)
@@ -157,18 +164,18 @@ def test_variates_that_take_the_place_of_refused_ones_have_their_law(a):
     drawn, normals = drawn[refused], normals[refused]
     assert 10_000 < drawn.size < 0.1 * n
     out = np.empty(drawn.size)
-    bits.settled_gammas(np.full(drawn.size, a), drawn, normals, out)
+    settled_gammas(np.full(drawn.size, a), drawn, normals, out)
     follows(out, laws.gamma(a + 1.0).cdf)
 
 
 def test_no_number_is_made_of_nan():
-    value, _ = bits.gamma_variate(np.nan, np.uint64(1))
+    value, _ = gamma_variate(np.nan, np.uint64(1))
     assert np.isnan(value)
 
 
 def test_two_normal_variates_are_those_of_box_and_muller():
     out = np.empty(2_000, np.float32)
-    bits.fill_normals(np.uint64(7), out)
+    fill_normals(np.uint64(7), out)
     # 24 bits each, in (0, 1]
     u, x = ((words(7, 1_000) >> np.uint64(s) & np.uint64(0xFFFFFF)) + 1.0 for s in (40, 16))
     radius, angle = np.sqrt(-2.0 * np.log(u / 2**24)), 2.0 * np.pi * (x / 2**24 - 0.5)
@@ -183,7 +190,7 @@ def test_pairs_of_normal_variates_are_those_of_the_polar_method():
     states = np.uint64(5) + bits.GOLDEN * np.arange(1_001, dtype=np.uint64)
     state = states[0]
     for i in inside[:200]:
-        a, b, state = bits.normal_pair(state)
+        a, b, state = normal_pair(state)
         state = np.uint64(int(state) % 2**64)  # in Python its bits are a signed number
         assert state == states[2 * i + 2]
         # the direction is that of the point, the square of the length exponential
@@ -196,6 +203,6 @@ def test_pairs_of_normal_variates_are_those_of_the_polar_method():
 def test_resampling_is_systematic(u):
     weight = np.array([0.5, 0.0, 2.0, 0.25, 0.0, 1.0, 4.0, 0.25])
     source = np.full(8, -1)
-    bits.resample(weight, u, source)
+    resample(weight, u, source)
     cumulative = np.cumsum(weight) / weight.sum()
     np.testing.assert_array_equal(source, np.searchsorted(cumulative, (np.arange(8) + u) / 8.0))

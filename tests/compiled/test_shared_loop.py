@@ -5,6 +5,7 @@ import time
 
 import numpy as np
 import pytest
+from _entrances import entrance
 from _properties import quick
 from hypothesis import given
 from hypothesis import strategies as st
@@ -23,6 +24,8 @@ from skvt.compiled._special import jit
 from skvt.inference import Workers
 
 SIZE = 3
+# the two as Python calls them
+take, give_back = entrance(claim), entrance(finish)
 
 
 @jit
@@ -96,7 +99,7 @@ def test_a_second_loop_meets_the_first_one_done(n, n_jobs):
 
 def test_claims_cover_the_items_in_order():
     counter = np.zeros(COUNTER, np.int64)
-    assert [claim(counter, 4, 10) for _ in range(4)] == [(0, 4), (4, 8), (8, 10), (12, 10)]
+    assert [take(counter, 4, 10) for _ in range(4)] == [(0, 4), (4, 8), (8, 10), (12, 10)]
 
 
 @quick
@@ -107,10 +110,10 @@ def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns, data):
     for who in turns + [0] * loop_ends:
         if who in held and data.draw(st.booleans()):
             start, stop = held.pop(who)
-            finish(counter, start, stop)
+            give_back(counter, start, stop)
             done.extend(range(start, stop))
         elif who not in held:
-            start, stop = claim(counter, size, n)
+            start, stop = take(counter, size, n)
             if start < stop:
                 held[who] = start, stop
         # (asked while some are still at work, it would wait for them a while)
@@ -118,10 +121,10 @@ def test_each_item_is_claimed_once_whoever_comes_when(n, size, turns, data):
             assert all_finished(counter, n) == (len(done) == n)
     for start, stop in held.values():
         done.extend(range(start, stop))
-        finish(counter, start, stop)
-    while (claimed := claim(counter, size, n))[0] < n:
+        give_back(counter, start, stop)
+    while (claimed := take(counter, size, n))[0] < n:
         done.extend(range(*claimed))
-        finish(counter, *claimed)
+        give_back(counter, *claimed)
     assert sorted(done) == list(range(n))
     assert all_finished(counter, n)
 
@@ -130,24 +133,24 @@ def test_finished_is_what_has_been_finished_not_what_has_been_claimed():
     loop = SharedLoop(10, 4, np.zeros(10))
     ((_, counter),) = loop
     assert not loop.finished()
-    claims = [claim(counter, 4, 10) for _ in range(3)]
+    claims = [take(counter, 4, 10) for _ in range(3)]
     for start, stop in claims[:-1]:
-        finish(counter, start, stop)
+        give_back(counter, start, stop)
     assert not loop.finished()  # and does not wait for ever
-    finish(counter, *claims[-1])
+    give_back(counter, *claims[-1])
     assert loop.finished()
 
 
 def test_finished_waits_for_the_last_item_of_another_thread():
     counter, met = np.zeros(COUNTER, np.int64), []
-    claim(counter, 1, 1)
+    take(counter, 1, 1)
 
     def last_item():
-        finish(counter, 0, 1)
+        give_back(counter, 0, 1)
 
     for _ in range(100):
         counter[:] = 0
-        claim(counter, 1, 1)
+        take(counter, 1, 1)
         thread = threading.Thread(target=last_item)
         thread.start()
         met.append(all_finished(counter, 1))
@@ -189,7 +192,7 @@ def test_an_item_that_was_never_finished_is_an_error_of_its_thread():
 
     def failing(visits, counter):
         if threading.current_thread() is not caller:
-            claim(counter, 1, 2)
+            take(counter, 1, 2)
             claimed.set()
             raise MemoryError
         assert claimed.wait(10.0)

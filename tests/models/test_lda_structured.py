@@ -20,6 +20,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _entrances import entrance
 from scipy import stats as laws
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
@@ -294,9 +295,10 @@ def test_the_tokens_of_an_entry_are_multinomial():
     theta, row = np.array([0.5, 0.0, 1.0, 0.01, 0.2]), np.array([1.0, 1.0, 0.3, 0.7, 1e-9])
     p = theta * row / (theta @ row)
     n, count, tails, out = 4_000, 2000.25, np.empty(5), np.empty((4_000, 5))
+    draw = entrance(sampling._draw_assignments)
     state = np.uint64(7)
     for i in range(n):
-        state = np.uint64(sampling._draw_assignments(count, theta, row, tails, out[i], state))
+        state = np.uint64(draw(count, theta, row, tails, out[i], state))
     np.testing.assert_allclose(out.sum(axis=1), count, rtol=1e-15)
     assert np.all((out % 1.0 == 0.25).sum(axis=1) == 1)
     assert np.all(out[:, 1] == 0.0)

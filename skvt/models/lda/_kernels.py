@@ -21,10 +21,10 @@ from skvt.compiled import (
     exp,
     finish,
     gammaln,
-    inner,
     jit,
     lit,
     log,
+    part,
 )
 
 # Words and documents that a thread takes at a time. Not Python's int: for each of those, as for
@@ -108,7 +108,7 @@ def expected_log_topics(array, rows, scale, prior, digamma_sums, out, counter):
         finish(counter, start, stop)
 
 
-@inner
+@part
 def _tempered_row(source, inv_temp, floor, target):
     """target = exp(inv_temp * (source - top)), top its maximum, not below floor.
 
@@ -135,7 +135,7 @@ def tempered_table(expected_log, inv_temp, floor, table, shift, counter):
 
 
 # ----------------------------------------------------------------------------- document step
-@inner
+@part
 def _topic_weights(gamma, inv_temp, floor, weights):
     """weights = exp(inv_temp * (digamma(gamma) - top)), not below floor; returns the shift.
 
@@ -151,7 +151,7 @@ def _topic_weights(gamma, inv_temp, floor, weights):
     return inv_temp * top
 
 
-@inner
+@part
 def _mix(table, weights, norm):
     """norm_j = sum_k weights_k table_kj, four topics at a time."""
     for k in range(0, weights.size, 4):
@@ -165,7 +165,7 @@ def _mix(table, weights, norm):
                 norm[j] += (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
 
 
-@inner
+@part
 def _share(table, ratio, total):
     """total_k = sum_j ratio_j table_kj, four topics at a time."""
     for k in range(0, total.size, 4):
@@ -180,7 +180,7 @@ def _share(table, ratio, total):
         total[k], total[k + 1], total[k + 2], total[k + 3] = s0, s1, s2, s3
 
 
-@inner
+@part
 def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, gammaln_sum):
     """KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
     value = constant + gammaln_sum
@@ -190,7 +190,7 @@ def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, ga
     return value
 
 
-@inner
+@part
 def _topics_by_words(source, words, table):
     """table[k, j] = source[words[j], k]; filled up with topics without words and more of word 0."""
     n_topics = source.shape[1]
@@ -201,7 +201,7 @@ def _topics_by_words(source, words, table):
     table[n_topics:] = np.float32(0.0)  # of either type: there may be no word to take it from
 
 
-@inner
+@part
 def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, shift):
     """The same of the tempered exponential of ``expected_log``; the shifts of its rows too."""
     n_topics = expected_log.shape[1]
@@ -393,7 +393,7 @@ def document_steps(
         finish(counter, d, stop)
 
 
-@inner
+@part
 def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
     """sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), of q(z) as in ``_sweep``."""
     value = 0.0
@@ -410,7 +410,7 @@ def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
     return value
 
 
-@inner
+@part
 def _marginal(expected_log, words, counts, gamma, floor, weights, row):
     """sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered.
 

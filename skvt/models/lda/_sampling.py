@@ -124,13 +124,11 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
 
 
 # ------------------------------------------------------------------------------------- tokens
-@jit
 def count_tokens(counts, token_indptr):
     """Where each entry's tokens begin: ceil(count) of them, none of a count above MOST_TOKENS."""
+    tokens = np.where(counts <= MOST_TOKENS, np.ceil(counts), 0.0).astype(np.int64)
     token_indptr[0] = 0
-    for j in range(counts.size):
-        tokens = np.int64(np.ceil(counts[j])) if counts[j] <= MOST_TOKENS else 0
-        token_indptr[j + 1] = token_indptr[j] + tokens
+    np.cumsum(tokens, out=token_indptr[1:])
 
 
 @part
