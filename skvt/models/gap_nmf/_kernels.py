@@ -61,7 +61,7 @@ def poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials: Arra
 
 # ------------------------------------------------------------------------------------- draws
 @jit
-def draw_gammas(shape, rate, seed, smallest, out):
+def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Array) -> None:
     """Gamma variates of these shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
 
     ``g(a) = g(a + 1) u^(1/a)``, and g(a + 1) by rejection (Marsaglia and Tsang 2000). The loop over
@@ -85,7 +85,7 @@ def draw_gammas(shape, rate, seed, smallest, out):
             value, doubtful[k] = proposed_gamma(a, normal[k], test)
             value = value * _power(u, a) / row[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
-        n_doubtful = 0
+        n_doubtful: Any = 0
         for k in range(width):
             topics_of[n_doubtful] = k
             n_doubtful += np.int64(doubtful[k])

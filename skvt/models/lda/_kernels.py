@@ -12,6 +12,8 @@ product above the smallest normal number; denormals would cost a factor of ten. 
 topic's statistics is below rounding.
 """
 
+from typing import Any
+
 import numpy as np
 
 from skvt.compiled import (
@@ -26,6 +28,7 @@ from skvt.compiled import (
     log,
     part,
 )
+from skvt.typing import Array, IndexArray
 
 # Words and documents that a thread takes at a time. Not Python's int: for each of those, as for
 # other constants, numba would compile the function that takes it anew.
@@ -39,7 +42,14 @@ FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
 # ----------------------------------------------------------------------------------- indices
 @jit
-def gather_rows(indptr, indices, rows, marker, out_indptr, active):
+def gather_rows(
+    indptr: IndexArray,
+    indices: IndexArray,
+    rows: IndexArray,
+    marker: IndexArray,
+    out_indptr: IndexArray,
+    active: IndexArray,
+) -> int:
     """Row pointers of ``X[rows]`` and its distinct columns; returns the number of these.
 
     ``marker`` (V,) is -1 throughout and 0 at the columns found thereafter; ``active`` is (V + 1,).
@@ -59,9 +69,20 @@ def gather_rows(indptr, indices, rows, marker, out_indptr, active):
 
 @jit
 def localise(
-    indptr, indices, data, rows, active, marker, out_indptr, words, counts, lengths,
-    word_indptr, documents, entries,
-):  # fmt: skip
+    indptr: IndexArray,
+    indices: IndexArray,
+    data: Array,
+    rows: IndexArray,
+    active: IndexArray,
+    marker: IndexArray,
+    out_indptr: IndexArray,
+    words: IndexArray,
+    counts: Array,
+    lengths: Array,
+    word_indptr: IndexArray,
+    documents: IndexArray,
+    entries: IndexArray,
+) -> None:
     """Copy rows of a CSR matrix, its columns numbered by their place in ``active``.
 
     Writes ``words`` (local column of each entry), ``counts`` and the sums ``lengths`` of the rows.
@@ -93,7 +114,15 @@ def localise(
 
 # ------------------------------------------------------------------------------- expectations
 @jit
-def expected_log_topics(array, rows, scale, prior, digamma_sums, out, counter):
+def expected_log_topics(
+    array: Array,
+    rows: IndexArray,
+    scale: Any,
+    prior: Array,
+    digamma_sums: Array,
+    out: Array,
+    counter: IndexArray,
+) -> None:
     """out[a, k] = digamma(lam_vk) - digamma(sum_v lam_vk), lam = prior + scale * array."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, rows.size)
@@ -109,7 +138,7 @@ def expected_log_topics(array, rows, scale, prior, digamma_sums, out, counter):
 
 
 @part
-def _tempered_row(source, inv_temp, floor, target):
+def _tempered_row(source: Array, inv_temp: Any, floor: Any, target: Array) -> Any:
     """target = exp(inv_temp * (source - top)), top its maximum, not below floor.
 
     Returns the shift inv_temp * top.
@@ -123,7 +152,9 @@ def _tempered_row(source, inv_temp, floor, target):
 
 
 @jit
-def tempered_table(expected_log, inv_temp, floor, table, shift, counter):
+def tempered_table(
+    expected_log: Array, inv_temp: Any, floor: Any, table: Array, shift: Array, counter: IndexArray
+) -> None:
     """Each row of ``expected_log`` tempered: table = exp(inv_temp * expected_log - shift)."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, expected_log.shape[0])
@@ -136,7 +167,7 @@ def tempered_table(expected_log, inv_temp, floor, table, shift, counter):
 
 # ----------------------------------------------------------------------------- document step
 @part
-def _topic_weights(gamma, inv_temp, floor, weights):
+def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> Any:
     """weights = exp(inv_temp * (digamma(gamma) - top)), not below floor; returns the shift.
 
     The normaliser digamma(sum gamma) cancels in q(z).
@@ -152,7 +183,7 @@ def _topic_weights(gamma, inv_temp, floor, weights):
 
 
 @part
-def _mix(table, weights, norm):
+def _mix(table: Array, weights: Array, norm: Array) -> None:
     """norm_j = sum_k weights_k table_kj, four topics at a time."""
     for k in range(0, weights.size, 4):
         w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
@@ -166,7 +197,7 @@ def _mix(table, weights, norm):
 
 
 @part
-def _share(table, ratio, total):
+def _share(table: Array, ratio: Array, total: Array) -> None:
     """total_k = sum_j ratio_j table_kj, four topics at a time."""
     for k in range(0, total.size, 4):
         t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
@@ -181,7 +212,14 @@ def _share(table, ratio, total):
 
 
 @part
-def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, gammaln_sum):
+def _dirichlet_divergence(
+    gamma: Array,
+    alpha: Array,
+    gammaln_alpha: Array,
+    constant: float,
+    digamma_sum: float,
+    gammaln_sum: float,
+) -> float:
     """KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
     value = constant + gammaln_sum
     for k in range(alpha.size):
@@ -191,7 +229,7 @@ def _dirichlet_divergence(gamma, alpha, gammaln_alpha, constant, digamma_sum, ga
 
 
 @part
-def _topics_by_words(source, words, table):
+def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
     """table[k, j] = source[words[j], k]; filled up with topics without words and more of word 0."""
     n_topics = source.shape[1]
     for j in range(table.shape[1]):
@@ -202,7 +240,15 @@ def _topics_by_words(source, words, table):
 
 
 @part
-def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, shift):
+def _tempered_topics_by_words(
+    expected_log: Array,
+    words: IndexArray,
+    inv_temp: Any,
+    floor: Any,
+    row: Array,
+    table: Array,
+    shift: Array,
+) -> None:
     """The same of the tempered exponential of ``expected_log``; the shifts of its rows too."""
     n_topics = expected_log.shape[1]
     for j in range(table.shape[1]):
@@ -215,31 +261,31 @@ def _tempered_topics_by_words(expected_log, words, inv_temp, floor, row, table, 
 
 @jit
 def document_steps(
-    indptr,
-    words,
-    counts,
-    lengths,
-    expected_log,
-    table,
-    table_shift,
-    alpha,
-    inv_temp,
-    own,
-    floor,
-    max_iter,
-    tol,
-    prune,
-    weights_out,
-    ratio_out,
-    bound,
-    energy,
-    marginal,
-    gamma,
-    tables,
-    per_word,
-    per_topic,
-    counter,
-):
+    indptr: IndexArray,
+    words: IndexArray,
+    counts: Array,
+    lengths: Array,
+    expected_log: Array,
+    table: Array,
+    table_shift: Array,
+    alpha: Array,
+    inv_temp: Any,
+    own: Array | None,
+    floor: Any,
+    max_iter: int,
+    tol: Any,
+    prune: Any,
+    weights_out: Array,
+    ratio_out: Array,
+    bound: Array,
+    energy: Array,
+    marginal: Array | None,
+    gamma: Array,
+    tables: Array,
+    per_word: Array,
+    per_topic: Array,
+    counter: IndexArray,
+) -> None:
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
 
     After a few sweeps over all topics, those whose share of the document has fallen below ``prune``
@@ -394,8 +440,16 @@ def document_steps(
 
 
 @part
-def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
-    """sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), of q(z) as in ``_sweep``."""
+def _energy(
+    expected_log: Array,
+    words: IndexArray,
+    table: Array,
+    weights: Array,
+    ratio: Array,
+    gamma: Array,
+    digamma_sum: float,
+) -> float:
+    """sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), of q(z) as in ``document_steps``."""
     value = 0.0
     for k in range(gamma.size):
         total = part = lit(weights[0], 0.0)
@@ -411,7 +465,15 @@ def _energy(expected_log, words, table, weights, ratio, gamma, digamma_sum):
 
 
 @part
-def _marginal(expected_log, words, counts, gamma, floor, weights, row):
+def _marginal(
+    expected_log: Array,
+    words: IndexArray,
+    counts: Array,
+    gamma: Array,
+    floor: Any,
+    weights: Array,
+    row: Array,
+) -> float:
     """sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered.
 
     Without the normaliser of E[log theta].
@@ -431,9 +493,19 @@ def _marginal(expected_log, words, counts, gamma, floor, weights, row):
 # ------------------------------------------------------------------------------- statistics
 @jit
 def word_statistics(
-    word_indptr, documents, entries, row_weights, weights, ratio, table,
-    expected_log, own, floor, out, counter,
-):  # fmt: skip
+    word_indptr: IndexArray,
+    documents: IndexArray,
+    entries: IndexArray,
+    row_weights: Array,
+    weights: Array,
+    ratio: Array,
+    table: Array,
+    expected_log: Array,
+    own: Array | None,
+    floor: Any,
+    out: Array,
+    counter: IndexArray,
+) -> None:
     """out[a, k] = sum_d row_weight_d n_da phi_dak, word by word in the order of the documents."""
     n_topics = expected_log.shape[1]
     row = np.empty(n_topics, out.dtype)
@@ -465,7 +537,15 @@ def word_statistics(
 
 
 @jit
-def mixture_log_likelihood(indptr, words, counts, proportions, topics, out, counter):
+def mixture_log_likelihood(
+    indptr: IndexArray,
+    words: IndexArray,
+    counts: Array,
+    proportions: Array,
+    topics: Array,
+    out: Array,
+    counter: IndexArray,
+) -> None:
     """out[d] = sum_j n_j log sum_k proportions_dk topics_jk, topics (n_active, K)."""
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)

@@ -18,7 +18,10 @@ sweep over the others, given a draw of the proportions,
 which leaves the same p(z | w, beta) as it is (at b < 1, that of the tempered model itself).
 """
 
+from typing import Any, TypeAlias
+
 import numpy as np
+from numpy.typing import NDArray
 
 from skvt.compiled import (
     CLAIMS,
@@ -41,6 +44,10 @@ from skvt.compiled import (
     unit_pair,
 )
 from skvt.models.lda._kernels import DOCUMENTS, WORDS
+from skvt.typing import Array, IndexArray
+
+# Entries of large counts, see ``gibbs_steps``.
+Bulk: TypeAlias = tuple[IndexArray, IndexArray, Array]
 
 # The tokens of an entry of a larger count are drawn together.
 MOST_TOKENS = 1000
@@ -52,7 +59,7 @@ DRAWN_WORDS = np.int64(64)
 
 # -------------------------------------------------------------------------------- random numbers
 @jit
-def row_seeds(seed, n_rows):
+def row_seeds(seed: Any, n_rows: int) -> NDArray[np.uint64]:
     """One seed for each row, (n_rows,) uint64."""
     seeds = np.empty(n_rows, np.uint64)
     for d in range(n_rows):
@@ -61,7 +68,17 @@ def row_seeds(seed, n_rows):
 
 
 @jit
-def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, counter):
+def draw_log_gammas(
+    array: Array,
+    rows: IndexArray,
+    scale: Any,
+    prior: Array,
+    seed: Any,
+    out: Array,
+    log_sums: Array,
+    shape_sums: Array,
+    counter: IndexArray,
+) -> None:
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
@@ -85,7 +102,8 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
         start, stop = claim(counter, DRAWN_WORDS, rows.size)
         if start >= stop:
             break
-        block, n = start // DRAWN_WORDS, 0
+        block = start // DRAWN_WORDS
+        n: Any = 0
         for k in range(n_topics):
             top[k], total[k], shape_sums[block, k] = -np.inf, 0.0, 0.0
         for i in range(start, stop):
@@ -124,7 +142,7 @@ def draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shape_sums, 
 
 
 # ------------------------------------------------------------------------------------- tokens
-def count_tokens(counts, token_indptr):
+def count_tokens(counts: Array, token_indptr: IndexArray) -> None:
     """Where each entry's tokens begin: ceil(count) of them, none of a count above MOST_TOKENS."""
     tokens = np.where(counts <= MOST_TOKENS, np.ceil(counts), 0.0).astype(np.int64)
     token_indptr[0] = 0
@@ -132,14 +150,14 @@ def count_tokens(counts, token_indptr):
 
 
 @part
-def _token_weight(count, position, n_tokens):
+def _token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Whole tokens have weight 1, the last of a fractional count the rest."""
     return lit(count, 1.0) if position < n_tokens - 1 else count - lit(count, 1.0) * position
 
 
 # -------------------------------------------------------------------------------------- Gibbs
 @jit
-def prior_table(table, base, cumulative, counter):
+def prior_table(table: Array, base: Array, cumulative: Array, counter: IndexArray) -> None:
     """What the prior proposes, ``base_k table[a, k]`` with base = alpha^b.
 
     cumulative (A, K / PRIOR_TOPICS) is the sum up to the end of each block of PRIOR_TOPICS topics.
@@ -161,18 +179,20 @@ def prior_table(table, base, cumulative, counter):
 
 
 @part
-def _power(x, b):
+def _power(x: Any, b: Any) -> Any:
     return x if b == lit(b, 1.0) else exp(b * log(x))
 
 
 @part
-def _gain(alpha, size, inv_temp):
+def _gain(alpha: Any, size: Any, inv_temp: Any) -> Any:
     """(alpha + b n)^b - alpha^b."""
     return _power(alpha + inv_temp * size, inv_temp) - _power(alpha, inv_temp)
 
 
 @part
-def _draw_proportions(alpha, inv_temp, sizes, drawn, theta, state):
+def _draw_proportions(
+    alpha: Array, inv_temp: Any, sizes: Array, drawn: bool, theta: Array, state: np.uint64
+) -> np.uint64:
     """``theta = t^b`` up to a factor, t ~ Dir(alpha + b sizes), or its mean; the new state."""
     top = -np.inf
     for k in range(theta.size):
@@ -190,7 +210,9 @@ def _draw_proportions(alpha, inv_temp, sizes, drawn, theta, state):
 
 
 @part
-def _draw_assignments(count, theta, row, tails, out, state):
+def _draw_assignments(
+    count: float, theta: Array, row: Array, tails: Array, out: Array, state: np.uint64
+) -> np.uint64:
     """Tokens of one entry in each topic, ``out`` ~ Mult(count, theta * row); the new state.
 
     A fractional count has whole tokens and one of the rest. ``tails`` (K,) is scratch.
@@ -217,9 +239,27 @@ def _draw_assignments(count, theta, row, tails, out, state):
 
 @part
 def _bulk_step(
-    bulk, d, sweep, share, words, counts, table, alpha, inv_temp, topic, weights, n_own, sizes,
-    n_members, members, place, size, extra, tokens_of, state,
-):  # fmt: skip
+    bulk: Bulk,
+    d: int,
+    sweep: int,
+    share: float,
+    words: IndexArray,
+    counts: Array,
+    table: Array,
+    alpha: Array,
+    inv_temp: Any,
+    topic: IndexArray,
+    weights: Array,
+    n_own: int,
+    sizes: Array,
+    n_members: int,
+    members: IndexArray,
+    place: IndexArray,
+    size: Array,
+    extra: Array,
+    tokens_of: IndexArray,
+    state: np.uint64,
+) -> tuple[int, np.uint64]:
     """Draw the tokens of document d's large entries; returns (n_members, the new random state).
 
     ``bulk`` is that of :func:`gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
@@ -263,9 +303,24 @@ def _bulk_step(
 
 @jit
 def gibbs_steps(
-    indptr, words, counts, token_indptr, seeds, table, base, cumulative, alpha, inv_temp, gains,
-    n_burn_in, n_samples, samples, proportions, bulk, counter,
-):  # fmt: skip
+    indptr: IndexArray,
+    words: IndexArray,
+    counts: Array,
+    token_indptr: IndexArray,
+    seeds: NDArray[np.uint64],
+    table: Array,
+    base: Array,
+    cumulative: Array,
+    alpha: Array,
+    inv_temp: Any,
+    gains: Array,
+    n_burn_in: int,
+    n_samples: int,
+    samples: IndexArray,
+    proportions: Array,
+    bulk: Bulk | None,
+    counter: IndexArray,
+) -> None:
     """Sample the assignments of each document, each by random numbers of its own.
 
     The conditional is a sum over the few topics that the document has, plus the share of the
@@ -424,8 +479,16 @@ def gibbs_steps(
 
 @jit
 def sampled_statistics(
-    word_indptr, documents, entries, counts, token_indptr, row_weights, samples, out, counter
-):
+    word_indptr: IndexArray,
+    documents: IndexArray,
+    entries: IndexArray,
+    counts: Array,
+    token_indptr: IndexArray,
+    row_weights: Array,
+    samples: IndexArray,
+    out: Array,
+    counter: IndexArray,
+) -> None:
     """``out[a, k]``: weighted tokens of word a in topic k, in the mean over the kept sweeps."""
     n_samples = samples.shape[1]
     for _ in range(CLAIMS):
@@ -449,8 +512,18 @@ def sampled_statistics(
 # --------------------------------------------------------------------------------------- CVB0
 @jit
 def cvb0_steps(
-    indptr, words, counts, table, alpha, inv_temp, max_iter, tol, shares, proportions, counter
-):  # fmt: skip
+    indptr: IndexArray,
+    words: IndexArray,
+    counts: Array,
+    table: Array,
+    alpha: Array,
+    inv_temp: Any,
+    max_iter: int,
+    tol: Any,
+    shares: Array,
+    proportions: Array,
+    counter: IndexArray,
+) -> None:
     """CVB0 with known topics: each token's q(z) given the expected counts of the others.
 
         q(z_i = k) ~ ((alpha_k + b E[n_k^{-i}]) beta_{k w_i})^b
@@ -523,7 +596,16 @@ def cvb0_steps(
 
 
 @jit
-def shared_statistics(word_indptr, documents, entries, counts, row_weights, shares, out, counter):
+def shared_statistics(
+    word_indptr: IndexArray,
+    documents: IndexArray,
+    entries: IndexArray,
+    counts: Array,
+    row_weights: Array,
+    shares: Array,
+    out: Array,
+    counter: IndexArray,
+) -> None:
     """``out[a, k] = sum_d w_d n_da q_dak``."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)
