@@ -11,6 +11,7 @@ ALARM at most.
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _entrances import entrance
 from models._textbook import KINDS
 from scipy import stats as laws
 
@@ -21,6 +22,8 @@ from skvt.models.lda._given_topics import LDAGivenTopics, Topics
 from skvt.models.lda._model import LDA
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._weights import SeparateSticks, SymmetricDirichlet
+
+bulk_step = entrance(sampling._bulk_step)
 
 # Probability that a test fails although the kernel is right.
 ALARM = 1e-4
@@ -158,7 +161,7 @@ def test_one_draw_of_large_counts_keeps_the_joint_law(n):
         means, large = np.zeros((2, K)), of_both[:, :2].sum(axis=1).astype(float)
         members, place = np.zeros(K + 1, np.int32), np.full(K, -1, np.int32)
         size, extra, tokens_of = np.zeros(K), np.zeros(K + 1, np.float32), np.zeros(K, np.int64)
-        n_members, state = sampling._bulk_step(
+        n_members, state = bulk_step(
             (np.array([0, 2]), np.arange(2), means), 0, 1, 1.0, words, counts, table, alpha, 1.0,
             own, np.ones(own.size), own.size, large, 0, members, place, size, extra, tokens_of,
             np.uint64(state),
