@@ -37,8 +37,8 @@ def note(results, name, value):
 
 
 # %%
-# Means in the place of missing values pull correlations towards zero, and "diag" has none: both lose
-# density. With full covariances each hole is as uncertain as the other columns leave it.
+# Means in the place of missing values pull correlations towards zero, and "diag" has none: both
+# lose density. With full covariances each hole is as uncertain as the other columns leave it.
 for share in SHARES:
     holes = np.random.default_rng(1).random(train.shape) < share
     holes[holes.all(axis=1), 0] = False
