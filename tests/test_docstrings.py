@@ -153,6 +153,7 @@ OTHER_TYPES = {
     "posterior_",
     "prior_variance",
     "weight_concentration_",
+    "weight_concentration_prior",
 }
 
 

@@ -9,9 +9,15 @@ from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
-from skvt.estimators._moves_mixin import MovesMixin
+from skvt.estimators._moves_mixin import CONCENTRATION_CONSTRAINT, MovesMixin, sticks
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.models.mixture import GaussianPrior, StickBreaking, gaussian_component
+from skvt.estimators.component_specs import (
+    GAUSSIAN_PRIOR_CONSTRAINTS,
+    GAUSSIAN_PRIORS,
+    gaussian_prior,
+    learned_names,
+)
+from skvt.models.mixture import GaussianLearner, gaussian_component
 
 MOVES = ("birth", "merge", "delete")
 
@@ -41,25 +47,29 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
 
-    weight_concentration_prior : float or None, default=None
-        Concentration alpha of the weights; None is 1. The larger, the more components.
+    weight_concentration_prior : float, "auto" or None, default=None
+        Concentration alpha of the weights; None is 1. The larger, the more components. "auto", here
+        and below, begins with what None is and learns it at the maximum of the bound, after each
+        pass from which two or more components come.
 
-    mean_precision_prior : float or None, default=None
-        Rows for which the prior mean of a component counts (kappa); None is 1.
+    mean_precision_prior : float, "auto" or None, default=None
+        Rows for which the prior mean of a component counts (kappa); None is 1. "auto" learns it,
+        from 1e-6 to 1.
 
-    mean_prior : array-like of shape (n_features,) or None, default=None
+    mean_prior : array-like of shape (n_features,), "auto" or None, default=None
         Prior mean; None is the mean of the data, with NaN and "full" the most likely one.
 
-    degrees_of_freedom_prior : float or None, default=None
+    degrees_of_freedom_prior : float, "auto" or None, default=None
         Degrees of freedom nu of the Wishart prior of a precision matrix, more than
         ``n_features - 1``; with "diag" and "spherical" those of a gamma prior of shape nu / 2.
-        None is ``n_features``.
+        None is ``n_features``. "auto" learns it, twice that at most.
 
-    covariance_prior : array-like or None, default=None
+    covariance_prior : array-like, "auto" or None, default=None
         Inverse scale of that prior: (n_features, n_features), for "diag" (n_features,), for
         "spherical" a number (the gamma prior has half of it as rate). None is the covariance of
         the data, with "zero" their second moment; of data with NaN, those of the largest
-        likelihood, found on at most 10,000 rows. In directions in which the rows vary by less than
+        likelihood, found on at most 10,000 rows. "auto" learns it; a millionth of the columns'
+        variance is the least. In directions in which the rows vary by less than
         a millionth of the columns' variance, they count as if they varied by that.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
@@ -193,17 +203,17 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         Concentration of the weights as used.
 
     mean_prior_ : ndarray of shape (n_features,) or None
-        Prior mean as used; None with ``mean_type="zero"``.
+        Prior mean as used or learned; None with ``mean_type="zero"``.
 
     mean_precision_prior_ : float or None
         Rows for which it counts; None with ``mean_type="zero"``.
 
     degrees_of_freedom_prior_ : float
-        Degrees of freedom of the prior of the precisions as used.
+        Degrees of freedom of the prior of the precisions as used or learned.
 
     covariance_prior_ : float or ndarray
-        Inverse scale of that prior as used: a number for "spherical", (n_features,) for "diag",
-        (n_features, n_features) for "full".
+        Inverse scale of that prior as used or learned: a number for "spherical", (n_features,) for
+        "diag", (n_features, n_features) for "full".
 
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
@@ -266,11 +276,8 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         "max_components": [Interval(Integral, 1, None, closed="left")],
         "covariance_type": [StrOptions({"full", "diag", "spherical"})],
         "mean_type": [StrOptions({"full", "zero"})],
-        "weight_concentration_prior": [None, Interval(Real, 0, None, closed="neither")],
-        "mean_precision_prior": [None, Interval(Real, 0, None, closed="neither")],
-        "mean_prior": [None, "array-like"],
-        "degrees_of_freedom_prior": [None, Interval(Real, 0, None, closed="neither")],
-        "covariance_prior": [None, "array-like", Interval(Real, 0, None, closed="neither")],
+        "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
+        **GAUSSIAN_PRIOR_CONSTRAINTS,
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
         "learning_method": [StrOptions({"memoized", "online", "batch"})],
         "moves": [tuple, list],
@@ -372,8 +379,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
             )
 
     def _build_weights(self):
-        alpha = self.weight_concentration_prior
-        return StickBreaking(1.0 if alpha is None else float(alpha))
+        return sticks(self.weight_concentration_prior)
 
     def _build_component(self, X, weights):
         component, priors = gaussian_component(
@@ -381,18 +387,21 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
             weights,
             self.covariance_type,
             self.mean_type == "zero",
-            GaussianPrior(
-                mean=self.mean_prior,
-                mean_precision=self.mean_precision_prior,
-                degrees_of_freedom=self.degrees_of_freedom_prior,
-                covariance=self.covariance_prior,
-            ),
+            gaussian_prior(self),
         )
-        self.mean_prior_ = priors["mean_prior"]
-        self.mean_precision_prior_ = priors["mean_precision_prior"]
-        self.degrees_of_freedom_prior_ = priors["degrees_of_freedom_prior"]
-        self.covariance_prior_ = priors["covariance_prior"]
+        self._set_priors(priors)
         return component
+
+    def _build_learner(self, component):
+        return GaussianLearner.of(component, learned_names(self, GAUSSIAN_PRIORS))
+
+    def _set_priors(self, priors):
+        for name in priors:
+            setattr(self, f"{name}_", priors[name])
+
+    def _publish(self, X):
+        super()._publish(X)
+        self._set_priors(self._learned_values())
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

@@ -9,12 +9,12 @@ from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ColumnMixin, ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
-from skvt.estimators._moves_mixin import MovesMixin
+from skvt.estimators._moves_mixin import CONCENTRATION_CONSTRAINT, MovesMixin, sticks
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._table_blocks import numbers_or_objects, table_of
 from skvt.estimators.component_specs import BY_NAME
 from skvt.estimators.validation import warn_of_empty_rows
-from skvt.models.mixture import Block, Product, StickBreaking, as_slice
+from skvt.models.mixture import Block, Product, ProductLearner, as_slice
 from skvt.posterior import JointPosterior, Posterior
 
 MOVES = ("birth", "merge", "delete")
@@ -50,8 +50,10 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     max_components : int, default=200
         Births stop at this number.
 
-    weight_concentration_prior : float or None, default=None
-        Concentration alpha of the weights; None is 1. The larger, the more components.
+    weight_concentration_prior : float, "auto" or None, default=None
+        Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
+        begins with 1 and learns it, from 0.001 to 1,000, at the maximum of the bound. So do the
+        priors of :mod:`skvt.components`.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the components are found that a fit begins with: rows as seeds, drawn by what the others
@@ -135,7 +137,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         their codes.
 
     priors_ : dict of dict
-        Parameters of the priors as used, by the block's name.
+        Parameters of the priors as used or learned, by the block's name.
 
     block_relevance_ : ndarray of shape (K, n_blocks)
         Nats per row of a component by which its rows have parameters of their own in a block,
@@ -237,7 +239,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         "components": [StrOptions({"auto"}), list, tuple],
         "handle_unknown": [StrOptions({"error", "missing"})],
         "max_components": [Interval(Integral, 1, None, closed="left")],
-        "weight_concentration_prior": [None, Interval(Real, 0, None, closed="neither")],
+        "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
         "learning_method": [StrOptions({"memoized", "online", "batch"})],
         "moves": [tuple, list],
@@ -402,8 +404,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
             )
 
     def _build_weights(self):
-        alpha = self.weight_concentration_prior
-        return StickBreaking(1.0 if alpha is None else float(alpha))
+        return sticks(self.weight_concentration_prior)
 
     def _build_component(self, X, weights):
         blocks, self.priors_ = [], {}
@@ -416,6 +417,18 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
             self.priors_[block.name] = priors
             blocks.append(Block(block.name, component, block.columns))
         return Product(tuple(blocks), X.shape[1], X.dtype)
+
+    def _build_learner(self, component):
+        learners = tuple(
+            own.spec.learner(block.component)
+            for own, block in zip(self._table.blocks, component.blocks, strict=True)
+        )
+        return ProductLearner(learners) if any(learners) else None
+
+    def _publish(self, X):
+        super()._publish(X)
+        learned = self._learned_values()
+        self.priors_ = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

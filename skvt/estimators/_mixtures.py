@@ -24,6 +24,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     _model_class = Mixture
     # Components that there are at least at the start, with rows or without.
     _n_fewest = 1
+    _learns_concentration = False
 
     def _build_component(self, X, weights):
         """The component's likelihood and prior for rows like X."""
@@ -32,6 +33,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     def _build_weights(self):
         """The law of the weights."""
         raise NotImplementedError
+
+    def _build_learner(self, component):
+        """What learns the component's prior, or None."""
+        return None
 
     def _check_parameters(self):
         """Raise ValueError for what the single parameters' ranges do not say."""
@@ -65,12 +70,15 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
         self._check_parameters()
+        component = self._build_component(X, weights)
         return self._model_class(
             self._build_weights(),
-            self._build_component(X, weights),
+            component,
             n_initial=self.n_components,
             init_params=self.init_params,
             n_fewest=self._n_fewest,
+            learner=self._build_learner(component),
+            learns_concentration=self._learns_concentration,
         )
 
     def _continued_model(self, X, weights):
@@ -78,6 +86,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         return self._fitted.model
 
     # --------------------------------------------------------------------------- attributes
+    def _learned_values(self):
+        """What was learned of the component's prior, by name."""
+        model = self._fitted.model
+        return {} if model.learner is None else model.learner.values(model.component)
+
     def _of_fit(self, name):
         return _attribute_of_fit(self, name)
 

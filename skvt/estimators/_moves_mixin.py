@@ -1,16 +1,34 @@
 """Mixtures whose number of components changes: their batches, engines and moves."""
 
+from numbers import Real
+
 import numpy as np
 
 from skvt.estimators._mixins import MoveLogMixin
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators.component_specs import is_auto
 from skvt.expfam import Beta
 from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference
 from skvt.models import n_active
+from skvt.models.mixture import StickBreaking
 from skvt.moves import Birth, Delete, Merge
 from skvt.schedules import RobbinsMonro
 
 # Rows of a batch where the user does not say: about ten batches within this range.
 SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
+
+# Of `weight_concentration_prior` where it can be learned.
+CONCENTRATION_CONSTRAINT = [
+    None,
+    StrOptions({"auto"}),
+    Interval(Real, 0, None, closed="neither"),
+]
+
+
+def sticks(concentration):
+    """Sticks of this concentration; None and "auto" begin with 1."""
+    given = concentration is not None and not is_auto(concentration)
+    return StickBreaking(float(concentration) if given else 1.0)
 
 
 class MovesMixin(MoveLogMixin):
@@ -32,6 +50,10 @@ class MovesMixin(MoveLogMixin):
     def _most_components(self):
         """Where births stop."""
         raise NotImplementedError
+
+    @property
+    def _learns_concentration(self):
+        return is_auto(self.weight_concentration_prior)
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of: stochastic inference, or memoized inference with moves."""

@@ -13,6 +13,7 @@ from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators.component_specs import beta_learner, beta_prior, is_auto
 from skvt.estimators.validation import each_entry_once
 from skvt.expfam import Beta
 from skvt.inference import GLOBAL_STEPS, StructuredInference
@@ -56,8 +57,10 @@ default="dirichlet_process"
         Weights from the sticks of a Dirichlet process, or from ``Dirichlet(alpha / K)``, its finite
         stand-in [1]_.
 
-    feature_prior : float or array-like of shape (2,) or (n_features, 2), default=1.0
+    feature_prior : float, array-like of shape (2,) or (n_features, 2), or "auto", default=1.0
         Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
+        "auto", not with "structured", begins with 1 and learns those of each column, from 0.001 to
+        1,000, at the maximum of the bound.
 
     learning_method : {"structured", "memoized", "online", "batch"}, default="structured"
         How the posterior q is found. "structured": structured inference. "memoized": memoized
@@ -201,7 +204,7 @@ default="dirichlet_process"
         Concentration of the weights as used.
 
     feature_prior_ : ndarray of shape (n_features, 2)
-        Parameters (a, b) of the beta priors as used.
+        Parameters (a, b) of the beta priors as used or learned.
 
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
@@ -264,7 +267,11 @@ default="dirichlet_process"
         "weight_concentration_prior_type": [
             StrOptions({"dirichlet_process", "dirichlet_distribution"})
         ],
-        "feature_prior": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "feature_prior": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, None, closed="neither"),
+            "array-like",
+        ],
         "learning_method": [StrOptions({"structured", "memoized", "online", "batch"})],
         "global_step": [StrOptions(set(GLOBAL_STEPS))],
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
@@ -379,15 +386,19 @@ default="dirichlet_process"
         return SeparateSticks(alpha) if self._structured else StickBreaking(alpha)
 
     def _build_component(self, X, weights):
-        D = X.shape[1]
-        prior = np.asarray(self.feature_prior, dtype=np.float64)
-        if prior.shape not in ((), (2,), (D, 2)) or not np.all((prior > 0.0) & (prior < np.inf)):
+        return Bernoulli(beta_prior(self.feature_prior, X.shape[1]), X.dtype)
+
+    def _build_learner(self, component):
+        return beta_learner(component) if is_auto(self.feature_prior) else None
+
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self._structured and is_auto(self.feature_prior):
             raise ValueError(
-                f"The 'feature_prior' parameter must be a number, a pair (a, b) or an array of "
-                f"shape (n_features, 2) = ({D}, 2), in the range (0, inf). Got "
-                f"{self.feature_prior!r} instead."
+                "feature_prior='auto' is learned at the maximum of the bound, which structured "
+                "inference does not have. Got learning_method='structured'; choose 'memoized', "
+                "'online' or 'batch', or give the prior."
             )
-        return Bernoulli(np.array(np.broadcast_to(prior, (D, 2))), X.dtype)
 
     def _continued_model(self, X, weights):
         model = super()._continued_model(X, weights)

@@ -9,6 +9,36 @@ from sklearn.base import BaseEstimator
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.models import mixture as models
 
+AUTO = StrOptions({"auto"})
+GAUSSIAN_PRIORS = (
+    "mean_prior",
+    "mean_precision_prior",
+    "degrees_of_freedom_prior",
+    "covariance_prior",
+)
+GAUSSIAN_PRIOR_CONSTRAINTS = {
+    "mean_prior": [None, AUTO, "array-like"],
+    "mean_precision_prior": [None, AUTO, Interval(Real, 0, None, closed="neither")],
+    "degrees_of_freedom_prior": [None, AUTO, Interval(Real, 0, None, closed="neither")],
+    "covariance_prior": [None, AUTO, "array-like", Interval(Real, 0, None, closed="neither")],
+}
+
+
+def is_auto(value):
+    """Whether a prior is to be learned."""
+    return isinstance(value, str) and value == "auto"
+
+
+def learned_names(given, names):
+    """Those of an object's parameters that are to be learned."""
+    return frozenset(name for name in names if is_auto(getattr(given, name)))
+
+
+def gaussian_prior(given):
+    """The prior's parameters of an estimator or a component, None those that are to be found."""
+    values = [getattr(given, name) for name in GAUSSIAN_PRIORS]
+    return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
+
 
 class ComponentSpec(BaseEstimator):
     """Base of what describes some columns: how they are read, and the likelihood with its prior.
@@ -48,6 +78,21 @@ class ComponentSpec(BaseEstimator):
         """
         raise NotImplementedError
 
+    def learner(self, component):
+        """What learns the prior of the likelihood that was built, or None where it is given.
+
+        Parameters
+        ----------
+        component : skvt.models.mixture.Component
+            As built.
+
+        Returns
+        -------
+        skvt.models.mixture.PriorLearner or None
+            It moves the prior to the maximum of the bound.
+        """
+        return None
+
     def check(self):
         """Raise ValueError or TypeError for illegal parameters."""
         self._validate_params()
@@ -64,18 +109,20 @@ class Gaussian(ComponentSpec):
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
 
-    mean_precision_prior : float or None, default=None
-        Rows for which the prior mean of a component counts; None is 1.
+    mean_precision_prior : float, "auto" or None, default=None
+        Rows for which the prior mean of a component counts; None is 1. "auto", here and below,
+        begins with what None is and learns it at the maximum of the bound, within the ranges of
+        :class:`~skvt.MemoizedDPGMM`.
 
-    mean_prior : array-like of shape (n_columns,) or None, default=None
+    mean_prior : array-like of shape (n_columns,), "auto" or None, default=None
         Prior mean; None is the mean of the data.
 
-    degrees_of_freedom_prior : float or None, default=None
+    degrees_of_freedom_prior : float, "auto" or None, default=None
         Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``;
         with "diag" and "spherical" those of a gamma prior of half that shape. None is
         ``n_columns``.
 
-    covariance_prior : array-like or None, default=None
+    covariance_prior : array-like, "auto" or None, default=None
         Inverse scale of that prior: (n_columns, n_columns), for "diag" (n_columns,), for
         "spherical" a number. None is the covariance of the data.
 
@@ -87,10 +134,7 @@ class Gaussian(ComponentSpec):
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "diag", "spherical"})],
         "mean_type": [StrOptions({"full", "zero"})],
-        "mean_precision_prior": [None, Interval(Real, 0, None, closed="neither")],
-        "mean_prior": [None, "array-like"],
-        "degrees_of_freedom_prior": [None, Interval(Real, 0, None, closed="neither")],
-        "covariance_prior": [None, "array-like", Interval(Real, 0, None, closed="neither")],
+        **GAUSSIAN_PRIOR_CONSTRAINTS,
     }
 
     def __init__(
@@ -117,13 +161,12 @@ class Gaussian(ComponentSpec):
             weights,
             self.covariance_type,
             self.mean_type == "zero",
-            models.GaussianPrior(
-                mean=self.mean_prior,
-                mean_precision=self.mean_precision_prior,
-                degrees_of_freedom=self.degrees_of_freedom_prior,
-                covariance=self.covariance_prior,
-            ),
+            gaussian_prior(self),
         )
+
+    def learner(self, component):
+        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        return models.GaussianLearner.of(component, learned_names(self, GAUSSIAN_PRIORS))
 
 
 class Categorical(ComponentSpec):
@@ -131,8 +174,9 @@ class Categorical(ComponentSpec):
 
     Parameters
     ----------
-    concentration_prior : float, default=1.0
-        Concentration of the Dirichlet prior at each category.
+    concentration_prior : float or "auto", default=1.0
+        Concentration of the Dirichlet prior at each category. "auto" begins with 1 and learns that
+        of each category of each column, from 0.001 to 1,000, at the maximum of the bound.
 
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" are those of the rows of
@@ -141,7 +185,7 @@ class Categorical(ComponentSpec):
 
     encoding = "category"
     _parameter_constraints = {
-        "concentration_prior": [Interval(Real, 0, None, closed="neither")],
+        "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither")],
         "categories": [StrOptions({"auto"}), list],
     }
 
@@ -151,9 +195,15 @@ class Categorical(ComponentSpec):
 
     def build(self, X, weights, sizes):
         """Independent categorical columns, see :class:`ComponentSpec`."""
-        prior = np.full(sum(sizes), float(self.concentration_prior))
-        component = models.Categorical(prior, tuple(sizes), X.dtype)
-        return component, {"concentration_prior": float(self.concentration_prior)}
+        concentration = _number(self.concentration_prior)
+        component = models.Categorical(np.full(sum(sizes), concentration), tuple(sizes), X.dtype)
+        return component, {"concentration_prior": concentration}
+
+    def learner(self, component):
+        """What learns the concentrations, see :class:`ComponentSpec`."""
+        if not is_auto(self.concentration_prior):
+            return None
+        return models.DirichletLearner("concentration_prior", component.sizes)
 
 
 class Bernoulli(ComponentSpec):
@@ -161,13 +211,15 @@ class Bernoulli(ComponentSpec):
 
     Parameters
     ----------
-    feature_prior : float or array-like of shape (2,) or (n_columns, 2), default=1.0
+    feature_prior : float, array-like of shape (2,) or (n_columns, 2), or "auto", default=1.0
         Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
+        "auto" begins with 1 and learns those of each column, from 0.001 to 1,000, at the maximum of
+        the bound.
     """
 
     encoding = "binary"
     _parameter_constraints = {
-        "feature_prior": [Interval(Real, 0, None, closed="neither"), "array-like"],
+        "feature_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
     }
 
     def __init__(self, feature_prior=1.0):
@@ -175,8 +227,12 @@ class Bernoulli(ComponentSpec):
 
     def build(self, X, weights, sizes=None):
         """Independent binary columns, see :class:`ComponentSpec`."""
-        prior = _pairs("feature_prior", self.feature_prior, X.shape[1])
+        prior = beta_prior(self.feature_prior, X.shape[1])
         return models.Bernoulli(prior, X.dtype), {"feature_prior": prior}
+
+    def learner(self, component):
+        """What learns the pairs, see :class:`ComponentSpec`."""
+        return beta_learner(component) if is_auto(self.feature_prior) else None
 
 
 class Poisson(ComponentSpec):
@@ -184,18 +240,19 @@ class Poisson(ComponentSpec):
 
     Parameters
     ----------
-    shape_prior : float, default=1.0
-        Shape of the gamma prior of a rate.
+    shape_prior : float or "auto", default=1.0
+        Shape of the gamma prior of a rate. "auto" begins with 1 and learns one shape for all
+        columns, from 0.001 to 1,000, at the maximum of the bound.
 
-    rate_prior : float, array-like of shape (n_columns,) or None, default=None
+    rate_prior : float, array-like of shape (n_columns,), "auto" or None, default=None
         Rate of that prior. None is the shape divided by the column's mean, so that the prior's mean
-        is that of the data.
+        is that of the data. "auto" begins there and learns the rate of each column.
     """
 
     encoding = "count"
     _parameter_constraints = {
-        "shape_prior": [Interval(Real, 0, None, closed="neither")],
-        "rate_prior": [None, Interval(Real, 0, None, closed="neither"), "array-like"],
+        "shape_prior": [AUTO, Interval(Real, 0, None, closed="neither")],
+        "rate_prior": [None, AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
     }
 
     def __init__(self, shape_prior=1.0, *, rate_prior=None):
@@ -204,8 +261,8 @@ class Poisson(ComponentSpec):
 
     def build(self, X, weights, sizes=None):
         """Independent Poisson columns, see :class:`ComponentSpec`."""
-        shape = np.full(X.shape[1], float(self.shape_prior))
-        if self.rate_prior is None:
+        shape = np.full(X.shape[1], _number(self.shape_prior))
+        if self.rate_prior is None or is_auto(self.rate_prior):
             values = _dense(X)
             seen = ~np.isnan(values)
             total = weights @ np.where(seen, values, 0.0)
@@ -223,9 +280,14 @@ class Poisson(ComponentSpec):
                 )
         prior = np.stack(np.broadcast_arrays(shape, rate), axis=1)
         return models.Poisson(prior, X.dtype), {
-            "shape_prior": float(self.shape_prior),
+            "shape_prior": _number(self.shape_prior),
             "rate_prior": prior[:, 1].copy(),
         }
+
+    def learner(self, component):
+        """What learns the shape, the rates or both, see :class:`ComponentSpec`."""
+        names = learned_names(self, ("shape_prior", "rate_prior"))
+        return models.GammaLearner(names) if names else None
 
 
 class Multinomial(ComponentSpec):
@@ -238,23 +300,35 @@ class Multinomial(ComponentSpec):
 
     Parameters
     ----------
-    concentration_prior : float, default=1.0
-        Concentration of the Dirichlet prior at each column.
+    concentration_prior : float or "auto", default=1.0
+        Concentration of the Dirichlet prior at each column. "auto" begins with 1 and learns one
+        value for all columns, from 0.001 to 1,000, at the maximum of the bound.
     """
 
     encoding = "count"
     allows_missing = False
-    _parameter_constraints = {"concentration_prior": [Interval(Real, 0, None, closed="neither")]}
+    _parameter_constraints = {
+        "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither")]
+    }
 
     def __init__(self, concentration_prior=1.0):
         self.concentration_prior = concentration_prior
 
     def build(self, X, weights, sizes=None):
         """Tokens over the columns, see :class:`ComponentSpec`."""
-        prior = np.full(X.shape[1], float(self.concentration_prior))
-        priors = {"concentration_prior": float(self.concentration_prior)}
+        concentration = _number(self.concentration_prior)
+        prior = np.full(X.shape[1], concentration)
         n_tokens = max(1, round(float(weights @ X.sum(axis=1)) / float(weights.sum())))
-        return models.Multinomial(prior, X.dtype, n_tokens), priors
+        component = models.Multinomial(prior, X.dtype, n_tokens)
+        return component, {"concentration_prior": concentration}
+
+    def learner(self, component):
+        """What learns the concentration, see :class:`ComponentSpec`."""
+        if not is_auto(self.concentration_prior):
+            return None
+        return models.DirichletLearner(
+            "concentration_prior", (component.n_features,), symmetric=True
+        )
 
 
 #: Components by their names.
@@ -271,13 +345,24 @@ def _dense(X):
     return X.toarray() if sp.issparse(X) else X
 
 
-def _pairs(name, value, n_columns):
+def _number(value):
+    """A parameter, 1 where it is to be learned."""
+    return 1.0 if is_auto(value) else float(value)
+
+
+def beta_learner(component):
+    """What learns the beta priors of binary columns."""
+    return models.DirichletLearner("feature_prior", (2,) * component.n_features)
+
+
+def beta_prior(feature_prior, n_columns):
     """Pairs of positive numbers for each column, (n_columns, 2)."""
-    pairs = np.asarray(value, dtype=np.float64)
+    pairs = np.asarray(1.0 if is_auto(feature_prior) else feature_prior, dtype=np.float64)
     legal = pairs.shape in ((), (2,), (n_columns, 2))
     if not legal or not np.all((pairs > 0.0) & (pairs < np.inf)):
         raise ValueError(
-            f"The {name!r} parameter must be a number, a pair (a, b) or an array of shape "
-            f"(n_features, 2) = ({n_columns}, 2), in the range (0, inf). Got {value!r} instead."
+            "The 'feature_prior' parameter must be a number, a pair (a, b) or an array of shape "
+            f"(n_features, 2) = ({n_columns}, 2), in the range (0, inf). Got {feature_prior!r} "
+            "instead."
         )
     return np.array(np.broadcast_to(pairs, (n_columns, 2)))

@@ -139,6 +139,8 @@ class MemoizedInference:
             for move in self._moves:
                 state.move_log.extend(move.within(model, batch, key, state, tools))
         sort_by_mass(model, state)
+        if policy.done:
+            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         stream.n_rows = state.memos.weight
         return model, 1.0
 
@@ -218,7 +220,8 @@ def fresh_mixture(
     if batch.n_rows > _ROWS_PER_SEED * n_components:
         few = rng.permutation(batch.n_rows)[: _ROWS_PER_SEED * n_components]
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
-    stats = model.with_start(n_components).initial(sample, rng)
+    model = model.with_start(n_components)
+    stats = model.initial(sample, rng)
     # merged at once, seeds that differ little from each other would all become one
     unmerged, merging = MemoizedInference(), MemoizedInference([Merge()])
     policy, previous = RunningPolicy(), float("-inf")

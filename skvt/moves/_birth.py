@@ -48,6 +48,8 @@ FEWER, ROWS_FOR_EACH = 3, 200
 FEWEST_ROWS = 20.0
 # A component whose mass changed by a larger share since its births failed is tried like a new one.
 SAME_MASS = 0.1
+# Nats by which the priors' log-normalisers must change before births that failed are tried again.
+OTHER_PRIOR = 1.0
 # Births from a component that may fail: alone, with one neighbour, with two.
 MOST_TRIES = 3
 # The bound must rise by more nats than this; on the rows collected, by so many for each.
@@ -115,6 +117,8 @@ class Birth(Move):
         self._fresh: list[Stats] = []
         # (mass, number of births that failed) by id_ of components
         self._failed: dict[int, tuple[float, int]] = {}
+        # log-normaliser of the priors by which they failed
+        self._judged_by: float | None = None
         # what was before the adoption: state, bound, and the targets of what is being adopted
         self._before: tuple[Any, float] | None = None
         self._adopted: list[_Target] = []
@@ -125,6 +129,7 @@ class Birth(Move):
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
         """Adopt what was created after the last pass, then choose targets for this one."""
         self._before, self._adopted = None, self._targets
+        self._notice_priors(model)
         if self._fresh:
             self._before = state.checkpoint(), bound_of(model, state.memos.total())
             gone = [id_ for target in self._adopted for id_ in target.ids]
@@ -267,6 +272,15 @@ class Birth(Move):
         """Births that failed from a component as it is."""
         before, tries = self._failed.get(int(id_), (0.0, 0))
         return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
+
+    def _notice_priors(self, model: Mergeable) -> None:
+        """Learned priors judge births anew: forget those that failed by others."""
+        blocks = zip(model.families, model.prior().arrays, strict=True)
+        now = sum(float(np.sum(family.log_normalizer(prior))) for family, prior in blocks)
+        if self._judged_by is None:
+            self._judged_by = now
+        elif abs(now - self._judged_by) > OTHER_PRIOR:
+            self._failed, self._judged_by = {}, now
 
     def _fail(self, target: _Target) -> None:
         """Remember that a birth from this target failed."""

@@ -12,6 +12,13 @@ from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_componen
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._joins import Assignments, Joins, join_components
 from skvt.models.mixture._marginals import Marginals, relevance
+from skvt.models.mixture._learned_priors import (
+    DirichletLearner,
+    GammaLearner,
+    GaussianLearner,
+    PriorLearner,
+    ProductLearner,
+)
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._product import Block, Product, as_slice
 from skvt.models.mixture._weights import (
@@ -29,6 +36,9 @@ __all__ = [
     "Categorical",
     "Component",
     "ConjugateComponent",
+    "DirichletLearner",
+    "GammaLearner",
+    "GaussianLearner",
     "GaussianPrior",
     "Joins",
     "KnownVarianceGaussian",
@@ -38,7 +48,9 @@ __all__ = [
     "MixtureGivenGlobals",
     "Multinomial",
     "Poisson",
+    "PriorLearner",
     "Product",
+    "ProductLearner",
     "SeparateSticks",
     "StickBreaking",
     "SymmetricDirichlet",

@@ -120,6 +120,13 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
     return kind(eta, center, dtype)
 
 
+def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
+    """Natural parameters of a component's prior, the mean relative to its centre."""
+    origin = np.zeros(component.n_features)
+    eta: Array = _component(type(component), origin, prior, component.dtype).prior
+    return eta
+
+
 def weighted_moments(
     X: Any, weights: Array, covariance_type: str, zero_mean: bool
 ) -> tuple[Array, Any]:

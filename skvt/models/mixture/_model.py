@@ -22,6 +22,7 @@ from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSourc
 from skvt.models.mixture._components import Component, per_component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._missing import Completion
+from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._weights import Weights
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray, Run
@@ -64,6 +65,10 @@ class Mixture:
         Components at the start at least; where fewer are found, others without rows.
     start : Stats or None
         Statistics to begin with; None are found on the rows as ``init_params`` says.
+    learner : PriorLearner or None
+        What learns the prior of the components; None where it is given.
+    learns_concentration : bool
+        Whether the concentration of the sticks is learned.
 
     Notes
     -----
@@ -78,6 +83,8 @@ class Mixture:
     init_params: str = "k-means++"
     n_fewest: int = 1
     start: Stats | None = None
+    learner: PriorLearner | None = None
+    learns_concentration: bool = False
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -280,12 +287,26 @@ class Mixture:
         return stats, hidden_entropy
 
     def prior_statistics(self, batch: RowBatch, result: LocalResult) -> PriorAddend | None:
-        """No priors are learned."""
+        """Nothing: the priors are those of globals."""
         return None
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """No priors are learned."""
-        return self
+        """Priors nearer to the maximum of the bound, where they are learned.
+
+        They stay as they are while fewer than two components have rows.
+        """
+        if stats is None or not (self.learner or self.learns_concentration):
+            return self
+        counts, sums = stats.value().arrays
+        # (half a row may be rounding of one)
+        if (counts > 0.5).sum() < 2:
+            return self
+        component, weights = self.component, self.weights
+        if self.learner is not None:
+            component = self.learner.learned(component, sums[counts > 0.0])
+        if self.learns_concentration:
+            weights = with_learned_concentration(weights, counts)
+        return replace(self, weights=weights, component=component)
 
     # --------------------------------------------------------------------------- temperature
     log_partition_methods = ("closed_form",)
@@ -305,8 +326,18 @@ class Mixture:
 
     # ------------------------------------------------------------------------- initial values
     def with_start(self, n_components: int) -> Self:
-        """The same model, begun with other components: so many, by k-means++."""
-        return replace(self, n_initial=n_components, init_params="k-means++", start=None)
+        """The same model, begun with other components: so many, by k-means++.
+
+        Its priors are those learned so far, by which the components will be judged.
+        """
+        return replace(
+            self,
+            n_initial=n_components,
+            init_params="k-means++",
+            start=None,
+            learner=None,
+            learns_concentration=False,
+        )
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""

@@ -1,0 +1,471 @@
+"""Priors of a mixture at the maximum of the bound.
+
+At the best q, ``q_k = eta + S_k``, the bound depends on the prior eta of the components through
+their evidence alone,
+
+    F(eta) = sum_k [A(eta + S_k) - A(eta)],      dF/deta = sum_k (E_{q_k}[t] - E_eta[t]),
+
+so that at the maximum the prior expects what the components are on average. A step of EM maximises
+the bound at fixed q: for a Gaussian's prior, with averages over k,
+
+    m = avg(E[Lambda])^-1 avg(E[Lambda mu]),      1 / kappa = avg(E[(mu - m)' Lambda (mu - m)]) / D,
+    W^-1 = nu avg(E[Lambda])^-1,      avg(E[log|Lambda|]) = E_{nu, W}[log|Lambda|],
+
+the first two apart from the last two; for a gamma likewise with its shape and rate; for Dirichlets
+and the concentration of sticks the fixed point of [Minka00 eq. 55], which raises F, too. Steps are
+lengthened while that raises F more: EM alone is slow where a prior counts for more rows than a
+component has.
+
+Of one component nothing can be learned: the prior that it likes best is the component itself, by
+which any other would then be judged. :class:`~skvt.models.mixture._model.Mixture` therefore learns
+from two on. Ranges are limited for the same reason: what components have in common while they are
+few is no certainty.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from scipy.optimize import brentq
+
+from skvt.compiled import digamma_array as digamma
+from skvt.expfam import triangle
+from skvt.models.mixture._components import Component, per_component
+from skvt.models.mixture._gaussian_prior import GaussianPrior, natural_prior
+from skvt.models.mixture._weights import StickBreaking
+from skvt.typing import Array
+
+# Least and most of what is learned: rows for which a prior mean counts; concentrations, and shapes
+# of gamma priors. Degrees of freedom are above the least legal ones by this at least, and twice the
+# number of columns at most.
+MEAN_PRECISION = (1e-6, 1.0)
+CONCENTRATION = (1e-3, 1e3)
+LEAST_FREEDOM = 1e-2
+# Least eigenvalue of a learned inverse scale, relative to the columns' variances: components whose
+# rows are all alike would draw it to 0 and the evidence to infinity.
+LEAST_SCALE = 1e-6
+# Steps at a time, and the gain in nats that ends them.
+_MOST_STEPS = 10
+_SMALLEST_GAIN = 1e-4
+# How many times a step of EM is lengthened at most.
+_LONGEST = 16.0
+
+
+class PriorLearner(Protocol):
+    """What moves the prior of a component to the maximum of the bound, immutable."""
+
+    def learned(self, component: Any, sums: Array) -> Any:
+        """The component with a prior of higher evidence, given statistics (K, P)."""
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """What is learned, by the names of the parameters."""
+
+
+class _Ascent:
+    """Lengthened steps of EM on parameters x without constraints."""
+
+    def at(self, component: Any, x: Array) -> Any:
+        """The component whose prior has these parameters, brought into their range."""
+        raise NotImplementedError
+
+    def parameters(self, component: Any) -> Array:
+        """Parameters x of the component's prior, a vector."""
+        raise NotImplementedError
+
+    def step(self, component: Any, sums: Array) -> Array:
+        """Parameters after a step of EM."""
+        raise NotImplementedError
+
+    def learned(self, component: Any, sums: Array) -> Any:
+        """Steps that raise the evidence, see :class:`PriorLearner`."""
+        return _ascend(
+            component,
+            lambda now: (self.parameters(now), self.step(now, sums)),
+            self.at,
+            lambda now: _evidence(now, sums),
+        )
+
+
+def _evidence(component: Component, sums: Array) -> float:
+    """``sum_k A(eta + S_k) - A(eta)`` in nats."""
+    family = component.family
+    after = per_component(family.log_normalizer(component.natural_parameters(sums)))
+    return float(after.sum() - len(sums) * family.log_normalizer(component.prior).sum())
+
+
+def _ascend(
+    now: Any,
+    step: Callable[[Any], tuple[Array, Array]],
+    at: Callable[[Any, Array], Any],
+    evidence: Callable[[Any], float],
+) -> Any:
+    """``now`` after a few steps x -> x', each as long as it pays; never one that lowers F."""
+    value, length = evidence(now), 1.0
+    for _ in range(_MOST_STEPS):
+        x, target = step(now)
+        trial = at(now, x + length * (target - x))
+        new = evidence(trial)
+        if length > 1.0 and not new > value:
+            length = 1.0
+            trial = at(now, target)
+            new = evidence(trial)
+        if not new > value:
+            break
+        gain, now, value = new - value, trial, new
+        if gain < _SMALLEST_GAIN:
+            break
+        length = min(2.0 * length, _LONGEST)
+    return now
+
+
+# ------------------------------------------------------------------------------ Gaussians
+class _Prior(NamedTuple):
+    """As :class:`GaussianPrior`, all known but m and kappa of components without means."""
+
+    mean: Any
+    mean_precision: Any
+    degrees_of_freedom: float
+    covariance: Any
+
+
+@dataclass(frozen=True)
+class GaussianLearner(_Ascent):
+    """Learns parameters of a Gaussian component's prior.
+
+    Parameters
+    ----------
+    names : frozenset of str
+        Of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
+    unit : ndarray, shape (D,) or (1,)
+        Square root of the columns' variances, for the least scale.
+    """
+
+    names: frozenset[str]
+    unit: Array
+
+    @classmethod
+    def of(cls, component: Any, names: frozenset[str]) -> "GaussianLearner | None":
+        """The learner of these parameters, as far as the component has them; None of none."""
+        prior = gaussian_prior_of(component)
+        if prior.mean is None:
+            names -= {"mean_prior", "mean_precision_prior"}
+        scale = prior.covariance
+        variances = np.diagonal(scale) if np.ndim(scale) == 2 else np.atleast_1d(scale)
+        return cls(names, np.sqrt(variances)) if names else None
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """Parameters that are learned, by name; the mean in the coordinates of the data."""
+        m, kappa, nu, scale = gaussian_prior_of(component)
+        mean = None if m is None else component.center + m
+        all_values = zip(
+            ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior"),
+            (mean, kappa, nu, scale),
+            strict=True,
+        )
+        return {name: value for name, value in all_values if name in self.names}
+
+    def parameters(self, component: Any) -> Array:
+        """m, log kappa, log of the degrees of freedom to spare, and the scale's log-Cholesky."""
+        return self._vector(gaussian_prior_of(component))
+
+    def at(self, component: Any, x: Array) -> Any:
+        """The component with the prior of these parameters."""
+        m, kappa, nu, scale = gaussian_prior_of(component)
+        D, least = component.n_features, _least_freedom(scale)
+        if "mean_prior" in self.names:
+            m, x = x[:D], x[D:]
+        if "mean_precision_prior" in self.names:
+            kappa, x = float(np.exp(_within(x[0], MEAN_PRECISION))), x[1:]
+        if "degrees_of_freedom_prior" in self.names:
+            nu, x = least + float(np.exp(_within(x[0], _freedom(D, least)))), x[1:]
+        if "covariance_prior" in self.names:
+            scale = self._scale(x, np.ndim(scale))
+        return replace(
+            component, prior=natural_prior(component, GaussianPrior(m, kappa, nu, scale))
+        )
+
+    def _vector(self, prior: _Prior) -> Array:
+        m, kappa, nu, scale = prior
+        parts: list[Any] = []
+        if "mean_prior" in self.names:
+            parts.append(m)
+        if "mean_precision_prior" in self.names:
+            parts.append([np.log(kappa)])
+        if "degrees_of_freedom_prior" in self.names:
+            parts.append([np.log(nu - _least_freedom(scale))])
+        if "covariance_prior" in self.names:
+            parts.append(_log_cholesky(scale))
+        return np.concatenate(parts)
+
+    def _scale(self, x: Array, ndim: int) -> Any:
+        """The inverse scale of log-Cholesky parameters, no smaller than the least."""
+        if ndim < 2:
+            scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * self.unit**2)
+            return scale if ndim else float(scale[0])
+        D = self.unit.size
+        root = np.zeros((D, D))
+        root[np.tril_indices(D)] = x
+        root[np.diag_indices(D)] = np.exp(np.diagonal(root))
+        scale = root @ root.T
+        values, directions = np.linalg.eigh(scale / self.unit[:, None] / self.unit)
+        if values[0] >= LEAST_SCALE:
+            return scale
+        directions = self.unit[:, None] * directions
+        return (directions * np.maximum(values, LEAST_SCALE)) @ directions.T
+
+    def step(self, component: Any, sums: Array) -> Array:
+        """The maximum of the bound at fixed q, see the module."""
+        m, kappa, nu, scale = gaussian_prior_of(component)
+        log_det, precision, linear, square = _averages(component, sums)
+        full = precision.ndim == 2
+        if "mean_prior" in self.names:
+            m = np.linalg.solve(precision, linear) if full else linear / precision
+        if "mean_precision_prior" in self.names:
+            weighted = precision @ m if full else precision * m
+            kappa = component.n_features / float(square + m @ (weighted - 2.0 * linear))
+        learns_scale = "covariance_prior" in self.names
+        if "degrees_of_freedom_prior" in self.names:
+            limits = _freedom(component.n_features, _least_freedom(scale))
+            nu = _degrees_of_freedom(log_det, precision, None if learns_scale else scale, limits)
+        if learns_scale:
+            scale = nu * np.linalg.inv(precision) if full else nu / precision
+            scale = scale if np.ndim(scale) < 2 else 0.5 * (scale + scale.T)
+        return self._vector(_Prior(m, kappa, nu, scale))
+
+
+def gaussian_prior_of(component: Any) -> _Prior:
+    """Parameters of a Gaussian component's prior, the mean relative to the centre."""
+    q = component.family.standard(component.prior)
+    mean = kappa = None
+    if "mean" in q:
+        mean, kappa = q["mean"].reshape(-1), float(q["mean_precision"].reshape(-1)[0])
+    if "degrees_of_freedom" in q:
+        return _Prior(mean, kappa, float(q["degrees_of_freedom"]), q["scale_inverse"])
+    scale = 2.0 * q["rate"]
+    nu = 2.0 * float(np.reshape(q["shape"], -1)[0])
+    return _Prior(mean, kappa, nu, scale if np.ndim(scale) else float(scale))
+
+
+def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
+    """Of q_k over k: E[log det] summed over columns, E[Lambda], E[Lambda mu], E[mu' Lambda mu]."""
+    t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
+    D, q = component.n_features, component.family.standard(component.prior)
+    if "degrees_of_freedom" in q:
+        start = 2 + D if "mean" in q else 1
+        precision = -triangle.unpack(t[start:])
+        precision[np.diag_indices(D)] *= 2.0
+        linear, square = (t[2 : 2 + D], -2.0 * t[1]) if "mean" in q else (None, None)
+        return 2.0 * t[0], precision, linear, square
+    if "mean" not in q:
+        return t[..., 0].sum(), np.atleast_1d(-t[..., 1]), None, None
+    log_det, precision = 2.0 * t[..., 0].sum(), np.atleast_1d(-2.0 * t[..., 1])
+    width = (t.shape[-1] - 2) // 2
+    linear = t[..., 2 : 2 + width].reshape(-1)
+    return log_det, precision, linear, -2.0 * t[..., 2 + width :].sum()
+
+
+def _log_determinant(precision: Array) -> float:
+    if precision.ndim == 2:
+        return float(np.linalg.slogdet(precision)[1])
+    return float(np.log(precision).sum())
+
+
+def _least_freedom(scale: Any) -> float:
+    """What the degrees of freedom of a prior with this scale must exceed."""
+    return len(scale) - 1.0 if np.ndim(scale) == 2 else 0.0
+
+
+def _freedom(n_features: int, least: float) -> tuple[float, float]:
+    """Range of the degrees of freedom to spare."""
+    return LEAST_FREEDOM, 2.0 * n_features - least
+
+
+def _degrees_of_freedom(
+    log_det: float, precision: Array, scale: Any, limits: tuple[float, float]
+) -> float:
+    """nu at which the prior expects ``log_det``; at the scale that suits it where scale is None.
+
+    ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` of a matrix; of D gammas of shape nu / 2
+    the same with i = 0.
+    """
+    size = len(precision)
+    shifts = np.arange(size) if precision.ndim == 2 else np.zeros(size)
+    log_scale = (
+        -_log_determinant(precision)
+        if scale is None
+        else _log_determinant(np.asarray(scale).reshape(precision.shape))
+    )
+    least = float(shifts[-1])
+
+    def lack(log_spare: float) -> float:
+        nu = least + np.exp(log_spare)
+        own = digamma(0.5 * (nu - shifts)).sum() + size * np.log(2.0) - log_scale
+        return float(log_det - own + (size * np.log(nu) if scale is None else 0.0))
+
+    return least + float(np.exp(_root(lack, limits)))
+
+
+def _log_cholesky(scale: Any) -> Array:
+    """Logarithms of the root's diagonal, in a full matrix the rest of its lower triangle too."""
+    if np.ndim(scale) < 2:
+        return 0.5 * np.log(np.atleast_1d(scale))
+    root = np.linalg.cholesky(scale)
+    root[np.diag_indices(len(root))] = np.log(np.diagonal(root))
+    return root[np.tril_indices(len(root))]
+
+
+def _within(log_value: float, limits: tuple[float, float]) -> float:
+    return float(np.clip(log_value, *np.log(limits)))
+
+
+def _root(lack: Callable[[float], float], limits: tuple[float, float]) -> float:
+    """Where a function of log x that falls crosses 0, or the end of the range beyond which."""
+    low, high = np.log(limits)
+    if lack(low) <= 0.0:
+        return float(low)
+    if lack(high) >= 0.0:
+        return float(high)
+    return float(brentq(lack, low, high, xtol=1e-12))
+
+
+# ------------------------------------------------------------------------------ others
+@dataclass(frozen=True)
+class DirichletLearner(_Ascent):
+    """Learns the concentrations of Dirichlet priors, each or one for all.
+
+    Parameters
+    ----------
+    name : str
+        Of the parameter.
+    sizes : tuple of int
+        Entries of each Dirichlet, one after the other in the flattened prior.
+    symmetric : bool
+        Whether all entries are the same.
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    symmetric: bool = False
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """The concentrations, shaped as the component's prior; a number if they are the same."""
+        prior = component.prior.copy()
+        return {self.name: float(prior.flat[0]) if self.symmetric else prior}
+
+    def parameters(self, component: Any) -> Array:
+        """Logarithms of the concentrations."""
+        return np.log(component.prior).reshape(-1)
+
+    def at(self, component: Any, x: Array) -> Any:
+        """The component with these concentrations, within their range."""
+        prior = np.exp(np.clip(x, *np.log(CONCENTRATION)))
+        return replace(component, prior=prior.reshape(component.prior.shape))
+
+    def step(self, component: Any, sums: Array) -> Array:
+        """The fixed point of the concentrations of a Pólya law [Minka00 eq. 55]."""
+        alpha = component.prior.reshape(-1)
+        counts = component.spread(sums).reshape(len(sums), -1)
+        starts = np.cumsum(self.sizes, dtype=np.intp) - np.array(self.sizes, np.intp)
+        totals = np.add.reduceat(counts, starts, axis=1)
+        total = np.add.reduceat(alpha, starts)
+        above = (digamma(counts + alpha) - digamma(alpha)).sum(axis=0)
+        below = np.repeat((digamma(totals + total) - digamma(total)).sum(axis=0), self.sizes)
+        if self.symmetric:
+            above, below = np.full_like(above, above.sum()), np.full_like(below, below.sum())
+        # (nothing is learned of a column without values; an entry never seen goes to its least)
+        ratio = np.where(below > 0.0, above / np.where(below > 0.0, below, 1.0), 1.0)
+        return np.log(np.maximum(alpha * ratio, 0.1 * CONCENTRATION[0]))
+
+
+@dataclass(frozen=True)
+class GammaLearner(_Ascent):
+    """Learns the shape that gamma priors of rates share, and their rates.
+
+    Parameters
+    ----------
+    names : frozenset of str
+        Of "shape_prior" and "rate_prior".
+    """
+
+    names: frozenset[str]
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """The shape, the rates (D,)."""
+        shape, rate = component.prior.T
+        values = {"shape_prior": float(shape[0]), "rate_prior": rate.copy()}
+        return {name: value for name, value in values.items() if name in self.names}
+
+    def parameters(self, component: Any) -> Array:
+        """Logarithms of the shape and of the rates."""
+        shape, rate = component.prior.T
+        return np.log(np.append(shape[0], rate))
+
+    def at(self, component: Any, x: Array) -> Any:
+        """The component with this prior."""
+        shape, rate = component.prior.T
+        if "shape_prior" in self.names:
+            shape = np.full_like(shape, np.exp(_within(x[0], CONCENTRATION)))
+        if "rate_prior" in self.names:
+            rate = np.exp(np.clip(x[1:], -100.0, 100.0))
+        return replace(component, prior=np.stack([shape, rate], axis=1))
+
+    def step(self, component: Any, sums: Array) -> Array:
+        """``avg E[log tau] = digamma(a) - log b`` of all columns, ``b = a / avg E[tau]``."""
+        t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
+        (mean_log, mean), (shape, rate) = (t[:, 0], -t[:, 1]), component.prior.T
+        a = shape[0]
+        if "shape_prior" in self.names:
+            learns_rate = "rate_prior" in self.names
+
+            def lack(log_a: float) -> float:
+                log_rate = log_a - np.log(mean) if learns_rate else np.log(rate)
+                return float((mean_log + log_rate - digamma(np.exp(log_a))).sum())
+
+            a = np.exp(_root(lack, CONCENTRATION))
+        rate = a / mean if "rate_prior" in self.names else rate
+        return np.log(np.append(a, rate))
+
+
+@dataclass(frozen=True)
+class ProductLearner:
+    """Learns the priors of blocks of columns, each by its own learner, None where given."""
+
+    learners: tuple[PriorLearner | None, ...]
+
+    def learned(self, component: Any, sums: Array) -> Any:
+        """The product with blocks of higher evidence."""
+        parts = zip(component.blocks, self.learners, component.of_blocks(sums), strict=True)
+        blocks = tuple(
+            block
+            if learner is None
+            else block._replace(component=learner.learned(block.component, own))
+            for block, learner, own in parts
+        )
+        return replace(component, blocks=blocks)
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """By the names of the blocks: what is learned of each."""
+        return {
+            block.name: learner.values(block.component)
+            for block, learner in zip(component.blocks, self.learners, strict=True)
+            if learner is not None
+        }
+
+
+def with_learned_concentration(weights: Any, counts: Array) -> Any:
+    """Sticks whose concentration has a higher evidence: ``alpha = -K / sum_k E[log(1 - v_k)]``."""
+
+    def step(now: StickBreaking) -> tuple[Array, Array]:
+        lam = now.natural_parameters(counts)
+        missing = digamma(lam.sum(axis=1)) - digamma(lam[:, 1])  # -E[log(1 - v_k)]
+        target = np.log(counts.size / missing.sum())
+        return np.log([now.concentration]), np.array([target])
+
+    def at(now: StickBreaking, x: Array) -> StickBreaking:
+        return replace(now, concentration=float(np.exp(_within(x[0], CONCENTRATION))))
+
+    def evidence(now: StickBreaking) -> float:
+        return now.log_evidence(counts)
+
+    return _ascend(weights, step, at, evidence)

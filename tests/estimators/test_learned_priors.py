@@ -1,0 +1,109 @@
+"""Estimators that learn their priors."""
+
+import numpy as np
+import pytest
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
+from skvt.components import Bernoulli, Categorical, Gaussian, Multinomial, Poisson
+
+AUTO = {
+    "mean_prior": "auto",
+    "mean_precision_prior": "auto",
+    "degrees_of_freedom_prior": "auto",
+    "covariance_prior": "auto",
+    "weight_concentration_prior": "auto",
+}
+
+
+def small_clusters(n=800, K=16, seed=0):
+    """Clusters a hundredth of the table wide."""
+    rng = np.random.default_rng(seed)
+    means = rng.uniform(-1.0, 1.0, (K, 2))
+    return means[rng.integers(K, size=n)] + 0.01 * rng.standard_normal((n, 2))
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+def test_clusters_much_smaller_than_the_data_are_found(covariance_type):
+    X, held_out = small_clusters(), small_clusters(1600)[800:]
+    given = MemoizedDPGMM(covariance_type=covariance_type, random_state=0).fit(X)
+    learned = MemoizedDPGMM(covariance_type=covariance_type, random_state=0, **AUTO).fit(X)
+    assert given.n_components_ < 14
+    assert 15 <= learned.n_components_ <= 16
+    assert learned.score(held_out) > given.score(held_out) + 2.0
+    # attributes are the priors of the bound: a fit that is given them has the same
+    priors = {name: getattr(learned, f"{name}_") for name in AUTO}
+    again = MemoizedDPGMM(
+        learned.n_components_, covariance_type=covariance_type, moves=(), random_state=0, **priors
+    ).fit(X)
+    for name in AUTO:
+        np.testing.assert_allclose(getattr(again, f"{name}_"), priors[name], rtol=1e-12)
+    assert learned._fitted.model.component.prior == pytest.approx(
+        again._fitted.model.component.prior, rel=1e-9, abs=1e-12
+    )
+    assert learned.elbo(X) == pytest.approx(learned.elbo_, rel=1e-6)
+
+
+@pytest.mark.parametrize("learning_method", ["memoized", "online", "batch"])
+def test_the_bound_published_is_that_of_the_learned_priors(learning_method):
+    X = small_clusters()
+    mixture = MemoizedDPGMM(
+        8, learning_method=learning_method, moves=(), max_iter=30, random_state=0, **AUTO
+    ).fit(X)
+    assert mixture.covariance_prior_[0, 0] < 0.1 * X[:, 0].var()
+    assert mixture.elbo_ == pytest.approx(mixture.elbo(X), rel=1e-3)
+
+
+def test_a_stream_learns_its_priors():
+    X = small_clusters()
+    mixture = MemoizedDPGMM(random_state=0, **AUTO)
+    for _ in range(4):
+        for key in range(4):
+            mixture.partial_fit(X[key::4], batch_id=key)
+    assert mixture.mean_precision_prior_ < 0.1
+
+
+def test_blocks_learn_what_is_to_be_learned_and_publish_it():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(4, size=400)
+    X = np.stack(
+        [
+            rng.normal(kind, 0.1),
+            (rng.random(400) < (kind > 1)) * 1.0,
+            kind * 1.0,
+            rng.poisson(1.0 + 5.0 * kind),
+            rng.poisson(1.0 + kind),
+            rng.poisson(4.0 - kind),
+        ],
+        axis=1,
+    )
+    blocks = [
+        ("x", Gaussian("diag", covariance_prior="auto"), [0]),
+        ("b", Bernoulli("auto"), [1]),
+        ("c", Categorical("auto"), [2]),
+        ("n", Poisson(2.0, rate_prior="auto"), [3]),
+        ("t", Multinomial("auto"), [4, 5]),
+    ]
+    mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    priors = mixture.priors_
+    assert priors["x"]["covariance_prior"] < 0.1 * X[:, 0].var()
+    assert priors["x"]["mean_precision_prior"] == 1.0
+    assert priors["b"]["feature_prior"].shape == (1, 2)
+    # profiles are all or nothing
+    assert priors["b"]["feature_prior"].max() < 0.5
+    assert priors["c"]["concentration_prior"].shape == (4,)
+    assert priors["c"]["concentration_prior"].max() < 0.5
+    assert priors["n"]["shape_prior"] == 2.0
+    assert priors["n"]["rate_prior"][0] != pytest.approx(2.0 / X[:, 3].mean(), rel=1e-3)
+    assert isinstance(priors["t"]["concentration_prior"], float)
+    assert priors["t"]["concentration_prior"] != 1.0
+
+
+def test_structured_inference_has_no_bound_to_learn_by():
+    X = (np.random.default_rng(0).random((40, 5)) < 0.3) * 1.0
+    with pytest.raises(ValueError, match="feature_prior='auto' is learned at the maximum"):
+        StructuredBernoulliMixture(5, feature_prior="auto").fit(X)
+    mixture = StructuredBernoulliMixture(
+        5, feature_prior="auto", learning_method="memoized", moves=(), random_state=0
+    ).fit(X)
+    assert mixture.feature_prior_.shape == (5, 2)
+    assert np.all(mixture.feature_prior_ != 1.0)

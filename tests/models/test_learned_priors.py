@@ -1,0 +1,215 @@
+"""Priors at the maximum of the bound."""
+
+import numpy as np
+import pytest
+from models._textbook import KINDS
+
+from skvt.expfam import RunningStats, Stats
+from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
+from skvt.models.mixture import (
+    Block,
+    DirichletLearner,
+    GammaLearner,
+    GaussianLearner,
+    Mixture,
+    Product,
+    ProductLearner,
+    StickBreaking,
+    gaussian_component,
+)
+from skvt.models.mixture import _learned_priors as learning
+from skvt.moves import Birth, Delete, Merge
+from skvt.moves._base import bound_of
+from skvt.temperature._base import RunningPolicy
+
+GAUSSIAN = ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior")
+D, K = 3, 6
+
+
+def gaussian_rows(rng, zero_mean, n=90):
+    """Rows of K clusters that differ in place and in size."""
+    labels = np.arange(n) % K
+    means = rng.normal(2.0, 3.0, (K, D)) * (not zero_mean)
+    scales = rng.gamma(2.0, 0.5, (K, D))
+    return means[labels] + scales[labels] * rng.standard_normal((n, D)), labels
+
+
+def binary(rng, labels):
+    """Columns whose probabilities differ from component to component."""
+    X = rng.random((len(labels), D)) < rng.beta(0.5, 1.0, (K, D))[labels]
+    return X.astype(float), DirichletLearner("feature_prior", (2,) * D)
+
+
+def categories(rng, labels):
+    """Columns of 2, 3 and 4 categories."""
+    sizes, columns = (2, 3, 4), []
+    for size in sizes:
+        below = rng.dirichlet(np.full(size, 0.5), K).cumsum(axis=1)[labels]
+        columns.append((rng.random((len(labels), 1)) > below[:, :-1]).sum(axis=1))
+    return np.stack(columns, axis=1).astype(float), DirichletLearner("concentration_prior", sizes)
+
+
+def tokens(rng, labels):
+    """Rows of ten tokens."""
+    X = rng.multinomial(10, rng.dirichlet(np.full(D, 0.5), K)[labels]).astype(float)
+    return X, DirichletLearner("concentration_prior", (D,), symmetric=True)
+
+
+def events(rng, labels):
+    """Counts whose rates differ."""
+    X = rng.poisson(rng.gamma(2.0, [0.5, 1.0, 4.0], (K, D))[labels]).astype(float)
+    return X, GammaLearner(frozenset({"shape_prior", "rate_prior"}))
+
+
+DISCRETE = {
+    "Bernoulli": binary,
+    "categorical": categories,
+    "multinomial": tokens,
+    "Poisson": events,
+}
+
+
+def case(name, names=GAUSSIAN):
+    """(component, learner, rows, memberships) of a kind of component."""
+    rng = np.random.default_rng(3)
+    labels = np.arange(90) % K
+    if name in DISCRETE:
+        component = KINDS[name].make(D, np.dtype(np.float64))
+        X, learner = DISCRETE[name](rng, labels)
+    else:
+        zero_mean, kind = name.startswith("zero-mean"), name.split()[-1]
+        X, labels = gaussian_rows(rng, zero_mean)
+        component, _ = gaussian_component(X, np.ones(90), kind, zero_mean)
+        learner = GaussianLearner.of(component, frozenset(names))
+    return component, learner, X, np.eye(K)[labels]
+
+
+def evidence(component, sums):
+    """Of all components, by the model that judges moves."""
+    stats = Stats((np.ones(len(sums)), sums))
+    return Mixture(StickBreaking(1.0), component).log_evidence(stats).sum()
+
+
+def slopes(learner, component, sums, h=1e-4):
+    """Slopes of the evidence in each parameter, by finite differences."""
+    x = learner.parameters(component)
+    directions = np.ones((1, x.size)) if vars(learner).get("symmetric") else np.eye(x.size)
+    return np.array(
+        [
+            (
+                evidence(learner.at(component, x + h * e), sums)
+                - evidence(learner.at(component, x - h * e), sums)
+            )
+            / (2.0 * h)
+            for e in directions
+        ]
+    )
+
+
+KINDS_LEARNED = (
+    *(f"{zero}{kind}" for zero in ("", "zero-mean ") for kind in ("full", "diag", "spherical")),
+    "Bernoulli",
+    "categorical",
+    "multinomial",
+    "Poisson",
+)
+SINGLE = [("full", (name,)) for name in GAUSSIAN] + [("diag", (name,)) for name in GAUSSIAN]
+
+
+@pytest.mark.parametrize(
+    ("name", "names"), [*((name, GAUSSIAN) for name in KINDS_LEARNED), *SINGLE]
+)
+def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch):
+    monkeypatch.setattr(learning, "_SMALLEST_GAIN", 0.0)
+    # (the maximum is not at an end of the range)
+    monkeypatch.setattr(learning, "_freedom", lambda n_features, least: (1e-2, 1e3))
+    component, learner, X, resp = case(name, names)
+    if name == "multinomial":
+        component = learner.at(component, np.zeros(D))
+    sums = resp.T @ component.features(X)
+    values = [evidence(component, sums)]
+    assert np.abs(slopes(learner, component, sums)).max() > 0.1
+    for _ in range(60):
+        component = learner.learned(component, sums)
+        values.append(evidence(component, sums))
+    assert np.all(np.diff(values) >= 0.0)
+    # nats for a change by the factor e (of a mean: in units of the data)
+    np.testing.assert_allclose(slopes(learner, component, sums), 0.0, atol=2e-4)
+
+
+def test_what_is_learned_has_its_range():
+    component, learner, X, _ = case("full")
+    # components that are alike would draw all certainty, rows that are alike all of the scale
+    sums = np.repeat(component.features(X).sum(axis=0)[None], K, axis=0)
+    for _ in range(60):
+        component = learner.learned(component, sums)
+    values = learner.values(component)
+    assert values["mean_precision_prior"] == pytest.approx(1.0, rel=1e-9)
+    assert values["degrees_of_freedom_prior"] == pytest.approx(2.0 * D, rel=1e-9)
+    component, learner, X, _ = case("full", ("covariance_prior",))
+    sums = 50.0 * component.features(X[:2])
+    for _ in range(60):
+        component = learner.learned(component, sums)
+    scaled = learner.values(component)["covariance_prior"] / np.outer(learner.unit, learner.unit)
+    least = np.linalg.eigvalsh(scaled)[0]
+    assert least == pytest.approx(learning.LEAST_SCALE, rel=1e-3)
+
+
+def test_the_concentration_of_sticks_is_a_maximum_of_their_evidence():
+    counts, weights = np.array([70.0, 31.0, 20.0, 4.0, 2.0]), StickBreaking(1.0)
+    for _ in range(20):
+        weights = learning.with_learned_concentration(weights, counts)
+    alpha = weights.concentration
+    at = [StickBreaking(alpha * factor).log_evidence(counts) for factor in (0.99, 1.0, 1.01)]
+    assert at[1] > max(at[0], at[2])
+    assert at[2] - at[0] == pytest.approx(0.0, abs=1e-4 * (2.0 * at[1] - at[0] - at[2]) / 1e-3)
+
+
+def product_of_kinds():
+    """A mixture of a full Gaussian and a Bernoulli block, both learned, and rows."""
+    component, learner, X, _ = case("full")
+    binary, other, B, _ = case("Bernoulli")
+    names = np.arange(2 * D)
+    blocks = (Block("x", component, names[:D]), Block("b", binary, names[D:]))
+    product = Product(blocks, 2 * D, np.dtype(np.float64))
+    data = Rows(np.concatenate([X, B], axis=1), np.ones(90), 30)
+    return product, ProductLearner((learner, other)), data
+
+
+@pytest.mark.parametrize("n_initial", [1, 4])
+def test_with_moves_the_bound_never_falls_and_is_that_of_the_learned_priors(n_initial):
+    product, learner, data = product_of_kinds()
+    model = Mixture(
+        StickBreaking(1.0), product, n_initial, learner=learner, learns_concentration=True
+    )
+    state = MemoizedState(model.initial(data, np.random.default_rng(0)))
+    engine = MemoizedInference([Delete(), Merge(), Birth(50)])
+    bounds, rng, begun = [], np.random.default_rng(0), model
+    with Workers() as workers:
+        for _ in range(15):
+            result = engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            model = result.model
+            bounds.append(result.totals.untempered - result.divergence)
+            exact = bound_of(model, state.memos.total())
+            assert bounds[-1] == pytest.approx(exact, rel=1e-9)
+            if model.size(state.stats) == 1:
+                assert model is begun
+    assert model.size(state.stats) > 1
+    assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[0]))
+    # both blocks and the sticks have learned
+    for one, other in zip(model.component.blocks, begun.component.blocks, strict=True):
+        assert np.abs(one.component.prior - other.component.prior).max() > 0.01
+    assert model.weights.concentration != begun.weights.concentration
+    # a fresh mixture of a birth is judged by the same priors
+    assert model.with_start(3).with_learned_priors(None, state.stats).component is model.component
+
+
+def test_nothing_is_learned_of_one_component():
+    component, learner, X, resp = case("full")
+    model = Mixture(StickBreaking(1.0), component, learner=learner, learns_concentration=True)
+    features = component.features(X)
+    one = RunningStats([np.array([90.0, 0.0]), np.stack([features.sum(axis=0), 0.0 * features[0]])])
+    assert model.with_learned_priors(None, one) is model
+    two = RunningStats([resp.sum(axis=0), resp.T @ features])
+    assert model.with_learned_priors(None) is model
+    assert model.with_learned_priors(None, two) is not model
