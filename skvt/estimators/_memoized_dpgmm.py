@@ -1,5 +1,6 @@
 """Dirichlet process Gaussian mixtures with memoized inference, births, merges and deletes."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -9,7 +10,12 @@ from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
-from skvt.estimators._moves_mixin import CONCENTRATION_CONSTRAINT, MovesMixin, sticks
+from skvt.estimators._moves_mixin import (
+    CONCENTRATION_CONSTRAINT,
+    MovesMixin,
+    begun_with_labels,
+    sticks,
+)
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.component_specs import (
     GAUSSIAN_PRIOR_CONSTRAINTS,
@@ -17,7 +23,8 @@ from skvt.estimators.component_specs import (
     gaussian_prior,
     learned_names,
 )
-from skvt.models.mixture import GaussianLearner, gaussian_component
+from skvt.estimators.validation import LARGEST_VALUE
+from skvt.models.mixture import GaussianLearner, begun_at, gaussian_component
 
 MOVES = ("birth", "merge", "delete")
 
@@ -75,6 +82,17 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the components are found that a fit begins with: rows as seeds, drawn by what the others
         explain badly; random responsibilities; rows as seeds, drawn evenly.
+
+    means_init : array-like of shape (n_components, n_features) or None, default=None
+        Means that a fit begins with, in the place of those that ``init_params`` finds, as in
+        :class:`sklearn.mixture.GaussianMixture`. Each row begins in the component whose mean is
+        nearest, in the metric of the prior's covariance.
+
+    labels_init : array-like of shape (n_samples,) or None, default=None
+        Component that each row of ``fit`` begins in, in the place of those that ``init_params``
+        finds: as many components as there are labels, whatever ``n_components`` is. -1 where it is
+        not known: such a row begins in the component that explains it best. The labels are those of
+        the rows with a positive weight.
 
     learning_method : {"memoized", "online", "batch"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
@@ -279,6 +297,8 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
         **GAUSSIAN_PRIOR_CONSTRAINTS,
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
+        "means_init": [None, "array-like"],
+        "labels_init": [None, "array-like"],
         "learning_method": [StrOptions({"memoized", "online", "batch"})],
         "moves": [tuple, list],
         "n_batches": [None, Interval(Integral, 1, None, closed="left")],
@@ -321,6 +341,8 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         degrees_of_freedom_prior=None,
         covariance_prior=None,
         init_params="k-means++",
+        means_init=None,
+        labels_init=None,
         learning_method="memoized",
         moves=MOVES,
         n_batches=None,
@@ -348,6 +370,8 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.init_params = init_params
+        self.means_init = means_init
+        self.labels_init = labels_init
         self.learning_method = learning_method
         self.moves = moves
         self.n_batches = n_batches
@@ -377,6 +401,29 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
                 f"The 'max_components' parameter must be in the range [n_components, inf) = "
                 f"[{self.n_components}, inf). Got {self.max_components} instead."
             )
+
+    def _build_model(self, X, weights):
+        model = super()._build_model(X, weights)
+        if self.means_init is not None:
+            return self._begun_with_means(model, X, weights)
+        return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
+
+    def _begun_with_means(self, model, X, weights):
+        """The model, begun with the means given."""
+        if self.labels_init is not None or self.mean_type == "zero":
+            other = "mean_type='zero', which has no means" if self.labels_init is None else "labels"
+            raise ValueError(
+                f"Give 'means_init' or something else to begin with, not both. Got {other}."
+            )
+        means = np.asarray(self.means_init, dtype=np.float64)
+        shape = (self.n_components, X.shape[1])
+        if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
+            raise ValueError(
+                f"The 'means_init' parameter must be an array of shape (n_components, n_features) "
+                f"= {shape} of finite numbers, no larger than {LARGEST_VALUE[X.dtype]:g} in "
+                f"{X.dtype}. Got {self.means_init!r} instead."
+            )
+        return replace(model, start=begun_at(model, X, weights, means))
 
     def _build_weights(self):
         return sticks(self.weight_concentration_prior)

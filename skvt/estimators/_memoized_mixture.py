@@ -9,7 +9,12 @@ from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ColumnMixin, ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
-from skvt.estimators._moves_mixin import CONCENTRATION_CONSTRAINT, MovesMixin, sticks
+from skvt.estimators._moves_mixin import (
+    CONCENTRATION_CONSTRAINT,
+    MovesMixin,
+    begun_with_labels,
+    sticks,
+)
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._table_blocks import numbers_or_objects, table_of
 from skvt.estimators.component_specs import BY_NAME
@@ -58,6 +63,12 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the components are found that a fit begins with: rows as seeds, drawn by what the others
         explain badly; random responsibilities; rows as seeds, drawn evenly.
+
+    labels_init : array-like of shape (n_samples,) or None, default=None
+        Component that each row of ``fit`` begins in, in the place of those that ``init_params``
+        finds: as many components as there are labels, whatever ``n_components`` is. -1 where it is
+        not known: such a row begins in the component that explains it best. The labels are those of
+        the rows with a positive weight.
 
     learning_method : {"memoized", "online", "batch"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
@@ -241,6 +252,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         "max_components": [Interval(Integral, 1, None, closed="left")],
         "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
+        "labels_init": [None, "array-like"],
         "learning_method": [StrOptions({"memoized", "online", "batch"})],
         "moves": [tuple, list],
         "n_batches": [None, Interval(Integral, 1, None, closed="left")],
@@ -272,6 +284,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         max_components=200,
         weight_concentration_prior=None,
         init_params="k-means++",
+        labels_init=None,
         learning_method="memoized",
         moves=MOVES,
         n_batches=None,
@@ -295,6 +308,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         self.max_components = max_components
         self.weight_concentration_prior = weight_concentration_prior
         self.init_params = init_params
+        self.labels_init = labels_init
         self.learning_method = learning_method
         self.moves = moves
         self.n_batches = n_batches
@@ -402,6 +416,10 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
                 f"The 'max_components' parameter must be in the range [n_components, inf) = "
                 f"[{self.n_components}, inf). Got {self.max_components} instead."
             )
+
+    def _build_model(self, X, weights):
+        model = super()._build_model(X, weights)
+        return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
 
     def _build_weights(self):
         return sticks(self.weight_concentration_prior)

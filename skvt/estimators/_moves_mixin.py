@@ -1,5 +1,6 @@
 """Mixtures whose number of components changes: their batches, engines and moves."""
 
+from dataclasses import replace
 from numbers import Real
 
 import numpy as np
@@ -10,7 +11,7 @@ from skvt.estimators.component_specs import is_auto
 from skvt.expfam import Beta
 from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference
 from skvt.models import n_active
-from skvt.models.mixture import StickBreaking
+from skvt.models.mixture import StickBreaking, labelled_statistics
 from skvt.moves import Birth, Delete, Merge
 from skvt.schedules import RobbinsMonro
 
@@ -29,6 +30,29 @@ def sticks(concentration):
     """Sticks of this concentration; None and "auto" begin with 1."""
     given = concentration is not None and not is_auto(concentration)
     return StickBreaking(float(concentration) if given else 1.0)
+
+
+def begun_with_labels(model, labels, X, weights, most):
+    """The model, begun with a component for each label of the rows; as it is without labels."""
+    if labels is None:
+        return model
+    given = np.asarray(labels)
+    legal = given.shape == (X.shape[0],) and given.dtype.kind in "iu"
+    if not legal or given.min() < -1 or given.max() < 0:
+        raise ValueError(
+            f"The 'labels_init' parameter must be an array of integers of shape (n_samples,) = "
+            f"({X.shape[0]},), one for each row of positive weight: 0, 1, ..., or -1 where the "
+            f"label is not known, but not everywhere. Got {labels!r} instead."
+        )
+    known, numbers = np.unique(given[given >= 0], return_inverse=True)
+    if known.size > most:
+        raise ValueError(
+            f"The 'max_components' parameter must be in the range [number of labels, inf) = "
+            f"[{known.size}, inf). Got {most} instead."
+        )
+    places = np.full(given.size, -1, np.intp)
+    places[given >= 0] = numbers
+    return replace(model, start=labelled_statistics(model, X, weights, places))
 
 
 class MovesMixin(MoveLogMixin):

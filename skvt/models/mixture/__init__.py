@@ -11,7 +11,6 @@ from skvt.models.mixture._discrete import Categorical, Poisson
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component, weighted_moments
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._joins import Assignments, Joins, join_components
-from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._learned_priors import (
     DirichletLearner,
     GammaLearner,
@@ -19,8 +18,10 @@ from skvt.models.mixture._learned_priors import (
     PriorLearner,
     ProductLearner,
 )
+from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._product import Block, Product, as_slice
+from skvt.models.mixture._starts import begun_at, labelled_statistics
 from skvt.models.mixture._weights import (
     KnownWeights,
     SeparateSticks,
@@ -56,8 +57,10 @@ __all__ = [
     "SymmetricDirichlet",
     "Weights",
     "as_slice",
+    "begun_at",
     "gaussian_component",
     "join_components",
+    "labelled_statistics",
     "relevance",
     "weighted_moments",
 ]

@@ -21,8 +21,8 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource
 from skvt.models.mixture._components import Component, per_component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
-from skvt.models.mixture._missing import Completion
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
+from skvt.models.mixture._missing import Completion
 from skvt.models.mixture._weights import Weights
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray, Run

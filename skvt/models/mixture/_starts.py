@@ -1,0 +1,89 @@
+"""Statistics that a mixture begins with, from labels of rows or from means."""
+
+from typing import Any
+
+import numpy as np
+
+from skvt.expfam import Stats
+from skvt.models import RowBatch
+from skvt.models.mixture._components import Component
+from skvt.models.mixture._learned_priors import gaussian_prior_of
+from skvt.models.mixture._model import Mixture
+from skvt.ties import stable_argmax
+from skvt.typing import Array, IndexArray
+
+# Rows whose features are held at a time.
+_ROWS_AT_ONCE = 4096
+
+
+def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArray) -> Stats:
+    """Statistics of components that have the rows with their labels.
+
+    Parameters
+    ----------
+    model : Mixture
+    X : array or CSR matrix, shape (n, D)
+    weights : ndarray, shape (n,)
+    labels : ndarray of int, shape (n,)
+        0, ..., K - 1, each at least once; -1 where not known: these rows go to the component that
+        explains them best, as those with labels make it.
+    """
+    n_components = int(labels.max()) + 1
+    stats = _statistics(model, X, weights, labels, n_components)
+    unknown = np.flatnonzero(labels < 0)
+    if unknown.size:
+        component = model.component
+        tables = component.table(component.natural_parameters(stats.arrays[1]))
+        labels = labels.copy()
+        for start in range(0, unknown.size, _ROWS_AT_ONCE):
+            rows = unknown[start : start + _ROWS_AT_ONCE]
+            labels[rows] = _nearest(component, X[rows], tables)
+        stats = _statistics(model, X, weights, labels, n_components)
+    return stats
+
+
+def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
+    """Statistics of Gaussian components that have the rows to which their mean is nearest.
+
+    Distances are in the metric of the prior's covariance, over the values that are there. Means
+    (K, D) that are nearest to no row begin without rows.
+    """
+    scale = np.asarray(gaussian_prior_of(model.component).covariance)
+    whitener = np.eye(X.shape[1])
+    if scale.ndim == 2:
+        whitener = np.linalg.inv(np.linalg.cholesky(scale)).T
+    elif scale.ndim == 1:
+        whitener = np.diag(1.0 / np.sqrt(scale))
+    labels = np.empty(X.shape[0], np.intp)
+    for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        apart = np.array([_length(np.nan_to_num(X[rows] - mean) @ whitener) for mean in means]).T
+        labels[rows] = stable_argmax(-apart, scale=apart.max(axis=1, keepdims=True))
+    return _statistics(model, X, weights, labels, len(means))
+
+
+def _length(rows: Array) -> Array:
+    return np.asarray(np.einsum("nd,nd->n", rows, rows, dtype=np.float64))
+
+
+def _nearest(component: Component, X: Any, tables: Array) -> IndexArray:
+    """Number of the component that explains each row best, of equally good ones the first."""
+    features = component.features(X)
+    size = abs(features) @ np.abs(tables).T
+    labels: IndexArray = stable_argmax(features @ tables.T, scale=size.max(axis=1, keepdims=True))
+    return labels
+
+
+def _statistics(
+    model: Mixture, X: Any, weights: Array, labels: IndexArray, n_components: int
+) -> Stats:
+    """Counts (K,) and sums of features (K, P); rows labelled -1 are left out."""
+    counts, sums = np.zeros(n_components), np.zeros((n_components, 1))
+    for start in range(0, X.shape[0], _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        shares = (labels[rows, None] == np.arange(n_components)).astype(np.float64)
+        batch = RowBatch(X[rows], weights[rows], np.arange(len(shares)))
+        part = model.given_assignments(batch, shares).stats
+        assert part is not None
+        counts, sums = counts + part.arrays[0], sums + part.arrays[1]
+    return Stats((counts, sums))

@@ -1,0 +1,82 @@
+"""Mixtures that begin where they are told to."""
+
+import numpy as np
+import pytest
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture
+
+rng = np.random.default_rng(0)
+LABELS = rng.integers(3, size=150)
+X = np.array([[-4.0, 0.0], [0.0, 0.0], [4.0, 0.0]])[LABELS] + rng.standard_normal((150, 2))
+WEIGHTS = rng.uniform(0.5, 2.0, 150)
+
+
+def begun(mixture, weights=None):
+    """Statistics that a fit begins with."""
+    kept = np.ones(150) if weights is None else weights
+    rows = X if type(mixture) is MemoizedDPGMM else mixture._validate_rows(X, reset=True)
+    return mixture._build_model(rows, kept).start.arrays
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda **more: MemoizedDPGMM(covariance_type="diag", **more),
+        lambda **more: MemoizedDPMixture(**more),
+    ],
+)
+def test_a_fit_begins_with_the_labels_given(make):
+    # any numbers will do, in ascending order
+    counts, sums = begun(make(labels_init=np.array([2, 5, 9])[LABELS]), WEIGHTS)
+    np.testing.assert_allclose(counts, np.bincount(LABELS, WEIGHTS))
+    center = np.average(X, axis=0, weights=WEIGHTS)
+    first = [(WEIGHTS[:, None] * (X - center))[LABELS == k].sum(axis=0) for k in range(3)]
+    np.testing.assert_allclose(sums[:, 2:4], first)
+    mixture = make(labels_init=LABELS, moves=(), max_iter=1, tol=0.0).fit(X)
+    assert mixture.n_components_ == 3
+    # rows without a label begin where they are explained best
+    some = np.where(np.arange(150) % 3 == 0, LABELS, -1)
+    counts, _ = begun(make(labels_init=some))
+    assert counts.sum() == pytest.approx(150.0)
+    np.testing.assert_allclose(counts, np.bincount(LABELS), atol=12.0)
+    assert np.all(counts > np.bincount(LABELS[::3]) + 15.0)
+
+
+def test_a_fit_begins_with_the_means_given():
+    means = np.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 0.0], [90.0, 90.0]])
+    metrics = {
+        "full": np.linalg.inv([[2.0, 1.3], [1.3, 1.0]]),
+        "diag": [1.0, 0.1],
+        "spherical": 1.0,
+    }
+    priors = {"full": [[2.0, 1.3], [1.3, 1.0]], "diag": [1.0, 10.0], "spherical": 3.0}
+    apart = X[:, None] - means
+    for kind, metric in metrics.items():
+        inverse = metric if kind == "full" else np.diag(np.broadcast_to(metric, 2))
+        nearest = np.einsum("nkd,de,nke->nk", apart, inverse, apart).argmin(axis=1)
+        mixture = MemoizedDPGMM(
+            4, means_init=means, covariance_type=kind, covariance_prior=priors[kind]
+        )
+        np.testing.assert_array_equal(begun(mixture)[0], np.bincount(nearest, minlength=4))
+    mixture = MemoizedDPGMM(3, means_init=means[:3], covariance_type="spherical", moves=()).fit(X)
+    found = mixture.means_[np.argsort(mixture.means_[:, 0])]
+    np.testing.assert_allclose(found[:, 0], [-4.0, 0.0, 4.0], atol=0.6)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"labels_init": LABELS[:-1]}, r"'labels_init' .* \(n_samples,\) = \(150,\)"),
+        ({"labels_init": LABELS * 0.5}, "'labels_init'"),
+        ({"labels_init": np.full(150, -1)}, "not everywhere"),
+        ({"labels_init": LABELS - 2}, "'labels_init'"),
+        ({"labels_init": LABELS, "max_components": 2}, r"\[number of labels, inf\) = \[3, inf\)"),
+        ({"means_init": np.zeros((3, 2))}, r"'means_init' .* = \(1, 2\)"),
+        ({"means_init": np.full((1, 2), np.nan)}, "'means_init'"),
+        ({"means_init": np.zeros((1, 2)), "labels_init": LABELS}, "not both. Got labels"),
+        ({"means_init": np.zeros((1, 2)), "mean_type": "zero"}, "not both. Got mean_type='zero'"),
+    ],
+)
+def test_starts_that_do_not_fit_are_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        MemoizedDPGMM(**parameters).fit(X)
