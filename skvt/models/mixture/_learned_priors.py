@@ -18,8 +18,8 @@ component has.
 
 Of one component nothing can be learned: the prior that it likes best is the component itself, by
 which any other would then be judged. :class:`~skvt.models.mixture._model.Mixture` therefore learns
-from two on. Ranges are limited for the same reason: what components have in common while they are
-few is no certainty.
+from two on. Ranges are limited for the same reason: what few components have in common, their means
+or covariances, is no certainty, by which births would be refused that show how they differ.
 """
 
 from collections.abc import Callable
