@@ -1,0 +1,667 @@
+"""Tables of mixed columns with holes: number of clusters, density, speed, imputation.
+
+Four parts, each against other ways to do the same:
+
+- ``clusters``: tables drawn from eight clusters with real, categorical, binary and count columns,
+  with 0, 20 and 40 % of the values missing at random: how many components does
+  ``MemoizedDPMixture`` find from one, and how near does it come to the assignments of an oracle
+  that knows the parameters? The fit that is started at the true labels and makes no moves tells
+  whether the bound, or the search for its maximum, is at fault where the number is not true.
+- ``peers``: held-out density beside stepmix at its number of classes by BIC, ARI beside
+  k-prototypes that is told the true number, and scikit-learn's Gaussian mixtures of one-hot
+  columns with means in the holes (whose densities are no densities of mixed rows), and mclust
+  where Rscript has it.
+- ``speed``: 100,000 rows of 14 categorical and 6 real columns, from one component.
+- ``imputation``: wine, breast cancer and diabetes with some columns cut into categories:
+  ``impute`` beside ``IterativeImputer``, ``KNNImputer``, means and modes.
+
+Clusters overlap: tables are drawn anew until the oracle's ARI of 20,000 complete rows is between
+.90 and .97. The evaluator of densities, ``Clusters`` below, is NumPy alone; it takes weights,
+means, variances, probabilities and rates from whoever has learned them and treats them alike.
+"""
+
+import cProfile
+import pstats
+import shutil
+import subprocess
+import tempfile
+import time
+import warnings
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from _common import cores, parser, print_header, print_table, progress, spread, timed
+from _machine import gemm_flops
+from scipy.special import gammaln, logsumexp, xlogy
+from sklearn.cluster import KMeans
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.experimental import enable_iterative_imputer  # noqa: F401
+from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.preprocessing import StandardScaler
+
+from skvt import MemoizedDPMixture
+from skvt.components import Bernoulli, Categorical, Gaussian, Poisson
+from skvt.expfam import Stats
+
+TRUE = 8
+SIZES = (3, 4, 5, 6)  # categories of the categorical columns
+MISSING = (0.0, 0.2, 0.4)
+OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
+PARTS = ("clusters", "peers", "speed", "imputation")
+
+
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    p.add_argument("--draws", type=int, default=10, help="of tables whose clusters are known")
+    p.add_argument("--rows", type=int, nargs="+", default=[2_000, 50_000], help="of clusters")
+    p.add_argument("--missing", type=float, nargs="+", default=list(MISSING))
+    p.add_argument("--n-init", type=int, default=1, help="starts of MemoizedDPMixture")
+    p.add_argument("--peer-draws", type=int, default=5)
+    p.add_argument("--peer-rows", type=int, nargs="+", default=[2_000])
+    p.add_argument("--most", type=int, default=12, help="classes of grids by BIC")
+    p.add_argument("--stepmix-starts", type=int, nargs="+", default=[1, 5], help="n_init")
+    p.add_argument("--speed-rows", type=int, default=100_000)
+    p.add_argument("--profile", action="store_true", help="where the time of speed goes")
+    p.add_argument("--seeds", type=int, default=5, help="of holes, for imputation")
+    p.add_argument("--cores", type=int, default=2)
+    p.add_argument("--quick", action="store_true", help="few draws, few rows")
+    args = p.parse_args()
+    if args.quick:
+        args.draws, args.rows, args.peer_draws, args.peer_rows = 2, [1_000], 1, [1_000]
+        args.most, args.stepmix_starts, args.speed_rows, args.seeds = 9, [1], 10_000, 1
+    return args
+
+
+# --------------------------------------------------------------------------------- the evaluator
+@dataclass
+class Clusters:
+    """A mixture of rows whose columns are real, categorical, binary and counts, in this order.
+
+    ``weights`` (K,), ``means`` and ``variances`` (K, R), ``probabilities`` of categories, a list
+    of (K, C), ``ones`` (K, B), ``rates`` (K, D).
+    """
+
+    weights: np.ndarray
+    means: np.ndarray
+    variances: np.ndarray
+    probabilities: list
+    ones: np.ndarray
+    rates: np.ndarray
+
+    @property
+    def columns(self):
+        """Places of the kinds of columns: slices by kind."""
+        widths = [self.means.shape[1], len(self.probabilities), self.ones.shape[1],
+                  self.rates.shape[1]]  # fmt: skip
+        ends = np.cumsum(widths).tolist()
+        kinds = ("real", "category", "binary", "count")
+        return {
+            kind: slice(end - width, end)
+            for kind, end, width in zip(kinds, ends, widths, strict=True)
+            if width
+        }
+
+    def draw(self, n, missing, rng):
+        """Rows (n, columns) with holes, and the clusters to which they belong."""
+        y = rng.choice(self.weights.size, n, p=self.weights)
+        real = self.means[y] + np.sqrt(self.variances[y]) * rng.standard_normal(self.means[y].shape)
+        codes = [
+            (p[y].cumsum(axis=1) < rng.random((n, 1))).sum(axis=1).clip(max=p.shape[1] - 1)
+            for p in self.probabilities
+        ]
+        ones = rng.random((n, self.ones.shape[1])) < self.ones[y]
+        X = np.column_stack([real, *codes, ones, rng.poisson(self.rates[y])]).astype(float)
+        X[rng.random(X.shape) < missing] = np.nan
+        return X, y
+
+    def log_joint(self, X):
+        """Log of weight times density of what is there of each row, (n, K) in nats."""
+        places = self.columns
+        with np.errstate(divide="ignore"):
+            out = np.tile(np.log(self.weights), (len(X), 1))
+        for k in range(self.weights.size):
+            if "real" in places:
+                x, variance = X[:, places["real"]], self.variances[k]
+                square = (x - self.means[k]) ** 2 / variance + np.log(2.0 * np.pi * variance)
+                out[:, k] -= 0.5 * np.nansum(square, axis=1)
+            if "binary" in places:
+                x = X[:, places["binary"]]
+                out[:, k] += np.nansum(xlogy(x, self.ones[k]) + xlogy(1 - x, 1 - self.ones[k]), 1)
+            if "count" in places:
+                x, rate = X[:, places["count"]], self.rates[k]
+                out[:, k] += np.nansum(xlogy(x, rate) - rate - gammaln(x + 1.0), axis=1)
+            for column, p in zip(range(X.shape[1])[places.get("category", slice(0))],
+                                 self.probabilities, strict=True):  # fmt: skip
+                x = X[:, column]
+                seen = ~np.isnan(x)
+                with np.errstate(divide="ignore"):
+                    out[seen, k] += np.log(p[k])[x[seen].astype(int)]
+        return out
+
+    def density(self, X):
+        """Mean log density of rows in nats."""
+        return float(logsumexp(self.log_joint(X), axis=1).mean())
+
+    def labels(self, X):
+        """The most probable cluster of each row."""
+        return self.log_joint(X).argmax(axis=1)
+
+
+def drawn_clusters(rng, *, n_real=4, sizes=SIZES, n_binary=4, n_counts=4, spread=1.0):
+    """Parameters of eight clusters that overlap as ``OVERLAP`` says, and the oracle's ARI."""
+    while True:
+        logits = [1.1 * spread * rng.standard_normal((TRUE, size)) for size in sizes]
+        clusters = Clusters(
+            rng.dirichlet(np.full(TRUE, 10.0)),
+            1.1 * spread * rng.standard_normal((TRUE, n_real)),
+            rng.uniform(0.7, 1.3, (TRUE, n_real)) ** 2,
+            [np.exp(a) / np.exp(a).sum(axis=1, keepdims=True) for a in logits],
+            1.0 / (1.0 + np.exp(-1.4 * spread * rng.standard_normal((TRUE, n_binary)))),
+            4.0 * np.exp(0.5 * spread * rng.standard_normal((TRUE, n_counts))),
+        )
+        X, y = clusters.draw(20_000, 0.0, rng)
+        index = adjusted_rand_score(y, clusters.labels(X))
+        if OVERLAP[0] <= index <= OVERLAP[1]:
+            return clusters, index
+
+
+# ------------------------------------------------------------------------------------- this library
+class StartedMixture(MemoizedDPMixture):
+    """A mixture that starts at given labels; there is no public way."""
+
+    def start_at(self, labels):
+        """Start the next ``fit`` at labels of its rows."""
+        self._labels = labels
+        return self
+
+    def _build_model(self, X, weights):
+        model = super()._build_model(X, weights)
+        resp = np.eye(self._labels.max() + 1)[self._labels] * weights[:, None]
+        model.__dict__["start"] = Stats((resp.sum(axis=0), resp.T @ model.component.features(X)))
+        return model
+
+
+def blocks_of(clusters):
+    """The ``components`` parameter for such rows."""
+    kinds = {
+        "real": Gaussian("diag"),
+        "category": Categorical(categories=[list(range(p.shape[1]))
+                                            for p in clusters.probabilities]),
+        "binary": Bernoulli(),
+        "count": Poisson(),
+    }  # fmt: skip
+    return [
+        (kind, kinds[kind], list(range(place.stop))[place])
+        for kind, place in clusters.columns.items()
+    ]
+
+
+def learned(mixture):
+    """What a mixture has learned, for the evaluator: weights and posterior means."""
+    parts = mixture.posterior_.components.mean()
+    K = mixture.weights_.size
+    none = np.empty((K, 0))
+    real = parts.get("real")
+    sizes = [len(own) for own in mixture.categories_.get("category", [])]
+    p = np.split(parts["category"], np.cumsum(sizes)[:-1], axis=1) if sizes else []
+    return Clusters(
+        mixture.weights_,
+        none if real is None else real.mean.reshape(K, -1),
+        none if real is None else 1.0 / real.precision.reshape(K, -1),
+        p,
+        parts["binary"][..., 0].reshape(K, -1) if "binary" in parts else none,
+        parts["count"].reshape(K, -1) if "count" in parts else none,
+    )
+
+
+# ---------------------------------------------------------------------------------------- clusters
+def one_table(seed, n_rows, missing, args):
+    """What is found in one table: a dict."""
+    rng = np.random.default_rng([seed, n_rows])
+    clusters, _ = drawn_clusters(rng)
+    X, y = clusters.draw(n_rows, missing, rng)
+    X = without_empty_rows(X)
+    own = {"components": blocks_of(clusters), "n_jobs": args.cores, "random_state": seed}
+    _, cpu, mixture = timed(MemoizedDPMixture(**own, n_init=args.n_init).fit, X)
+    truth = StartedMixture(TRUE, **own, moves=(), learning_method="batch").start_at(y).fit(X)
+    moved = StartedMixture(TRUE, **own).start_at(y).fit(X)
+    index = adjusted_rand_score(y, mixture.predict(X))
+    return {
+        "active": mixture.n_active_components_,
+        "all": mixture.n_components_,
+        "oracle": adjusted_rand_score(y, clusters.labels(X)),
+        "ari": index,
+        "true_ari": adjusted_rand_score(y, truth.predict(X)),
+        "bound": mixture.elbo_ - truth.elbo_,
+        "moved": moved.n_components_,
+        "moved_bound": mixture.elbo_ - moved.elbo_,
+        "cpu": cpu,
+        "passes": mixture.n_iter_,
+    }
+
+
+def without_empty_rows(X):
+    """X; rows without any value (next to none) get a zero in the first column."""
+    X[np.isnan(X).all(axis=1), 0] = 0.0
+    return X
+
+
+def compile_all(args):
+    """Fit a few rows, so that no compilation is timed."""
+    rng = np.random.default_rng(0)
+    clusters, _ = drawn_clusters(rng)
+    X, _ = clusters.draw(500, 0.2, rng)
+    MemoizedDPMixture(components=blocks_of(clusters), n_jobs=args.cores, random_state=0).fit(X)
+
+
+def clusters_part(args):
+    table = []
+    for n_rows in args.rows:
+        for missing in args.missing:
+            runs = []
+            for seed in range(args.draws):
+                runs.append(one_table(seed, n_rows, missing, args))
+                progress(n_rows, missing, seed, {k: round(v, 3) for k, v in runs[-1].items()})
+            of = {key: np.array([run[key] for run in runs]) for key in runs[0]}
+            below = of["oracle"] - of["ari"]
+            table.append([
+                f"{n_rows:,}, {missing:.0%}",
+                f"{np.sum(of['active'] == TRUE)}/{args.draws}",
+                f"{np.sum(of['all'] == TRUE)}/{args.draws}",
+                " ".join(map(str, of["all"])),
+                spread(of["ari"], 3), spread(of["oracle"], 3), spread(below, 3),
+                f"{np.max(below):.3f}", spread(of["true_ari"], 3), " ".join(map(str, of["moved"])),
+                " ".join(f"{gain:+.0f}" for gain in of["bound"]),
+                " ".join(f"{gain:+.0f}" for gain in of["moved_bound"]),
+                spread(of["cpu"], 1), f"{np.mean(of['passes']):.0f}",
+            ])  # fmt: skip
+    print_table(
+        f"{TRUE} clusters, {args.draws} draws, n_init={args.n_init}. Bound: of the fit less that "
+        "of one started at the true labels without moves, and with moves, in nats",
+        ["rows, missing", "true, active", "true, all", "components", "ARI", "oracle",
+         "oracle - ARI", "most", "ARI from truth", "from truth with moves", "bound", "bound, moves",
+         "CPU s", "passes"],
+        table,
+    )  # fmt: skip
+
+
+# ------------------------------------------------------------------------------------------- peers
+def stepmix_grid(X, clusters, most, n_init, seed):
+    """The StepMix with the lowest BIC."""
+    from stepmix.stepmix import StepMix
+
+    models = {"real": "gaussian_diag", "category": "categorical", "binary": "binary"}
+    holes = "_nan" if np.isnan(X).any() else ""
+    widths = {kind: place.stop - place.start for kind, place in clusters.columns.items()}
+    measurement = {kind: {"model": models[kind] + holes, "n_columns": widths[kind]}
+                   for kind in widths}  # fmt: skip
+    best = None
+    for k in range(1, most + 1):
+        model = StepMix(k, measurement=measurement, n_init=n_init, random_state=seed,
+                        progress_bar=0)  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            bic = model.fit(X).bic(X)
+        if best is None or bic < best[0]:
+            best = bic, model
+    return best[1]
+
+
+def learned_by_stepmix(model, clusters):
+    """Its parameters for the evaluator; probabilities clipped as its own likelihood does."""
+    found = model.get_parameters()["measurement"]
+    real, categories = found["real"], found["category"]
+    most = categories["max_n_outcomes"]
+    sizes = [p.shape[1] for p in clusters.probabilities]
+    pis = np.clip(categories["pis"], 1e-15, 1 - 1e-15)
+    return Clusters(
+        model.weights_,
+        np.asarray(real["means"]),
+        np.asarray(real["covariances"]),
+        [pis[:, j * most : j * most + size] for j, size in enumerate(sizes)],
+        np.clip(found["binary"]["pis"], 1e-15, 1 - 1e-15),
+        np.empty((model.n_components, 0)),
+    )
+
+
+def k_prototypes(X, clusters, seed):
+    """Labels; numbers standardised, holes filled with means and modes."""
+    from kmodes.kprototypes import KPrototypes
+
+    X = filled_in(X, clusters)
+    numbers = [j for kind in ("real", "count") for j in places(clusters, kind)]
+    X[:, numbers] = StandardScaler().fit_transform(X[:, numbers])
+    categories = [j for kind in ("category", "binary") for j in places(clusters, kind)]
+    rows = X.astype(object)
+    for j in categories:
+        rows[:, j] = X[:, j].astype(int).astype(str)
+    return KPrototypes(TRUE, n_init=3, random_state=seed).fit_predict(rows, categorical=categories)
+
+
+def places(clusters, kind):
+    """Columns of a kind."""
+    place = clusters.columns.get(kind, slice(0, 0))
+    return list(range(place.start, place.stop))
+
+
+def filled_in(X, clusters):
+    """X with means and, in categories, modes in its holes."""
+    X = X.copy()
+    for kind in clusters.columns:
+        how = "mean" if kind in ("real", "count") else "most_frequent"
+        X[:, places(clusters, kind)] = SimpleImputer(strategy=how).fit_transform(
+            X[:, places(clusters, kind)]
+        )
+    return X
+
+
+def one_hot(X, clusters):
+    """Standardised columns, categories as indicators, means and modes in holes."""
+    X = filled_in(X, clusters)
+    parts = [
+        np.eye(p.shape[1])[X[:, j].astype(int)]
+        for j, p in zip(places(clusters, "category"), clusters.probabilities, strict=True)
+    ]
+    rest = [j for kind in clusters.columns if kind != "category" for j in places(clusters, kind)]
+    return StandardScaler().fit_transform(np.column_stack([X[:, rest], *parts]))
+
+
+def gaussian_grid(X, covariance_type, most, seed):
+    """Labels by the GaussianMixture with the lowest BIC, and their number."""
+    best = None
+    for k in range(1, most + 1):
+        mixture = GaussianMixture(k, covariance_type=covariance_type, random_state=seed).fit(X)
+        bic = mixture.bic(X)
+        if best is None or bic < best[0]:
+            best = bic, k, mixture.predict(X)
+    return best[1:]
+
+
+def bayesian(X, covariance_type, seed):
+    """Labels by a BayesianGaussianMixture of 20, and the number of those with rows."""
+    mixture = BayesianGaussianMixture(
+        n_components=20, covariance_type=covariance_type, max_iter=500, random_state=seed
+    )
+    labels = mixture.fit_predict(X)
+    return np.unique(labels).size, labels
+
+
+def mclust(X, most):
+    """Labels by Mclust of R, and their number."""
+    with tempfile.TemporaryDirectory() as folder:
+        source, target = Path(folder) / "X.csv", Path(folder) / "labels.csv"
+        np.savetxt(source, X, delimiter=",")
+        code = (
+            "suppressMessages(library(mclust)); "
+            f"X <- as.matrix(read.csv('{source}', header=FALSE)); "
+            f"write.table(Mclust(X, G=1:{most}, verbose=FALSE)$classification, '{target}', "
+            "row.names=FALSE, col.names=FALSE)"
+        )
+        subprocess.run(["Rscript", "-e", code], check=True, capture_output=True)
+        labels = np.loadtxt(target).astype(int)
+    return np.unique(labels).size, labels
+
+
+def has_mclust():
+    """Whether Rscript is there and has mclust."""
+    if shutil.which("Rscript") is None:
+        return False
+    return subprocess.run(["Rscript", "-e", "library(mclust)"], capture_output=True).returncode == 0
+
+
+def children_timed(function, *args):
+    """As ``timed``, by the clock instead of CPU: what another process computes."""
+    began = time.perf_counter()
+    result = function(*args)
+    return None, time.perf_counter() - began, result
+
+
+def density_of(seed, n_rows, missing, args):
+    """{method: (held-out by the evaluator, by the method itself, number, ARI, CPU seconds)}."""
+    rng = np.random.default_rng([seed, n_rows, 3])
+    clusters, _ = drawn_clusters(rng, n_counts=0, spread=1.15)
+    X, y = clusters.draw(n_rows, missing, rng)
+    test, _ = clusters.draw(10_000, missing, rng)
+    X, test = without_empty_rows(X), without_empty_rows(test)
+    truth = clusters.density(test)
+    rows = {"truth": (0.0, 0.0, TRUE, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
+    mixture = MemoizedDPMixture(components=blocks_of(clusters), n_init=args.n_init,
+                                n_jobs=args.cores, random_state=seed)  # fmt: skip
+    _, cpu, _ = timed(mixture.fit, X)
+    rows["MemoizedDPMixture"] = (
+        learned(mixture).density(test) - truth, mixture.score(test) - truth,
+        mixture.n_components_, adjusted_rand_score(y, mixture.predict(X)), cpu,
+    )  # fmt: skip
+    for n_init in args.stepmix_starts:
+        _, cpu, model = timed(stepmix_grid, X, clusters, args.most, n_init, seed)
+        rows[f"stepmix, BIC of 1-{args.most}, n_init={n_init}"] = (
+            learned_by_stepmix(model, clusters).density(test) - truth, model.score(test) - truth,
+            model.n_components, adjusted_rand_score(y, model.predict(X)), cpu,
+        )  # fmt: skip
+    return rows
+
+
+def index_of(seed, n_rows, missing, args):
+    """{method: (number, ARI, CPU seconds)} of tables with counts, too."""
+    rng = np.random.default_rng([seed, n_rows, 4])
+    clusters, _ = drawn_clusters(rng)
+    X, y = clusters.draw(n_rows, missing, rng)
+    X = without_empty_rows(X)
+    rows = {"oracle": (TRUE, adjusted_rand_score(y, clusters.labels(X)), 0.0)}
+
+    def add(name, measured, function, *given):
+        _, cpu, (number, labels) = measured(function, *given)
+        rows[name] = number, adjusted_rand_score(y, labels), cpu
+
+    def ours():
+        mixture = MemoizedDPMixture(components=blocks_of(clusters), n_init=args.n_init,
+                                    n_jobs=args.cores, random_state=seed).fit(X)  # fmt: skip
+        return mixture.n_components_, mixture.predict(X)
+
+    add("MemoizedDPMixture", timed, ours)
+    add("k-prototypes, told 8", timed, lambda: (TRUE, k_prototypes(X, clusters, seed)))
+    flat = one_hot(X, clusters)
+    add("k-means of one-hot, told 8", timed,
+        lambda: (TRUE, KMeans(TRUE, n_init=10, random_state=seed).fit_predict(flat)))  # fmt: skip
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        for shape in ("diag", "full"):
+            add(f"GaussianMixture {shape}, BIC", timed, gaussian_grid, flat, shape, args.most, seed)
+            add(f"BayesianGaussianMixture {shape}", timed, bayesian, flat, shape, seed)
+    if has_mclust():
+        add("mclust, BIC (by the clock)", children_timed, mclust, flat, args.most)
+    return rows
+
+
+def peers_part(args):
+    if not has_mclust():
+        print("mclust: Rscript or its package is not installed, left out\n")
+    for n_rows in args.peer_rows:
+        for missing in (0.0, 0.2):
+            runs = []
+            for seed in range(args.peer_draws):
+                runs.append(density_of(seed, n_rows, missing, args))
+                progress("density", n_rows, missing, seed, runs[-1])
+            table = []
+            for method in runs[0]:
+                own, by_it, number, index, cpu = zip(*[run[method] for run in runs], strict=True)
+                table.append([method, spread(own, 4), spread(by_it, 4), " ".join(map(str, number)),
+                              spread(index, 3), spread(cpu, 1)])  # fmt: skip
+            print_table(
+                f"{n_rows:,} rows of 4 real, 4 categorical, 4 binary columns, {missing:.0%} "
+                "missing: held-out nats a row less those of the truth",
+                ["method", "evaluator", "its own score", "components", "ARI", "CPU s"],
+                table,
+            )
+            runs = []
+            for seed in range(args.peer_draws):
+                runs.append(index_of(seed, n_rows, missing, args))
+                progress("ARI", n_rows, missing, seed, runs[-1])
+            table = []
+            for method in runs[0]:
+                number, index, cpu = zip(*[run[method] for run in runs], strict=True)
+                table.append([method, " ".join(map(str, number)), spread(index, 3),
+                              spread(cpu, 1)])  # fmt: skip
+            print_table(
+                f"{n_rows:,} rows with 4 columns of counts, too, {missing:.0%} missing",
+                ["method", "clusters", "ARI", "CPU s"],
+                table,
+            )
+
+
+# ------------------------------------------------------------------------------------------- speed
+def speed_part(args):
+    rng = np.random.default_rng(0)
+    sizes = (2, 3, 4, 5, 6, 8, 10, 3, 4, 5, 3, 4, 6, 12)
+    clusters, index = drawn_clusters(rng, n_real=6, sizes=sizes, n_binary=0, n_counts=0, spread=0.8)
+    X, y = clusters.draw(args.speed_rows, 0.0, rng)
+    mixture = MemoizedDPMixture(components=blocks_of(clusters), n_jobs=args.cores, random_state=0)
+    mixture.fit(X[:500])  # compiles
+    profile = cProfile.Profile()
+    if args.profile:
+        profile.enable()
+    seconds, cpu, _ = timed(mixture.fit, X)
+    profile.disable()
+    width = sum(sizes) + 3 * 6
+    # a local step multiplies features and table, then features and responsibilities
+    flops = 4.0 * len(X) * width * float(np.sum(mixture.history_["n_components"]))
+    rate = gemm_flops(np.float64, m=512, k=width, n=max(mixture.n_components_, 2))
+    print_table(
+        f"{len(X):,} rows, 14 categorical columns of {sum(sizes)} categories, 6 real; "
+        f"{args.cores} cores",
+        ["", ""],
+        [
+            ["seconds", f"{seconds:.1f}"],
+            ["CPU seconds", f"{cpu:.1f}"],
+            ["passes", mixture.n_iter_],
+            ["components", mixture.n_components_],
+            ["ARI", f"{adjusted_rand_score(y, mixture.predict(X)):.3f}"],
+            ["oracle's ARI", f"{index:.3f}"],
+            ["components by pass", " ".join(map(str, mixture.history_["n_components"]))],
+            ["Gflop/s of BLAS, one thread", f"{rate / 1e9:.1f}"],
+            ["CPU s that the passes' products need", f"{flops / rate:.1f}"],
+            ["share of the limit", f"{flops / rate / cpu:.2f}"],
+        ],
+    )
+    if args.profile:
+        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
+
+
+# -------------------------------------------------------------------------------------- imputation
+IMPUTED = {"wine": load_wine, "breast cancer": load_breast_cancer, "diabetes": load_diabetes}
+
+
+def cut_table(load):
+    """A table of which each third column is cut into 4 categories, and each fifth into 2."""
+    X = load().data.astype(float)
+    kinds = []
+    for j in range(X.shape[1]):
+        kind = "category" if j % 3 == 1 else "binary" if j % 5 == 0 else "real"
+        if kind == "category":
+            X[:, j] = np.searchsorted(np.unique(np.quantile(X[:, j], [0.25, 0.5, 0.75])), X[:, j])
+        elif kind == "binary":
+            X[:, j] = X[:, j] > np.median(X[:, j])
+        else:
+            X[:, j] = (X[:, j] - X[:, j].mean()) / X[:, j].std()
+        kinds.append(kind)
+    return X, np.array(kinds)
+
+
+def by_indicators(imputer, X, kinds):
+    """Rows filled by indicators: a missing category is that whose indicator is highest; None."""
+    parts, ends = [], []
+    for j, kind in enumerate(kinds):
+        x = X[:, [j]]
+        if kind == "category":
+            known = np.unique(x[~np.isnan(x)])
+            x = np.where(np.isnan(x), np.nan, (x == known).astype(float))
+        parts.append(x)
+        ends.append(x.shape[1])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        filled = imputer.fit_transform(np.column_stack(parts))
+    out = X.copy()
+    for j, part in enumerate(np.split(filled, np.cumsum(ends)[:-1], axis=1)):
+        holes = np.isnan(X[:, j])
+        if kinds[j] == "category":
+            known = np.unique(X[~holes, j])
+            out[holes, j] = known[part[holes].argmax(axis=1)]
+        else:
+            out[holes, j] = part[holes, 0] > 0.5 if kinds[j] == "binary" else part[holes, 0]
+    return out, None
+
+
+def by_mixture(shape, X, kinds, args, seed):
+    """Rows filled by a mixture whose real columns have such covariances; its components."""
+    specs = {"real": Gaussian(shape), "category": Categorical(), "binary": Bernoulli()}
+    blocks = [(kind, specs[kind], np.flatnonzero(kinds == kind).tolist()) for kind in specs]
+    mixture = MemoizedDPMixture(
+        components=[block for block in blocks if block[2]], n_init=args.n_init,
+        n_jobs=args.cores, random_state=seed,
+    ).fit(X)  # fmt: skip
+    return mixture.impute(X), mixture.n_components_
+
+
+def imputation_part(args):
+    for name, load in IMPUTED.items():
+        complete, kinds = cut_table(load)
+        runs = {}
+        for seed in range(args.seeds):
+            rng = np.random.default_rng(seed)
+            holes = rng.random(complete.shape) < 0.2
+            holes[holes.all(axis=1), 0] = False
+            X = np.where(holes, np.nan, complete)
+            methods = {
+                "mixture, full": partial(by_mixture, "full", args=args, seed=seed),
+                "mixture, diag": partial(by_mixture, "diag", args=args, seed=seed),
+                "IterativeImputer": partial(by_indicators, IterativeImputer(random_state=0)),
+                "KNNImputer": partial(by_indicators, KNNImputer()),
+                "mean, mode": partial(by_indicators, SimpleImputer()),
+            }
+            for method, impute in methods.items():
+                _, cpu, (filled, number) = timed(impute, X, kinds)
+                real = holes & (kinds == "real")
+                codes = holes & (kinds != "real")
+                runs.setdefault(method, []).append((
+                    np.sqrt(np.mean((filled - complete)[real] ** 2)),
+                    np.mean(filled[codes] == complete[codes]), number, cpu,
+                ))  # fmt: skip
+                progress(name, seed, method, runs[method][-1])
+        table = []
+        for method, of in runs.items():
+            error, right, number, cpu = zip(*of, strict=True)
+            table.append([method, spread(error, 3), spread(right, 3),
+                          "" if number[0] is None else " ".join(map(str, number)),
+                          spread(cpu, 1)])  # fmt: skip
+        there = ", ".join(f"{np.sum(kinds == kind)} {kind}" for kind in np.unique(kinds))
+        print_table(
+            f"{name}: {complete.shape[0]} x {complete.shape[1]} ({there}), 20 % missing, "
+            f"{args.seeds} draws of holes",
+            ["method", "normalised RMSE", "right categories", "components", "CPU s"],
+            table,
+        )
+
+
+def main():
+    args = arguments()
+    print_header(*(["stepmix", "kmodes"] if "peers" in args.parts else []))
+    run = {
+        "clusters": clusters_part,
+        "peers": peers_part,
+        "speed": speed_part,
+        "imputation": imputation_part,
+    }
+    with cores(args.cores):
+        compile_all(args)
+        for part in args.parts:
+            run[part](args)
+
+
+if __name__ == "__main__":
+    main()
