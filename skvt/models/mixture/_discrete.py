@@ -14,6 +14,7 @@ from skvt.models.mixture._components import (
     with_draws,
     with_means,
 )
+from skvt.models.mixture._kernels import indicators
 from skvt.models.mixture._marginals import Marginals, of_probabilities, of_rates
 from skvt.ties import stable_argmax
 from skvt.typing import Array
@@ -58,9 +59,7 @@ class Categorical(ConjugateComponent):
         """``[x_d = c]`` for each column and category, all 0 where x_d is missing."""
         X = _dense(X)
         out = np.zeros((X.shape[0], sum(self.sizes)))
-        rows, columns = np.nonzero(~np.isnan(X))
-        starts = np.cumsum(self.sizes) - self.sizes
-        out[rows, starts[columns] + X[rows, columns].astype(np.intp)] = 1.0
+        indicators(X, np.cumsum(self.sizes), out)
         return out
 
     def log_predictive(self, X: Any, lam: Array) -> Array:

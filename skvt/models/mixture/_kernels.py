@@ -49,6 +49,21 @@ def outer_features(X: Array, *, linear: bool) -> Array:
 
 
 @jit
+def indicators(codes: Array, ends: Array, out: Array) -> None:
+    """``out[n, ends[d - 1] + codes[n, d]] = 1``, of zeros (n, sum_d C_d).
+
+    What is no code of its column, NaN above all, has no indicator.
+    """
+    for n in range(codes.shape[0]):
+        start = 0
+        for d in range(codes.shape[1]):
+            code = codes[n, d]
+            if code >= 0.0 and code < ends[d] - start:
+                out[n, start + int(code)] = 1.0
+            start = ends[d]
+
+
+@jit
 def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Array) -> None:
     """Softmax of ``inv_temp * logits`` in place, row by row [HS13 eq. 9].
 
