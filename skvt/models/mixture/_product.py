@@ -107,6 +107,11 @@ class Product:
         ]
 
     @cached_property
+    def _places(self) -> list[slice | IndexArray]:
+        """Columns of each block."""
+        return [as_slice(block.columns) for block in self.blocks]
+
+    @cached_property
     def family(self) -> FamilyOfBlocks:
         """The blocks' families."""
         components = [block.component for block in self.blocks]
@@ -142,8 +147,8 @@ class Product:
 
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
         """Each block's component and its columns of X, sparse only where features are."""
-        for _, component, columns in self.blocks:
-            part = X[:, as_slice(columns)]
+        for (_, component, _), place in zip(self.blocks, self._places, strict=True):
+            part = X[:, place]
             yield component, part.toarray() if sp.issparse(X) and not component.sparse else part
 
     def features(self, X: Any) -> Any:
