@@ -64,6 +64,7 @@ def arguments():
     p.add_argument("--n-init", type=int, default=1, help="starts of MemoizedDPMixture")
     p.add_argument("--peer-draws", type=int, default=5)
     p.add_argument("--peer-rows", type=int, nargs="+", default=[2_000])
+    p.add_argument("--peer-missing", type=float, nargs="+", default=[0.0, 0.2])
     p.add_argument("--most", type=int, default=12, help="classes of grids by BIC")
     p.add_argument("--stepmix-starts", type=int, nargs="+", default=[1, 5], help="n_init")
     p.add_argument("--speed-rows", type=int, default=100_000)
@@ -483,7 +484,7 @@ def peers_part(args):
     if not has_mclust():
         print("mclust: Rscript or its package is not installed, left out\n")
     for n_rows in args.peer_rows:
-        for missing in (0.0, 0.2):
+        for missing in args.peer_missing:
             runs = []
             for seed in range(args.peer_draws):
                 runs.append(density_of(seed, n_rows, missing, args))
