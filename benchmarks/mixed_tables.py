@@ -373,11 +373,13 @@ def one_hot(X, clusters):
     return StandardScaler().fit_transform(np.column_stack([X[:, rest], *parts]))
 
 
-def gaussian_grid(X, covariance_type, most, seed):
+def gaussian_grid(X, covariance_type, most, seed, **params):
     """Labels by the GaussianMixture with the lowest BIC, and their number."""
     best = None
     for k in range(1, most + 1):
-        mixture = GaussianMixture(k, covariance_type=covariance_type, random_state=seed).fit(X)
+        mixture = GaussianMixture(
+            k, covariance_type=covariance_type, random_state=seed, **params
+        ).fit(X)
         bic = mixture.bic(X)
         if best is None or bic < best[0]:
             best = bic, k, mixture.predict(X)
@@ -475,6 +477,9 @@ def index_of(seed, n_rows, missing, args):
         for shape in ("diag", "full"):
             add(f"GaussianMixture {shape}, BIC", timed, gaussian_grid, flat, shape, args.most, seed)
             add(f"BayesianGaussianMixture {shape}", timed, bayesian, flat, shape, seed)
+        # variances that cannot shrink to nothing in a column of zeros and ones
+        kept = partial(gaussian_grid, reg_covar=0.1)
+        add("GaussianMixture diag, reg_covar=0.1", timed, kept, flat, "diag", args.most, seed)
     if has_mclust():
         add("mclust, BIC (by the clock)", children_timed, mclust, flat, args.most)
     return rows
