@@ -52,7 +52,8 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
     names = [(block, name) for block, _, columns in mixture.blocks_ for name in columns]
     assert display.columns_ == names
     assert [text.get_text() for text in display.ax_.get_xticklabels()] == [n for _, n in names]
-    table = mixture.describe().set_index(["component", "column", "quantity"])["estimate"]
+    index = ["component", "column", "quantity"]
+    table = mixture.describe().set_index(index).sort_index()["estimate"]
     for k, row in zip(order, shown(display), strict=True):
         length, place, opened, visits = row
         # rounded to less than a standard deviation, and no finer than is of use
