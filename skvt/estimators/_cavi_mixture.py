@@ -372,15 +372,15 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     def _of_means(self, name, moment):
         fitted = self._of_fit(name)
-        lam = fitted.model.component.uncentred(fitted.lam()[1])
+        _, lam = fitted.model.component.uncentred(fitted.lam()[1])
         return moment(lam).astype(fitted.model.dtype)
 
     @property
     def posterior_(self):
         """q of the means, in the coordinates of the data, and of the assignments."""
         fitted = self._of_fit("posterior_")
-        means = fitted.model.component.uncentred(fitted.lam()[1])
-        blocks = {"means": Posterior(Normal, means)}
+        component = fitted.model.component
+        blocks = {"means": Posterior(*component.uncentred(fitted.lam()[1]))}
         # (amid a fit the assignments are not yet known)
         if fitted.assignments is not None:
             log_resp = Categorical.from_standard(fitted.assignments)

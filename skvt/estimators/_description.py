@@ -55,9 +55,8 @@ class DescriptionMixin:
             )
         product, sums, _ = self._blocks_of_fit("describe")
         weights, relevances = self.weights_.tolist(), self.column_relevance_
-        parts = zip(
-            product.blocks, product.marginals(product.natural_parameters(sums)), strict=True
-        )
+        lam = product.apart(product.natural_parameters(sums))
+        parts = zip(product.blocks, product.marginals(lam), strict=True)
         entries, first = [], 0
         for block, marginals in parts:
             for order, own in enumerate(marginals):
@@ -82,7 +81,7 @@ class DescriptionMixin:
     def block_relevance_(self):
         """Nats per row by which each block tells each component from all other rows."""
         product, sums, counts = self._blocks_of_fit("block_relevance_")
-        return relevance(product.block_evidence, sums, counts)
+        return relevance(product.alone.block_evidence, sums, counts)
 
     @property
     def column_relevance_(self):

@@ -24,7 +24,7 @@ from skvt.estimators.component_specs import (
     learned_names,
 )
 from skvt.estimators.validation import LARGEST_VALUE
-from skvt.models.mixture import GaussianLearner, begun_at, gaussian_component
+from skvt.models.mixture import MATRICES, GaussianLearner, begun_at, gaussian_component
 
 MOVES = ("birth", "merge", "delete")
 
@@ -47,9 +47,10 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     max_components : int, default=200
         Births stop at this number.
 
-    covariance_type : {"full", "diag", "spherical"}, default="full"
-        Shape of each component's covariance. NaN in the data are missing values: with "diag" and
-        "spherical" integrated out, with "full" local variables of their rows, see Notes.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        Shape of each component's covariance; "tied" is one matrix for all components. NaN in the
+        data are missing values: with "diag" and "spherical" integrated out, with "full" and "tied"
+        local variables of their rows, see Notes.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
@@ -231,7 +232,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
 
     covariance_prior_ : float or ndarray
         Inverse scale of that prior as used or learned: a number for "spherical", (n_features,) for
-        "diag", (n_features, n_features) for "full".
+        "diag", (n_features, n_features) for "full" and "tied".
 
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
@@ -292,7 +293,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "max_components": [Interval(Integral, 1, None, closed="left")],
-        "covariance_type": [StrOptions({"full", "diag", "spherical"})],
+        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
         "mean_type": [StrOptions({"full", "zero"})],
         "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
         **GAUSSIAN_PRIOR_CONSTRAINTS,
@@ -522,22 +523,27 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     def precisions_(self):
         """Expected precisions."""
         covariances = self._moments("precisions_")[1]
-        full = covariances.ndim == 3
-        return self._in_precision(np.linalg.inv(covariances) if full else 1.0 / covariances)
+        inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
+        return self._in_precision(inverse)
 
     @property
     def precisions_cholesky_(self):
         """Upper triangular U with ``precision = U U'``; square roots where not "full"."""
         covariances = self._moments("precisions_cholesky_")[1]
-        if covariances.ndim < 3:
+        if not self._has_matrices:
             return self._in_precision(1.0 / np.sqrt(covariances))
         roots = np.linalg.inv(np.linalg.cholesky(covariances))
-        return self._in_precision(np.swapaxes(roots, 1, 2))
+        return self._in_precision(np.swapaxes(roots, -2, -1))
 
     def _moments(self, name):
         """Means and covariances in double precision, or the error of an attribute not there yet."""
         fitted = self._of_fit(name)
-        return fitted.model.component.moments(fitted.lam()[1])
+        component = fitted.model.component
+        return component.moments(component.apart(fitted.lam()[1]))
+
+    @property
+    def _has_matrices(self):
+        return self._fitted.parameters["covariance_type"] in MATRICES
 
     def _in_precision(self, value):
         return np.asarray(value, self._fitted.model.dtype)

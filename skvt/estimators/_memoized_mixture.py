@@ -535,10 +535,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         sticks, components = fitted.lam()
         product = fitted.model.component
         parts = zip(product.blocks, product.family.split(components), strict=True)
-        blocks = {
-            block.name: Posterior(block.component.family, block.component.uncentred(lam))
-            for block, lam in parts
-        }
+        blocks = {block.name: Posterior(*block.component.uncentred(lam)) for block, lam in parts}
         return JointPosterior(
             weights=Posterior(fitted.model.weights.family, sticks),
             components=JointPosterior(**blocks),

@@ -126,7 +126,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         model, (sticks, components) = fitted.model, fitted.lam()
         return JointPosterior(
             weights=Posterior(model.weights.family, sticks),
-            components=Posterior(model.component.family, model.component.uncentred(components)),
+            components=Posterior(*model.component.uncentred(components)),
         )
 
     # --------------------------------------------------------------------------- inference
@@ -271,7 +271,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         seed = check_random_state(given).randint(np.iinfo(np.int32).max)
         rng, weights = np.random.default_rng(seed), self.weights_.astype(np.float64)
         numbers = rng.multinomial(n_samples, weights / weights.sum())
-        component, lam = fitted.model.component, fitted.lam()[1]
+        component = fitted.model.component
+        lam = component.apart(fitted.lam()[1])
         rows = [component.sample(lam[k], n, rng) for k, n in enumerate(numbers) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         return X, np.repeat(np.arange(numbers.size), numbers)

@@ -103,8 +103,8 @@ class Gaussian(ComponentSpec):
 
     Parameters
     ----------
-    covariance_type : {"full", "diag", "spherical"}, default="full"
-        Shape of each component's covariance.
+    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
+        Shape of each component's covariance; "tied" is one matrix for all components.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
@@ -132,7 +132,7 @@ class Gaussian(ComponentSpec):
     """
 
     _parameter_constraints = {
-        "covariance_type": [StrOptions({"full", "diag", "spherical"})],
+        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
         "mean_type": [StrOptions({"full", "zero"})],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
     }

@@ -19,6 +19,7 @@ from skvt.expfam._normal import Normal
 from skvt.expfam._normal_gamma import NormalGamma
 from skvt.expfam._normal_wishart import NormalWishart
 from skvt.expfam._stats import RunningStats, Stats
+from skvt.expfam._tied_normal_wishart import TiedNormalWishart
 from skvt.expfam._wishart import Wishart
 
 __all__ = [
@@ -35,6 +36,7 @@ __all__ = [
     "NormalWishart",
     "RunningStats",
     "Stats",
+    "TiedNormalWishart",
     "Wishart",
     "kl_divergence",
     "log_standard_gamma",

@@ -228,8 +228,11 @@ class Mergeable(Memoizable, Protocol):
     def component_masses(self, stats: Stats) -> Array:
         """Expected rows of each component, shape (K,)."""
 
-    def log_evidence(self, stats: Stats) -> Array:
-        """Log marginal likelihood of each component's rows, weights apart, (K,) nats."""
+    def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
+        """What the log evidence gains if components a and b are one, weights apart, (n,) nats.
+
+        For pairs a (n,) and b (n,), one at a time.
+        """
 
     def weights_log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the weights summed out, in nats."""

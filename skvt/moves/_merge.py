@@ -22,8 +22,6 @@ from skvt.moves._base import (
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
-# Numbers that the statistics of candidate pairs hold at a time.
-_ENTRIES_AT_ONCE = 2**21
 # A component with fewer expected rows is superfluous.
 FEWEST_ROWS = 1.0
 # Most nats that removing it may cost: if more, it explains what others do not, such as a row of
@@ -40,7 +38,7 @@ def pair_gains(
     [HS13 eq. 12], less what the entropy of the assignments loses. Pairs of which the latter is not
     known are left out; with ``among`` (K,) those, too, of which neither is among these.
     """
-    arrays, merge_entropy_loss = memo.stats.arrays, memo.merge_entropy_loss
+    merge_entropy_loss = memo.merge_entropy_loss
     n_components = memo.entropy.size
     if merge_entropy_loss is None:
         merge_entropy_loss = np.full((n_components, n_components), np.nan)
@@ -49,14 +47,7 @@ def pair_gains(
     if among is not None:
         wanted &= among[a] | among[b]
     a, b = a[wanted], b[wanted]
-    single = model.log_evidence(memo.stats)
-    gain = -merge_entropy_loss[a, b] - single[a] - single[b]
-    step = max(1, _ENTRIES_AT_ONCE // sum(array[0].size for array in arrays))
-    for start in range(0, a.size, step):
-        pairs = slice(start, start + step)
-        both = Stats(tuple(array[a[pairs]] + array[b[pairs]] for array in arrays))
-        gain[pairs] += model.log_evidence(both)
-    return a, b, gain
+    return a, b, model.merge_gains(memo.stats, a, b) - merge_entropy_loss[a, b]
 
 
 def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:
@@ -102,6 +93,7 @@ class Merge(Move):
         counts = model.component_masses(memo.stats).copy()
         size = size_of(bound_of(model, memo), memo)
         order = stable_order(-gain, scale=size)[: 3 * n_components]
+        arrays = tuple(array.copy() for array in memo.stats.arrays)
         gone: list[int] = []
         used: set[int] = set()
         total = 0.0
@@ -117,6 +109,14 @@ class Merge(Move):
             rise = gain[i] + weights_after - weights_before
             if not is_accepted(rise, size):
                 continue
+            if gone:
+                # what components share has changed by the merges before
+                rise += self._gain(model, arrays, memo, a[i], b[i]) - gain[i]
+                if not is_accepted(rise, size):
+                    continue
+            for array in arrays:
+                array[a[i]] += array[b[i]]
+                array[b[i]] = 0.0
             counts, weights_before = merged, weights_after
             total += rise
             used |= {a[i], b[i]}
@@ -127,6 +127,13 @@ class Merge(Move):
             state.resum()
         self.exhausted = not gone
         return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
+
+    @staticmethod
+    def _gain(model: Mergeable, arrays: tuple[Array, ...], memo: Memo, a: int, b: int) -> float:
+        """That of :func:`pair_gains` among components of these statistics."""
+        assert memo.merge_entropy_loss is not None  # or it were no pair
+        gain = model.merge_gains(Stats(arrays), np.array([a]), np.array([b]))
+        return float(gain[0] - memo.merge_entropy_loss[a, b])
 
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools

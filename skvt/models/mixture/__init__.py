@@ -8,7 +8,12 @@ from skvt.models.mixture._components import (
     Multinomial,
 )
 from skvt.models.mixture._discrete import Categorical, Poisson
-from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component, weighted_moments
+from skvt.models.mixture._gaussian_prior import (
+    MATRICES,
+    GaussianPrior,
+    gaussian_component,
+    weighted_moments,
+)
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._joins import Assignments, Joins, join_components
 from skvt.models.mixture._learned_priors import (
@@ -31,6 +36,7 @@ from skvt.models.mixture._weights import (
 )
 
 __all__ = [
+    "MATRICES",
     "Assignments",
     "Bernoulli",
     "Block",

@@ -36,7 +36,7 @@ from skvt.models.mixture._missing import (
     has_holes,
 )
 from skvt.ties import exceeds
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 LOG_2PI = np.log(2.0 * np.pi)
 # Rows times components times columns that a predictive density holds at a time.
@@ -111,6 +111,29 @@ class Component(Protocol):
 
     def table_of(self, t: Array) -> Array:
         """``T`` of given ``t(phi_k)``, shape (K, P)."""
+
+    def log_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each component's rows, (K,) in nats; the sum is of all."""
+
+    @property
+    def alone(self) -> "Component":
+        """The same without what components share: itself where each has globals of its own.
+
+        What is done to components one by one, as if there were no others, is done with this.
+        """
+
+    def apart(self, lam: Array) -> Array:
+        """``lam`` of each component by itself, as all that follows takes it.
+
+        It differs from ``lam`` where components share globals: then it contains what all say
+        of these.
+        """
+
+    def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
+        """What the log evidence of these components gains if a and b are one, (n,) in nats.
+
+        For pairs a (n,) and b (n,) of the K components, one at a time.
+        """
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Log density of each row under each component's posterior predictive, (n, K) in nats."""
@@ -238,9 +261,39 @@ class ConjugateComponent:
         """Exact posterior predictive, see :class:`Component`."""
         return _generic_log_predictive(self, X, lam)
 
-    def uncentred(self, lam: Array) -> Array:
-        """``lam`` in the coordinates of the data."""
+    @property
+    def alone(self) -> Any:
+        """Itself: components share nothing unless a subclass says otherwise."""
+        return self
+
+    def apart(self, lam: Array) -> Array:
+        """``lam``, see :attr:`alone`."""
         return lam
+
+    def log_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
+
+        With the base measure; M(S_k) of [HS13 eq. 12]. The sum is that of all rows, also where
+        components share something.
+        """
+        after = per_component(self.family.log_normalizer(self.natural_parameters(sums)))
+        before = self.family.log_normalizer(self.prior).sum()
+        return np.asarray(after - before + (sums * self.base).sum(axis=1))
+
+    def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
+        """``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12], see :class:`Component`."""
+        single, used = np.zeros(len(sums)), np.union1d(a, b)
+        single[used] = self.log_evidence(sums[used])
+        gain = -single[a] - single[b]
+        step = max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))
+        for start in range(0, a.size, step):
+            pairs = slice(start, start + step)
+            gain[pairs] += self.log_evidence(sums[a[pairs]] + sums[b[pairs]])
+        return gain
+
+    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+        """The family and ``lam`` in the coordinates of the data."""
+        return self.family, lam
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values replaced by their means, see :class:`Component`."""
@@ -283,11 +336,11 @@ class _Centred:
         """Number of columns D."""
         return self.center.size
 
-    def uncentred(self, lam: Array) -> Array:
-        """``lam`` in the coordinates of the data."""
+    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+        """The family and ``lam`` in the coordinates of the data."""
         q = self.family.standard(lam)
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
-        return self.family.from_standard(**(q | {"mean": q["mean"] + center}))
+        return self.family, self.family.from_standard(**(q | {"mean": q["mean"] + center}))
 
 
 class PairOfEachColumn:

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture import _components as components
 from skvt.models.mixture._missing import GaussianCompletion
+from skvt.models.mixture._tied import TiedGaussian
 from skvt.typing import Array
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
@@ -28,6 +29,10 @@ _RIDGE_OF_EM = 1e-9
 
 # One of those of `component_class`.
 _Gaussian: TypeAlias = Any
+
+
+# Covariance types whose covariances are matrices.
+MATRICES = ("full", "tied")
 
 
 class GaussianPrior(NamedTuple):
@@ -67,11 +72,15 @@ def gaussian_component(
     mean = _vector("mean_prior", given.mean, D, center)
     kappa = 1.0 if given.mean_precision is None else float(given.mean_precision)
     nu = float(D) if given.degrees_of_freedom is None else float(given.degrees_of_freedom)
-    full = covariance_type == "full"
-    if full and nu <= D - 1.0:
+    if covariance_type == "tied" and zero_mean:
+        raise ValueError(
+            "Components of mean zero with covariance_type='tied' would all be the same. Choose "
+            "another 'covariance_type', or mean_type='full'."
+        )
+    if covariance_type in MATRICES and nu <= D - 1.0:
         raise ValueError(
             "The 'degrees_of_freedom_prior' parameter must be in the range (n_features - 1, inf) = "
-            f"({D - 1}, inf) for covariance_type='full'. Got {nu:g} instead."
+            f"({D - 1}, inf) for covariance_type={covariance_type!r}. Got {nu:g} instead."
         )
     scale = _scale(given.covariance, covariance_type, D, moment)
     priors = {
@@ -92,6 +101,7 @@ def component_class(covariance_type: str, zero_mean: bool) -> Any:
     """The Gaussian component of this kind."""
     return {
         ("full", False): components.FullGaussian,
+        ("tied", False): TiedGaussian,
         ("full", True): components.ZeroMeanFullGaussian,
         ("diag", False): components.DiagonalGaussian,
         ("diag", True): components.ZeroMeanDiagonalGaussian,
@@ -105,7 +115,7 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
     D, (mean, kappa, nu, scale) = center.size, prior
     if kind is components.ZeroMeanFullGaussian:
         return kind(Wishart.from_standard(nu, scale), D, dtype)
-    if kind is components.FullGaussian:
+    if kind in (components.FullGaussian, TiedGaussian):
         return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
     if kind in (components.ZeroMeanDiagonalGaussian, components.ZeroMeanSphericalGaussian):
         eta = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
@@ -147,7 +157,7 @@ def weighted_moments(
             total += w @ np.where(there, part, 0.0)
             number += w @ there
         center = origin + total / np.maximum(number, 1e-300)
-    if covariance_type == "full":
+    if covariance_type in MATRICES:
         moment = np.zeros((D, D))
         for rows in _pieces(X.shape[0]):
             part = _less(X[rows], center)
@@ -268,15 +278,15 @@ def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: A
     if covariance is None:
         own = _variances(np.asarray(moment))
         ridge = np.where(own > 0.0, _RIDGE * own, 1.0)
-        return moment + (np.diag(ridge) if covariance_type == "full" else ridge)
-    shape = {"full": (D, D), "diag": (D,), "spherical": ()}[covariance_type]
+        return moment + (np.diag(ridge) if covariance_type in MATRICES else ridge)
+    shape = {"full": (D, D), "tied": (D, D), "diag": (D,), "spherical": ()}[covariance_type]
     value = np.asarray(covariance, dtype=np.float64)
     if value.shape != shape:
         raise ValueError(
             f"The 'covariance_prior' parameter must be an array of shape {shape} for "
             f"covariance_type={covariance_type!r}. Got the shape {value.shape} instead."
         )
-    if covariance_type == "full":
+    if covariance_type in MATRICES:
         legal = np.all(np.isfinite(value)) and np.allclose(value, value.T)
         legal = legal and np.linalg.eigvalsh(value)[0] > 0.0
     else:

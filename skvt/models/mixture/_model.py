@@ -19,7 +19,7 @@ from scipy.special import logsumexp, softmax
 
 from skvt.expfam import Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource
-from skvt.models.mixture._components import Component, per_component
+from skvt.models.mixture._components import Component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._missing import Completion
@@ -153,16 +153,9 @@ class Mixture:
         counts, sums = stats.value().arrays
         return float(counts @ global_params[0] + np.einsum("kp,kp->", sums, global_params[1]))
 
-    def log_evidence(self, stats: Stats) -> Array:
-        """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
-
-        With the base measure; M(S_k) of [HS13 eq. 12].
-        """
-        component, sums = self.component, stats.arrays[1]
-        after = component.family.log_normalizer(component.natural_parameters(sums))
-        after = per_component(after)
-        before = component.family.log_normalizer(component.prior).sum()
-        return after - before + (sums * component.base).sum(axis=1)
+    def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
+        """What the log evidence of the components gains if a and b are one, (n,) in nats."""
+        return self.component.merge_gains(stats.arrays[1], a, b)
 
     def weights_log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the weights summed out, for counts (K,)."""
@@ -173,7 +166,8 @@ class Mixture:
 
         With ``lam = prior + S`` that is the evidence of sticks and components. [HS13 eq. 8]
         """
-        return float(self.log_evidence(stats).sum() + self.weights_log_evidence(stats.arrays[0]))
+        counts, sums = stats.arrays
+        return float(self.component.log_evidence(sums).sum() + self.weights_log_evidence(counts))
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         """The order that suits the weights, which raises the bound; None if they have it."""
@@ -403,7 +397,7 @@ class Mixture:
         weights, components = self.natural_parameters(stats)
         weights = self.weights.mean(weights)[: len(components)]
         weights = np.append(weights, max(0.0, 1.0 - weights.sum()))
-        components = np.concatenate([components, self.component.prior[None]])
+        components = self.component.apart(np.concatenate([components, self.component.prior[None]]))
         with np.errstate(divide="ignore"):
             return _Predictive(self.component, components, np.log(weights))
 
@@ -628,7 +622,8 @@ def _nearest_seed(
 
 
 def _tables(component: Component, features: Any, rows: Any) -> Array:
-    """Tables of components that have seen one row each, (n, P)."""
+    """Tables of components that have seen one row each and share nothing, (n, P)."""
+    component = component.alone
     selected = features[rows]
     selected = selected.toarray() if sp.issparse(selected) else selected
     return component.table(component.natural_parameters(selected))

@@ -1,7 +1,7 @@
 """Rows of several kinds of columns: blocks that are independent given the component."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from skvt.expfam import Family
 from skvt.models import Capability
-from skvt.models.mixture._components import Component, per_component
+from skvt.models.mixture._components import Component
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._missing import Completion, Holes
 from skvt.typing import Array, IndexArray
@@ -210,6 +210,28 @@ class Product:
         """``T`` of given ``t(phi_k)``, shape (K, P)."""
         return self.gather(t) + self.base
 
+    @cached_property
+    def alone(self) -> "Product":
+        """Of blocks that share nothing between components."""
+        blocks = (block._replace(component=block.component.alone) for block in self.blocks)
+        return replace(self, blocks=tuple(blocks))
+
+    def apart(self, lam: Array) -> Array:
+        """``lam`` of each component by itself, block by block."""
+        parts = zip(self.blocks, self.family.split(lam), strict=True)
+        return self.family.join([block.component.apart(own) for block, own in parts])
+
+    def log_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each component's rows, (K,) in nats."""
+        return np.asarray(self.block_evidence(sums).sum(axis=1))
+
+    def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
+        """Sum over the blocks, see :class:`~skvt.models.mixture.Component`."""
+        gain = np.zeros(a.size)
+        for block, part in zip(self.blocks, self.of_blocks(sums), strict=True):
+            gain += block.component.merge_gains(part, a, b)
+        return gain
+
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Sum over the blocks, which are independent given the component: (n, K) in nats."""
         total = np.zeros((X.shape[0], lam.shape[0]))
@@ -250,10 +272,7 @@ class Product:
         """Log marginal likelihood of each block's values, (K, number of blocks) in nats."""
         out = np.empty((sums.shape[0], len(self.blocks)))
         for b, (block, part) in enumerate(zip(self.blocks, self.of_blocks(sums), strict=True)):
-            component = block.component
-            after = component.family.log_normalizer(component.natural_parameters(part))
-            before = component.family.log_normalizer(component.prior).sum()
-            out[:, b] = per_component(after) - before + (part * component.base).sum(axis=1)
+            out[:, b] = block.component.log_evidence(part)
         return out
 
     def column_evidence(self, sums: Array) -> Array:

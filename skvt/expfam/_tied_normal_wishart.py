@@ -1,0 +1,138 @@
+"""The family of K means that share one precision matrix."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvt.expfam._gaussian import MeanPrecision, join
+from skvt.expfam._normal_wishart import NormalWishart
+from skvt.expfam._wishart import Wishart, bartlett, moments, parameters, statistic
+from skvt.expfam.triangle import pack_statistic
+from skvt.typing import Array
+
+
+@dataclass(frozen=True, eq=False)
+class TiedNormalWishart:
+    """Joint distribution of K means mu_k and the precision Lambda of all, of K Gaussians.
+
+    ``Lambda ~ Wishart(nu, W)`` and ``mu_k | Lambda ~ N(m_k, (kappa_k Lambda)^-1)``. Natural
+    parameters are (K, E), those of :class:`~skvt.expfam.NormalWishart` for each member: a row x of
+    member k adds ``(1, 1, x, upper triangle of x x')`` to its own, as if it had a precision of its
+    own. What all have added to the prior makes the precision that they share,
+
+        nu = nu_0 + sum_k (nu_k - nu_0),      W^-1 = W_0^-1 + sum_k (W_k^-1 - W_0^-1),
+
+    so that members that equal the prior change nothing. What belongs to Lambda alone (its
+    log-normaliser, density and entropy) counts for each of the K members with one K-th, so that
+    sums over the members are right.
+
+    Parameters
+    ----------
+    prior : ndarray, shape (E,)
+        Natural parameters of the prior of one member, a normal-Wishart.
+    """
+
+    prior: Array
+
+    def apart(self, eta: ArrayLike) -> Array:
+        """The marginal of each member, a normal-Wishart: (K, E)."""
+        q = self.standard(eta)
+        return NormalWishart.from_standard(**q)
+
+    def shared(self, eta: ArrayLike) -> Array:
+        """The marginal of Lambda, a Wishart: shape (1 + D (D + 1) / 2,)."""
+        own, prior = (NormalWishart.standard(values) for values in (eta, self.prior))
+        n_axes = own["degrees_of_freedom"].ndim
+        members = tuple(range(n_axes))
+        freedom, scale = (
+            prior[name] + (own[name] - prior[name]).sum(axis=members)
+            for name in ("degrees_of_freedom", "scale_inverse")
+        )
+        return Wishart.from_standard(freedom, scale)
+
+    def log_normalizer(self, eta: ArrayLike) -> Array:
+        """Whose sum over the members is that of all, up to a constant of the prior; (K,).
+
+        Of the prior it is that of the normal-Wishart.
+        """
+        kappa = NormalWishart.standard(eta)["mean_precision"]
+        prior = NormalWishart.standard(self.prior)
+        D = prior["mean"].size
+        own = Wishart.from_standard(prior["degrees_of_freedom"], prior["scale_inverse"])
+        gain = Wishart.log_normalizer(self.shared(eta)) - Wishart.log_normalizer(own)
+        of_means = 0.5 * D * np.log(prior["mean_precision"] / kappa)
+        return NormalWishart.log_normalizer(self.prior) + of_means + gain / max(1, kappa.size)
+
+    def expectation(self, eta: ArrayLike) -> Array:
+        """``E[t]`` of each member, of which ``E[log|Lambda|]`` and ``E[Lambda]`` are the same."""
+        q = NormalWishart.standard(eta)
+        kappa, m = q["mean_precision"], q["mean"]
+        log_det, precision = moments(self.shared(eta))
+        precision_mean = m @ precision
+        # E[mu' Lambda mu]
+        square = np.einsum("...i,...i->...", m, precision_mean) + m.shape[-1] / kappa
+        scalars = np.stack(np.broadcast_arrays(0.5 * log_det, -0.5 * square), axis=-1)
+        return join(scalars, precision_mean, pack_statistic(precision))
+
+    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+        """As of the normal-Wishart; degrees of freedom and scale are the same for all members."""
+        q, shared = NormalWishart.standard(eta), Wishart.standard(self.shared(eta))
+        return q | {name: np.broadcast_to(shared[name], q[name].shape) for name in shared}
+
+    def from_standard(
+        self,
+        mean: ArrayLike,
+        mean_precision: ArrayLike,
+        degrees_of_freedom: ArrayLike,
+        scale_inverse: ArrayLike,
+    ) -> Array:
+        """Natural parameters (K, E), of which each member has an equal share of the precision.
+
+        ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) are the same for all members.
+        """
+        prior, n_members = NormalWishart.standard(self.prior), max(1, np.size(mean_precision))
+        freedom = prior["degrees_of_freedom"]
+        scale = prior["scale_inverse"]
+        return NormalWishart.from_standard(
+            mean,
+            mean_precision,
+            freedom + (np.asarray(degrees_of_freedom) - freedom) / n_members,
+            scale + (np.asarray(scale_inverse) - scale) / n_members,
+        )
+
+    def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
+        """One draw: means (K, D), and the same precision for each, (K, D, D)."""
+        q = NormalWishart.standard(eta)
+        nu, factor = parameters(self.shared(eta))
+        D = factor.shape[-1]
+        root = np.linalg.solve(factor.T, bartlett(nu, D, rng))
+        z = rng.standard_normal(q["mean"].shape) / np.sqrt(q["mean_precision"])[..., None]
+        # Lambda = root root', so that root'^-1 z has the covariance Lambda^-1
+        deviation = np.linalg.solve(root.T, z.reshape(-1, D).T).T.reshape(z.shape)
+        precision = np.broadcast_to(root @ root.T, q["scale_inverse"].shape)
+        return MeanPrecision(q["mean"] + deviation, np.array(precision))
+
+    def mean(self, eta: ArrayLike) -> MeanPrecision:
+        """As of the normal-Wishart."""
+        return NormalWishart.mean(self.apart(eta))
+
+    def variance(self, eta: ArrayLike) -> MeanPrecision:
+        """As of the normal-Wishart."""
+        return NormalWishart.variance(self.apart(eta))
+
+    def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
+        """Log density at ``x = (mu, Lambda)`` in nats, (K,); -inf where precisions differ."""
+        mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
+        all_members = NormalWishart.log_density(self.apart(eta), (mean, precision))
+        one = precision.reshape(-1, *precision.shape[-2:])[0]
+        surplus = 1.0 - 1.0 / max(1, all_members.size)
+        with np.errstate(invalid="ignore"):
+            value = all_members - surplus * Wishart.log_density(self.shared(eta), one)
+        inside = statistic(one)[1] & np.all(precision == one)
+        return np.where(inside, value, -np.inf)
+
+    def entropy(self, eta: ArrayLike) -> Array:
+        """Differential entropy in nats, (K,)."""
+        each = NormalWishart.entropy(self.apart(eta))
+        return each - (1.0 - 1.0 / max(1, each.size)) * Wishart.entropy(self.shared(eta))

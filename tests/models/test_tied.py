@@ -1,0 +1,290 @@
+"""One covariance for all components: the joint family, its evidence, and fits."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from scipy.special import multigammaln
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture
+from skvt.components import Gaussian
+from skvt.expfam import MeanPrecision, NormalWishart, kl_divergence
+from skvt.inference import MemoizedInference, Rows, State, Workers
+from skvt.models.mixture import Block, Mixture, Product, StickBreaking, gaussian_component
+from skvt.moves import Merge, Move, MoveRecord, pair_gains
+from skvt.moves._base import bound_of
+from skvt.temperature import RunningPolicy
+
+D, K = 3, 4
+
+
+def drawn(n=60, missing=0.0, seed=0):
+    """Rows about K means with one covariance, and the prior's parameters."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(D, D)) + 2.0 * np.eye(D)
+    z = np.arange(n) % K
+    X = rng.normal(scale=6.0, size=(K, D))[z] + rng.normal(size=(n, D)) @ root.T + 5.0
+    X[rng.random(X.shape) < missing] = np.nan
+    return X, z
+
+
+def component_of(X, covariance_type="tied"):
+    return gaussian_component(X, np.ones(len(X)), covariance_type, False)[0]
+
+
+def members(seed=0):
+    """A prior, and natural parameters of K members that have seen rows."""
+    X, z = drawn(seed=seed)
+    component = component_of(X)
+    sums = np.eye(K)[z].T @ component.features(X)
+    return component.family, component.natural_parameters(sums)
+
+
+# ------------------------------------------------------------------------------ the family
+def test_one_member_is_a_normal_wishart():
+    family, eta = members()
+    one = eta[:1]
+    for name in ("log_normalizer", "expectation", "entropy"):
+        np.testing.assert_allclose(
+            getattr(family, name)(one), getattr(NormalWishart, name)(one), rtol=1e-12
+        )
+    x = NormalWishart.sample(one, np.random.default_rng(0))
+    np.testing.assert_allclose(family.log_density(one, x), NormalWishart.log_density(one, x))
+
+
+def test_members_that_equal_the_prior_change_nothing():
+    family, eta = members()
+    more = np.concatenate([eta, family.prior[None], family.prior[None]])
+    np.testing.assert_allclose(family.shared(more), family.shared(eta), rtol=1e-12)
+    np.testing.assert_allclose(family.expectation(more)[:K], family.expectation(eta), rtol=1e-12)
+    total = family.log_normalizer(more).sum() - 2.0 * family.log_normalizer(family.prior)
+    assert total == pytest.approx(family.log_normalizer(eta).sum(), rel=1e-12)
+
+
+def test_draws_have_the_density_the_entropy_and_the_moments():
+    family, eta = members()
+    rng = np.random.default_rng(1)
+    draws = [family.sample(eta, rng) for _ in range(1200)]
+    assert all(np.ptp(draw.precision, axis=0).max() == 0.0 for draw in draws[:5])
+    density = np.array([family.log_density(eta, draw).sum() for draw in draws])
+    error = density.std() / np.sqrt(len(draws))
+    assert -density.mean() == pytest.approx(family.entropy(eta).sum(), abs=5.0 * error)
+    for values, moments in ((0, family.mean(eta)), (1, family.variance(eta))):
+        for name in ("mean", "precision"):
+            sample = np.array([getattr(draw, name) for draw in draws])
+            got = sample.mean(axis=0) if values == 0 else sample.var(axis=0)
+            spread = sample.std(axis=0) * (1.0 if values == 0 else 3.0 * sample.std(axis=0))
+            gap = np.abs(got - getattr(moments, name)) / spread
+            assert gap.max() < 5.0 / np.sqrt(len(draws))
+    # means with precisions of their own are no value of the family
+    apart = MeanPrecision(draws[0].mean, draws[0].precision * np.arange(1, K + 1)[:, None, None])
+    assert np.all(family.log_density(eta, apart) == -np.inf)
+
+
+def test_the_divergence_is_the_mean_of_the_densities_ratio():
+    family, eta = members()
+    rng = np.random.default_rng(2)
+    priors = np.repeat(family.prior[None], K, axis=0)
+    ratios = []
+    for _ in range(800):
+        x = family.sample(eta, rng)
+        ratios.append((family.log_density(eta, x) - family.log_density(priors, x)).sum())
+    error = np.std(ratios) / np.sqrt(len(ratios))
+    assert np.mean(ratios) == pytest.approx(kl_divergence(family, eta, family.prior), abs=5 * error)
+
+
+def test_expectations_are_slopes_of_the_log_normalizer():
+    family, eta = members()
+    t, step = family.expectation(eta), 1e-6
+    for k, e in ((0, 0), (1, 1), (2, 3), (3, 6), (1, 10)):
+        change = np.zeros_like(eta)
+        change[k, e] = step * max(1.0, abs(eta[k, e]))
+        up, down = (family.log_normalizer(eta + s * change).sum() for s in (1.0, -1.0))
+        assert (up - down) / (2.0 * change[k, e]) == pytest.approx(t[k, e], rel=1e-5)
+
+
+def test_standard_parameters_go_there_and_back():
+    family, eta = members()
+    again = family.from_standard(**family.standard(eta))
+    np.testing.assert_allclose(family.apart(again), family.apart(eta), rtol=1e-9)
+    np.testing.assert_allclose(family.expectation(again), family.expectation(eta), rtol=1e-9)
+
+
+# ------------------------------------------------------------------------------ the mixture
+def matrix_t(X, z, component):
+    """Log marginal likelihood of rows with labels: a matrix t, the means integrated out."""
+    q = NormalWishart.standard(component.prior)
+    nu, n = q["degrees_of_freedom"], len(X)
+    same = (z[:, None] == z).astype(float)
+    rows = np.eye(n) + same / q["mean_precision"]
+    deviation = X - component.center - q["mean"]
+    after = q["scale_inverse"] + deviation.T @ np.linalg.solve(rows, deviation)
+    return (
+        multigammaln(0.5 * (nu + n), D)
+        - multigammaln(0.5 * nu, D)
+        - 0.5 * n * D * np.log(np.pi)
+        - 0.5 * D * np.linalg.slogdet(rows)[1]
+        + 0.5 * nu * np.linalg.slogdet(q["scale_inverse"])[1]
+        - 0.5 * (nu + n) * np.linalg.slogdet(after)[1]
+    )
+
+
+@pytest.mark.parametrize("labels", [np.zeros(60, int), np.arange(60) % K, np.arange(60)])
+def test_the_evidence_of_labelled_rows_is_that_of_a_matrix_t(labels):
+    X, _ = drawn()
+    component = component_of(X)
+    sums = np.eye(labels.max() + 1)[labels].T @ component.features(X)
+    expected = matrix_t(X, labels, component)
+    assert component.log_evidence(sums).sum() == pytest.approx(expected, rel=1e-11)
+
+
+def started(X, n_components, covariance_type="tied", in_product=False):
+    component = component_of(X, covariance_type)
+    if in_product:
+        blocks = (Block("all", component, np.arange(X.shape[1])),)
+        component = Product(blocks, X.shape[1], X.dtype)
+    model = Mixture(StickBreaking(1.0), component, n_initial=n_components)
+    data = Rows(X, np.ones(len(X)), 25)
+    stats = model.initial(data, np.random.default_rng(0))
+    return model, data, MemoizedInference().start(State(stats), data.total)
+
+
+class Idle(Move):
+    """With it, memos hold the entropies of pairs."""
+
+    def finish(self, model, state, tools):
+        return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
+
+
+def sweeps(model, data, state, n, moves=()):
+    engine, rng, bounds = MemoizedInference(moves), np.random.default_rng(0), []
+    with Workers() as workers:
+        for _ in range(n):
+            done = engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            bounds.append(done.totals.untempered - done.divergence)
+    return bounds
+
+
+@pytest.mark.parametrize("in_product", [False, True])
+@pytest.mark.parametrize("missing", [0.0, 0.2])
+def test_the_bound_never_falls_and_merges_gain_what_they_promise(missing, in_product):
+    X, _ = drawn(missing=missing)
+    model, data, state = started(X, 6, in_product=in_product)
+    bounds = sweeps(model, data, state, 8, [Idle()])
+    assert np.all(np.diff(bounds) > -1e-9 * abs(bounds[0]))
+    memo = state.memos.total()
+    # the bound by divergence and energy is that of the evidence
+    assert bounds[-1] == pytest.approx(bound_of(model, memo), rel=1e-12)
+    before, sticks = bound_of(model, memo), model.weights_log_evidence(memo.stats.arrays[0])
+    pairs = list(zip(*pair_gains(model, memo), strict=True))
+    assert len(pairs) == 15
+    for a, b, gain in pairs:
+        trial = state.draft()
+        trial.merge(a, b)
+        trial.rearrange(np.delete(np.arange(6), b))
+        trial.resum()
+        total = trial.memos.total()
+        gain = gain + model.weights_log_evidence(total.stats.arrays[0]) - sticks
+        assert bound_of(model, total) - before == pytest.approx(gain, rel=1e-8, abs=1e-8)
+    # merges of one pass change what the next would gain: the log is right about all of them
+    fewer = sweeps(model, data, state, 3, [Merge()])
+    assert np.all(np.diff([before, *fewer]) > -1e-9 * abs(before))
+
+
+def test_gains_of_several_merges_of_a_pass_add_up():
+    X, _ = drawn(n=80)
+    model, data, state = started(X, 12)
+    sweeps(model, data, state, 1, [Idle()])
+    before = bound_of(model, state.memos.total())
+    record = Merge().finish(model, state, SimpleNamespace(n_iter=1))
+    assert record.accepted > 1
+    assert bound_of(model, state.memos.total()) - before == pytest.approx(record.gain, rel=1e-9)
+
+
+def test_seeds_do_not_share_what_components_share():
+    X, _ = drawn()
+    starts = [started(X, 5, kind)[2].plain_stats.value().arrays[0] for kind in ("tied", "full")]
+    np.testing.assert_array_equal(*starts)
+
+
+def test_the_predictive_density_is_the_ratio_of_evidences():
+    X, z = drawn()
+    model, *_ = started(X, K)
+    component = model.component
+    sums = np.eye(K)[z].T @ component.features(X)
+    lam = component.apart(component.natural_parameters(sums))
+    got = component.log_predictive(X[:5], lam)
+    more = component.features(X[:5] + 0.3)
+    got = component.log_predictive(X[:5] + 0.3, lam)
+    for n, k in ((0, 0), (1, 2), (4, 3)):
+        with_it = sums.copy()
+        with_it[k] += more[n]
+        ratio = (component.log_evidence(with_it) - component.log_evidence(sums)).sum()
+        assert got[n, k] == pytest.approx(ratio, rel=1e-10)
+
+
+# ------------------------------------------------------------------------------ estimators
+def clusters(n=600, n_features=12, n_clusters=6, seed=0):
+    rng = np.random.default_rng(seed)
+    root, means = rng.normal(size=(2, n_features, n_features))
+    z = rng.integers(n_clusters, size=n)
+    return (3.0 * means[:n_clusters][z] + rng.normal(size=(n, n_features))) @ root.T
+
+
+def test_few_rows_of_many_columns_need_one_covariance():
+    X, new = np.split(clusters(n=4000), [240])
+    tied, full = (
+        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X) for kind in ("tied", "full")
+    )
+    assert tied.n_components_ == 6
+    assert tied.score(new) > full.score(new) + 1.0
+    assert tied.covariances_.shape == (12, 12)
+    np.testing.assert_allclose(tied.precisions_ @ tied.covariances_, np.eye(12), atol=1e-8)
+    root = tied.precisions_cholesky_
+    np.testing.assert_allclose(root @ root.T, tied.precisions_, rtol=1e-8)
+
+
+def test_posterior_is_in_the_coordinates_of_the_data_and_shares_the_precision():
+    X = clusters(n=240)
+    fitted = MemoizedDPGMM(covariance_type="tied", random_state=0).fit(X + 100.0)
+    components = fitted.posterior_.components
+    np.testing.assert_allclose(components.mean().mean, fitted.means_, rtol=1e-8)
+    draw = components.sample(3, random_state=0)
+    assert draw.mean.shape == (3, 6, 12)
+    assert np.ptp(draw.precision, axis=1).max() == 0.0
+    assert np.isfinite(components.log_prob(draw)).all()
+
+
+def test_blocks_may_be_tied():
+    X = clusters(n=240)
+    spec = [("all", Gaussian("tied"), slice(None))]
+    table = MemoizedDPMixture(components=spec, random_state=0).fit(X)
+    alone = MemoizedDPGMM(covariance_type="tied", random_state=0).fit(X)
+    assert table.elbo_ == pytest.approx(alone.elbo_, rel=1e-9)
+    np.testing.assert_allclose(table.sample(5, 0)[0].shape, (5, 12))
+    assert table.describe() is not None and table.block_relevance_.shape == (6, 1)
+    assert np.all(table.block_relevance_ > 1.0)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"mean_type": "zero"}, "all be the same"),
+        ({"covariance_prior": "auto"}, "'covariance_prior' parameter cannot be 'auto'"),
+        ({"degrees_of_freedom_prior": "auto"}, "'degrees_of_freedom_prior' parameter cannot"),
+        ({"degrees_of_freedom_prior": 5.0}, "for covariance_type='tied'"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(parameters, message):
+    with pytest.raises(ValueError, match=message):
+        MemoizedDPGMM(covariance_type="tied", **parameters).fit(clusters(n=60))
+
+
+def test_means_and_their_precision_are_learned():
+    X = clusters(n=240)
+    given = MemoizedDPGMM(covariance_type="tied", random_state=0).fit(X)
+    learned = MemoizedDPGMM(
+        covariance_type="tied", mean_precision_prior="auto", mean_prior="auto", random_state=0
+    ).fit(X)
+    assert learned.elbo_ > given.elbo_ and learned.mean_precision_prior_ != 1.0
+    assert np.all(np.diff(learned.history_["elbo"][-3:]) > -1e-6)
