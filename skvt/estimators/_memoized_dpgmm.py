@@ -263,15 +263,15 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     Notes
     -----
     Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, with ``P = D (D + 3) / 2 +
-    1`` for "full", ``3 D`` for "diag", ``2 D + 2`` for "spherical"; and while a batch is worked
-    on, its responsibilities, ``batch_size * K`` numbers. Nothing grows with the number of rows
-    but the number of batches: choose larger batches for more rows. ``fit`` takes rows from a
+    1`` for "full" and "tied", ``3 D`` for "diag", ``2 D + 2`` for "spherical"; and while a batch is
+    worked on, its responsibilities, ``batch_size * K`` numbers. Nothing grows with the number of
+    rows but the number of batches: choose larger batches for more rows. ``fit`` takes rows from a
     memory-mapped array batch by batch.
 
-    With "full", what is missing of a row has a normal distribution under each component, which is
-    part of q and of the bound. A row with NaN costs each component ``O(n_features^2)`` operations
-    more than a complete one, and each pattern of m missing columns among 512 consecutive rows
-    ``O(m^3)``.
+    With "full" and "tied", what is missing of a row has a normal distribution under each component,
+    which is part of q and of the bound. A row with NaN costs each component ``O(n_features^2)``
+    operations more than a complete one, and each pattern of m missing columns among 512 consecutive
+    rows ``O(m^3)``.
 
     References
     ----------
@@ -516,12 +516,12 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
 
     @property
     def covariances_(self):
-        """Inverse expected precisions."""
+        """Inverse expected precisions, shape (K, ...); of "tied" the matrix of all components."""
         return self._in_precision(self._moments("covariances_")[1])
 
     @property
     def precisions_(self):
-        """Expected precisions."""
+        """Expected precisions, as ``covariances_``."""
         covariances = self._moments("precisions_")[1]
         inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
         return self._in_precision(inverse)
