@@ -15,13 +15,18 @@ SMALLEST_SHARE = 1e-14
 @jit
 def _outer(columns: Array, linear: bool, out: Array) -> None:
     n_features, n_rows = columns.shape
-    out[0] = 0.0
+    complete = True
     for i in range(n_features):
         for n in range(n_rows):
-            value = columns[i, n]
-            seen = value == value
-            columns[i, n] = value if seen else lit(value, 0.0)
-            out[0, n] = lit(value, 1.0) if seen else out[0, n]
+            complete &= columns[i, n] == columns[i, n]
+    out[0] = 1.0 if complete else 0.0
+    if not complete:
+        for i in range(n_features):
+            for n in range(n_rows):
+                value = columns[i, n]
+                seen = value == value
+                columns[i, n] = value if seen else lit(value, 0.0)
+                out[0, n] = lit(value, 1.0) if seen else out[0, n]
     position = 1
     if linear:
         for i in range(n_features):
