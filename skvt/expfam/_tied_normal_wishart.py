@@ -34,6 +34,7 @@ class TiedNormalWishart:
     """
 
     prior: Array
+    __name__ = "TiedNormalWishart"
 
     def apart(self, eta: ArrayLike) -> Array:
         """The marginal of each member, a normal-Wishart: (K, E)."""
@@ -122,15 +123,17 @@ class TiedNormalWishart:
         return NormalWishart.variance(self.apart(eta))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
-        """Log density at ``x = (mu, Lambda)`` in nats, (K,); -inf where precisions differ."""
+        """Log density at ``x = (mu, Lambda)`` in nats, (..., K); -inf where precisions differ.
+
+        Means are (..., K, D), precisions (..., K, D, D) with the same for each member.
+        """
         mean, precision = (np.asarray(part, dtype=np.float64) for part in x)
-        all_members = NormalWishart.log_density(self.apart(eta), (mean, precision))
-        one = precision.reshape(-1, *precision.shape[-2:])[0]
-        surplus = 1.0 - 1.0 / max(1, all_members.size)
+        each = NormalWishart.log_density(self.apart(eta), (mean, precision))
+        surplus = 1.0 - 1.0 / max(1, np.shape(eta)[0])
         with np.errstate(invalid="ignore"):
-            value = all_members - surplus * Wishart.log_density(self.shared(eta), one)
-        inside = statistic(one)[1] & np.all(precision == one)
-        return np.where(inside, value, -np.inf)
+            value = each - surplus * Wishart.log_density(self.shared(eta), precision)
+        inside = statistic(precision)[1] & np.all(precision == precision[..., :1, :, :], (-1, -2))
+        return np.where(np.all(inside, axis=-1, keepdims=True), value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
         """Differential entropy in nats, (K,)."""

@@ -867,7 +867,7 @@ ILLEGAL = [
     ("n_components", 0, r"int in the range \[1, inf\)"),
     ("n_components", 2.0, r"int in the range \[1, inf\)"),
     ("max_components", 0, r"int in the range \[1, inf\)"),
-    ("covariance_type", "tied", r"str among .*'full'"),
+    ("covariance_type", "ball", r"str among .*'full'"),
     ("mean_type", "some", r"str among .*'zero'"),
     ("weight_concentration_prior", 0.0, r"\(0\.?0?, inf\)"),
     ("weight_concentration_prior", -1.0, r"\(0\.?0?, inf\)"),

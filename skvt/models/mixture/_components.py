@@ -282,6 +282,8 @@ class ConjugateComponent:
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         """``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12], see :class:`Component`."""
+        if a.size == 0:
+            return np.zeros(0)
         single, used = np.zeros(len(sums)), np.union1d(a, b)
         single[used] = self.log_evidence(sums[used])
         gain = -single[a] - single[b]
