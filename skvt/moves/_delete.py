@@ -20,9 +20,9 @@ from skvt.moves._base import (
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 
-# A component with fewer rows than this, or less than a hundredth of an equal share, is a candidate.
+# A component with fewer rows than this, or less than a twentieth of an equal share, is a candidate.
 FEWEST_ROWS = 2.0
-SMALLEST_SHARE = 0.01
+SMALLEST_SHARE = 0.05
 MOST_CANDIDATES = 3
 # Rows with less of a candidate keep what they have; their part is lost (below 1e-12 nats a row).
 _LEAST = 1e-14
