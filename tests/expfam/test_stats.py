@@ -282,6 +282,35 @@ def test_a_scaled_view_leaves_the_original_as_it_is():
     assert running.scale == 1.0
 
 
+WRITES = {
+    "addition": lambda stats: stats.add(Stats((np.ones((V, K)),))),
+    "addition of rows": lambda stats: stats.add(Stats((np.ones((1, K)),), np.array([3], np.int32))),
+    "clip": RunningStats.clip,
+    "fold": RunningStats.fold,
+    "jitter": lambda stats: stats.jitter(0.1, np.random.default_rng(0)),
+    "overwrite": lambda stats: stats.overwrite(np.zeros((1, V, K))),
+}
+
+
+@pytest.mark.parametrize("write", WRITES.values(), ids=WRITES)
+def test_a_view_is_neither_written_to_nor_read_after_a_write(write):
+    running = RunningStats([np.random.default_rng(15).normal(size=(V, K))])
+    running.rescale(0.5)
+    value = running.value().arrays[0]
+    view = running.scaled(2.0).scaled(0.5)
+    with pytest.raises(RuntimeError, match="cannot be written to"):
+        write(view)
+    running.rescale(0.5)  # writes to no array
+    np.testing.assert_array_equal(view.value().arrays[0], value)
+    kept = view.copy(), view.draft(np.array([3]))
+    write(running)
+    with pytest.raises(RuntimeError, match="written to since"):
+        view.value()
+    for twin in kept:
+        np.testing.assert_array_equal(twin.value().arrays[0], value)
+        write(twin)
+
+
 def test_drafts_of_arrays_mapped_for_reading_can_be_written_to():
     rng = np.random.default_rng(14)
     running = RunningStats([rng.gamma(1.0, size=(V, K))])

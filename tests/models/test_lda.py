@@ -609,9 +609,41 @@ def test_an_expectation_takes_its_words_alone_to_another_process():
     batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
     here = model.expectation(stats, batch, run)
     there = pickle.loads(pickle.dumps(here))
-    assert there.array.shape == (batch.active.size, N_TOPICS)
+    assert there.stats.arrays[0].shape == (batch.active.size, N_TOPICS)
     assert batch.active.size < ETA.size
     np.testing.assert_array_equal(there.value(run), here.value(run))
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda model, batch, expected: model.local_step(batch, expected, 1.0, run),
+        lambda model, batch, expected: expected.value(run),
+        lambda model, batch, expected: pickle.dumps(expected),
+    ],
+    ids=["local step", "value", "other process"],
+)
+def test_an_expectation_is_not_used_once_the_statistics_have_changed(use):
+    model = LDA(ALPHA, ETA)
+    stats = model.from_topics(LAM)
+    batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
+    expected = model.expectation(stats, batch, run)
+    use(model, batch, expected)
+    stats.add(Stats((np.ones((1, N_TOPICS)),), rows=batch.active[:1]))
+    with pytest.raises(RuntimeError, match="written to since"):
+        use(model, batch, expected)
+
+
+def test_an_expectation_keeps_the_arrays_that_it_needs_from_later_drafts():
+    model = LDA(ALPHA, ETA)
+    stats = model.from_topics(LAM)
+    batch = model.batch(sp.csr_array(X30), np.array([5, 2, 11]), np.ones(3))
+    expected = model.expectation(stats, batch, run)
+    value, addend = expected.value(run), Stats((np.ones((1, N_TOPICS)),), rows=batch.active[:1])
+    for _ in range(3):
+        stats = stats.draft(addend.rows)
+        stats.add(addend)
+    np.testing.assert_array_equal(expected.value(run), value)
 
 
 def test_random_starts_break_the_symmetry_with_positive_statistics():

@@ -123,11 +123,11 @@ def _local_steps(loops: list[_Loop], longest: int, counters: IndexArray) -> None
 class ExpectedLog(NamedTuple):
     """``E[log beta_vk]`` of some words under ``lam = prior + scale * array``, not yet computed.
 
-    A local step computes it with the rest, by all threads at once; others ask for the value. The
-    arrays are those of the running statistics: use it before these move on.
+    A local step computes it with the rest, by all threads at once; others ask for the value.
+    ``stats`` is a view: once the statistics have been written to, it is an error to ask for either.
     """
 
-    array: Array
+    stats: RunningStats
     words: IndexArray
     scale: np.floating[Any]
     prior: Array
@@ -136,13 +136,19 @@ class ExpectedLog(NamedTuple):
     def __reduce__(self) -> tuple[Any, ...]:
         """To another process go these words alone, not the vocabulary."""
         places = np.arange(self.words.size, dtype=self.words.dtype)
-        array, prior = self.array[self.words], self.prior[self.words]
-        return ExpectedLog, (array, places, self.scale, prior, self.digamma_sums)
+        array, prior = self.stats.arrays[0][self.words], self.prior[self.words]
+        return ExpectedLog, (RunningStats([array]), places, self.scale, prior, self.digamma_sums)
+
+    @property
+    def arguments(self) -> tuple[Any, ...]:
+        """What the kernel takes, the output apart."""
+        return self.stats.arrays[0], self.words, self.scale, self.prior, self.digamma_sums
 
     def value(self, run: Run) -> Array:
         """The expectations, shape (A, K)."""
-        out = np.empty((self.words.size, self.digamma_sums.size), self.array.dtype)
-        run(kernels.expected_log_topics, SharedLoop(self.words.size, kernels.WORDS, *self, out))
+        out = np.empty((self.words.size, self.digamma_sums.size), self.prior.dtype)
+        loop = SharedLoop(self.words.size, kernels.WORDS, *self.arguments, out)
+        run(kernels.expected_log_topics, loop)
         return out
 
 
@@ -262,7 +268,7 @@ class LDA:
         """``E[log beta_vk]`` of the batch's words: an :class:`ExpectedLog`."""
         digamma_sums = digamma_array(stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64))
         return ExpectedLog(
-            stats.arrays[0], batch.active, self.dtype.type(stats.scale),
+            stats.scaled(1.0), batch.active, self.dtype.type(stats.scale),
             self.topic_word_prior, digamma_sums.astype(self.dtype),
         )  # fmt: skip
 
@@ -313,7 +319,7 @@ class LDA:
         loops, expected_log = [], global_params
         if isinstance(global_params, ExpectedLog):
             expected_log = np.empty((n_words, self.n_components), self.dtype)
-            of_words = (*global_params, expected_log)
+            of_words = (*global_params.arguments, expected_log)
             loops.append(_Loop(kernels.expected_log_topics, n_words, of_words))
         if n_tabled:
             of_table = (expected_log, inv_temp, floor, table, shift)

@@ -98,10 +98,8 @@ class MixtureGivenGlobals(Mixture):
         ordered = counts[self.weights.order(counts)]
         gain = self.weights.log_evidence(ordered) - self.weights.log_evidence(counts)
         if gain > SMALLEST_GAIN:
-            weights, sums = stats.arrays
-            weights[:] = self.weights.statistics(ordered) / stats.scale
-            sums[:] = sums[self.weights.order(counts)]
-            stats.resum()
+            weights = self.weights.statistics(ordered) / stats.scale
+            stats.overwrite([weights, stats.arrays[1][self.weights.order(counts)]])
 
     def component_masses(self, stats: Stats) -> Array:
         """Expected rows of each component, shape (K,), of plain statistics."""
