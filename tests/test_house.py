@@ -1,4 +1,4 @@
-"""House rules of functions: few parameters, and no questions about what somebody else is."""
+"""House rules of functions and classes: few parameters, short, no questions about collaborators."""
 
 import ast
 from pathlib import Path
@@ -6,13 +6,14 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parents[1] / "skvt"
-ROOMS = ("inference", "moves", "models", "temperature", "expfam", "estimators")
 MOST_PARAMETERS = 7
+MOST_LINES = 60
+DEEPEST = 3
 # Compiled functions work on arrays, which cannot be bundled without a copy or a longer compilation.
 COMPILED = {"jit", "part", "inner", "inlined"}
 
 # Collaborators say what they can do; nobody asks what they are. What is not a collaborator:
-QUESTIONED = {"inference", "moves", "models"}
+QUESTIONED = {"inference", "moves", "models", "expfam", "temperature"}
 ALLOWED = {
     ("inference/_loop.py", "getattr(entry, name)"): "a NamedTuple's fields by their names",
     ("inference/_memos.py", "isinstance(memos, Memos)"): "its own kind, whose sums it shares",
@@ -22,7 +23,29 @@ ALLOWED = {
     ("inference/_parallel.py", "getattr(backend, 'supports_sharedmem', False)"): "joblib's",
     ("models/lda/_model.py", "getattr(_scratch, 'arrays', {})"): "a thread's first call has none",
     ("models/lda/_model.py", "isinstance(global_params, ExpectedLog)"): "numbers, or not yet",
+    ("temperature/_base.py", "getattr(self, name)"): "its own parameters",
+    ("temperature/_base.py", "isinstance(value, kind)"): "a number of the user's",
+    ("temperature/_base.py", "isinstance(value, bool)"): "a number of the user's",
 }
+# Elsewhere nobody asks which of our classes something is, users' parameters apart.
+ALLOWED_OF_USERS = {("estimators/_table_blocks.py", "isinstance(given, ComponentSpec)")}
+# What users call with a keyword for each thing, as they do scikit-learn's functions of this kind.
+FOR_USERS = {
+    "datasets/_topics.py": {"make_topic_corpus"},
+    "metrics/_topics.py": {"held_out_log_likelihood"},
+    "plotting/_components.py": {"plot", "from_estimator"},
+}
+# A decorator.
+HANDED_THROUGH = {("estimators/_base.py", "on_a_twin")}
+# Words that the vocabulary has replaced, as names where no mathematics is written.
+REPLACED = {
+    "g", "wishes", "settled", "is_cold", "strangers", "put_back", "go_on", "touched",
+    "dense_steps", "in_turn", "ahead", "told_apart", "PolishedInference", "MovingInference",
+}  # fmt: skip
+
+
+def is_compiled(node):
+    return bool({part.id for part in node.decorator_list if isinstance(part, ast.Name)} & COMPILED)
 
 
 def too_long(path, source):
@@ -31,9 +54,10 @@ def too_long(path, source):
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        names = {part.id for part in node.decorator_list if isinstance(part, ast.Name)}
         # (scikit-learn's parameters of estimators are one by one)
-        if names & COMPILED or (path.startswith("estimators/") and node.name == "__init__"):
+        if is_compiled(node) or (path.startswith("estimators/") and node.name == "__init__"):
+            continue
+        if node.name in FOR_USERS.get(path, ()) and len(node.args.args) <= MOST_PARAMETERS:
             continue
         spec = node.args
         parameters = [*spec.posonlyargs, *spec.args, *spec.kwonlyargs, spec.vararg, spec.kwarg]
@@ -52,11 +76,37 @@ def questions(source):
                 yield ast.unparse(node)
 
 
+def lines_of_code(node):
+    """Lines of a function, its docstring apart."""
+    first = node.body[0]
+    described = ast.get_docstring(node) is not None
+    return node.end_lineno - node.lineno + 1 - described * (first.end_lineno - first.lineno + 1)
+
+
+def handed_through(source):
+    """Functions that hand keywords on which they do not know."""
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.FunctionDef) and node.args.kwarg is not None:
+            unknown = f"**{node.args.kwarg.arg}"
+            calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
+            if any(unknown in ast.unparse(call) for call in calls):
+                yield node.name
+
+
+def bases_of_classes():
+    """The package's classes with their bases, by name."""
+    return {
+        node.name: [ast.unparse(base).split("[")[0] for base in node.bases]
+        for _, source in sources()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.ClassDef)
+    }
+
+
 def sources():
-    """(path within the package, its text) of all modules of the rooms."""
-    for room in ROOMS:
-        for path in sorted((PACKAGE / room).rglob("*.py")):
-            yield path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
+    """(path within the package, its text) of all modules."""
+    for path in sorted(PACKAGE.rglob("*.py")):
+        yield path.relative_to(PACKAGE).as_posix(), path.read_text(encoding="utf-8")
 
 
 def test_functions_have_few_parameters():
@@ -72,6 +122,55 @@ def test_nobody_asks_what_a_collaborator_is():
         for call in questions(source)
     }
     assert found == set(ALLOWED), "capabilities are declared, see skvt.models.Capability"
+
+
+def test_nobody_asks_which_of_our_classes_something_is():
+    ours = set(bases_of_classes())
+    found = {
+        (path, call)
+        for path, source in sources()
+        if path.split("/")[0] not in QUESTIONED
+        for call in questions(source)
+        if {part.id for part in ast.walk(ast.parse(call)) if isinstance(part, ast.Name)} & ours
+    }
+    assert found == ALLOWED_OF_USERS
+
+
+def test_functions_fit_a_screen():
+    long = {
+        (path, node.name): lines_of_code(node)
+        for path, source in sources()
+        for node in ast.walk(ast.parse(source))
+        if isinstance(node, ast.FunctionDef) and not is_compiled(node)
+    }
+    assert not {place: lines for place, lines in long.items() if lines > MOST_LINES}
+
+
+def test_unknown_keywords_are_not_handed_through():
+    found = {(path, name) for path, source in sources() for name in handed_through(source)}
+    assert found == HANDED_THROUGH
+
+
+def test_inheritance_is_shallow():
+    bases = bases_of_classes()
+
+    def depth(name):
+        # (a mixin adds methods beside the line of descent)
+        above = [base for base in bases[name] if base in bases and not base.endswith("Mixin")]
+        return 1 + max(map(depth, above), default=0)
+
+    assert not {name: depth(name) for name in bases if depth(name) > DEEPEST}
+
+
+def test_names_are_of_one_vocabulary():
+    found = set()
+    for path, source in sources():
+        if path.split("/")[0] not in {"estimators", "inference", "moves", "temperature"}:
+            continue
+        for node in ast.walk(ast.parse(source)):
+            names = {getattr(node, field, None) for field in ("id", "attr", "arg", "name")}
+            found |= {(path, name) for name in names & REPLACED}
+    assert not found
 
 
 @pytest.mark.parametrize(

@@ -107,10 +107,10 @@ def fill_normals(state: np.uint64, out: NDArray[np.float32]) -> None:
 
 @part
 def proposed_gamma(a: Real, normal: Real, test: Real) -> tuple[Real, np.uint8]:
-    """(d v, whether it may be no gamma variate of shape a + 1) for a normal and a uniform variate.
+    """(d v, whether the cheap test does not accept it) for a normal and a uniform variate.
 
-    The proposal of Marsaglia and Tsang (2000), v = (1 + normal / sqrt(9 d))^3 with d = a + 2/3, and
-    their cheap test, in the precision of a.
+    Marsaglia and Tsang (2000) propose d v as a gamma variate of shape a + 1, with d = a + 2/3 and
+    v = (1 + normal / sqrt(9 d))^3. Proposal and cheap test are theirs, in the precision of a.
     """
     z = normal + lit(a, 0.0)
     d = a + lit(a, 2.0 / 3.0)
@@ -195,7 +195,7 @@ def resample(weights: Array, offset: float, parents: IndexArray) -> None:
 
 
 @part
-def settled_gammas(shapes: Array, bits: NDArray[np.uint64], normals: Array, out: Array) -> None:
+def accepted_gammas(shapes: Array, bits: NDArray[np.uint64], normals: Array, out: Array) -> None:
     """Gamma variates of these shapes + 1, all (n,): from a proposal, or the next that is accepted.
 
     The first proposal is the normal variate and the second number of the bits' ``unit_pair``. Two

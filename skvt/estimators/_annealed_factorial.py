@@ -371,7 +371,7 @@ class AnnealedFactorialMixture(
     def _adapt(self, fitted, X):
         """Where the first missing values come, columns have statistics of their own."""
         if not fitted.model.by_column and np.isnan(X).any():
-            fitted.model, stats = fitted.model.told_apart(fitted.state.stats)
+            fitted.model, stats = fitted.model.with_column_covariances(fitted.state.stats)
             fitted.state = replace(fitted.state, stats=stats)
 
     def _model_for_bounds(self):

@@ -235,7 +235,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         state = plan.engine.start(state, data.total)
         state.row_starts = plan.row_starts
 
-        def left_behind(model, state, elbo=None):
+        def fitted(model, state, elbo=None):
             parameters = self.get_params(deep=False)
             return Fitted(
                 model, state, policy, data.total, True, elbo, history, parameters=parameters
@@ -243,7 +243,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
         def snapshot(model, state):
             return {
-                "_fitted": left_behind(model, state).draft(),
+                "_fitted": fitted(model, state).draft(),
                 "n_iter_": len(history),
                 "n_features_in_": data.X.shape[1],
                 **{name: getattr(self, name) for name in self._row_attributes},
@@ -263,7 +263,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         state.move_log[n_moves:] = [
             replace(record, n_iter=n_before + record.n_iter) for record in state.move_log[n_moves:]
         ]
-        return _Run(left_behind(model, state, float(elbo)), converged, monitor.stopped)
+        return _Run(fitted(model, state, float(elbo)), converged, monitor.stopped)
 
     def _partial_fit(self, X, sample_weight, batch_id=None):
         """``partial_fit`` of every estimator; ``batch_id`` is for memoized inference."""

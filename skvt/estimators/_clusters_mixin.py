@@ -135,8 +135,9 @@ def together(resp, clusters):
 def _responsibilities(fitted, X, weights, rows, workers):
     """Responsibilities and weights of these rows, batch by batch."""
     model = fitted.model
-    g = model.row_globals(fitted.stats, None, workers.run)
+    global_params = model.row_globals(fitted.stats, None, workers.run)
     for start in range(0, rows.size, ROWS_PER_BATCH):
         part = rows[start : start + ROWS_PER_BATCH]
         batch = model.batch(X, part, weights[part])
-        yield model.local_step(batch, g, 1.0, workers.run, with_stats=False).q, batch.weights
+        result = model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)
+        yield result.q, batch.weights

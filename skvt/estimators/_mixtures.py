@@ -297,5 +297,5 @@ def _results(fitted, X, workers):
     """Batches of rows and their local results under what was fitted, one after the other."""
     model = fitted.model
     data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    g = model.row_globals(fitted.stats, None, workers.run)
-    return local_results(model, lambda batch: g, data, workers)
+    global_params = model.row_globals(fitted.stats, None, workers.run)
+    return local_results(model, lambda batch: global_params, data, workers)

@@ -559,8 +559,9 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 def _activations(fitted, X, workers):
     """E[H] of each row of X at T = 1, shape (n, K)."""
     data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    g = fitted.model.expectation(fitted.stats, None, None)
-    results = local_results(fitted.model.mean_field(), lambda batch: g, data, workers)
+    global_params = fitted.model.expectation(fitted.stats, None, None)
+    model = fitted.model.mean_field()
+    results = local_results(model, lambda batch: global_params, data, workers)
     return np.concatenate([result.q for _, result in results])
 
 

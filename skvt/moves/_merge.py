@@ -26,7 +26,7 @@ from skvt.typing import Array, IndexArray
 FEWEST_ROWS = 1.0
 # Most nats that removing it may cost: if more, it explains what others do not, such as a row of
 # weight 1/2.
-_TRIFLE = 3.0
+_LARGEST_LOSS = 3.0
 
 
 def pair_gains(
@@ -66,7 +66,7 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
         if counts.size < 2 or not few.any():
             return
         a, b, gain = pair_gains(model, memo, few)
-        if a.size == 0 or gain.max() < -_TRIFLE:
+        if a.size == 0 or gain.max() < -_LARGEST_LOSS:
             return
         best = stable_argmax(gain, scale=size_of(bound_of(model, memo), memo))
         state.merge(a[best], b[best], bounded=True)

@@ -15,7 +15,7 @@ from skvt.models.lda import _sampling as sampling
 
 fill_normals, gamma_variate = entrance(bits.fill_normals), entrance(bits.gamma_variate)
 normal_pair, normals_of = entrance(bits.normal_pair), entrance(bits.normals_of)
-proposed_gamma, settled_gammas = entrance(bits.proposed_gamma), entrance(bits.settled_gammas)
+proposed_gamma, accepted_gammas = entrance(bits.proposed_gamma), entrance(bits.accepted_gammas)
 resample, uniform = entrance(bits.resample), entrance(bits.uniform)
 unit, unit_pair = entrance(bits.unit), entrance(bits.unit_pair)
 
@@ -122,7 +122,7 @@ def test_gamma_variates_of_one_more_have_their_law(a):
     rng = np.random.default_rng(10)
     drawn, normals = words(11), rng.standard_normal(N).astype(np.float32)
     many = np.empty(N)
-    settled_gammas(np.full(N, a), drawn, normals, many)
+    accepted_gammas(np.full(N, a), drawn, normals, many)
     follows(many, law.cdf)
     # what is left of the bits makes a variate of shape a of it: they must not be related
     boost = np.array([unit_pair(x)[0] for x in drawn], float)
@@ -141,7 +141,7 @@ def test_proposals_that_pass_the_cheap_test_are_among_the_accepted():
     shapes = rng.choice([0.01, 0.5, 3.0, 200.0], size=N)
     normals = rng.standard_normal(N).astype(np.float32)
     drawn, out = words(13), np.empty(N)
-    settled_gammas(shapes, drawn, normals, out)
+    accepted_gammas(shapes, drawn, normals, out)
     n_sure = 0
     for a, x, z, settled in islice(zip(shapes, drawn, normals, out, strict=True), 4_000):
         value, doubtful = proposed_gamma(a, z, unit_pair(x)[1])
@@ -164,7 +164,7 @@ def test_variates_that_take_the_place_of_refused_ones_have_their_law(a):
     drawn, normals = drawn[refused], normals[refused]
     assert 10_000 < drawn.size < 0.1 * n
     out = np.empty(drawn.size)
-    settled_gammas(np.full(drawn.size, a), drawn, normals, out)
+    accepted_gammas(np.full(drawn.size, a), drawn, normals, out)
     follows(out, laws.gamma(a + 1.0).cdf)
 
 

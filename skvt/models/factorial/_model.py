@@ -200,8 +200,8 @@ class FactorialMixture:
         """Log probability that no component is on, in nats."""
         return np.log1p(-self.activation_prior).sum()
 
-    def told_apart(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """The model and statistics with a covariance for each column; so far all were there."""
+    def with_column_covariances(self, stats: RunningStats) -> tuple[Self, RunningStats]:
+        """The model and statistics with a covariance for each column, from rows without holes."""
         pairs, *others = stats.value().arrays
         pairs = np.repeat(pairs, self.n_features, axis=0)
         return replace(self, by_column=True), RunningStats([pairs, *others])

@@ -6,6 +6,7 @@ import numpy as np
 
 from skvt.compiled import (
     GOLDEN,
+    accepted_gammas,
     digamma,
     exp,
     fill_normals,
@@ -16,7 +17,6 @@ from skvt.compiled import (
     mix,
     part,
     proposed_gamma,
-    settled_gammas,
     unit_pair,
 )
 from skvt.typing import Array
@@ -93,7 +93,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             k = topics_of[j]
             shapes[j], normals[j] = shape[i, k], normal[k]
             bits[j] = mix(state - GOLDEN * np.uint64(k + 1))
-        settled_gammas(
+        accepted_gammas(
             shapes[:n_doubtful], bits[:n_doubtful], normals[:n_doubtful], values[:n_doubtful]
         )
         for j in range(n_doubtful):

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from skvt.compiled import (
     CLAIMS,
     GOLDEN,
+    accepted_gammas,
     binomial,
     claim,
     exp,
@@ -38,7 +39,6 @@ from skvt.compiled import (
     mix,
     part,
     proposed_gamma,
-    settled_gammas,
     uniform,
     unit,
     unit_pair,
@@ -126,7 +126,7 @@ def draw_log_gammas(
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
             shapes[j] = np.float64(prior[row]) + np.float64(scale) * np.float64(array[row, k])
             bits[j], normals[j] = mix(state - GOLDEN * np.uint64(k + 1)), normal[i - start, k]
-        settled_gammas(shapes[:n], bits[:n], normals[:n], values[:n])
+        accepted_gammas(shapes[:n], bits[:n], normals[:n], values[:n])
         for j in range(n):
             out[rows_of[j], topics_of[j]] = values[j]
         for i in range(start, stop):
