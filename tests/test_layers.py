@@ -251,3 +251,37 @@ def test_the_architecture_page_names_every_module():
     missing, surplus = sorted(files - named), sorted(named - files)
     assert not missing, f"add to the tree in doc/architecture.md: {missing}"
     assert not surplus, f"take out of the tree in doc/architecture.md: {surplus}"
+
+
+def walks():
+    """(title, its numbered hops) of each walk of the architecture page."""
+    page = (ROOT / "doc" / "architecture.md").read_text(encoding="utf-8")
+    part = page.split("\n## Walks\n")[1].split("\n## ")[0]
+    titles = re.split(r"^(\*\*.+)$", part, flags=re.MULTILINE)[1:]
+    for title, text in zip(titles[::2], titles[1::2], strict=True):
+        yield title, re.findall(r"^\d+\. .*(?:\n   .*)*", text, flags=re.MULTILINE)
+
+
+def test_walks_take_ten_hops_by_names_that_there_are():
+    found = dict(walks())
+    assert len(found) >= 7
+    names = {part for _, path in modules(ROOT / "skvt") for part in names_in(path)}
+    files = [path.with_suffix("").as_posix() for _, path in modules(ROOT / "skvt")]
+    for title, hops in found.items():
+        assert 5 <= len(hops) <= 10, title
+        for code in re.findall(r"`([^`]+)`", title + " ".join(hops)):
+            place = re.fullmatch(r"((?:\w+/)?_\w+)(?:\.\w+)?", code)
+            is_file = place and any(file.endswith(f"/{place[1]}") for file in files)
+            unknown = (
+                set(re.findall(r"[A-Za-z]\w+", re.sub(r'"[^"]*"', "", code))) - names - {"True"}
+            )
+            assert is_file or not unknown, f"{title}: {code} is nowhere in skvt"
+
+
+def names_in(path):
+    """Names that a module defines or uses, its own and those of folders."""
+    yield from path.parts
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for field in ("id", "attr", "arg", "name"):
+            if isinstance(name := getattr(node, field, None), str):
+                yield name
