@@ -4,8 +4,7 @@ from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
-from sklearn.utils import check_random_state
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
 from skvt.estimators._base import (
@@ -13,7 +12,12 @@ from skvt.estimators._base import (
     _attribute_of_fit,
     all_or_nothing,
 )
-from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, MoveLogMixin, TemperatureMixin
+from skvt.estimators._mixins import (
+    LEARNING_RATE_CONSTRAINTS,
+    MoveLogMixin,
+    PredictiveDensityMixin,
+    TemperatureMixin,
+)
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import (
     check_magnitude,
@@ -49,7 +53,7 @@ class AnnealedFactorialMixture(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     MoveLogMixin,
-    DensityMixin,
+    PredictiveDensityMixin,
     VariationalEstimator,
 ):
     """Factorial mixture: each row is a sum of a subset of components, plus noise.
@@ -535,23 +539,6 @@ class AnnealedFactorialMixture(
             parts = [of_batch(batch, fitted.stats, workers.run) for batch in batches]
         return np.concatenate(parts)
 
-    def score(self, X, y=None):
-        """Mean log posterior predictive density. Higher is better.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN are missing values.
-        y : ignored
-            Not used.
-
-        Returns
-        -------
-        float
-            Nats per row.
-        """
-        return float(self.score_samples(X).mean())
-
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive.
 
@@ -571,9 +558,7 @@ class AnnealedFactorialMixture(
         """
         fitted = self._require_fitted()
         n_samples = positive_int("n_samples", n_samples)
-        given = self.random_state if random_state is None else random_state
-        seed = check_random_state(given).randint(np.iinfo(np.int32).max)
-        rng = np.random.default_rng(seed)
+        rng = self._rng_of_draws(random_state)
         return fitted.model.sample(fitted.stats, n_samples, rng)
 
     def __sklearn_tags__(self):

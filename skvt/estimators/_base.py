@@ -434,6 +434,11 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")
 
+    def _rng_of_draws(self, random_state):
+        """Source of what users draw after a fit; None takes the estimator's ``random_state``."""
+        given = self.random_state if random_state is None else random_state
+        return np.random.default_rng(check_random_state(given).randint(np.iinfo(np.int32).max))
+
     def _require_fitted(self):
         check_is_fitted(self)
         return self._fitted

@@ -2,7 +2,6 @@
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils import check_random_state
 
 from skvt.estimators._tables import Table, TableBlock
 from skvt.estimators.component_specs import Gaussian
@@ -44,8 +43,7 @@ class ImputeMixin:
             with Workers(self.n_jobs) as workers:
                 return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))
         n_draws = positive_int("n_draws", n_draws)
-        given = self.random_state if random_state is None else random_state
-        rng = np.random.default_rng(check_random_state(given).randint(np.iinfo(np.int32).max))
+        rng = self._rng_of_draws(random_state)
         return [
             self._restored(X, encoded, model.completed(encoded, fitted.stats, rng))
             for _ in range(n_draws)

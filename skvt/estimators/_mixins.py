@@ -2,6 +2,8 @@
 
 from numbers import Real
 
+from sklearn.base import DensityMixin
+
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.temperature import POLICIES, ConstantTemperature, TemperaturePolicy
 
@@ -47,6 +49,27 @@ class MoveLogMixin:
         log = _attribute_of_fit(self, "move_log_").state.move_log
         names = ("n_iter", "move", "proposed", "accepted", "gain")
         return {name: [getattr(record, name) for record in log] for name in names}
+
+
+class PredictiveDensityMixin(DensityMixin):
+    """``score`` of estimators with ``score_samples``."""
+
+    def score(self, X, y=None):
+        """Mean log posterior predictive density. Higher is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per row.
+        """
+        return float(self.score_samples(X).mean())
 
 
 def _attribute_of_fit(estimator, name):

@@ -1,11 +1,10 @@
 """What all mixtures show: components found, labels, densities, draws."""
 
 import numpy as np
-from sklearn.base import DensityMixin
-from sklearn.utils import check_random_state
 
 from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
 from skvt.estimators._clusters_mixin import ClustersMixin, together
+from skvt.estimators._mixins import PredictiveDensityMixin
 from skvt.estimators.validation import check_magnitude, positive_int, validated, warn_of_empty_rows
 from skvt.inference import ROWS_PER_BATCH, Rows, Workers, local_results
 from skvt.models.mixture import Mixture
@@ -13,7 +12,7 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.ties import stable_argmax
 
 
-class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
+class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimator):
     """Base of the mixtures: rows in, responsibilities and densities out."""
 
     # ----------------------------------------------------------------------- for subclasses
@@ -231,23 +230,6 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         with Workers(self.n_jobs) as workers:
             return fitted.model.log_predictive(X, fitted.stats, workers.run)
 
-    def score(self, X, y=None):
-        """Mean log posterior predictive density. Higher is better.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : ignored
-            Not used.
-
-        Returns
-        -------
-        float
-            Nats per row.
-        """
-        return float(self.score_samples(X).mean())
-
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive of the components in use.
 
@@ -267,9 +249,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """
         fitted = self._require_fitted()
         n_samples = positive_int("n_samples", n_samples)
-        given = self.random_state if random_state is None else random_state
-        seed = check_random_state(given).randint(np.iinfo(np.int32).max)
-        rng, weights = np.random.default_rng(seed), self.weights_.astype(np.float64)
+        rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
         numbers = rng.multinomial(n_samples, weights / weights.sum())
         component = fitted.model.component
         lam = component.apart(fitted.lam()[1])
