@@ -92,46 +92,49 @@ class AnnealedFactorialMixture(
         of all rows. "online": stochastic inference on shuffled minibatches, without moves.
 
     learning_decay : float, default=0.7
-        How fast steps fall. With "online" and in ``partial_fit``, step number t has size
+        How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     batch_size : int, default=128
-        Rows of a minibatch.
+        Number of rows in a minibatch.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
-        ``partial_fit``, and after ``fit`` its rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
+        stream begun by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+        since.
 
     max_iter : int, default=100
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. Not while the fit is hot, or a move has anything left to try. A
-        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
+        row. Convergence is not judged while T > 1 or a move has something left to try. If
+        ``max_iter`` passes do not suffice, there is a
+        :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     evaluate_every : int, default=-1
-        Evaluate the bound on all data every so many passes; never where it is 0 or negative.
-        Memoized inference knows it anyhow. With "online", ``tol`` is judged by these evaluations
-        alone.
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. Memoized inference knows it anyway. With "online", convergence is judged at these
+        evaluations only.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the start, the jitter and the order of the minibatches.
+        Source of randomness. It determines the start, the jitter and the order of the minibatches.
 
     Attributes
     ----------
@@ -145,14 +148,14 @@ class AnnealedFactorialMixture(
         Variances, as given or learned.
 
     elbo_ : float
-        Evidence lower bound of the training data in nats, every constant included. Not there after
-        ``partial_fit``, see ``elbo``.
+        Evidence lower bound of the training data in nats, every constant included. Not available
+        after ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
-        minibatches of the pass unless ``evaluate_every`` asks for exact ones.
+        minibatches of the pass, except where ``evaluate_every`` requests exact ones.
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
@@ -169,10 +172,10 @@ class AnnealedFactorialMixture(
         Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
 
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
 
     n_features_in_ : int
         Number of columns of X.
@@ -393,7 +396,7 @@ class AnnealedFactorialMixture(
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
 
         Returns
         -------
@@ -419,7 +422,7 @@ class AnnealedFactorialMixture(
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
 
         Returns
         -------

@@ -53,8 +53,9 @@ class CAVIGaussianMixture(MixtureEstimator):
         Probabilities of the components, positive, with the sum 1. None are equal ones.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the components are found that a fit begins with: rows as seeds, drawn by what the others
-        explain badly; random responsibilities; rows as seeds, drawn evenly.
+        How the initial components are found: from rows as seeds, drawn with probabilities that grow
+        with how badly the earlier seeds explain a row; from random responsibilities; or from rows
+        as seeds, drawn uniformly.
 
     means_init : array-like of shape (n_components, n_features) or None, default=None
         Means that a fit begins with, in the place of those that ``init_params`` finds, as in
@@ -65,7 +66,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         "annealed" lets it fall to 1; "variational" and "local" learn it, for all rows or for each.
 
     max_iter : int, default=100
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     tol : float, default=1e-6
         Converged when the bound gains less than this from one evaluation to the next, in nats per
@@ -73,19 +74,20 @@ class CAVIGaussianMixture(MixtureEstimator):
         there.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the initial components.
+        Source of randomness. It determines the initial components.
 
     Attributes
     ----------
@@ -113,22 +115,22 @@ class CAVIGaussianMixture(MixtureEstimator):
         :class:`~skvt.expfam.Categorical` for each row.
 
     hierarchy_ : ndarray of shape (K - 1, 4)
-        Components joined to clusters where rows do not tell them apart: a linkage matrix, as
-        :func:`scipy.cluster.hierarchy.dendrogram` draws it. Its heights are the entropy that the
-        assignments of the rows of ``fit`` have lost so far [2]_, in nats per row. Not there after
-        ``partial_fit``, see ``join_components``.
+        Linkage matrix of components successively joined into clusters, those first between which
+        the assignments of rows are least certain, as :func:`scipy.cluster.hierarchy.dendrogram`
+        takes it. Its heights are the entropy that the assignments of the rows of ``fit`` have lost
+        so far [2]_, in nats per row. Not available after ``partial_fit``, see ``join_components``.
 
     n_clusters_ : int
-        Number of clusters to which the hierarchy suggests to join them. Pairs are joined that lose
-        a tenth of what could tell them apart; and where the entropy has an elbow, those before it
-        that lose a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+        Number of clusters suggested by the hierarchy. Pairs are joined that lose at least a tenth
+        of the entropy that they could lose; and where the entropy has an elbow, also pairs before
+        it that lose at least a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
 
     elbo_, lower_bound_ : float
-        Evidence lower bound of the training data in nats, every constant included. Not there after
-        ``partial_fit``, see ``elbo``.
+        Evidence lower bound of the training data in nats, every constant included. Not available
+        after ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds".
 
@@ -139,13 +141,13 @@ class CAVIGaussianMixture(MixtureEstimator):
         ELBO of each start.
 
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
 
     converged_ : bool
         Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
 
     n_features_in_ : int
         Number of columns of X.
@@ -314,7 +316,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
 
         Returns
         -------
@@ -340,10 +342,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
         batch_id : hashable or None, default=None
-            None remembers X as a new batch. With the id of an earlier call (``fit`` has the id 0),
-            X takes that batch's place.
+            None adds X as a new batch. With the id of an earlier call (``fit`` has the id 0), X
+            replaces that batch.
 
         Returns
         -------

@@ -48,7 +48,7 @@ class ClustersMixin:
             Rows. At most 10,000 are looked at, or 200 for each component if these are more; of
             more rows, so many are drawn evenly.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
         criterion : {"share", "entropy"}, default="share"
             By what the pair is chosen that is joined next: by the entropy that its assignments
             lose, as a share of what they would lose if each row were assigned by a coin, as ``fit``

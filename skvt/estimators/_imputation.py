@@ -16,7 +16,7 @@ class ImputeMixin:
         """Rows with their missing values filled in.
 
         By the posterior predictive distribution given the values that are there: parameters are
-        integrated out, and a component not yet seen has its share, as in ``score_samples``.
+        integrated out, and components not yet seen are included, as in ``score_samples``.
 
         Parameters
         ----------

@@ -30,70 +30,72 @@ MOVES = ("birth", "merge", "delete")
 
 
 class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
-    """Dirichlet process mixture of Gaussians that grows and prunes itself.
+    """Dirichlet process mixture of Gaussians that adapts its number of components.
 
-    A neighbour of :class:`sklearn.mixture.BayesianGaussianMixture`: the same model and names.
-    Memoized inference [HS13]_ works through the data batch by batch, remembers what each batch
-    contributed, and so knows the evidence lower bound of all data, with every constant, at every
-    step. Moves change the number of components during the fit: births add what the data support,
-    merges and deletes take away what they do not, both judged by that bound. By default a fit
-    starts with one component.
+    A counterpart of :class:`sklearn.mixture.BayesianGaussianMixture`, with the same model and
+    names. Memoized inference [HS13]_ visits the data batch by batch and keeps the contribution of
+    each batch, so that the evidence lower bound of all data, including every constant, is known at
+    every step. Moves change the number of components during the fit: births add components that the
+    data support, merges and deletes remove those that they do not, both accepted by that bound. By
+    default a fit starts with one component.
 
     Parameters
     ----------
     n_components : int, default=1
-        Components at the start; without births and merges, throughout.
+        Initial number of components; without moves it does not change.
 
     max_components : int, default=200
-        Births stop at this number.
+        Maximum number of components that births may reach.
 
     covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components. NaN in the
-        data are missing values: with "diag" and "spherical" integrated out, with "full" and "tied"
-        local variables of their rows, see Notes.
+        data are missing values: integrated out with "diag" and "spherical", local variables of
+        their rows with "full" and "tied", see Notes.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
 
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto", here
-        and below, begins with what None is and learns it at the maximum of the bound, after each
-        pass from which two or more components come.
+        and below, starts with the value of None and moves it to the maximum of the bound after each
+        pass that ends with two or more components.
 
     mean_precision_prior : float, "auto" or None, default=None
-        Rows for which the prior mean of a component counts (kappa); None is 1. "auto" learns it,
-        from 1e-6 to 1.
+        Number of rows that the prior mean of a component is worth (kappa); None is 1. "auto" learns
+        it, between 1e-6 and 1.
 
     mean_prior : array-like of shape (n_features,), "auto" or None, default=None
-        Prior mean; None is the mean of the data, with NaN and "full" the most likely one.
+        Prior mean; None is the mean of the data (with NaN and "full", its maximum-likelihood
+        estimate).
 
     degrees_of_freedom_prior : float, "auto" or None, default=None
-        Degrees of freedom nu of the Wishart prior of a precision matrix, more than
-        ``n_features - 1``; with "diag" and "spherical" those of a gamma prior of shape nu / 2.
-        None is ``n_features``. "auto" learns it, twice that at most.
+        Degrees of freedom nu of the Wishart prior of a precision matrix, more than ``n_features -
+        1``; with "diag" and "spherical" those of a gamma prior of shape nu / 2. None is
+        ``n_features``. "auto" learns it, up to twice that.
 
     covariance_prior : array-like, "auto" or None, default=None
         Inverse scale of that prior: (n_features, n_features), for "diag" (n_features,), for
-        "spherical" a number (the gamma prior has half of it as rate). None is the covariance of
-        the data, with "zero" their second moment; of data with NaN, those of the largest
-        likelihood, found on at most 10,000 rows. "auto" learns it; a millionth of the columns'
-        variance is the least. In directions in which the rows vary by less than
-        a millionth of the columns' variance, they count as if they varied by that.
+        "spherical" a number (the gamma prior has half of it as rate). None is the covariance of the
+        data, or with "zero" their second moment; with NaN, its maximum-likelihood estimate from at
+        most 10,000 rows. "auto" learns it, down to a millionth of the columns' variance. In
+        directions in which the rows vary by less than a millionth of the columns' variance, that
+        value is used.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the components are found that a fit begins with: rows as seeds, drawn by what the others
-        explain badly; random responsibilities; rows as seeds, drawn evenly.
+        How the initial components are found: from rows as seeds, drawn with probabilities that grow
+        with how badly the earlier seeds explain a row; from random responsibilities; or from rows
+        as seeds, drawn uniformly.
 
     means_init : array-like of shape (n_components, n_features) or None, default=None
-        Means that a fit begins with, in the place of those that ``init_params`` finds, as in
-        :class:`sklearn.mixture.GaussianMixture`. Each row begins in the component whose mean is
-        nearest, in the metric of the prior's covariance.
+        Initial means, instead of those found by ``init_params``, as in
+        :class:`sklearn.mixture.GaussianMixture`. Each row is initially assigned to the component
+        with the nearest mean, in the metric of the prior's covariance.
 
     labels_init : array-like of shape (n_samples,) or None, default=None
-        Component that each row of ``fit`` begins in, in the place of those that ``init_params``
-        finds: as many components as there are labels, whatever ``n_components`` is. -1 where it is
-        not known: such a row begins in the component that explains it best. The labels are those of
-        the rows with a positive weight.
+        Initial component of each row of ``fit``, instead of those found by ``init_params``: there
+        are as many components as distinct labels, regardless of ``n_components``. -1 means unknown:
+        such a row starts in the component that explains it best. Only rows of positive weight have
+        labels.
 
     learning_method : {"memoized", "online", "batch"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
@@ -101,68 +103,70 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         coordinate ascent.
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        Moves that may be made; ``()`` is none. They come at the end of each pass; without them,
-        ``n_components`` stays.
+        Moves that may be made; ``()`` is none. They are made at the end of each pass; without them,
+        ``n_components`` stays fixed.
 
     n_batches, batch_size : int or None, default=None
-        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data; at
-        most one of them is given. None are about 10 batches of 1,000 to 50,000 rows.
+        Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
+        per batch; give at most one of them. None is about 10 batches of 1,000 to 50,000 rows.
 
     temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
-        that learn the temperature are refused. Moves wait until it is 1.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        Policies that learn the temperature are refused. Moves are made only at T = 1.
 
     learning_decay : float, default=0.7
-        How fast steps fall. With "online", step number t has size ``(learning_offset + t) **
-        -learning_decay``.
+        How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
+        ** -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
-        those seen; otherwise a million for a stream begun by ``partial_fit``, and after ``fit`` its
-        rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
+        "batch", the number of rows seen; otherwise a million for a stream begun by ``partial_fit``,
+        and after ``fit`` the number of its rows plus those seen since.
 
     max_iter : int, default=100
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. Not while the fit is hot, or a move has anything left to try. A
-        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
+        row. Convergence is not judged while T > 1 or a move has something left to try. If
+        ``max_iter`` passes do not suffice, there is a
+        :class:`~sklearn.exceptions.ConvergenceWarning`.
 
     evaluate_every : int, default=-1
-        Evaluate the bound on all data every so many passes; never where it is 0 or negative.
-        Memoized inference knows it anyhow. With "online", ``tol`` is judged by these evaluations
-        alone.
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. Memoized inference knows it anyway. With "online", convergence is judged at these
+        evaluations only.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the initial components, the order of the batches, and the
-        rows on which births are learned.
+        Source of randomness. It determines the initial components, the order of the batches, and
+        the rows on which births are fitted.
 
     Attributes
     ----------
     n_components_ : int
-        Number of components K. As found.
+        Number of components K found.
 
     n_active_components_ : int
         Components to which at least a thousandth of the data is expected to belong. Data are rows.
 
     weights_ : ndarray of shape (K,)
-        Expected weights, normalised: the mass of a component not yet seen is left out.
+        Expected weights, normalised: the mass of components not yet seen is left out.
 
     means_ : ndarray of shape (K, n_features)
         Expected means.
@@ -176,47 +180,48 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         and "spherical").
 
     block_relevance_ : ndarray of shape (K, n_blocks)
-        Nats per row of a component by which its rows have parameters of their own in a block,
-        rather than share those of all other rows: the logarithm of the Bayes factor of the two,
-        divided by the component's rows. Above 0, the block tells the component from the rest.
-        Components of less than a row count as one row.
+        Evidence that the rows of a component have parameters of their own in a block, rather than
+        those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
+        component's number of rows. If positive, the block distinguishes the component from the
+        rest. Components of less than one row count as one row.
 
     column_relevance_ : ndarray of shape (K, n_columns)
-        The same of each column. Those of independent columns add up to that of their block; of full
-        covariances, and of counts of tokens, it is that of the column alone; columns of spherical
-        ones share the block's equally.
+        The same for each column. The values of independent columns add up to that of their block;
+        with full covariances, and for counts of tokens, the value is that of the column by itself;
+        columns of a spherical block have equal shares of the block's value.
 
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
 
     hierarchy_ : ndarray of shape (K - 1, 4)
-        Components joined to clusters where rows do not tell them apart: a linkage matrix, as
-        :func:`scipy.cluster.hierarchy.dendrogram` draws it. Its heights are the entropy that the
-        assignments of the rows of ``fit`` have lost so far [Baudry10]_, in nats per row. Not there
-        after ``partial_fit``, see ``join_components``.
+        Linkage matrix of components successively joined into clusters, those first between which
+        the assignments of rows are least certain, as :func:`scipy.cluster.hierarchy.dendrogram`
+        takes it. Its heights are the entropy that the assignments of the rows of ``fit`` have lost
+        so far [Baudry10]_, in nats per row. Not available after ``partial_fit``, see
+        ``join_components``.
 
     n_clusters_ : int
-        Number of clusters to which the hierarchy suggests to join them. Pairs are joined that lose
-        a tenth of what could tell them apart; and where the entropy has an elbow, those before it
-        that lose a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+        Number of clusters suggested by the hierarchy. Pairs are joined that lose at least a tenth
+        of the entropy that they could lose; and where the entropy has an elbow, also pairs before
+        it that lose at least a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
 
     elbo_, lower_bound_ : float
-        Evidence lower bound of the training data in nats, every constant included. Not there after
-        ``partial_fit``, see ``elbo``.
+        Evidence lower bound of the training data in nats, every constant included. Not available
+        after ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
-        minibatches of the pass unless ``evaluate_every`` asks for exact ones.
+        minibatches of the pass, except where ``evaluate_every`` requests exact ones.
 
     lower_bounds_ : list of float
         ``history_["elbo"]``.
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats). The gain of births is that of the components which the pass adopted. After a
-        birth that did not pay, what other moves did in the same pass is undone with it.
+        "gain" (nats). The gain of births is that of the components adopted in the pass. If a birth
+        does not raise the bound, it is undone together with the other moves of the same pass.
 
     weight_concentration_prior_ : float
         Concentration of the weights as used.
@@ -225,7 +230,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         Prior mean as used or learned; None with ``mean_type="zero"``.
 
     mean_precision_prior_ : float or None
-        Rows for which it counts; None with ``mean_type="zero"``.
+        Number of rows that the prior mean is worth; None with ``mean_type="zero"``.
 
     degrees_of_freedom_prior_ : float
         Degrees of freedom of the prior of the precisions as used or learned.
@@ -238,13 +243,13 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         ELBO of each start.
 
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
 
     converged_ : bool
         Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
 
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
@@ -264,14 +269,14 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     -----
     Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, with ``P = D (D + 3) / 2 +
     1`` for "full" and "tied", ``3 D`` for "diag", ``2 D + 2`` for "spherical"; and while a batch is
-    worked on, its responsibilities, ``batch_size * K`` numbers. Nothing grows with the number of
-    rows but the number of batches: choose larger batches for more rows. ``fit`` takes rows from a
-    memory-mapped array batch by batch.
+    worked on, its responsibilities, ``batch_size * K`` numbers. Only the number of batches grows
+    with the number of rows: choose larger batches for more rows. ``fit`` reads a memory-mapped
+    array batch by batch.
 
-    With "full" and "tied", what is missing of a row has a normal distribution under each component,
-    which is part of q and of the bound. A row with NaN costs each component ``O(n_features^2)``
-    operations more than a complete one, and each pattern of m missing columns among 512 consecutive
-    rows ``O(m^3)``.
+    With "full" and "tied", the missing values of a row have a normal distribution given each
+    component, which is part of q and of the bound. A row with NaN costs each component
+    ``O(n_features^2)`` operations more than a complete one, and each pattern of m missing columns
+    among 512 consecutive rows ``O(m^3)``.
 
     References
     ----------
@@ -463,7 +468,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
 
         Returns
         -------
@@ -489,22 +494,19 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
         batch_id : hashable or None, default=None
-            None remembers X as a new batch. With the id of an earlier call (or the number of a
-            batch of ``fit``, from 0), X takes that batch's place: so that several passes over
-            batches on disk are calls with the same ids. With ``learning_method="online"`` ids are
-            not used.
+            None adds X as a new batch. With the id of an earlier call (or the number of a batch of
+            ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
+            calls with the same ids. Not used with ``learning_method="online"``.
 
         Returns
         -------
         self : MemoizedDPGMM
             The fitted estimator.
 
-        Notes
-        -----
-        Births are made within the batch, and merges with what is remembered of all; both only
-        where the exact bound rises. Default priors are those of the first batch.
+        Notes ----- Births are made within the batch, merges with the memos of all batches; both
+        only where the exact bound rises. Default priors are those of the first batch.
         """
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 

@@ -1,4 +1,4 @@
-"""What all mixtures show: components found, labels, densities, draws."""
+"""What all mixtures have in common: components found, labels, densities, draws."""
 
 import numpy as np
 
@@ -38,11 +38,11 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         return None
 
     def _check_parameters(self):
-        """Raise ValueError for what the single parameters' ranges do not say."""
+        """Raise ValueError for combinations that the ranges of single parameters do not exclude."""
 
     @property
     def _fewest_rows(self):
-        """Rows that a first fit needs."""
+        """Number of rows that a first fit needs."""
         return self.n_components
 
     # --------------------------------------------------------------------------- validation
@@ -86,7 +86,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
 
     # --------------------------------------------------------------------------- attributes
     def _learned_values(self):
-        """What was learned of the component's prior, by name."""
+        """Learned parameters of the component's prior, by name."""
         model = self._fitted.model
         return {} if model.learner is None else model.learner.values(model.component)
 
@@ -136,26 +136,25 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
             return _assignments(fitted, X, workers)
 
     def predict(self, X, n_clusters=None):
-        """Most probable component or cluster of each row, of equally probable ones the first.
+        """Most probable component or cluster of each row; ties go to the first.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
             Rows.
         n_clusters : int, "auto" or None, default=None
-            None are the components; otherwise they are joined to so many clusters, as
-            ``hierarchy_`` says, and "auto" are ``n_clusters_``.
+            None predicts components; a number joins them into that many clusters by ``hierarchy_``,
+            and "auto" into ``n_clusters_``.
 
         Returns
         -------
         ndarray of int, shape (n_samples,)
-            Numbers of components, or of clusters in the order of their first components, from 0.
+            Components, or clusters in the order of their first components, numbered from 0.
 
         Raises
         ------
         ValueError
-            For an ``n_clusters`` that is not in the range [1, K], and where ``hierarchy_`` is not
-            there.
+            If ``n_clusters`` is not in the range [1, K], or there is no ``hierarchy_``.
         """
         fitted = self._require_fitted()
         clusters = self._clusters_of_components(n_clusters)
@@ -205,7 +204,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         Returns
         -------
         ndarray of int, shape (n_samples,)
-            Numbers of components, from 0.
+            Components, numbered from 0.
         """
         return self.fit(X, y, sample_weight=sample_weight).predict(X)
 
@@ -213,7 +212,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         """Log posterior predictive density of each row.
 
         ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``, exact under q: parameters
-        are integrated out, and a component not yet seen has its share.
+        are integrated out, and components not yet seen are included.
 
         Parameters
         ----------

@@ -161,7 +161,7 @@ class MovesMixin(MoveLogMixin):
         Returns
         -------
         dict
-            "weights", shape (n_samples, K), where what lacks to 1 is the mass of components not
+            "weights", shape (n_samples, K), which sum to less than 1 by the mass of components not
             yet seen; and "components", the parameters of each component as
             ``posterior_.components`` draws them: means and precisions of Gaussians.
         """

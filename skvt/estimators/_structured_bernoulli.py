@@ -74,25 +74,26 @@ default="dirichlet_process"
         draw on its parameters ("ssvi"); their expected logarithms; or their means.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the components are found that a fit begins with: rows as seeds, drawn by what the others
-        explain badly; random responsibilities; rows as seeds, drawn evenly.
+        How the initial components are found: from rows as seeds, drawn with probabilities that grow
+        with how badly the earlier seeds explain a row; from random responsibilities; or from rows
+        as seeds, drawn uniformly.
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. With "memoized" and "batch", they come at the end of
         each pass, as in :class:`~skvt.MemoizedDPGMM`.
 
     n_batches, batch_size : int or None, default=None
-        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data; at
-        most one of them is given. None is one batch of all rows with "structured", and otherwise
-        about 10 batches of 1,000 to 50,000 rows.
+        Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
+        per batch; give at most one of them. None is one batch of all rows with "structured", and
+        otherwise about 10 batches of 1,000 to 50,000 rows.
 
     temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
-        that learn the temperature are refused. Moves wait until it is 1.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+        Policies that learn the temperature are refused. Moves are made only at T = 1.
 
     learning_decay : float, default=0.75
-        How fast steps fall. With "structured" and "online", step number t has size ``learning_scale
-        * (learning_offset + t) ** -learning_decay``, at most 1.
+        How fast step sizes decrease. With "structured" and "online", step number t has size
+        ``learning_scale * (learning_offset + t) ** -learning_decay``, at most 1.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
@@ -102,9 +103,9 @@ default="dirichlet_process"
         otherwise 1: minibatches and corrections bring noise that small steps average out.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
-        those seen; otherwise a million for a stream begun by ``partial_fit``, and after ``fit`` its
-        rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
+        "batch", the number of rows seen; otherwise a million for a stream begun by ``partial_fit``,
+        and after ``fit`` the number of its rows plus those seen since.
 
     binarize : float or None, default=None
         Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.
@@ -112,7 +113,7 @@ default="dirichlet_process"
         0: replace them by NaN first.
 
     max_iter : int, default=500
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
@@ -121,25 +122,26 @@ default="dirichlet_process"
         passes do not get there.
 
     evaluate_every : int, default=-1
-        Evaluate the bound on all data every so many passes; never where it is 0 or negative. It is
-        the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is NaN in other
-        passes. Memoized inference knows it anyhow.
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
+        is NaN for the other passes. Memoized inference knows it anyway.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the initial components, the order of the batches, and all
-        draws.
+        Source of randomness. It determines the initial components, the order of the batches, and
+        all draws.
 
     Attributes
     ----------
@@ -150,44 +152,44 @@ default="dirichlet_process"
         Number of components K. With rows or without.
 
     weights_ : ndarray of shape (K,)
-        Expected weights, normalised: the mass of a component not yet seen is left out.
+        Expected weights, normalised: the mass of components not yet seen is left out.
 
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
 
     block_relevance_ : ndarray of shape (K, n_blocks)
-        Nats per row of a component by which its rows have parameters of their own in a block,
-        rather than share those of all other rows: the logarithm of the Bayes factor of the two,
-        divided by the component's rows. Above 0, the block tells the component from the rest.
-        Components of less than a row count as one row.
+        Evidence that the rows of a component have parameters of their own in a block, rather than
+        those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
+        component's number of rows. If positive, the block distinguishes the component from the
+        rest. Components of less than one row count as one row.
 
     column_relevance_ : ndarray of shape (K, n_columns)
-        The same of each column. Those of independent columns add up to that of their block; of full
-        covariances, and of counts of tokens, it is that of the column alone; columns of spherical
-        ones share the block's equally.
+        The same for each column. The values of independent columns add up to that of their block;
+        with full covariances, and for counts of tokens, the value is that of the column by itself;
+        columns of a spherical block have equal shares of the block's value.
 
     weight_concentration_ : ndarray of shape (2, K) or (K,)
         Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
         = Dirichlet, (K,).
 
     hierarchy_ : ndarray of shape (K - 1, 4)
-        Components joined to clusters where rows do not tell them apart: a linkage matrix, as
-        :func:`scipy.cluster.hierarchy.dendrogram` draws it. Its heights are the entropy that the
-        assignments of the rows of ``fit`` have lost so far [3]_, in nats per row. Not there after
-        ``partial_fit``, see ``join_components``.
+        Linkage matrix of components successively joined into clusters, those first between which
+        the assignments of rows are least certain, as :func:`scipy.cluster.hierarchy.dendrogram`
+        takes it. Its heights are the entropy that the assignments of the rows of ``fit`` have lost
+        so far [3]_, in nats per row. Not available after ``partial_fit``, see ``join_components``.
 
     n_clusters_ : int
-        Number of clusters to which the hierarchy suggests to join them. Pairs are joined that lose
-        a tenth of what could tell them apart; and where the entropy has an elbow, those before it
-        that lose a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+        Number of clusters suggested by the hierarchy. Pairs are joined that lose at least a tenth
+        of the entropy that they could lose; and where the entropy has an elbow, also pairs before
+        it that lose at least a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
 
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound; after structured inference at the final q(w) q(phi), for which it is not what was
-        maximised. Not there after ``partial_fit``, see ``elbo``.
+        maximised. Not available after ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". With "structured", "objective" is the log
         probability of the rows under what was drawn, less the divergence of the globals; not a
@@ -210,13 +212,13 @@ default="dirichlet_process"
         ELBO of each start.
 
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
 
     converged_ : bool
         Whether the fit stopped on convergence.
 
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
 
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
@@ -446,7 +448,7 @@ default="dirichlet_process"
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
 
         Returns
         -------
@@ -470,7 +472,7 @@ default="dirichlet_process"
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
         batch_id : hashable or None, default=None
             With "memoized" and "batch", X is remembered as a batch: None as a new one, the id of an
             earlier call (or the number of a batch of ``fit``, from 0) in that batch's place.

@@ -73,10 +73,10 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         "mean_field" for both steps, inference is plain mean field.
 
     n_burn_in : int, default=2
-        Sweeps of the sampler over a row before any is kept.
+        Number of sweeps of the sampler over a row before any is kept.
 
     n_samples : int, default=2
-        Sweeps that are kept.
+        Number of sweeps that are kept.
 
     n_local_iter : int, default=1
         Mean-field updates of a row in a pass of ``fit``, which starts where the last pass ended.
@@ -88,29 +88,29 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. It is
-        that of the likelihood. Those that learn the temperature are refused.
+        that of the likelihood. Policies that learn the temperature are refused.
 
     learning_method : {"batch", "online"}, default="batch"
         How the posterior q is found. "batch": steps of size 1 on all rows at once. "online": steps
         on minibatches.
 
     learning_decay : float, default=0.7
-        How fast steps fall. With "online" and in ``partial_fit``, step number t has size
+        How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     max_iter : int, default=1000
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     batch_size : int, default=256
-        Rows of a minibatch.
+        Number of rows in a minibatch.
 
     evaluate_every : int, default=-1
-        Evaluate the bound on all data every so many passes; never where it is 0 or negative. It is
-        the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is NaN in other
-        passes but those of coordinate ascent.
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. It is the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is
+        NaN in other passes but those of coordinate ascent.
 
     tol : float, default=1e-3
         Converged when the bound gains less than this from one evaluation to the next, in nats per
@@ -119,8 +119,9 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         there.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
-        ``partial_fit``, and after ``fit`` its rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
+        stream begun by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+        since.
 
     mean_change_tol : float, default=1e-3
         A row solved from nothing (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
@@ -130,20 +131,21 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Most mean-field updates of such a row.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the start, the order of the rows, and draws of components
-        and activations.
+        Source of randomness. It determines the start, the order of the rows, and draws of
+        components and activations.
 
     Attributes
     ----------
@@ -164,10 +166,10 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         the "weights" and "components" (W).
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
-        bound at the final components, each row solved from nothing. Not there after
+        bound at the final components, each row solved from nothing. Not available after
         ``partial_fit``, see ``elbo``.
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". "objective" is the tempered bound; in structured
         passes the log likelihood at the last draws less the divergence of the components, not a
@@ -177,9 +179,9 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     converged_ : bool
         Whether the fit stopped on convergence.
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
     n_features_in_ : int
         Number of columns of X.
     feature_names_in_ : ndarray of shape (`n_features_in_`,)
@@ -428,7 +430,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Update on rows of a stream, one step for each ``batch_size`` of them.
+        """Update on rows of a stream, with one step for every ``batch_size`` of them.
 
         Parameters
         ----------
@@ -436,7 +438,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two.
+            A row of weight w counts w times.
 
         Returns
         -------
@@ -481,7 +483,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     def transform(self, X):
         """Expected activations of each row, by mean field at T = 1.
 
-        Deterministic, and row by row, to rounding.
+        Deterministic, and independent of the other rows up to rounding.
 
         Parameters
         ----------

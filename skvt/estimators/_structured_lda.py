@@ -21,11 +21,11 @@ SHARE = 1.0 / 3.0
 class StructuredLDA(TopicEstimator):
     """Latent Dirichlet allocation by structured stochastic variational inference.
 
-    Mean-field inference solves each document under averaged topics and so breaks the dependence
-    between topics and assignments, which makes poor local optima. Structured inference [1]_ draws
-    the topics from their posterior in each step and solves the minibatch given the draw. Given
-    many steps it leaves better optima behind it than plain mean-field inference, from a stream of
-    minibatches. Parameters and attributes are those of :class:`~skvt.TemperedLDA`.
+    Mean-field inference fits each document to expected topics. It thus ignores the dependence
+    between topics and assignments, and ends in poor local optima. Structured inference [1]_ draws
+    the topics from their posterior in each step and solves the minibatch given the draw. Given many
+    steps it finds better optima than plain mean-field inference, also from a stream of minibatches.
+    Parameters and attributes are those of :class:`~skvt.TemperedLDA`.
 
     Parameters
     ----------
@@ -42,95 +42,98 @@ class StructuredLDA(TopicEstimator):
         n_components``; "auto" starts there and learns one value for all words.
 
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
-        How a row is solved given the globals. A document by Gibbs sampling of its assignments,
-        proportions summed out [2]_; by CVB0 [3]_, its deterministic approximation; or by mean
-        field.
+        Local step of a row given the globals: for a document, Gibbs sampling of its assignments
+        with the proportions integrated out [2]_; CVB0 [3]_, its deterministic approximation; or
+        mean field.
 
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
-        Globals that rows are solved under. A draw of the topics from q(beta), with the statistics
-        taken as they are ("ssvi-a") or corrected for the dependence of the draw on its parameters
-        ("ssvi", which works on the whole vocabulary in each step); ``exp(E[log beta])``; or
-        ``E[beta]``.
+        Globals on which local steps are conditioned: a draw of the topics from q(beta), with the
+        statistics taken as they are ("ssvi-a") or corrected for the dependence of the draw on its
+        parameters ("ssvi", which works on the whole vocabulary in each step); ``exp(E[log beta])``;
+        or ``E[beta]``.
 
     n_burn_in : int, default=2
-        Sweeps of the sampler over a row before any is kept.
+        Number of sweeps of the sampler over a row before any is kept.
 
     n_samples : int, default=4
-        Sweeps that are kept.
+        Number of sweeps that are kept.
 
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
-        Learned ones only with ``local_step="mean_field"``. "annealed" is ``LinearAnnealing(T,
-        replication=1, share=1/3)``: drawn topics are sharp by themselves, and take long to settle.
-        T is 1.5 where ``topic_word_prior`` is 0.02 or less or learned, and falls to 1 (no heat) at
-        0.1, since draws under such priors vary enough without (``benchmarks/``).
+        Policies that learn the temperature require ``local_step="mean_field"``. "annealed" is
+        ``LinearAnnealing(T, replication=1, share=1/3)``: drawn topics are concentrated even without
+        replication, and need many passes at T = 1. The initial T is 1.5 where ``topic_word_prior``
+        is learned or at most 0.02, and decreases to 1 (no annealing) for a prior of 0.1, under
+        which the draws themselves vary enough (``benchmarks/``).
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
-        Moves that may be made; ``()`` is none. After passes of ``fit`` at T = 1 (from the middle,
-        the tenth at the latest, and not after the last), topics that stand for two are split in the
-        place of topics that are two halves of one, where a sample of the documents says that the
-        bound rises.
+        Moves that may be made; ``()`` is none. After a pass of ``fit`` at T = 1 (from the middle of
+        the fit, or its tenth pass if that comes first, and not after the last), a topic that mixes
+        two themes is split, and two topics that share one are merged to make room, where this
+        raises the bound on a sample of the documents.
 
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": steps on minibatches. "batch": steps on all
         documents at once.
 
     learning_decay : float, default=0.7
-        How fast steps fall. With ``learning_offset`` given, step number t has size
+        How fast step sizes decrease. With ``learning_offset`` given, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
-        a pass, ``5 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most. In ``partial_fit`` None
-        is 64, and also with "ssvi", under which topics may collapse in large first steps.
+        a pass, ``5 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most. In ``partial_fit``, and
+        with "ssvi", None is 64: with "ssvi", topics may collapse in large first steps.
 
     max_iter : int, default=40
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     batch_size : int, default=128
-        Rows of a minibatch.
+        Number of rows in a minibatch.
 
     evaluate_every : int, default=-1
-        Evaluate the bound on all data every so many passes; never where it is 0 or negative. It is
-        the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is NaN in other
-        passes.
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
+        is NaN for the other passes.
 
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
-        than this from one evaluation to the next, at the final temperature. So that it is reached
-        whatever ``max_iter``, named temperatures then last a third of 40 passes at most. (The sizes
-        of steps do not depend on ``max_iter``.) 0 never stops.
+        than this from one evaluation to the next, at the final temperature. A temperature given by
+        name then falls over at most a third of 40 passes, however large ``max_iter`` is. (Step
+        sizes do not depend on ``max_iter``.) With 0 the fit never stops early.
 
     tol : float or None, default=None
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        word; it takes the place of ``perp_tol`` where it is given.
+        word; if given, it is used instead of ``perp_tol``.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
-        ``partial_fit``, and after ``fit`` its rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
+        stream begun by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+        since.
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less than
-        this on average. By mean field and CVB0; the sampler takes ``n_burn_in`` and ``n_samples``
+        this on average. For mean field and CVB0; the sampler makes ``n_burn_in + n_samples``
         sweeps.
 
     max_doc_update_iter : int, default=100
-        Most sweeps of a document's local step. By mean field and CVB0.
+        Maximum number of sweeps in a document's local step, by mean field and CVB0.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the start of the topics, the order of the documents, and
+        Source of randomness. It determines the initial topics, the order of the documents, and the
         draws of topics and assignments.
 
     Attributes
@@ -144,10 +147,10 @@ class StructuredLDA(TopicEstimator):
         topics.
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
-        bound at the final topics, comparable with that of ``TemperedLDA``. Not there after
+        bound at the final topics, comparable with that of ``TemperedLDA``. Not available after
         ``partial_fit``, see ``elbo``.
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". "objective" is the log probability of the words
         of the pass at the drawn topics and fitted proportions, less the divergence of q(beta); not
@@ -160,9 +163,9 @@ class StructuredLDA(TopicEstimator):
     converged_ : bool
         Whether the fit stopped on convergence.
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
     doc_topic_prior_, topic_word_prior_ : float or ndarray
         The priors as used or learned.
     n_features_in_ : int
@@ -174,15 +177,13 @@ class StructuredLDA(TopicEstimator):
     --------
     skvt.TemperedLDA : Mean-field inference, annealed or tempered.
 
-    Notes
-    -----
-    A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B documents
-    given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``; V has the
-    identity as expectation, which "ssvi-a" takes for it. ``transform`` and ``score`` are
-    deterministic, row by row: CVB0 at the expected topics (with ``local_step="mean_field"``, mean
-    field). Counts that are not whole are tokens of weight 1 and one of the rest. The sampler visits
-    tokens one by one, given the others; those of a count above 1,000 it draws together, given a
-    draw of the document's proportions.
+    Notes ----- A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B
+    documents given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``;
+    the expectation of V is the identity, by which "ssvi-a" replaces it. ``transform`` and ``score``
+    are deterministic and treat each row by itself: CVB0 at the expected topics (with
+    ``local_step="mean_field"``, mean field). A count that is not whole consists of tokens of weight
+    1 and one token of the remaining weight. The sampler visits tokens one by one, given the others;
+    the tokens of a count above 1,000 are drawn jointly, given a draw of the document's proportions.
 
     References
     ----------

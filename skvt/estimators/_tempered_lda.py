@@ -13,11 +13,11 @@ from skvt.inference import (
 class TemperedLDA(TopicEstimator):
     """Latent Dirichlet allocation by annealed and tempered variational inference.
 
-    A drop-in neighbour of :class:`sklearn.decomposition.LatentDirichletAllocation`: the same model,
-    parameters and attributes. Its inference starts at a temperature above 1, which smooths the
-    bound, and cools to the model itself, so that it ends in better local optima; it shuffles its
-    minibatches, gives the same result for any ``n_jobs``, evaluates the bound with all constants
-    and scores by document completion.
+    A counterpart of :class:`sklearn.decomposition.LatentDirichletAllocation`, with the same model,
+    parameters and attributes. Inference starts at a temperature above 1, which smooths the bound,
+    and is annealed to T = 1, the model itself, and so reaches better local optima. Minibatches are
+    shuffled, the result is the same for any ``n_jobs``, the bound includes all constants, and
+    models are scored by document completion.
 
     Parameters
     ----------
@@ -40,69 +40,72 @@ class TemperedLDA(TopicEstimator):
         :class:`~skvt.temperature.LocalTempering`, with their defaults.
 
     moves : tuple of {"split-merge"}, default=("split-merge",)
-        Moves that may be made; ``()`` is none. After passes of ``fit`` at T = 1 (from the middle,
-        the tenth at the latest, and not after the last), topics that stand for two are split in the
-        place of topics that are two halves of one, where a sample of the documents says that the
-        bound rises.
+        Moves that may be made; ``()`` is none. After a pass of ``fit`` at T = 1 (from the middle of
+        the fit, or its tenth pass if that comes first, and not after the last), a topic that mixes
+        two themes is split, and two topics that share one are merged to make room, where this
+        raises the bound on a sample of the documents.
 
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": stochastic inference on minibatches. "batch":
         coordinate ascent on all data.
 
     learning_decay : float, default=0.7
-        How fast steps fall. With ``learning_offset`` given, step number t has size
+        How fast step sizes decrease. With ``learning_offset`` given, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
-        a pass, ``2.8 / M * (0.8 + t / M) ** -learning_decay`` and 1 at most, so that topics forget
-        about as much in a pass of a large corpus as of a small one; in ``partial_fit`` it is 64.
+        a pass, ``2.8 / M * (0.8 + t / M) ** -learning_decay`` and at most 1, so that a pass over a
+        large corpus discounts earlier statistics about as much as a pass over a small one; in
+        ``partial_fit`` None is 64.
 
     max_iter : int, default=10
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     batch_size : int, default=128
-        Rows of a minibatch.
+        Number of rows in a minibatch.
 
     evaluate_every : int, default=-1
-        Evaluate the bound on all data every so many passes; never where it is 0 or negative. An
-        evaluation costs about as much as a pass.
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. An evaluation costs about as much as a pass.
 
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
-        than this from one evaluation to the next, at the final temperature. So that it is reached
-        whatever ``max_iter``, named temperatures then last three quarters of 10 passes at most.
-        (The sizes of steps do not depend on ``max_iter``.) 0 never stops.
+        than this from one evaluation to the next, at the final temperature. A temperature given by
+        name then falls over at most three quarters of 10 passes, however large ``max_iter`` is.
+        (Step sizes do not depend on ``max_iter``.) With 0 the fit never stops early.
 
     tol : float or None, default=None
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        word; it takes the place of ``perp_tol`` where it is given.
+        word; if given, it is used instead of ``perp_tol``.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None is a million for a stream begun by
-        ``partial_fit``, and after ``fit`` its rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
+        stream begun by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+        since.
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less than
         this on average.
 
     max_doc_update_iter : int, default=100
-        Most sweeps of a document's local step.
+        Maximum number of sweeps in a document's local step.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the start of the topics and the order of the documents.
+        Source of randomness. It determines the initial topics and the order of the documents.
 
     Attributes
     ----------
@@ -115,13 +118,13 @@ class TemperedLDA(TopicEstimator):
         topics.
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Untempered, at
-        the final topics. Not there after ``partial_fit``, see ``elbo``.
+        the final topics. Not available after ``partial_fit``, see ``elbo``.
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". "objective" is the tempered bound. Online, the
-        bounds are estimates from the minibatches of the pass unless ``evaluate_every`` asks for
-        exact ones.
+        bounds are estimates from the minibatches of the pass, except where ``evaluate_every``
+        requests exact ones.
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats). Gains are estimated on a sample.
@@ -130,9 +133,9 @@ class TemperedLDA(TopicEstimator):
     converged_ : bool
         Whether the fit stopped on convergence.
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
     doc_topic_prior_, topic_word_prior_ : float or ndarray
         The priors as used or learned.
     n_features_in_ : int

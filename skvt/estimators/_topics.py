@@ -1,4 +1,4 @@
-"""What all topic models show: topics, document completion, perplexity, top words."""
+"""What all topic models have in common: topics, document completion, perplexity, top words."""
 
 from dataclasses import replace
 from numbers import Integral, Real
@@ -99,7 +99,7 @@ class TopicEstimator(
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A weight of w counts a document w times. Minibatches are drawn without regard to it.
+            A document of weight w counts w times. Minibatches are drawn regardless of weights.
 
         Returns
         -------
@@ -116,7 +116,7 @@ class TopicEstimator(
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None):
-        """Update on documents of a stream, one step for each ``batch_size`` of them.
+        """Update on documents of a stream, with one step for every ``batch_size`` of them.
 
         Parameters
         ----------
@@ -125,7 +125,7 @@ class TopicEstimator(
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A weight of w counts a document w times.
+            A document of weight w counts w times.
 
         Returns
         -------
@@ -255,7 +255,7 @@ class TopicEstimator(
     def transform(self, X):
         """Topic proportions of each document, inferred at T = 1.
 
-        Deterministic, and row by row: neither the other rows nor ``n_jobs`` matter.
+        Deterministic, and independent of the other rows and of ``n_jobs``.
 
         Parameters
         ----------
@@ -276,13 +276,13 @@ class TopicEstimator(
         """Document-completion log predictive probability in nats per held-out word.
 
         Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
-        infer its topic proportions, the others are predicted:
-        ``sum log sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better.
+        infer its topic proportions, and the others are predicted: ``sum log sum_k E[theta_k]
+        E[beta_kw] / number of held-out tokens``. Higher is better.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of documents with two or more tokens, at least one of them.
+            Counts; at least one document must have two or more tokens.
         y : ignored
             Not used.
 
@@ -304,18 +304,18 @@ class TopicEstimator(
     def perplexity(self, X):
         """``exp(-score(X))``: perplexity of held-out words. Lower is better.
 
-        Unlike scikit-learn's, it neither uses the words it predicts nor depends on how many rows
-        X has.
+        Unlike scikit-learn's, it does not use the words it predicts, and does not depend on the
+        number of rows of X.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts of documents with two or more tokens, at least one of them.
+            Counts; at least one document must have two or more tokens.
 
         Returns
         -------
         float
-            Number of words among which the model would have to guess evenly.
+            Number of equally probable words that would be as hard to predict.
         """
         return float(np.exp(-self.score(X)))
 
@@ -325,11 +325,12 @@ class TopicEstimator(
         Parameters
         ----------
         n_words : int, default=10
-            Words of each topic.
+            Number of words per topic.
         feature_names : array-like of str of shape (n_features,), optional
-            By default the column names X had at ``fit``, else column numbers. The sparse counts of
-            ``CountVectorizer`` have no column names: pass its ``get_feature_names_out()``. In a
-            pipeline, ``pipeline[-1].top_words(10, pipeline[:-1].get_feature_names_out())``.
+            By default the column names of X in ``fit``, or column numbers if it had none. The
+            sparse counts of ``CountVectorizer`` have no column names: pass its
+            ``get_feature_names_out()``. In a pipeline, ``pipeline[-1].top_words(10,
+            pipeline[:-1].get_feature_names_out())``.
 
         Returns
         -------

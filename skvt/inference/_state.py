@@ -57,7 +57,7 @@ class State:
     stats : RunningStats
         Tempered statistics S; the posterior is ``lam = prior + S``.
     n_steps : int
-        Global updates made.
+        Number of global updates so far.
     rows_seen : float
         Sum of the weights of all rows worked on.
     prior_stats : PriorStats

@@ -218,7 +218,7 @@ def perplexity(log_predictive):
     Returns
     -------
     float
-        Number of words among which the model would have to guess evenly.
+        Number of equally probable words that would be as hard to predict.
     """
     return float(np.exp(-check_scalar(log_predictive, "log_predictive", Real)))
 

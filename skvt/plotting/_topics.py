@@ -53,7 +53,7 @@ class TopicsDisplay:
         ax : matplotlib Axes, array-like of Axes or None, default=None
             Axes whose place the panels share, or one for each panel; None makes a new figure.
         n_words : int, default=10
-            Words of each topic.
+            Number of words per topic.
         topics : array-like of int or None, default=None
             Numbers of the topics to show, in this order; None shows all.
         n_columns : int, default=5
