@@ -15,9 +15,9 @@ from sklearn.utils import Bunch
 
 __all__ = ["DOCSTRING_STOP_WORDS", "load_docstrings"]
 
-# Words of the numpydoc dialect: they say how an argument is passed, not what the text is about.
-# Chosen by document frequency on the cleaned corpus; words with a mathematical meaning (matrix,
-# function, sample, random, axis) are frequent too, but stay.
+# Words of the numpydoc dialect, which describe how an argument is passed, not the subject of the
+# text. Chosen by document frequency on the cleaned corpus; words with a mathematical meaning
+# (matrix, function, sample, random, axis) are frequent too, but stay.
 _DIALECT = """
     accept accepted accepts according added addition additional allowed allows api applied apply
     appropriate argument arguments array array_like arrays assumed attribute attributes auto
@@ -99,21 +99,21 @@ _INLINE = [
 def load_docstrings(*, packages=("numpy", "scipy", "sklearn"), min_words=20, return_names=False):
     """Make a text corpus from the docstrings of installed packages.
 
-    No network, no files, a few seconds. Public modules, functions, classes, methods and
-    properties each give one document. Doctests and their output, section headings, types of
-    parameters, directives, formulas, references, see-also lists, numbers and markup are taken
-    off, and so are paragraphs that more than ten docstrings of the same package share, apart
-    from their own names. Identical documents are kept once.
+    No network, no files, a few seconds. Public modules, functions, classes, methods and properties
+    each give one document. Doctests and their output, section headings, types of parameters,
+    directives, formulas, references, see-also lists, numbers and markup are removed, and so are
+    paragraphs that more than ten docstrings of the same package share up to their own names. Of
+    identical documents one is kept.
 
     Parameters
     ----------
     packages : tuple of str, default=("numpy", "scipy", "sklearn")
         Top-level packages to read, in this order. All their public modules are imported.
     min_words : int, default=20
-        Shorter documents are left out. A word is a letter followed by at least one letter,
-        digit or underscore.
+        Shorter documents are dropped. A word is a letter followed by at least one letter, digit or
+        underscore.
     return_names : bool, default=False
-        Whether to return the dotted name of every documented object, too.
+        Whether to return also the dotted name of every documented object.
 
     Returns
     -------

@@ -36,8 +36,8 @@ def make_shapes(
 ):
     """Draw rows that are sums of some of 8 pictures of 4 x 4, plus noise [VT16 app. C]_.
 
-    Each picture is black and white, weighted by one draw from [0.5, 1], and is there or not in
-    each row, independently.
+    Each picture is black and white, weighted by a draw from [0.5, 1], and is present in each row or
+    not, independently.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ def make_shapes(
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same rows at every call.
     return_truth : bool, default=True
-        Whether to return activations and components, too.
+        Whether to return also activations and components.
 
     Returns
     -------
     X : ndarray of shape (n_samples, 16)
         Rows.
     activations : ndarray of bool, shape (n_samples, 8)
-        Which pictures are there. Only with ``return_truth=True``, as what follows.
+        Which pictures are present. Only with ``return_truth=True``, like what follows.
     components : ndarray of shape (8, 16)
         The weighted pictures.
 

@@ -39,7 +39,7 @@ def make_topic_corpus(
     mean_length : float, default=105.0
         Expected number of tokens of a document, at least `min_length`.
     min_length : int, default=5
-        Smallest number of tokens of a document.
+        Minimum number of tokens of a document.
     doc_topic_prior : float or array-like of shape (K,), default=0.1
         Dirichlet prior of the topic proportions, `alpha` in the literature.
     topic_word_prior : float or array-like of shape (V,), default=0.05
@@ -50,7 +50,7 @@ def make_topic_corpus(
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same corpus at every call.
     return_truth : bool, default=True
-        Whether to return the topics and proportions, too.
+        Whether to return also the topics and proportions.
 
     Returns
     -------
@@ -73,11 +73,11 @@ def make_topic_corpus(
     Notes
     -----
     For each topic, ``topics[k] ~ Dirichlet(eta)``. For each document, its length is `min_length`
-    plus a Poisson variable, ``proportions[d] ~ Dirichlet(alpha)``, and each token has a topic
-    ``z ~ Multinomial(proportions[d])`` and a word ``w ~ Multinomial(topics[z])`` [1]_. The order
-    of the tokens is not kept, so the topics of a document are drawn as counts, and all words of
-    a topic together: time and memory grow with the number of tokens, not with N times V.
-    A small prior makes topics and proportions that are exactly zero in places.
+    plus a Poisson variable, ``proportions[d] ~ Dirichlet(alpha)``, and each token has a topic ``z ~
+    Multinomial(proportions[d])`` and a word ``w ~ Multinomial(topics[z])`` [1]_. The order of
+    tokens is not kept: the topics of a document are drawn as counts, and all words of a topic
+    together, so that time and memory grow with the number of tokens rather than with N times V.
+    Under a small prior, some entries of topics and proportions are exactly zero.
 
     References
     ----------

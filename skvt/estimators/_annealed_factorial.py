@@ -59,9 +59,10 @@ class AnnealedFactorialMixture(
     """Factorial mixture: each row is a sum of a subset of components, plus noise.
 
     ``x = sum_k z_k mu_k + noise`` with binary ``z_k ~ Bernoulli(pi_k)`` and Gaussian components
-    ``mu_k ~ N(0, c I)``. Parts are on or off, where factor analysis and dictionary learning weigh
-    them. Plain variational inference of this model nearly always ends in a poor local optimum.
-    Annealing [1]_ and superposition moves, accepted only where the exact bound rises, get it out.
+    ``mu_k ~ N(0, c I)``. Components are on or off, whereas factor analysis and dictionary learning
+    weight them. Plain variational inference of this model nearly always ends in a poor local
+    optimum. Annealing [1]_ and superposition moves, accepted only where the exact bound rises,
+    overcome this.
 
     Parameters
     ----------
@@ -69,8 +70,8 @@ class AnnealedFactorialMixture(
         Number of components K.
 
     noise_variance : float or "auto", default="auto"
-        Variance of the noise of a value. "auto" learns it once the temperature is 1, and leaves it
-        at a ten-thousandth of the mean square at least.
+        Variance of the noise of a value. "auto" learns it once the temperature is 1, subject to a
+        minimum of a ten-thousandth of the mean square.
 
     prior_variance : float or "auto", default="auto"
         Prior variance of an entry of a component. It is the c above; "auto" learns it.
@@ -85,11 +86,11 @@ class AnnealedFactorialMixture(
         "local" learn the temperature, from at most 10.
 
     moves : tuple of {"superposition"}, default=("superposition",)
-        Moves that may be made; ``()`` is none. Memoized inference makes them at T = 1.
+        Moves that may be made; ``()`` is none. They are made by memoized inference at T = 1.
 
     learning_method : {"batch", "online"}, default="batch"
-        How the posterior q is found. "batch": memoized inference, which remembers the activations
-        of all rows. "online": stochastic inference on shuffled minibatches, without moves.
+        How the posterior q is found. "batch": memoized inference, which keeps the activations of
+        all rows. "online": stochastic inference on shuffled minibatches, without moves.
 
     learning_decay : float, default=0.7
         How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
@@ -298,7 +299,7 @@ class AnnealedFactorialMixture(
         return X
 
     def _given_activation_prior(self):
-        """pi (K,) as the parameter says."""
+        """pi (K,) as given by the parameter."""
         if isinstance(self.activation_prior, str):
             return np.full(self.n_components, FIRST_ACTIVATION)
         prior = np.asarray(self.activation_prior, dtype=np.float64)
@@ -376,7 +377,7 @@ class AnnealedFactorialMixture(
         )
 
     def _adapt(self, fitted, X):
-        """Where the first missing values come, columns have statistics of their own."""
+        """Give each column statistics of its own when missing values first occur."""
         if not fitted.model.by_column and np.isnan(X).any():
             fitted.model, stats = fitted.model.with_column_covariances(fitted.state.stats)
             fitted.state = replace(fitted.state, stats=stats)
@@ -406,8 +407,8 @@ class AnnealedFactorialMixture(
         Raises
         ------
         ValueError
-            For infinite values, values beyond 1e100 (1e15 in float32), illegal parameters, and
-            where the numbers of the fit leave the range of floating point.
+            For infinite values, values beyond 1e100 (1e15 in float32), illegal parameters, and if
+            numbers of the fit leave the range of floating point.
         """
         return self._fit(X, y, sample_weight)
 
@@ -431,7 +432,7 @@ class AnnealedFactorialMixture(
 
         Notes
         -----
-        The variances' and priors' first values, where they are learned, come from the first rows.
+        Initial values of variances and priors that are learned come from the first rows.
         """
         return self._partial_fit(X, sample_weight)
 
@@ -475,7 +476,7 @@ class AnnealedFactorialMixture(
         """Probability that each component is on, given the row.
 
         The other components are summed out: exactly for up to 12 components, and otherwise by
-        annealed particles, whose random numbers follow from the row's values.
+        annealed particles, whose random numbers are determined by the row's values.
 
         Parameters
         ----------
@@ -517,7 +518,7 @@ class AnnealedFactorialMixture(
         """Log posterior predictive density of each row.
 
         Components are integrated out; exact for up to 12 components, and otherwise an estimate by
-        annealed particles, on average a little too low. It is the same for a row in any company.
+        annealed particles, slightly too low on average. It does not depend on the other rows.
 
         Parameters
         ----------
@@ -557,7 +558,7 @@ class AnnealedFactorialMixture(
         X : ndarray of shape (n_samples, n_features)
             The rows drawn.
         activations : ndarray of bool, shape (n_samples, n_components)
-            Which components are on in each.
+            Which components are on in each row.
         """
         fitted = self._require_fitted()
         n_samples = positive_int("n_samples", n_samples)

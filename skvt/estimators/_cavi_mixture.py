@@ -1,4 +1,4 @@
-"""The mixture of a textbook: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
+"""The textbook mixture: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
 
 from dataclasses import replace
 from numbers import Integral, Real
@@ -42,15 +42,15 @@ class CAVIGaussianMixture(MixtureEstimator):
         Number of components K.
 
     noise_variance : float, default=1.0
-        Variance of the noise of a value. Rows vary by it around the mean of their component, in
-        each column.
+        Variance of the noise of a value. That is the variance of each column around the mean of the
+        row's component.
 
     prior_variance : float, default=100.0
-        Prior variance of an entry of a component. The prior of the means is around 0. Against a
-        noise variance of 1 the default says little as long as the means lie within 20 or so of 0.
+        Prior variance of an entry of a component. The prior mean is 0. With a noise variance of 1
+        the default is only weakly informative as long as the means are within about 20 of 0.
 
     weights : array-like of shape (n_components,) or None, default=None
-        Probabilities of the components, positive, with the sum 1. None are equal ones.
+        Probabilities of the components, positive and summing to 1. None means equal ones.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the initial components are found: from rows as seeds, drawn with probabilities that grow
@@ -161,9 +161,9 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     Notes
     -----
-    Components have no names of their own where weights are equal. Where they differ, a component
-    may stand at the wrong one; after each pass the largest weight is given to the component with
-    the most rows, and so on, which never lowers the bound.
+    Where weights are equal, components are exchangeable. Where they differ, components may be
+    matched to the wrong weights; after each pass the largest weight is therefore given to the
+    component with the most rows, and so on, which never lowers the bound.
 
     NaN in the data are missing values and integrated out.
 
@@ -299,7 +299,7 @@ class CAVIGaussianMixture(MixtureEstimator):
             self._fitted.assignments = _assignments(self._fitted, X, workers)
 
     def _look_again(self, X, weights):
-        """The assignments of all rows are there already."""
+        """The assignments of all rows are known already."""
         rows = self._rows_to_join(weights.size)
         known = Assignments([(self._fitted.assignments[rows], weights[rows])])
         self._fitted.joins = join_components(known)

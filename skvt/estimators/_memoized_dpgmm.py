@@ -94,8 +94,8 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     labels_init : array-like of shape (n_samples,) or None, default=None
         Initial component of each row of ``fit``, instead of those found by ``init_params``: there
         are as many components as distinct labels, regardless of ``n_components``. -1 means unknown:
-        such a row starts in the component that explains it best. Only rows of positive weight have
-        labels.
+        such a row starts in the component that explains it best. Give labels of rows of positive
+        weight only.
 
     learning_method : {"memoized", "online", "batch"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
@@ -160,10 +160,11 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     Attributes
     ----------
     n_components_ : int
-        Number of components K found.
+        Number of components K. It is found by the fit.
 
     n_active_components_ : int
-        Components to which at least a thousandth of the data is expected to belong. Data are rows.
+        Number of components to which at least a thousandth of the data is expected to belong. Data
+        are rows.
 
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of components not yet seen is left out.
@@ -505,8 +506,10 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         self : MemoizedDPGMM
             The fitted estimator.
 
-        Notes ----- Births are made within the batch, merges with the memos of all batches; both
-        only where the exact bound rises. Default priors are those of the first batch.
+        Notes
+        -----
+        Births are made within the batch, merges with the memos of all batches; both only where the
+        exact bound rises. Default priors are those of the first batch.
         """
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 

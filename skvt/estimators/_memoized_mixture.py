@@ -28,10 +28,10 @@ MOVES = ("birth", "merge", "delete")
 class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
     """Dirichlet process mixture of rows of any columns that finds its number of components.
 
-    Tables have real, categorical, binary and count columns, and holes. Given its component, the
-    blocks of a row's columns are independent, each with a likelihood of its own; components are
-    born, merged and deleted during the fit as the data support them, by memoized inference
-    [HS13]_, as in :class:`~skvt.MemoizedDPGMM`. Missing values are integrated out.
+    Tables may have real, categorical, binary and count columns, and missing values, which are
+    integrated out. Blocks of columns are conditionally independent given the component of a row,
+    and each block has its own likelihood. Components are born, merged and deleted during the fit as
+    the data support them, by memoized inference [HS13]_, as in :class:`~skvt.MemoizedDPGMM`.
 
     Parameters
     ----------
@@ -50,15 +50,15 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         ``components__<name>__<parameter>``.
 
     handle_unknown : {"error", "missing"}, default="error"
-        Whether categories that the rows of ``fit`` did not have are an error, or missing values.
+        Whether categories that did not occur in ``fit`` are an error, or treated as missing values.
 
     max_components : int, default=200
         Maximum number of components that births may reach.
 
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
-        begins with 1 and learns it, from 0.001 to 1,000, at the maximum of the bound. So do the
-        priors of :mod:`skvt.components`.
+        starts with 1 and learns it, between 0.001 and 1,000, at the maximum of the bound. Priors of
+        :mod:`skvt.components` that are "auto" are learned likewise.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the initial components are found: from rows as seeds, drawn with probabilities that grow
@@ -68,8 +68,8 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     labels_init : array-like of shape (n_samples,) or None, default=None
         Initial component of each row of ``fit``, instead of those found by ``init_params``: there
         are as many components as distinct labels, regardless of ``n_components``. -1 means unknown:
-        such a row starts in the component that explains it best. Only rows of positive weight have
-        labels.
+        such a row starts in the component that explains it best. Give labels of rows of positive
+        weight only.
 
     learning_method : {"memoized", "online", "batch"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
@@ -134,10 +134,11 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     Attributes
     ----------
     n_components_ : int
-        Number of components K found.
+        Number of components K. It is found by the fit.
 
     n_active_components_ : int
-        Components to which at least a thousandth of the data is expected to belong. Data are rows.
+        Number of components to which at least a thousandth of the data is expected to belong. Data
+        are rows.
 
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of components not yet seen is left out.
@@ -147,8 +148,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         and the columns' names (positions without names).
 
     categories_ : dict
-        Of each block of categories, by its name, the categories of each column in the order of
-        their codes.
+        The categories of each column, in the order of their codes, by the name of the block.
 
     priors_ : dict of dict
         Parameters of the priors as used or learned, by the block's name.
@@ -213,7 +213,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
 
     See Also
     --------
-    skvt.MemoizedDPGMM : The same for real columns with one covariance matrix.
+    skvt.MemoizedDPGMM : The same for real columns with a joint covariance matrix.
     skvt.StructuredBernoulliMixture : Binary rows, by structured inference.
 
     Notes
@@ -331,12 +331,12 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
 
     # --------------------------------------------------------------------------- parameters
     def get_params(self, deep=True):
-        """Parameters by their names.
+        """Parameters by name.
 
         Parameters
         ----------
         deep : bool, default=True
-            Whether those of the components are included, as ``components__<name>`` and
+            Whether to include those of the components, as ``components__<name>`` and
             ``components__<name>__<parameter>``.
 
         Returns
@@ -354,7 +354,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         return params
 
     def set_params(self, **params):
-        """Set parameters, those of components included.
+        """Set parameters, including those of components.
 
         Parameters
         ----------
@@ -473,7 +473,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         Raises
         ------
         ValueError
-            For values that a column's component does not take, unknown columns, fewer rows than
+            For values that a column's component does not allow, unknown columns, fewer rows than
             ``n_components``, and illegal priors.
         """
         return self._fit(X, y, sample_weight)
@@ -500,9 +500,10 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         self : MemoizedDPMixture
             The fitted estimator.
 
-        Notes ----- Births are made within the batch, merges with the memos of all batches; both
-        only where the exact bound rises. Default priors and categories are those of the first
-        batch.
+        Notes
+        -----
+        Births are made within the batch, merges with the memos of all batches; both only where the
+        exact bound rises. Default priors and categories are those of the first batch.
         """
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
@@ -556,7 +557,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         -------
         X : ndarray or data frame of shape (n_samples, n_features)
             The rows drawn, in a container like that of ``fit``. A data frame has the columns that
-            belong to a component, an array all; those of no component are NaN.
+            belong to a component; an array has all columns, NaN in those that belong to none.
         y : ndarray of int, shape (n_samples,)
             Component of each row, in ascending order as in scikit-learn.
         """

@@ -137,7 +137,7 @@ class MovesMixin(MoveLogMixin):
 
     @property
     def n_active_components_(self):
-        """Components to which at least a thousandth of the rows is expected to belong."""
+        """Number of components to which at least a thousandth of the rows is expected to belong."""
         fitted = self._of_fit("n_active_components_")
         return n_active(fitted.model.counts(fitted.stats), fitted.model.dtype)
 

@@ -37,17 +37,17 @@ _CHECKED = 2**20
 class StructuredBernoulliMixture(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
     """Mixture of Bernoullis for binary rows that finds its number of clusters.
 
-    Each component is a probability of a one for each column; a row belongs to one of them. Mean
-    field breaks the dependence between components and assignments, and of many components most stay
-    without rows. Structured inference [1]_ draws weights and components from their posterior in
-    each step, assigns all rows given the draw, and so finds about as many clusters as Gibbs
-    sampling does. NaN are missing values and integrated out.
+    A component consists of the probability of a one in each column, and each row belongs to one
+    component. Mean-field inference ignores the dependence between components and assignments, and
+    leaves most of many components without rows. Structured inference [1]_ draws weights and
+    components from their posterior in each step, assigns all rows given the draw, and finds about
+    as many clusters as Gibbs sampling. NaN are missing values and are integrated out.
 
     Parameters
     ----------
     n_components : int, default=100
-        Most components K. Give more than are expected: those that the data do not support stay
-        without rows (or are merged away, with "memoized").
+        Maximum number of components K. Choose more than are expected: those that the data do not
+        support remain without rows (or are merged away, with "memoized").
 
     weight_concentration_prior : float or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components.
@@ -55,12 +55,12 @@ class StructuredBernoulliMixture(DescriptionMixin, ImputeMixin, MovesMixin, Mixt
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"
         Weights from the sticks of a Dirichlet process, or from ``Dirichlet(alpha / K)``, its finite
-        stand-in [1]_.
+        approximation [1]_.
 
     feature_prior : float, array-like of shape (2,) or (n_features, 2), or "auto", default=1.0
-        Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
-        "auto", not with "structured", begins with 1 and learns those of each column, from 0.001 to
-        1,000, at the maximum of the bound.
+        Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
+        "auto", which "structured" does not offer, starts with 1 and learns the parameters of each
+        column, between 0.001 and 1,000, at the maximum of the bound.
 
     learning_method : {"structured", "memoized", "online", "batch"}, default="structured"
         How the posterior q is found. "structured": structured inference. "memoized": memoized
@@ -69,9 +69,10 @@ default="dirichlet_process"
         batch, which is coordinate ascent.
 
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
-        Globals that rows are solved under. With "structured", a draw of weights and components from
-        q, with the statistics taken as they are ("ssvi-a") or corrected for the dependence of the
-        draw on its parameters ("ssvi"); their expected logarithms; or their means.
+        Globals on which local steps are conditioned. With "structured", a draw of weights and
+        components from q, with the statistics taken as they are ("ssvi-a") or corrected for the
+        dependence of the draw on its parameters ("ssvi"); their expected logarithms; or their
+        means.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the initial components are found: from rows as seeds, drawn with probabilities that grow
@@ -79,8 +80,8 @@ default="dirichlet_process"
         as seeds, drawn uniformly.
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        Moves that may be made; ``()`` is none. With "memoized" and "batch", they come at the end of
-        each pass, as in :class:`~skvt.MemoizedDPGMM`.
+        Moves that may be made; ``()`` is none. With "memoized" and "batch", they are made at the
+        end of each pass, as in :class:`~skvt.MemoizedDPGMM`.
 
     n_batches, batch_size : int or None, default=None
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
@@ -99,8 +100,8 @@ default="dirichlet_process"
         Down-weights early steps; at least 1.
 
     learning_scale : float or None, default=None
-        None is 100 for steps of "ssvi-a" on all rows, the first 450 of which are full ones, and
-        otherwise 1: minibatches and corrections bring noise that small steps average out.
+        None is 100 for steps of "ssvi-a" on all rows, of which the first 450 then have size 1, and
+        otherwise 1: minibatches and corrections are noisy, and small steps average the noise out.
 
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
@@ -109,17 +110,17 @@ default="dirichlet_process"
 
     binarize : float or None, default=None
         Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.
-        None refuses data that are not binary. Codes of missing values, such as -1, would count as
-        0: replace them by NaN first.
+        None requires binary data. Codes for missing values, such as -1, would count as 0: replace
+        them by NaN first.
 
     max_iter : int, default=500
         Maximum number of passes over the data.
 
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. Not while the fit is hot, or a move has anything left to try. Where bounds are
-        evaluated or known, a :class:`~sklearn.exceptions.ConvergenceWarning` says that ``max_iter``
-        passes do not get there.
+        row. Convergence is not judged while T > 1 or a move has something left to try. Where bounds
+        are evaluated or known, there is a :class:`~sklearn.exceptions.ConvergenceWarning` if
+        ``max_iter`` passes do not suffice.
 
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -146,10 +147,11 @@ default="dirichlet_process"
     Attributes
     ----------
     n_active_components_ : int
-        Components to which at least a thousandth of the data is expected to belong. Data are rows.
+        Number of components to which at least a thousandth of the data is expected to belong. Data
+        are rows.
 
     n_components_ : int
-        Number of components K. With rows or without.
+        Number of components K. Those without rows are included.
 
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of components not yet seen is left out.
@@ -185,15 +187,15 @@ default="dirichlet_process"
 
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
-        bound; after structured inference at the final q(w) q(phi), for which it is not what was
-        maximised. Not available after ``partial_fit``, see ``elbo``.
+        bound; after structured inference the bound at the final q(w) q(phi), which is not the
+        objective that was maximised. Not available after ``partial_fit``, see ``elbo``.
 
     history_ : dict of lists
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". With "structured", "objective" is the log
-        probability of the rows under what was drawn, less the divergence of the globals; not a
-        bound.
+        probability of the rows under what was drawn, minus the divergence of the globals, which is
+        not a bound.
 
     lower_bounds_ : list of float
         ``history_["elbo"]``.
@@ -239,9 +241,9 @@ default="dirichlet_process"
     -----
     A structured step draws w and phi from q, finds the counts S of components and ones given the
     draw, and moves ``lam <- (1 - rho) lam + rho (eta + V S)``, V the identity with "ssvi-a". Steps
-    of size 1 are a Gibbs sampler whose assignments are replaced by their probabilities; as they
-    fall, q settles. The size of the steps is what matters: falling from the first step on, they
-    freeze what is found early.
+    of size 1 are a Gibbs sampler whose assignments are replaced by their probabilities; as step
+    sizes decrease, q converges. The schedule matters: if step sizes decrease from the first step
+    on, early assignments are frozen.
 
     References
     ----------
@@ -474,9 +476,9 @@ default="dirichlet_process"
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times.
         batch_id : hashable or None, default=None
-            With "memoized" and "batch", X is remembered as a batch: None as a new one, the id of an
-            earlier call (or the number of a batch of ``fit``, from 0) in that batch's place.
-            Otherwise a step is made for each ``batch_size`` rows, without ids.
+            With "memoized" and "batch", None adds X as a new batch; with the id of an earlier call
+            (or the number of a batch of ``fit``, from 0), X replaces that batch. Otherwise a step
+            is made for every ``batch_size`` rows, and ids are not used.
 
         Returns
         -------
@@ -508,13 +510,13 @@ default="dirichlet_process"
 
 
 def binary(X, threshold=None):
-    """X as zeros, ones and NaN, dense or canonical CSR; made so by a threshold, or checked.
+    """X as zeros, ones and NaN, dense or canonical CSR: by a threshold, or after a check.
 
     Raises
     ------
     ValueError
-        Without a threshold, for other values, of which the message names one; for a negative
-        threshold of sparse data, in which zeros are not stored.
+        For other values, if there is no threshold; and for a negative threshold of sparse data, in
+        which zeros are not stored.
     """
     if sp.issparse(X):
         if threshold is not None and threshold < 0.0:

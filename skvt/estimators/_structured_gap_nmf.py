@@ -36,20 +36,20 @@ from skvt.schedules import RobbinsMonro
 
 
 class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
-    """Nonnegative matrix factorisation that finds its own rank.
+    """Nonnegative matrix factorisation that determines its rank.
 
-    A neighbour of :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss, as a Bayesian
-    model: ``X ~ Poisson(H diag(weights) W)`` with gamma priors, of which that of the weights
-    approximates a gamma process, so that components without data fade [1]_. Mean-field inference
-    of it keeps too few, mixed components; structured inference draws the components in each step,
-    solves the rows given the draw [2]_, and finds most of them. Rows are samples, as frames of a
-    spectrogram: the transpose of the papers' matrix, whose W (bins x components) is here
-    ``components_.T`` and whose H is here ``transform(X).T``.
+    A Bayesian counterpart of :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss: ``X
+    ~ Poisson(H diag(weights) W)`` with gamma priors, where the prior of the weights approximates a
+    gamma process, so that the weights of unneeded components vanish [1]_. Mean-field inference
+    keeps too few components, which mix several true ones; structured inference draws the components
+    in each step, solves the rows given the draw [2]_, and finds most of them. Rows are samples, as
+    frames of a spectrogram: the transpose of the papers' matrix, whose W (bins x components) is
+    here ``components_.T`` and whose H is here ``transform(X).T``.
 
     Parameters
     ----------
     n_components : int, default=100
-        Truncation K: more than there may be components.
+        Truncation K: an upper bound on the number of components.
 
     component_shape : float, default=0.25
         Shape and rate a of the gamma prior of an entry of a component; small for sparse ones.
@@ -59,18 +59,19 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         active in a row.
 
     weight_concentration_prior : float, default=1.0
-        Concentration alpha of the gamma process: more for more components.
+        Concentration alpha of the gamma process; larger values favour more components.
 
     data_mean_prior : float or None, default=None
         Prior mean of an entry of X, 1 / c in the papers; None is the mean of the data.
 
     local_step : {"gibbs", "mean_field"}, default="gibbs"
-        How a row is solved given the globals. By draws of its activations given the expected
-        allocation of its counts to components, and the other way round, in turn; or by mean field.
+        Local step of a row given the globals. Draws of its activations given the expected
+        allocation of its counts to components, and of the allocation given the activations, in
+        turn; or mean field.
 
     global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
-        Globals that rows are solved under. A draw of the components from q, or expectations. With
-        "mean_field" for both steps, inference is plain mean field.
+        Globals on which local steps are conditioned. A draw of the components from q, or
+        expectations. With "mean_field" for both steps, inference is plain mean field.
 
     n_burn_in : int, default=2
         Number of sweeps of the sampler over a row before any is kept.
@@ -79,16 +80,17 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Number of sweeps that are kept.
 
     n_local_iter : int, default=1
-        Mean-field updates of a row in a pass of ``fit``, which starts where the last pass ended.
+        Number of mean-field updates of a row in a pass of ``fit``, which starts where the last pass
+        ended.
 
     polish : float, default=0.25
-        Share of the passes at the end that are coordinate ascent of the mean-field bound. They
-        remove what noise keeps of superfluous components. Without effect on mean-field inference,
-        and on ``partial_fit``.
+        Fraction of the passes, at the end, that are coordinate ascent of the mean-field bound. They
+        remove unneeded components that the noise of draws keeps alive. No effect on mean-field
+        inference or ``partial_fit``.
 
     temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. It is
-        that of the likelihood. Policies that learn the temperature are refused.
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. It
+        applies to the likelihood. Policies that learn the temperature are refused.
 
     learning_method : {"batch", "online"}, default="batch"
         How the posterior q is found. "batch": steps of size 1 on all rows at once. "online": steps
@@ -114,9 +116,9 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     tol : float, default=1e-3
         Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. Not while the fit is hot, nor in its structured passes. Where bounds are evaluated, a
-        :class:`~sklearn.exceptions.ConvergenceWarning` says that ``max_iter`` passes do not get
-        there.
+        row. Convergence is not judged while T > 1, nor in structured passes. Where bounds are
+        evaluated, there is a :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes
+        do not suffice.
 
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
@@ -124,11 +126,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         since.
 
     mean_change_tol : float, default=1e-3
-        A row solved from nothing (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
-        converged when the counts allocated to a component change by less on average.
+        A row solved from scratch (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
+        converged when the counts allocated to a component change by less than this on average.
 
     max_local_iter : int, default=200
-        Most mean-field updates of such a row.
+        Maximum number of mean-field updates of such a row.
 
     n_init : int, default=1
         Number of starts of ``fit``; the one with the highest bound is kept.
@@ -155,10 +157,10 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     weights_ : ndarray of shape (n_components,)
         Expected weights theta.
     n_active_components_ : int
-        Components to which at least a thousandth of the data is expected to belong. Data are
-        counts.
+        Number of components to which at least a thousandth of the data is expected to belong. Data
+        are counts.
     n_components_ : int
-        Number of components K. The truncation.
+        Number of components K. It is the truncation.
     data_mean_prior_ : float
         Prior mean of an entry as used.
     posterior_ : JointPosterior
@@ -166,14 +168,14 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         the "weights" and "components" (W).
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
-        bound at the final components, each row solved from nothing. Not available after
+        bound at the final components, each row solved from scratch. Not available after
         ``partial_fit``, see ``elbo``.
     history_ : dict of lists
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". "objective" is the tempered bound; in structured
-        passes the log likelihood at the last draws less the divergence of the components, not a
-        bound. "n_components" are active ones.
+        passes the log likelihood at the last draws minus the divergence of the components, which is
+        not a bound. "n_components" counts active ones.
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool
@@ -189,17 +191,17 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     See Also
     --------
-    sklearn.decomposition.NMF : Point estimates at a rank that is given.
+    sklearn.decomposition.NMF : Point estimates at a given rank.
 
     Notes
     -----
     X may hold any non-negative numbers, as for the Kullback-Leibler loss. ELBO and ``score`` then
-    have log Gamma(x + 1) for log x!, a constant of the data: comparable between fits to the same
-    data, but no log probabilities. NaN are missing values and integrated out.
+    have log Gamma(x + 1) instead of log x!, a constant of the data: they are comparable between
+    fits to the same data, but are not log probabilities. NaN are missing values and integrated out.
 
     ``fit`` keeps the activations of all rows from pass to pass, ``n_samples * n_components``
-    numbers. CSR matrices are worked on in dense blocks of rows: memory stays small, but zeros
-    cost time.
+    numbers. CSR matrices are processed in dense blocks of rows: memory stays small, but zeros cost
+    time.
 
     References
     ----------
@@ -407,13 +409,13 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts or other non-negative numbers; NaN are missing, zeros that a sparse matrix does
-            not store are not.
+            Counts or other non-negative numbers; NaN are missing values; zeros that a sparse matrix
+            does not store are zeros.
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
-            A row of weight 2 counts as two; not to the last digit with sampled steps, which draw
-            once for it.
+            A row of weight w counts w times; with sampled steps only approximately, since it is
+            drawn once.
 
         Returns
         -------
@@ -463,7 +465,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     @property
     def n_active_components_(self):
-        """Components to which at least a thousandth of the counts is expected to belong."""
+        """Number of components that are expected to hold a thousandth of the counts or more."""
         fitted = _attribute_of_fit(self, "n_active_components_")
         return fitted.model.size(fitted.stats)
 
@@ -500,7 +502,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             return _activations(fitted, X, workers)
 
     def inverse_transform(self, X):
-        """Expected data of activations: ``X @ components_``.
+        """Expected data given activations: ``X @ components_``.
 
         Parameters
         ----------
@@ -523,9 +525,9 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     def score(self, X, y=None):
         """Log predictive probability of hidden entries in nats per entry. Higher is better.
 
-        Columns of even number are predicted from those of odd number in the same row, and the other
-        way round, so that each entry is predicted once, from others: by the Poisson distribution
-        whose rate is the posterior mean, ``E[H | seen columns] @ components_``.
+        Even columns are predicted from the odd columns of the same row, and vice versa, so that
+        each entry is predicted once from others: by the Poisson distribution whose rate is the
+        posterior mean, ``E[H | seen columns] @ components_``.
 
         Parameters
         ----------

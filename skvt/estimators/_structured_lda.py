@@ -42,12 +42,12 @@ class StructuredLDA(TopicEstimator):
         n_components``; "auto" starts there and learns one value for all words.
 
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
-        Local step of a row given the globals: for a document, Gibbs sampling of its assignments
+        Local step of a row given the globals. For a document, Gibbs sampling of its assignments
         with the proportions integrated out [2]_; CVB0 [3]_, its deterministic approximation; or
         mean field.
 
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
-        Globals on which local steps are conditioned: a draw of the topics from q(beta), with the
+        Globals on which local steps are conditioned. A draw of the topics from q(beta), with the
         statistics taken as they are ("ssvi-a") or corrected for the dependence of the draw on its
         parameters ("ssvi", which works on the whole vocabulary in each step); ``exp(E[log beta])``;
         or ``E[beta]``.
@@ -153,8 +153,8 @@ class StructuredLDA(TopicEstimator):
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". "objective" is the log probability of the words
-        of the pass at the drawn topics and fitted proportions, less the divergence of q(beta); not
-        a bound.
+        of the pass at the drawn topics and fitted proportions, minus the divergence of q(beta),
+        which is not a bound.
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats). Gains are estimated on a sample.
@@ -177,10 +177,12 @@ class StructuredLDA(TopicEstimator):
     --------
     skvt.TemperedLDA : Mean-field inference, annealed or tempered.
 
-    Notes ----- A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B
-    documents given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``;
-    the expectation of V is the identity, by which "ssvi-a" replaces it. ``transform`` and ``score``
-    are deterministic and treat each row by itself: CVB0 at the expected topics (with
+    Notes
+    -----
+    A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B documents
+    given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``; the
+    expectation of V is the identity, by which "ssvi-a" replaces it. ``transform`` and ``score`` are
+    deterministic and treat each row by itself: CVB0 at the expected topics (with
     ``local_step="mean_field"``, mean field). A count that is not whole consists of tokens of weight
     1 and one token of the remaining weight. The sampler visits tokens one by one, given the others;
     the tokens of a count above 1,000 are drawn jointly, given a draw of the document's proportions.

@@ -11,29 +11,29 @@ from sklearn.utils import (
 
 
 def cluster_alignment(labels_true, labels_pred, *, method="majority"):
-    """Share of rows whose cluster is aligned to their true class.
+    """Fraction of rows whose cluster is aligned to their true class.
 
     Parameters
     ----------
     labels_true : array-like of shape (N,)
-        True classes: integers, strings or anything else that sorts.
+        True classes: integers, strings or other sortable values.
     labels_pred : array-like of shape (N,)
         Clusters.
     method : {"majority", "one-to-one"}, default="majority"
-        "majority": each cluster is aligned to the class most of its members have [1]_, so
-        several clusters may share a class. **Extra clusters are never punished**: splitting a
-        cluster cannot lower the accuracy, and one cluster per row makes it 1.
-        "one-to-one": each class goes with at most one cluster, in the pairing with the highest
-        accuracy [2]_. **Extra clusters are errors**: the rows of an unpaired cluster all count
-        as wrong, and so do the rows of a class that got no cluster.
+        "majority": each cluster is aligned to the most frequent class among its members [1]_, so
+        that several clusters may share a class. **Extra clusters are not penalised**: splitting a
+        cluster cannot lower the accuracy, and one cluster per row makes it 1. "one-to-one": each
+        class is paired with at most one cluster, in the pairing with the highest accuracy [2]_.
+        **Extra clusters are errors**: all rows of an unpaired cluster count as wrong, and so do the
+        rows of a class without a cluster.
 
     Returns
     -------
     accuracy : float
-        Share of rows, 0 to 1, whose cluster is aligned to their class.
+        Fraction of rows, 0 to 1, whose cluster is aligned to their class.
     mapping : dict
-        The class of each cluster. Unpaired clusters are missing. Of classes with equal votes,
-        the first in sorted order is taken.
+        The class of each cluster; unpaired clusters are left out. Ties go to the first class in
+        sorted order.
 
     Raises
     ------
@@ -69,7 +69,7 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
         rows, columns = counts.argmax(axis=0), np.arange(counts.shape[1])  # [HS13 sec. 4.2]
     else:
         rows, columns = linear_sum_assignment(counts, maximize=True)
-        # a pair without a common row says nothing: such a cluster is unpaired
+        # a pair without a common row is uninformative: such a cluster is unpaired
         shared = counts[rows, columns] > 0
         rows, columns = rows[shared], columns[shared]
     accuracy = float(counts[rows, columns].sum() / len(labels_true))
@@ -102,10 +102,10 @@ def match_components(A, B):
     Returns
     -------
     permutation : ndarray of int64, shape (K,)
-        ``B[permutation[k]]`` is the partner of ``A[k]``; -1 for a component that is left over
-        because L < K.
+        ``B[permutation[k]]`` is the partner of ``A[k]``; -1 for a component without a partner,
+        where L < K.
     correlations : ndarray of float64, shape (K,)
-        Pearson correlation of each pair over the D features; NaN for those left over.
+        Pearson correlation of each pair over the D features; NaN without a partner.
 
     Raises
     ------
@@ -115,8 +115,8 @@ def match_components(A, B):
     Notes
     -----
     The pairing has the largest sum of correlations of all one-to-one pairings
-    (:func:`scipy.optimize.linear_sum_assignment`). Signed correlations: a component and its
-    negative are no match. A constant component correlates 0 with all others.
+    (:func:`scipy.optimize.linear_sum_assignment`). Correlations are signed: a component does not
+    match its negative. A constant component correlates 0 with all others.
 
     Examples
     --------

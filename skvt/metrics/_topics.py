@@ -29,10 +29,10 @@ _DOCUMENTS_PER_TASK = 8
 
 
 def document_completion_split(X):
-    """Divide the tokens of each document in two halves: one to observe, one to predict.
+    """Split the tokens of each document into two halves: one observed, one held out.
 
     Each token goes to either side with probability 1/2, by a hash of the document's content, so
-    that a document is divided alike whatever other rows stand beside it.
+    that the split of a document does not depend on the other rows.
 
     Parameters
     ----------
@@ -50,9 +50,9 @@ def document_completion_split(X):
 def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     """Held-out log predictive probability per word of topics from any library.
 
-    Half of each document's tokens fix its topic proportions by mean-field inference under
-    q(topics) = Dir(topic_word); the others are scored by ``log sum_k E[theta_k] E[beta_kw]``
-    (the procedure of [1]_, section 4, and of ``TemperedLDA.score``).
+    Half of each document's tokens are used to infer its topic proportions by mean field under
+    q(topics) = Dir(topic_word); the others are scored by ``log sum_k E[theta_k] E[beta_kw]`` (the
+    procedure of [1]_, section 4, and of ``TemperedLDA.score``).
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     Raises
     ------
     ValueError
-        For counts, topics or a prior out of range, or if there is no token to hold out.
+        For counts, topics or a prior out of range, or if no token is held out.
 
     References
     ----------
@@ -108,22 +108,23 @@ def held_out_log_likelihood(
     Parameters
     ----------
     topic_word : array-like of shape (n_components, n_features)
-        Positive weights of the topics, such as ``components_``; their means are taken for beta.
+        Positive weights of the topics, such as ``components_``; beta is taken to be their
+        normalised values.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Whole counts of held-out documents.
     doc_topic_prior : float or array-like of shape (n_components,)
         Concentration alpha of the Dirichlet prior of topic proportions.
     method : {"left-to-right", "chib"}, default="left-to-right"
-        Of both, ``exp`` of a document's estimate has the true probability as expectation, so that
-        the estimate itself errs on the low side. Left to right costs the square of a document's
-        length; particles are resampled, which the paper leaves out and pays for with a bias.
-        Chib-style costs are linear; the estimates vary more.
+        For both, ``exp`` of a document's estimate is unbiased, so that the estimate itself is too
+        low on average. The cost of left-to-right is quadratic in a document's length; its particles
+        are resampled, without which, as in the paper, it is biased. The cost of the Chib-style
+        estimator is linear; its estimates vary more.
     n_samples : int, default=20
-        Particles, or states of the Chib-style chain.
+        Number of particles, or of states of the Chib-style chain.
     n_burn_in : int, default=10
-        Sweeps before the chain's special state is sought ("chib" only).
+        Number of sweeps before the special state of the chain is chosen ("chib" only).
     random_state : int, RandomState instance or None, default=0
-        An int gives each document the same estimate wherever it stands.
+        With an int, the estimate of a document does not depend on its position.
     n_jobs : int or None, default=None
         Threads.
 

@@ -61,7 +61,7 @@ class _Annealing(TemperaturePolicy):
         return self._running(min(asked, plan.most_hot), in_steps=False)
 
     def _running(self, length: float, *, in_steps: bool) -> RunningPolicy:
-        # Of a copy: a policy that runs does not notice what becomes of its recipe.
+        # A copy, so that later changes of the recipe do not affect a running policy.
         return _Scheduled(clone(self), length, in_steps=in_steps)
 
 
@@ -74,27 +74,27 @@ class LinearAnnealing(_Annealing):
         Temperature at the start, at least 1.
     n_passes : float, optional
         Passes over the data until T = 1; a fit is at T = 1 in its last pass (or the second half of
-        its only one) at the latest. None is a ``share`` of the fit's passes, and in
-        ``partial_fit`` 64 minibatches.
+        its only one) at the latest. None is a ``share`` of the fit's passes; in ``partial_fit``, 64
+        minibatches.
     replication : float, default=10.0
-        While the temperature falls, the global update counts each row so many times, which
-        divides KL(q(globals) || p(globals)) in the bound by this number; 1 is the annealing of the
-        paper. Afterwards the statistics are scaled back to the data as they are.
+        Number of times the global update counts each row while T > 1, which divides KL(q(globals)
+        || p(globals)) in the bound by this number; 1 is the annealing of the paper. Afterwards the
+        statistics are scaled back.
     share : float, default=0.75
         Share of the fit's passes over which the temperature falls, where ``n_passes`` is None, from
-        0 to 1. Where a fit may stop on convergence, this share of 20 passes at most, so that a
-        large ``max_iter`` does not keep it hot: of 10 for :class:`~skvt.TemperedLDA`, of 40 for
-        :class:`~skvt.StructuredLDA`, of 100 for :class:`~skvt.AnnealedFactorialMixture`.
+        0 to 1. Where a fit may stop on convergence, this is a share of at most 20 passes, so that a
+        large ``max_iter`` does not prolong the annealing: of 10 for :class:`~skvt.TemperedLDA`, of
+        40 for :class:`~skvt.StructuredLDA`, of 100 for :class:`~skvt.AnnealedFactorialMixture`.
 
     Notes
     -----
-    Heat softens the assignments; replication sharpens the globals. Without it, ``E[log beta]`` of
-    the half-formed, uncertain topics punishes each rare word twice, in every local step, and the
-    topics that survive this are few and broad.
+    A high temperature softens the assignments; replication sharpens the globals. Without
+    replication, ``E[log beta]`` of uncertain early topics penalises rare words twice in every local
+    step, and only few, broad topics survive.
 
-    From 1.5 over most of the passes beat plain stochastic inference on every corpus tried, and
-    replication as much again (``benchmarks/``). From 1.25 was a little better on one small corpus,
-    from 2 on another; from 3 on, topics lose their differences.
+    An initial temperature of 1.5 over most of the passes was better than plain stochastic inference
+    on every corpus tried, and replication improved it as much again (``benchmarks/``). 1.25 was
+    slightly better on one small corpus and 2 on another; from 3 on, topics become alike.
     """
 
     def _temperature_at(self, progress: float) -> float:

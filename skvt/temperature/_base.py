@@ -1,8 +1,8 @@
 """What a temperature policy is.
 
-A policy that users hold (``LinearAnnealing(...)``) is a set of parameters, an immutable recipe with
-``get_params`` / ``set_params``. ``start`` makes from it the running policy of one fit, which the
-engine asks for temperatures and reports energies to.
+A policy as users create it (``LinearAnnealing(...)``) is a recipe: parameters with ``get_params`` /
+``set_params``. ``start`` makes the running policy of one fit from it, which gives the engine
+temperatures and receives energies.
 """
 
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class FitPlan:
     ----------
     model : Model
     n_passes : float
-        Passes over the data that this fit makes at most; infinite for a stream.
+        Maximum number of passes of this fit; infinite for a stream.
     n_rows : int
         Rows of the data, of the first chunk of a stream.
     n_units : float
@@ -43,9 +43,9 @@ class FitPlan:
         returns the untempered marginal energy per unit of a sample: its mean and that of each row;
         ``pilot(replication, rows)`` for these rows.
     planned_passes : float or None
-        Passes of which a policy takes its share, ``n_passes`` at most. Fewer where the fit stops on
-        convergence: how long it may last is then no measure of how long it shall be hot. None are
-        ``n_passes``.
+        Number of passes of which a policy takes its share, at most ``n_passes``. It is smaller
+        where a fit may stop on convergence, since ``max_iter`` then does not indicate how long T
+        should be above 1. None is ``n_passes``.
     """
 
     model: Model
@@ -57,11 +57,11 @@ class FitPlan:
 
     @property
     def most_hot(self) -> float:
-        """Most passes above T = 1: all but the last, of an only pass half."""
+        """Maximum number of passes above T = 1: all but the last, or half of a single one."""
         return max(self.n_passes - 1.0, 0.5 * self.n_passes)
 
     def passes(self, share: float) -> float:
-        """Passes that are this share of the fit, ``most_hot`` at most."""
+        """Number of passes that make this share of the fit, at most ``most_hot``."""
         planned = self.n_passes if self.planned_passes is None else self.planned_passes
         return min(share * min(planned, self.n_passes), self.most_hot)
 
@@ -90,7 +90,7 @@ class TemperaturePolicy(BaseEstimator):
         Returns
         -------
         RunningPolicy
-            What the engine asks for temperatures and reports energies to.
+            Gives the engine temperatures and receives energies.
         """
         raise NotImplementedError
 
@@ -171,7 +171,7 @@ class RunningPolicy:
 
     @property
     def wants_energy(self) -> bool:
-        """The split of bound into energy and entropy is needed wherever T is not 1."""
+        """Energy and entropy are needed separately wherever T is not 1."""
         return self.mean_inv_temp != 1.0
 
     @property
@@ -195,7 +195,7 @@ class RunningPolicy:
         return 1.0 / self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
-        """Other rows, so many, follow: what was known of single rows no longer holds."""
+        """Forget what is known of single rows: ``n_rows`` other rows follow."""
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
         """Step number ``n_steps``, of ``step`` passes, is about to be made after ``passes``."""
@@ -205,7 +205,7 @@ class RunningPolicy:
         return self.mean_inv_temp
 
     def observe(self, result: LocalResult, batch: Batch) -> None:
-        """Learn from a batch's local result."""
+        """Update from a batch's local result."""
 
     def bound_terms(self, total: float) -> float:
         """The policy's own terms of the tempered bound for rows of weight ``total``, in nats."""

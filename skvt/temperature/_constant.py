@@ -9,7 +9,7 @@ class ConstantTemperature(TemperaturePolicy):
     Parameters
     ----------
     value : float, default=1.0
-        Temperature, at least 1. Other than at 1 the result is the posterior of the tempered model
+        Temperature, at least 1. Unless it is 1, the result is the posterior of the tempered model
         [VT16 eq. 2], not of the model itself.
     """
 

@@ -6,10 +6,10 @@ temperature E[1 / T_i], and the globals updated with the rows' statistics weight
 
     r_mi ~ exp(N_i ((e_i - e_ref_i + c'(1)) / T_m - c(T_m))),        [VT16 eq. 10]
 
-calibrated as in :mod:`skvt.temperature._variational`, here by the row's own energy under the
-pilot: a row is at T = 1 once it is explained as well as plain inference explains it. (Without that
-the temperature would say how unusual a row is, not how far its fit has come.) e_i is a running mean
-over the row's visits, and the ceiling on all temperatures is the same.
+calibrated as in :mod:`skvt.temperature._variational`, here by the row's own energy under the pilot:
+a row is at T = 1 once it is explained as well as by plain inference. (Without calibration the
+temperature would measure how unusual a row is, not how far its fit has progressed.) e_i is a
+running mean over the row's visits, and the ceiling on all temperatures is the same.
 """
 
 import numpy as np
@@ -50,7 +50,7 @@ class _LearnedByRow(_Learned):
         self._lengths = np.zeros(n_rows)
 
     def inv_temp(self, batch: Batch) -> float | Array:
-        """E[1 / T_i] of each row; a row not met before has the temperature of all data."""
+        """E[1 / T_i] of each row; a row not yet visited has the temperature of all data."""
         if self.done:
             return 1.0
         gains = self._energies[batch.rows] - self._references[batch.rows]
@@ -60,12 +60,12 @@ class _LearnedByRow(_Learned):
         return inv_temps
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
-        """The temperature of all data, for rows not met before and to end the heat."""
+        """Update the temperature of all data, for rows not yet visited and to end the annealing."""
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
 
     def observe(self, result: LocalResult, batch: Batch) -> None:
-        """Move the running means of the rows' energies: a row is met once a pass."""
+        """Update the running means of the rows' energies: a row is visited once per pass."""
         super().observe(result, batch)
         if self.done:
             return
@@ -77,7 +77,7 @@ class _LearnedByRow(_Learned):
         self._lengths[batch.rows] = batch.lengths
 
     def bound_terms(self, total: float) -> float:
-        """The terms of all y_i of rows met so far, in nats, taken for rows of weight ``total``."""
+        """The terms of the y_i of all rows visited so far, in nats, scaled to weight ``total``."""
         met = np.flatnonzero(~np.isnan(self._energies))
         if self.done or met.size == 0:
             return 0.0
@@ -98,10 +98,11 @@ class LocalTempering(VariationalTempering):
     n_temperatures : int, default=100
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
     max_temperature : float, default=1.6
-        Hottest of them, falling to 1 as in :class:`VariationalTempering`.
+        Highest temperature of the ladder, decreasing to 1 as in :class:`VariationalTempering`.
     memory : float, optional
-        Passes over which the energy of a row is averaged, and that of all data, which decides on
-        rows not met before and on when all rows are at T = 1. None is half of the fit's passes.
+        Number of passes over which the energies of each row and of all data are averaged. The
+        latter determine the temperature of rows not yet visited, and when all rows reach T = 1.
+        None is half of the fit's passes.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
     log_partition : str, default="closed_form"

@@ -11,8 +11,8 @@ the hottest temperature or falls to 1 at once:
 - The energy has the assignments summed out, ``log sum_k exp(E[log theta_k] + E[log beta_kw])``;
   E[log p(w, z | .)] never cools.
 - Its zero is calibrated. log C(T) under the priors is not comparable with an energy under a
-  posterior, so that a pilot of plain inference (a pass at most) says which energy e_ref counts as
-  T = 1: the exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
+  posterior, so that a pilot of plain inference (at most one pass) determines which energy e_ref
+  corresponds to T = 1: the exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
 - y is a global variable and has a slow step of its own, one for each global update: e is a running
   mean over a share of the fit's passes, begun at the energy of the random start.
 - A fit ends at T = 1 and arrives there without a jump: the ladder's temperatures are
@@ -150,18 +150,20 @@ class _Learned(RunningPolicy):
 
 
 class VariationalTempering(TemperaturePolicy):
-    """Learn the temperature of all data from the data.
+    """Learn one temperature for all data from the data.
 
     Parameters
     ----------
     n_temperatures : int, default=100
         Temperatures of the ladder, exponentially spaced between 1 and ``max_temperature``.
     max_temperature : float, default=1.6
-        Hottest of them, at which the fit starts. It falls linearly to 1 over three quarters of the
-        fit's passes, counted as in :class:`LinearAnnealing`; energies can only make T fall sooner.
+        Highest temperature of the ladder, at which the fit starts. It decreases linearly to 1 over
+        three quarters of the fit's passes, counted as in :class:`LinearAnnealing`; the energies can
+        only lower T sooner.
     memory : float, optional
-        Passes over which energies are averaged (time constant of the running mean): the speed at
-        which y moves. None is a quarter of the fit's passes, and in ``partial_fit`` 32 minibatches.
+        Number of passes over which energies are averaged (time constant of the running mean), which
+        sets how fast y changes. None is a quarter of the fit's passes; in ``partial_fit``, 32
+        minibatches.
     replication : float, default=10.0
         As in :class:`LinearAnnealing`, while T > 1.
     log_partition : str, default="closed_form"
@@ -179,7 +181,7 @@ class VariationalTempering(TemperaturePolicy):
 
     @property
     def requires(self) -> tuple[Requirement, ...]:
-        """What it asks of a model."""
+        """What the policy requires of a model."""
         remedy = "Use LinearAnnealing() instead."
         return (Requirement(type(self).__name__, Capability.TEMPERABLE, remedy),)
 
