@@ -1,7 +1,7 @@
-"""What the columns of a table are: likelihoods with priors, for :class:`~skvt.MemoizedDPMixture`.
+"""Components of tables: likelihoods of columns, with priors, for :class:`~skvt.MemoizedDPMixture`.
 
-Each is a small object with parameters, as scikit-learn's estimators have them (``get_params``,
-``set_params``, ``clone``), and is given with the columns that it describes::
+Each is a small object with parameters like a scikit-learn estimator (``get_params``,
+``set_params``, ``clone``), and is given together with the columns that it describes::
 
     MemoizedDPMixture(
         components=[
@@ -10,7 +10,7 @@ Each is a small object with parameters, as scikit-learn's estimators have them (
         ]
     )
 
-A component of your own inherits from :class:`ComponentSpec`.
+Custom components inherit from :class:`ComponentSpec`.
 """
 
 from skvt.estimators.component_specs import (

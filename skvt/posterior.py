@@ -1,4 +1,4 @@
-"""A fitted q over globals that users can hold."""
+"""The fitted posterior q of the globals, as users see it."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -31,14 +31,14 @@ class Posterior:
         Parameters
         ----------
         n_samples : int, default=1
-            Number of draws of all members.
+            Number of joint draws of all members.
         random_state : int, RandomState instance or None, default=None
-            An int gives the same draws again.
+            An int makes the draws reproducible.
 
         Returns
         -------
         ndarray of shape (n_samples, ..., D) or NamedTuple
-            For values with fields, such as mean and precision, each field so.
+            For values with fields, such as mean and precision, each field has this shape.
         """
         seed = check_random_state(random_state).randint(np.iinfo(np.int32).max)
         rng = np.random.default_rng(seed)
@@ -106,7 +106,7 @@ class Posterior:
 
 
 class JointPosterior:
-    """Independent blocks of a fitted q, each a :class:`Posterior` under its name.
+    """Independent blocks of a fitted q, each a named :class:`Posterior`.
 
     Parameters
     ----------
@@ -124,9 +124,9 @@ class JointPosterior:
         Parameters
         ----------
         n_samples : int, default=1
-            Number of draws of all blocks.
+            Number of joint draws of all blocks.
         random_state : int, RandomState instance or None, default=None
-            An int gives the same draws again.
+            An int makes the draws reproducible.
 
         Returns
         -------

@@ -14,7 +14,7 @@ class RobbinsMonro:
     decay : float
         Forgetting rate; (0.5, 1] guarantees convergence, 0 gives constant steps of 1.
     scale : float
-        Above 1, the first steps are full ones.
+        If above 1, the first steps have size 1.
     """
 
     offset: float

@@ -1,12 +1,12 @@
 """Choices among floating-point numbers that rounding cannot flip.
 
-BLAS sums in the order that suits the processor, so that numbers which are equal in exact
-arithmetic (masses of components that hold equally many rows, bounds of two changes that mirror each
-other) differ in their last digits, one way on one machine and the other way on another. A choice
-by comparison alone would then carry the last digit into the first: other labels, other moves,
+The order in which BLAS adds depends on the processor, so that numbers that are equal in exact
+arithmetic (masses of components with equally many rows, bounds of two mirrored changes) differ in
+their last digits, in one direction on one machine and in the other on another. A plain comparison
+would then turn a difference in the last digit into one of the first: other labels, other moves,
 another optimum. Here numbers that differ by less than a relative tolerance are tied, and ties go to
-what comes first. Callers list their candidates in an order that no processor changes: that in which
-components were made, or that of the columns.
+the first candidate. Callers list their candidates in an order that does not depend on the
+processor: that in which components were created, or that of the columns.
 """
 
 from typing import Any
@@ -29,7 +29,7 @@ def _rtol(values: NDArray[Any], dtype: DTypeLike | None) -> float:
 def stable_order(
     values: ArrayLike, *, scale: float = 0.0, dtype: DTypeLike | None = None
 ) -> IndexArray:
-    """Indices that sort values in ascending order; tied ones stay as they stand.
+    """Indices that sort values in ascending order; tied values keep their order.
 
     Neighbours in sorted order are tied if they differ by no more than the tolerance, and so is
     everything that such neighbours connect: being tied is transitive. Without that, the order of

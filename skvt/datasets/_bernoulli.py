@@ -24,7 +24,7 @@ def make_bernoulli_mixture(
     feature_prior=1.0,
     random_state=None,
 ):
-    """Draw binary rows from a mixture of Bernoullis, of which rows use a part [HB15 sec. 4.2].
+    """Draw binary rows from a mixture of Bernoullis with many components [HB15 sec. 4.2].
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def make_bernoulli_mixture(
     weight_concentration : float, default=20.0
         Alpha; the weights are a draw from ``Dirichlet(alpha / K)``.
     feature_prior : float or array-like of shape (2,), default=1.0
-        Parameters of the beta prior of the probability of a one; a number is taken twice.
+        Parameters of the beta prior of the probability of a one; a number stands for both.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same rows at every call.
 
@@ -50,7 +50,7 @@ def make_bernoulli_mixture(
     weights : ndarray, shape (K,)
         Weights of the components.
     means : ndarray, shape (K, D)
-        Probability of a one in each component and column. The four are a named tuple.
+        Probability of a one in each component and column. The four are returned as a named tuple.
 
     Raises
     ------

@@ -129,7 +129,7 @@ def load_docstrings(*, packages=("numpy", "scipy", "sklearn"), min_words=20, ret
         names : list of str, length N
             Dotted names, only with ``return_names=True``.
         DESCR : str
-            What the corpus is, with the versions it was made from.
+            Description of the corpus, with the versions of the packages.
 
     Raises
     ------
@@ -177,7 +177,7 @@ def load_docstrings(*, packages=("numpy", "scipy", "sklearn"), min_words=20, ret
 
 
 def _check_arguments(packages, min_words):
-    """Refuse what would otherwise give an empty or a surprising corpus."""
+    """Raise errors for arguments that would give an empty or unexpected corpus."""
     if isinstance(packages, str):
         raise TypeError(
             f"packages={packages!r} is a string; give a tuple of names, here ({packages!r},)."

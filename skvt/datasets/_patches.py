@@ -45,8 +45,8 @@ def make_edge_patches(
     """Draw zero-mean image patches with an edge of one of several orientations [HS13 sec. 4.1]_.
 
     A mixture of zero-mean Gaussians with equal weights. The covariance of a component is that of
-    patches that show a straight edge of its orientation, at a random place near the middle and of
-    random contrast, under independent noise.
+    patches with a straight edge of its orientation, at a random position near the middle and with
+    random contrast, plus independent noise.
 
     Parameters
     ----------
@@ -55,9 +55,9 @@ def make_edge_patches(
     n_components : int, default=8
         Number of orientations K, evenly spaced over half a turn.
     patch_size : int, default=5
-        Pixels of a side; D is its square.
+        Number of pixels along a side; D is its square.
     contrast : float, default=1.0
-        Standard deviation of the step across an edge, halved.
+        Half the standard deviation of the step across an edge.
     noise : float, default=0.1
         Standard deviation of the noise of a pixel.
     random_state : int, RandomState instance or None, default=None
@@ -70,7 +70,7 @@ def make_edge_patches(
     X : ndarray of shape (n_samples, patch_size ** 2)
         Patches, row by row.
     labels : ndarray of int, shape (n_samples,)
-        Component of each patch. Only with ``return_truth=True``, as what follows.
+        Component of each patch. Only with ``return_truth=True``, like what follows.
     covariances : ndarray, shape (n_components, patch_size ** 2, patch_size ** 2)
         True covariances.
     weights : ndarray, shape (n_components,)
@@ -114,18 +114,19 @@ def make_edge_patches(
 def load_photo_patches(
     n_samples=50_000, *, photographs=PHOTOGRAPHS, patch_size=8, random_state=None
 ):
-    """Draw square patches of scikit-learn's sample photographs, each less its own mean.
+    """Draw square patches of scikit-learn's sample photographs, each minus its own mean.
 
     Grey values in [0, 1]; needs no download, but Pillow.
 
     Parameters
     ----------
     n_samples : int, default=50_000
-        Number of patches N, drawn evenly from all places of all photographs, with repetition.
+        Number of patches N, drawn uniformly from all positions in all photographs, with
+        replacement.
     photographs : tuple of {"china.jpg", "flower.jpg"}, default=("china.jpg", "flower.jpg")
         Which photographs, each of 427 x 640 pixels.
     patch_size : int, default=8
-        Pixels of a side; D is its square.
+        Number of pixels along a side; D is its square.
     random_state : int, RandomState instance or None, default=None
         Pass an int for the same patches at every call.
 
@@ -141,7 +142,7 @@ def load_photo_patches(
     TypeError
         If a number is not an integer.
     ValueError
-        If a number is out of its range, or a photograph is none of scikit-learn's.
+        If a number is out of its range, or a photograph is not one of scikit-learn's.
     ImportError
         If Pillow is missing.
 

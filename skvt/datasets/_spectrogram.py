@@ -69,8 +69,8 @@ def make_spectrogram(
 ):
     """Draw a spectrogram of speech-like sounds that overlap [HB15 sec. 4.3]_.
 
-    Each frame is a mixture of all sounds at gamma distributed levels, few of which are high at a
-    time; its magnitudes are Poisson counts.
+    Each frame is a mixture of all sounds with gamma distributed levels, few of which are high at
+    the same time; magnitudes are Poisson counts.
 
     Parameters
     ----------
@@ -95,7 +95,7 @@ def make_spectrogram(
     X : ndarray of shape (n_samples, n_features)
         Whole counts as float64. Rows are frames: the transpose of the paper's matrix.
     components : ndarray of shape (n_components, n_features)
-        Spectra, scaled to ``mean_count``. Only with ``return_truth=True``, as what follows.
+        Spectra, scaled to ``mean_count``. Only with ``return_truth=True``, like what follows.
     activations : ndarray of shape (n_samples, n_components)
         Levels of the sounds: ``X ~ Poisson(activations @ components)``.
 
@@ -108,8 +108,8 @@ def make_spectrogram(
 
     Notes
     -----
-    The spectra of the paper are estimates from speech, which cannot be passed on. Here a voiced
-    sound has harmonics of a pitch between 80 and 250 Hz, with a slope of 3 dB an octave, under an
+    The spectra of the paper are estimated from speech that cannot be redistributed. Here a voiced
+    sound has harmonics of a pitch between 80 and 250 Hz, with a slope of 3 dB per octave, under an
     envelope with four resonances; an unvoiced one is noise through one resonance. Half of 50 such
     spectra correlate by more than 0.7 with another.
 

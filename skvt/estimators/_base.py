@@ -1,4 +1,4 @@
-"""The walk of every estimator: validate -> build collaborators -> run -> publish."""
+"""The sequence of every fit: validate -> build collaborators -> run -> publish."""
 
 import time
 import warnings
@@ -63,7 +63,7 @@ class Fitted:
 
     @property
     def stats(self):
-        """Statistics as they are published: every row counted once, however hot the fit is."""
+        """Statistics as they are published: every row counted once, at any temperature."""
         return self.state.plain_stats
 
     def lam(self):
@@ -97,11 +97,11 @@ class _Run(NamedTuple):
 
 
 def all_or_nothing(method):
-    """``fit`` or ``partial_fit`` with scikit-learn's validation; the estimator changes at its end.
+    """``fit`` or ``partial_fit`` with scikit-learn's validation, and all changes at the very end.
 
-    The method works on a twin: what it sets, at whatever depth, the estimator takes over in one
-    assignment. An exception, which an interrupt can raise anywhere, leaves it as it was. What the
-    twin shares with it is therefore never written to, see :meth:`Fitted.draft`.
+    The method works on a twin of the estimator, which takes over all attributes of the twin in one
+    assignment. An exception, which an interrupt can raise anywhere, thus leaves the estimator
+    unchanged. What the twin shares with it is never written to, see :meth:`Fitted.draft`.
     """
     validated = fit_context(prefer_skip_nested_validation=True)(method)
 
@@ -172,7 +172,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """Set attributes that depend on the fitted model, and on the rows last seen."""
 
     def _look_again(self, X, weights):
-        """After ``fit``, set what the fitted model says of all its rows."""
+        """After ``fit``, set attributes that need another look at all rows."""
 
     # --------------------------------------------------------------------------------- fit
     def _fit(self, X, y, sample_weight):
@@ -287,7 +287,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         return self
 
     def _adapt(self, fitted, X):
-        """Make a fitted model fit for rows of another kind."""
+        """Adapt a fitted model to rows of another kind."""
 
     def _update_stream(self, fitted, X, weights, workers, batch_id):
         """Steps on rows of a stream; returns the size of the last."""
@@ -435,7 +435,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         return hasattr(self, "_fitted")
 
     def _rng_of_draws(self, random_state):
-        """Source of what users draw after a fit; None takes the estimator's ``random_state``."""
+        """Generator for draws after a fit; None uses the estimator's ``random_state``."""
         given = self.random_state if random_state is None else random_state
         return np.random.default_rng(check_random_state(given).randint(np.iinfo(np.int32).max))
 
@@ -450,7 +450,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
     @property
     def history_(self):
-        """What was recorded of each pass of ``fit`` and call of ``partial_fit``: dict of lists."""
+        """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
         return _attribute_of_fit(self, "history_").history.lists()
 
     @property

@@ -58,7 +58,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         as seeds, drawn uniformly.
 
     means_init : array-like of shape (n_components, n_features) or None, default=None
-        Means that a fit begins with, in the place of those that ``init_params`` finds, as in
+        Initial means, instead of those found by ``init_params``, as in
         :class:`sklearn.mixture.GaussianMixture`. All starts of ``n_init`` are then the same.
 
     temperature : None, str or policy, default=None

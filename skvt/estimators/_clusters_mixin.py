@@ -1,4 +1,4 @@
-"""Clusters of a mixture: its components, joined where rows do not tell them apart."""
+"""Clusters of a mixture: components joined where the assignments of rows to them are uncertain."""
 
 from dataclasses import replace
 from numbers import Integral
@@ -9,14 +9,15 @@ from skvt.estimators._mixins import _attribute_of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
 from skvt.models.mixture import Assignments, join_components
 
-# Rows whose assignments are looked at, and for each component; of more, so many drawn evenly.
+# Maximum number of rows whose assignments are used, and per component; of more rows, a uniform
+# sample.
 ROWS_TO_JOIN, ROWS_TO_JOIN_EACH = 10_000, 200
-# By what pairs are chosen.
+# Criteria by which pairs are chosen.
 CRITERIA = {"share": True, "entropy": False}
 
 
 class ClustersMixin:
-    """``hierarchy_``, ``n_clusters_`` and the clusters that they are cut to."""
+    """``hierarchy_``, ``n_clusters_`` and the clusters obtained from them."""
 
     def _look_again(self, X, weights):
         """Join components by the assignments of the rows of ``fit``."""
@@ -29,7 +30,7 @@ class ClustersMixin:
             return join_components(Assignments(batches), relative=relative)
 
     def _rows_to_join(self, n_rows):
-        """Numbers of the rows that are looked at, in order."""
+        """Numbers of the rows that are used, in order."""
         most = max(ROWS_TO_JOIN, ROWS_TO_JOIN_EACH * self.n_components_)
         if n_rows <= most:
             return np.arange(n_rows)
@@ -37,22 +38,22 @@ class ClustersMixin:
         return np.sort(rng.choice(n_rows, most, replace=False))
 
     def join_components(self, X, sample_weight=None, *, criterion="share"):
-        """Join the components to clusters by rows X, in the place of those of ``fit``.
+        """Join the components into clusters by the rows X, instead of those of ``fit``.
 
-        For streams, in which ``fit`` saw no rows, and for another criterion. ``hierarchy_`` and
-        ``n_clusters_`` are replaced; nothing else changes.
+        For streams, where there was no ``fit``, and for another criterion. Only ``hierarchy_`` and
+        ``n_clusters_`` change.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Rows. At most 10,000 are looked at, or 200 for each component if these are more; of
-            more rows, so many are drawn evenly.
+            Rows. At most 10,000 rows, or 200 per component if that is more, are used; of more rows,
+            a uniform sample.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times.
         criterion : {"share", "entropy"}, default="share"
-            By what the pair is chosen that is joined next: by the entropy that its assignments
-            lose, as a share of what they would lose if each row were assigned by a coin, as ``fit``
-            does; or by the entropy itself, as in the paper, which favours pairs of many rows.
+            Criterion that selects the next pair to join: the loss of entropy of the assignments
+            relative to that of a pair between which each row is undecided, as in ``fit``; or the
+            loss itself, as in the paper, which favours pairs with many rows.
 
         Returns
         -------
@@ -76,12 +77,12 @@ class ClustersMixin:
         Parameters
         ----------
         n_clusters : int or "auto", default="auto"
-            How many; "auto" is ``n_clusters_``.
+            Number of clusters; "auto" is ``n_clusters_``.
 
         Returns
         -------
         ndarray of int, shape (K,)
-            Numbers of clusters from 0, in the order of their first components.
+            Clusters, numbered from 0 in the order of their first components.
         """
         self._require_fitted()
         return self._clusters_of_components(n_clusters)

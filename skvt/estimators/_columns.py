@@ -1,6 +1,6 @@
-"""Columns of whatever holds a table: arrays, and data frames of pandas and polars.
+"""Columns of tables: of arrays, and of data frames of pandas and polars.
 
-Packages for data frames are imported only by functions that are given one.
+pandas and polars are imported only by functions that handle their data frames.
 """
 
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ def is_frame(X):
 
 @dataclass(frozen=True)
 class Column:
-    """One column as it is held: its kind, and how to read it.
+    """One column of a container: its kind, and how to read it.
 
     ``kind`` is "real", "category" or "binary" as "auto" takes it, or None for what cannot be
     computed with, such as dates.
@@ -41,7 +41,7 @@ class Column:
     categories: Any = None
 
     def numbers(self):
-        """As float64, NaN where missing; ValueError or TypeError for what is no number."""
+        """As float64, NaN where missing; ValueError or TypeError for anything but numbers."""
         if _is_series_of_pandas(self.values):
             return self.values.to_numpy(dtype=np.float64, na_value=np.nan)
         if hasattr(self.values, "to_list"):
@@ -136,7 +136,7 @@ def _of_objects(values):
 
 
 def with_column(X, j, holes, values):
-    """X with the values of column j replaced where there are holes; a frame is a new one."""
+    """X with the missing values of column j replaced; a data frame is copied."""
     if isinstance(X, np.ndarray):
         X[holes, j] = values[holes]
         return X

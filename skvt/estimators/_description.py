@@ -1,4 +1,4 @@
-"""What makes a component: its parameters as a table, and the columns that tell it from the rest."""
+"""Descriptions of components: their parameters as a table, and the relevance of columns."""
 
 from numbers import Real
 
@@ -15,10 +15,10 @@ class DescriptionMixin:
     _block_name = "columns"
 
     def describe(self, level=0.95):
-        """What each component is in each column, as a table.
+        """Parameters of each component in each column, as a table.
 
-        One row for each component and parameter, the components in their order, the columns in
-        that of ``column_relevance_``.
+        One row per component and parameter: components in order, columns as in
+        ``column_relevance_``.
 
         Parameters
         ----------
@@ -79,13 +79,13 @@ class DescriptionMixin:
 
     @property
     def block_relevance_(self):
-        """Nats per row by which each block tells each component from all other rows."""
+        """Evidence that a block distinguishes a component from all other rows, nats per row."""
         product, sums, counts = self._blocks_of_fit("block_relevance_")
         return relevance(product.alone.block_evidence, sums, counts)
 
     @property
     def column_relevance_(self):
-        """Nats per row by which each column tells each component from all other rows."""
+        """Evidence that a column distinguishes a component from all other rows, nats per row."""
         product, sums, counts = self._blocks_of_fit("column_relevance_")
         return relevance(product.column_evidence, sums, counts)
 

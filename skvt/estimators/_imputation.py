@@ -1,4 +1,4 @@
-"""Missing values from those that are there: imputation, and one column from the others."""
+"""Predictions of missing values: imputation, and one column given the others."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,12 +10,12 @@ from skvt.inference import Workers
 
 
 class ImputeMixin:
-    """``impute`` of mixtures: by the posterior predictive given the values that are there."""
+    """``impute`` of mixtures: by the posterior predictive given the observed values."""
 
     def impute(self, X, n_draws=None, random_state=None):
         """Rows with their missing values filled in.
 
-        By the posterior predictive distribution given the values that are there: parameters are
+        By the posterior predictive distribution given the observed values: parameters are
         integrated out, and components not yet seen are included, as in ``score_samples``.
 
         Parameters
@@ -24,15 +24,15 @@ class ImputeMixin:
             Rows, with missing values.
         n_draws : int or None, default=None
             None fills in the predictive mean of numbers and counts, and the most probable value of
-            binary columns and categories. A number gives as many imputations, each drawn jointly
-            for the missing values of a row: for multiple imputation.
+            binary columns and categories. A number returns that many imputations, in each of which
+            the missing values of a row are drawn jointly: for multiple imputation.
         random_state : int, RandomState instance or None, default=None
             Source of the draws; None uses the estimator's own.
 
         Returns
         -------
         X or list of X
-            Filled rows in the container in which they came, or a list of ``n_draws`` of them.
+            Completed rows in a container like that of X, or a list of ``n_draws`` of them.
         """
         fitted = self._require_fitted()
         encoded = self._validate_rows(X, reset=False)
@@ -64,7 +64,7 @@ class ImputeMixin:
 
 
 class ColumnMixin:
-    """One column of a table from the others."""
+    """Predictions of one column of a table given the others."""
 
     def predict_column(self, X, column):
         """Predict a column from the other values of each row.
@@ -72,7 +72,7 @@ class ColumnMixin:
         Parameters
         ----------
         X : {array-like, data frame} of shape (n_samples, n_features)
-            Rows; what they hold in the column is not used.
+            Rows; their values in the column itself are not used.
         column : str or int
             Its name, or its position where columns have no names.
 
@@ -95,7 +95,7 @@ class ColumnMixin:
         Parameters
         ----------
         X : {array-like, data frame} of shape (n_samples, n_features)
-            Rows; what they hold in the column is not used.
+            Rows; their values in the column itself are not used.
         column : str or int
             Its name, or its position where columns have no names.
 
@@ -104,7 +104,7 @@ class ColumnMixin:
         probabilities : ndarray of shape (n_samples, n_categories)
             Each row sums to 1.
         categories : ndarray of shape (n_categories,)
-            To which the columns of ``probabilities`` belong.
+            Values to which the columns of ``probabilities`` belong.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Parameters that estimators share: each mixin turns its own into a collaborator. No numerics."""
+"""Shared parameters of estimators: each mixin turns its own into a collaborator. No numerics."""
 
 from numbers import Real
 
@@ -45,7 +45,7 @@ class MoveLogMixin:
 
     @property
     def move_log_(self):
-        """What moves proposed and what was accepted, as columns of a table."""
+        """Proposed and accepted moves, as columns of a table."""
         log = _attribute_of_fit(self, "move_log_").state.move_log
         names = ("n_iter", "move", "proposed", "accepted", "gain")
         return {name: [getattr(record, name) for record in log] for name in names}
@@ -73,7 +73,7 @@ class PredictiveDensityMixin(DensityMixin):
 
 
 def _attribute_of_fit(estimator, name):
-    """The fitted state, or the AttributeError of an attribute that is not there yet."""
+    """The fitted state, or the AttributeError of an attribute that does not exist yet."""
     try:
         return vars(estimator)["_fitted"]
     except KeyError:

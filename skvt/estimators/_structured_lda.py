@@ -117,7 +117,7 @@ class StructuredLDA(TopicEstimator):
         sweeps.
 
     max_doc_update_iter : int, default=100
-        Maximum number of sweeps in a document's local step, by mean field and CVB0.
+        Maximum number of sweeps in a document's local step. For mean field and CVB0 only.
 
     n_init : int, default=1
         Number of starts of ``fit``; the one with the highest bound is kept.

@@ -1,4 +1,4 @@
-"""What the columns of a table are: given with the components, or by the types of the columns."""
+"""Blocks of the columns of a table: as given with the components, or by the types of columns."""
 
 import numpy as np
 import scipy.sparse as sp

@@ -1,8 +1,8 @@
 """Tables of any columns as arrays of numbers, and back.
 
-Models work on arrays. Of a table, whatever holds it, each column becomes a column of numbers in the
-same place: real numbers and counts as they are, booleans 0 and 1, categories their codes, missing
-values NaN. What a column is for is given with the components, or follows from its type, see
+Models work on arrays. Each column of a table becomes a column of numbers at the same position: real
+numbers and counts as they are, booleans as 0 and 1, categories as codes, missing values as NaN. The
+kind of a column is given with the components, or follows from its type, see
 :mod:`skvt.estimators._table_blocks`.
 """
 
@@ -19,7 +19,7 @@ from skvt.models.mixture import as_slice
 
 @dataclass(frozen=True)
 class TableBlock:
-    """Some columns, what they are, and their categories.
+    """Some columns, their component, and their categories.
 
     Attributes
     ----------

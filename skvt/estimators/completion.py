@@ -1,8 +1,8 @@
 """Document completion: which tokens of a row are observed and which are held out.
 
-The split depends on nothing but the row itself: each token's side is a bit of a hash of the row's
-content and the token's place in it. A row is therefore split alike in any data set, in any order
-and beside any other rows.
+The split depends only on the row itself: the side of a token is a bit of a hash of the row's
+content and the token's place in it. A row is therefore split in the same way in any data set, in
+any order and among any other rows.
 """
 
 import numpy as np
@@ -45,8 +45,8 @@ def content_keys(X):
 def _split(indptr, indices, data, observed):
     """observed[j] = the part of data[j] on the observed side.
 
-    Whole tokens go to either side with probability 1/2; the fraction of a fractional entry goes as
-    one more token.
+    Whole tokens go to either side with probability 1/2; the fractional part of an entry is treated
+    as one more token.
     """
     for d in range(indptr.size - 1):
         state = _key(indptr[d], indptr[d + 1], indices, data)

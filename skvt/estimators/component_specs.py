@@ -1,4 +1,4 @@
-"""Descriptions of columns with their priors: what :mod:`skvt.components` offers."""
+"""Descriptions of columns with their priors, public in :mod:`skvt.components`."""
 
 from numbers import Real
 
@@ -35,13 +35,13 @@ def learned_names(given, names):
 
 
 def gaussian_prior(given):
-    """The prior's parameters of an estimator or a component, None those that are to be found."""
+    """Parameters of the prior of an estimator or a component; None where they are to be found."""
     values = [getattr(given, name) for name in GAUSSIAN_PRIORS]
     return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
 
 
 class ComponentSpec(BaseEstimator):
-    """Base of what describes some columns: how they are read, and the likelihood with its prior.
+    """Base of descriptions of columns: how they are read, and the likelihood with its prior.
 
     A subclass sets ``encoding`` and implements :meth:`build`.
 
@@ -110,9 +110,9 @@ class Gaussian(ComponentSpec):
         Whether components have means, or all have mean zero.
 
     mean_precision_prior : float, "auto" or None, default=None
-        Rows for which the prior mean of a component counts; None is 1. "auto", here and below,
-        begins with what None is and learns it at the maximum of the bound, within the ranges of
-        :class:`~skvt.MemoizedDPGMM`.
+        Number of rows that the prior mean of a component is worth; None is 1. "auto", here and
+        below, starts with the value of None and moves it to the maximum of the bound, within the
+        ranges of :class:`~skvt.MemoizedDPGMM`.
 
     mean_prior : array-like of shape (n_columns,), "auto" or None, default=None
         Prior mean; None is the mean of the data.
@@ -175,8 +175,8 @@ class Categorical(ComponentSpec):
     Parameters
     ----------
     concentration_prior : float or "auto", default=1.0
-        Concentration of the Dirichlet prior at each category. "auto" begins with 1 and learns that
-        of each category of each column, from 0.001 to 1,000, at the maximum of the bound.
+        Concentration of the Dirichlet prior at each category. "auto" starts with 1 and learns that
+        of each category of each column, between 0.001 and 1,000, at the maximum of the bound.
 
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" are those of the rows of
@@ -212,9 +212,9 @@ class Bernoulli(ComponentSpec):
     Parameters
     ----------
     feature_prior : float, array-like of shape (2,) or (n_columns, 2), or "auto", default=1.0
-        Parameters (a, b) of the beta prior of the probability of a one; a number is taken twice.
-        "auto" begins with 1 and learns those of each column, from 0.001 to 1,000, at the maximum of
-        the bound.
+        Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
+        "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
+        the maximum of the bound.
     """
 
     encoding = "binary"
@@ -241,12 +241,12 @@ class Poisson(ComponentSpec):
     Parameters
     ----------
     shape_prior : float or "auto", default=1.0
-        Shape of the gamma prior of a rate. "auto" begins with 1 and learns one shape for all
-        columns, from 0.001 to 1,000, at the maximum of the bound.
+        Shape of the gamma prior of a rate. "auto" starts with 1 and learns one shape for all
+        columns, between 0.001 and 1,000, at the maximum of the bound.
 
     rate_prior : float, array-like of shape (n_columns,), "auto" or None, default=None
         Rate of that prior. None is the shape divided by the column's mean, so that the prior's mean
-        is that of the data. "auto" begins there and learns the rate of each column.
+        is that of the data. "auto" starts there and learns the rate of each column.
     """
 
     encoding = "count"
@@ -293,16 +293,16 @@ class Poisson(ComponentSpec):
 class Multinomial(ComponentSpec):
     """Columns that count the tokens of a row, such as words, with a Dirichlet prior.
 
-    Given the component, each token of a row belongs to a column with the same probabilities; the
-    number of tokens says nothing. Sparse rows stay sparse. The density is that of the sequence of
-    tokens, without the multinomial coefficient. Rows drawn from the mixture have as many tokens as
-    those of ``fit`` had on average.
+    Given the component, the tokens of a row are independent draws of columns with the same
+    probabilities; the number of tokens is not modelled. Sparse rows stay sparse. The density is
+    that of the sequence of tokens, without the multinomial coefficient. Rows drawn from the mixture
+    have the average number of tokens of the rows of ``fit``.
 
     Parameters
     ----------
     concentration_prior : float or "auto", default=1.0
-        Concentration of the Dirichlet prior at each column. "auto" begins with 1 and learns one
-        value for all columns, from 0.001 to 1,000, at the maximum of the bound.
+        Concentration of the Dirichlet prior at each column. "auto" starts with 1 and learns one
+        value for all columns, between 0.001 and 1,000, at the maximum of the bound.
     """
 
     encoding = "count"

@@ -1,4 +1,4 @@
-"""What estimators ask of data and parameters; errors name the value, the range, the remedy."""
+"""Validation of data and parameters; errors name the value, the range and the remedy."""
 
 import warnings
 from numbers import Integral
@@ -7,8 +7,8 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
 
-# Counts may add up to so much, or to its inverse, and so may parameters of priors be: draws and
-# tables of float64 data are of single precision, too.
+# Largest sum of counts, and its inverse the smallest; likewise for parameters of priors. Draws and
+# tables of float64 data may be of single precision.
 LARGEST = 1e30
 LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
 # What to do with columns of text.
@@ -56,7 +56,7 @@ def validated(
 
 
 def positive_int(name, value):
-    """The value as int, or ValueError for anything but an integer from 1 on."""
+    """The value as an int, or ValueError for anything but a positive integer."""
     if not isinstance(value, Integral) or value < 1:
         raise ValueError(f"{name} must be an int in the range [1, inf). Got {value!r} instead.")
     return int(value)
@@ -88,7 +88,7 @@ def each_entry_once(X):
 
 
 def total_of(X, weights=None):
-    """Sum of the entries of X that are there, times the weight of their row, as float64."""
+    """Sum of the non-missing entries of X, times the weight of their row, as float64."""
     values = X.data if sp.issparse(X) else X
     with np.errstate(over="ignore", invalid="ignore"):
         if weights is None:
@@ -110,7 +110,7 @@ def in_range(values):
 def require_counts(X, whom, what="counts of words", remedy=""):
     """Raise ValueError if X has negative entries, or its entries add up to more than is computed.
 
-    NaN are not looked at.
+    NaN are ignored.
     """
     values = X.data if sp.issparse(X) else X
     lowest = np.nanmin(values, initial=0.0)
@@ -172,7 +172,7 @@ def out_of_range(what):
 
 
 def warn_of_empty_rows(X):
-    """Warn if rows have no value at all: nothing but the weights is known of them."""
+    """Warn of rows without any value: only the weights inform their assignments."""
     values = X.data if sp.issparse(X) else X
     if values.size == 0 or not np.isnan(values.min()):
         return

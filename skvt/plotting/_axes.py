@@ -1,4 +1,4 @@
-"""Where displays draw, and what they ask of estimators."""
+"""Axes of displays, and the attributes of estimators that they show."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -19,12 +19,12 @@ def single(ax):
 
 
 def panels(ax, n_panels, n_columns, panel_size):
-    """Axes for each of some panels, and the axes in whose place they stand.
+    """Axes for each panel, and the axes that they replace.
 
     Parameters
     ----------
     ax : Axes, array of Axes or None
-        Axes whose place the panels share; one axes for each panel; or None for a new figure.
+        Axes that the panels divide among themselves; one axes per panel; or None for a new figure.
     n_panels, n_columns : int
     panel_size : tuple of float
         Width and height of a panel in a new figure, in inches.

@@ -1,4 +1,4 @@
-"""The tree of components joined to clusters, and the entropy that each number of clusters has."""
+"""The tree of components joined into clusters, and the entropy for each number of clusters."""
 
 import numpy as np
 
@@ -6,12 +6,13 @@ from skvt.plotting._axes import fitted_attribute, panels
 
 
 class ClusterTreeDisplay:
-    """Components joined to clusters: the tree, and the entropy of the assignments.
+    """Components joined into clusters: the tree, and the entropy of the assignments.
 
     Make it by :meth:`from_estimator`. In the tree, the height of a join is the entropy that the
-    assignments have lost by it and those below: what is joined low was not told apart by the rows.
-    Links within a cluster bear its colour, those between clusters are grey. Beside it stands what
-    is left of the entropy with each number of clusters, and the number chosen.
+    assignments have lost by it and the joins below: components joined at a low height are hardly
+    separated by the rows. Links within a cluster have its colour, links between clusters are grey.
+    Next to the tree, the remaining entropy is shown for each number of clusters, with a mark at the
+    chosen one.
 
     Parameters
     ----------
@@ -27,12 +28,12 @@ class ClusterTreeDisplay:
     ax_ : matplotlib Axes
         Axes of the tree.
     bounding_ax_ : matplotlib Axes or None
-        Axes whose place they share, where one was given.
+        The axes they replace, if one was given.
     figure_ : matplotlib Figure
         Figure of the axes.
     dendrogram_ : dict
-        What :func:`scipy.cluster.hierarchy.dendrogram` says: "leaves" are the components from left
-        to right.
+        The result of :func:`scipy.cluster.hierarchy.dendrogram`: "leaves" are the components from
+        left to right.
     lines_ : list of matplotlib Line2D
         The entropy over the number of clusters.
     marker_ : matplotlib Line2D
@@ -67,7 +68,7 @@ class ClusterTreeDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, sequence of two of them or None, default=None
-            Axes whose place the two share, or axes for each; None makes a new figure.
+            Axes to be divided between the two, or one axes for each; None makes a new figure.
         dendrogram_kw : dict or None, default=None
             Parameters of :func:`scipy.cluster.hierarchy.dendrogram`, such as "labels".
         line_kw : dict or None, default=None
@@ -162,8 +163,8 @@ class ClusterTreeDisplay:
         NotFittedError
             If the estimator is not fitted.
         ValueError
-            If it is no mixture or has seen a stream only, has a single component, or has fewer
-            components than ``n_clusters``.
+            If it is not a mixture, was fitted to a stream only, has a single component, or has
+            fewer components than ``n_clusters``.
         """
         remedy = "Only mixtures have it, after fit or join_components."
         hierarchy = fitted_attribute(estimator, "hierarchy_", remedy)

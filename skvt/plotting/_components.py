@@ -20,10 +20,10 @@ class ComponentsDisplay:
     means : array-like of shape (n_components, n_features) or None, default=None
         Means: centres of ellipses, or the table.
     covariances : array-like of shape (n_components, n_features, n_features) or None, default=None
-        Covariances that the ellipses are contours of.
+        Covariances whose contours the ellipses are.
     weights : array-like of shape (n_components,) or None, default=None
-        Weights of the components: titles of images, and what the mixture of a table is made of
-        (equal ones by default).
+        Weights of the components: shown as titles of images, and used for the moments of the
+        mixture in a table (equal by default).
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Names of the columns; None numbers them.
 
@@ -34,7 +34,7 @@ class ComponentsDisplay:
     ax_ : matplotlib Axes
         Axes of the ellipses or of the table; of images the first one.
     bounding_ax_ : matplotlib Axes or None
-        Axes whose place the images share, where one was given.
+        The axes that the images replace, if one was given.
     figure_ : matplotlib Figure
         Figure of the axes.
     images_ : list of matplotlib AxesImage
@@ -80,19 +80,19 @@ class ComponentsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, array-like of Axes or None, default=None
-            Axes of the ellipses or of the table. Axes whose place the images share, or one for each
-            image. None makes a new figure.
+            Axes of the ellipses or of the table; for images, axes to be divided among them, or one
+            axes per image. None makes a new figure.
         components : array-like of int or None, default=None
             Numbers of the components to show, in this order; None shows all.
         features : array-like of int or None, default=None
             Numbers of the columns to show: two are the plane of the ellipses, any other number
             are the columns of a table. None shows all. Images have no columns to choose.
         titles : array-like of str or None, default=None
-            Of the images shown; None is the weights, where there are any.
+            Titles of the images shown; None shows the weights, if there are any.
         n_columns : int, default=8
-            Images in a row.
+            Number of images in a row.
         n_std : float, default=2.0
-            Ellipses lie so many standard deviations from the means.
+            Distance of the ellipses from the means in standard deviations.
         image_kw : dict or None, default=None
             Parameters of ``Axes.imshow``. Images are grey by default, each with a range of its
             own; tables blue below the mean of the mixture and red above.
@@ -219,11 +219,12 @@ class ComponentsDisplay:
         estimator : estimator
             Fitted, with ``components_`` or ``means_``; also scikit-learn's.
         values : {"components", "means", "covariances"} or None, default=None
-            What to show as images; None is the components, of a mixture the means. The covariances
-            are shown as matrices.
+            Values to show as images; None shows the components, or for a mixture the means. The
+            covariances are shown as matrices.
         image_shape : tuple of int or None, default=None
-            Height and width of the images that rows of the data are. Without it, and without
-            ``values``, a mixture is shown as ellipses over two columns, or as a table of means.
+            Height and width of the images that the rows of the data represent. Without it, and
+            without ``values``, a mixture is shown as ellipses over two columns, or as a table of
+            means.
         feature_names : array-like of str of shape (n_features,) or None, default=None
             Names of the columns; by default those that the data had at ``fit``, else numbers.
         ax, components, features, titles, n_columns, n_std, image_kw, ellipse_kw : see :meth:`plot`

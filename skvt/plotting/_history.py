@@ -42,9 +42,9 @@ class HistoryDisplay:
 
 
 class ELBODisplay(HistoryDisplay):
-    """The evidence lower bound in the course of a fit.
+    """The evidence lower bound over the course of a fit.
 
-    Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
+    Make it by :meth:`from_estimator`. Pass ``ax`` to draw several fits on the same axes.
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class ELBODisplay(HistoryDisplay):
         ``history_`` of an estimator: "elbo", "objective", "n_iter", "seconds", in nats and one
         entry a pass.
     name : str or None, default=None
-        Of the fit, for the legend.
+        Name of the fit in the legend.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class ELBODisplay(HistoryDisplay):
     figure_ : matplotlib Figure
         Figure of the axes.
     lines_ : list of matplotlib Line2D
-        One for each bound drawn, the ELBO first.
+        One line per bound drawn, the ELBO first.
 
     See Also
     --------
@@ -92,7 +92,7 @@ class ELBODisplay(HistoryDisplay):
         x : {"n_iter", "seconds"}, default="n_iter"
             Passes, or seconds since the fit began.
         n_samples : float or None, default=None
-            Divide by this: nats per row, or per token.
+            Number by which to divide, for nats per row or per token.
         line_kw : dict or None, default=None
             Parameters of ``Axes.plot``.
 
@@ -151,7 +151,7 @@ class ELBODisplay(HistoryDisplay):
         estimator : estimator
             Fitted by ``fit``.
         name : str or None, default=None
-            Of the fit, for the legend; None is the class.
+            Name of the fit in the legend; None is the class name.
         ax, bounds, x, n_samples, line_kw : see :meth:`plot`
             How to draw it.
 
@@ -174,16 +174,16 @@ class ELBODisplay(HistoryDisplay):
 
 
 class TemperatureDisplay(HistoryDisplay):
-    """The temperature in the course of a fit.
+    """The temperature over the course of a fit.
 
-    Make it by :meth:`from_estimator`. Several fits go on the same axes: pass ``ax``.
+    Make it by :meth:`from_estimator`. Pass ``ax`` to draw several fits on the same axes.
 
     Parameters
     ----------
     history : dict of lists
         ``history_`` of an estimator: "temperature", "n_iter", "seconds", one entry a pass.
     name : str or None, default=None
-        Of the fit, for the legend.
+        Name of the fit in the legend.
 
     Attributes
     ----------
@@ -242,7 +242,7 @@ class TemperatureDisplay(HistoryDisplay):
         estimator : estimator
             Fitted by ``fit``.
         name : str or None, default=None
-            Of the fit, for the legend; None is the class.
+            Name of the fit in the legend; None is the class name.
         ax, x, line_kw : see :meth:`plot`
             How to draw it.
 

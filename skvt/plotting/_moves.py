@@ -16,10 +16,10 @@ STYLES = {
 
 
 class MovesDisplay(HistoryDisplay):
-    """Number of components after each pass, and the moves that changed it or them.
+    """Number of components after each pass, and accepted moves.
 
-    Make it by :meth:`from_estimator`. A mark stands at each pass that ended with components born,
-    merged, deleted or exchanged; its area grows with their number.
+    Make it by :meth:`from_estimator`. A mark at a pass means that components were born, merged,
+    deleted or exchanged in it; its area grows with their number.
 
     Parameters
     ----------
@@ -28,7 +28,7 @@ class MovesDisplay(HistoryDisplay):
     move_log : dict of lists
         ``move_log_`` of the same estimator: "n_iter", "move", "accepted".
     name : str or None, default=None
-        Of the fit, for the legend.
+        Name of the fit in the legend.
 
     Attributes
     ----------
@@ -39,8 +39,8 @@ class MovesDisplay(HistoryDisplay):
     lines_ : list of matplotlib Line2D
         The line of the number of components.
     markers_ : dict of matplotlib PathCollection
-        Marks of "birth", "merge", "delete", "split-merge" and "superposition", those that were
-        accepted at all.
+        Marks of "birth", "merge", "delete", "split-merge" and "superposition", of those kinds that
+        were accepted.
 
     See Also
     --------
@@ -111,9 +111,9 @@ class MovesDisplay(HistoryDisplay):
         Parameters
         ----------
         estimator : estimator
-            One that makes moves, fitted by ``fit`` or ``partial_fit``.
+            A fitted estimator that makes moves.
         name : str or None, default=None
-            Of the fit, for the legend; None is the class.
+            Name of the fit in the legend; None is the class name.
         ax, x, line_kw : see :meth:`plot`
             How to draw it.
 

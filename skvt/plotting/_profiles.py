@@ -1,4 +1,4 @@
-"""What components are in columns of any kind, as a table; colours say what tells them apart."""
+"""Profiles of components in columns of any kind, as a table coloured by relevance."""
 
 from functools import cache
 
@@ -14,13 +14,13 @@ FILLED = 0.94
 
 
 class ProfilesDisplay:
-    """Profiles of components: what each is in each column, and which columns tell it from the rest.
+    """Profiles of components: their parameters in each column, and which columns distinguish them.
 
     A row for each component, a column for each column of the data, grouped by block. Colours are
-    ``column_relevance_``, the nats per row by which a column tells the component from all other
-    rows. Cells say what the component is there: the mean of numbers, rounded to a third of a
-    standard deviation or finer; the most probable category and its probability; the probability of
-    a one; the rate of counts. Text that does not fit is shortened or left out.
+    ``column_relevance_``, the evidence in nats per row that a column distinguishes the component
+    from all other rows. Cells show the component's parameters: the mean of numbers, rounded to a
+    third of a standard deviation or finer; the most probable category and its probability; the
+    probability of a one; the rate of counts. Text that does not fit is shortened or left out.
 
     Make it by :meth:`from_estimator`.
 
@@ -75,8 +75,8 @@ class ProfilesDisplay:
         columns : list or None, default=None
             Names of the columns to show; None shows all.
         max_columns : int or None, default=50
-            Of more columns those are shown whose relevance, averaged by weight, is largest. None
-            shows all.
+            If there are more columns, those with the largest weighted mean relevance are shown.
+            None shows all.
         image_kw : dict or None, default=None
             Parameters of ``Axes.imshow``. By default blue, the darker the larger the square root of
             the relevance; what is below 0 is white.
@@ -245,7 +245,7 @@ class ProfilesDisplay:
 
 
 def _read(table):
-    """What the table of ``describe`` says.
+    """The contents of the table of ``describe``.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What pyLDAvis needs to know of a topic model."""
+"""Input of pyLDAvis for a topic model."""
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,17 +30,17 @@ def prepare_arguments(estimator, X, feature_names=None):
     dict
         "topic_term_dists" (n_components, n_words) and "doc_topic_dists" (n_samples, n_components)
         with rows that sum to 1, "doc_lengths" (n_samples,), "vocab" and "term_frequency"
-        (n_words,): arrays. Words that X does not have are left out, since pyLDAvis divides by
-        their frequency, and so are documents without words. "mds" is a function that places the
-        topics in the plane as pyLDAvis does by default (principal coordinates of Jensen-Shannon
-        divergences), in real numbers: pyLDAvis 3.4.1 itself gets complex ones from NumPy 2.5.
+        (n_words,): arrays. Words that X does not have are left out, since pyLDAvis divides by their
+        frequency, and so are documents without words. "mds" is a function that places the topics in
+        the plane as pyLDAvis does by default (principal coordinates of Jensen-Shannon divergences),
+        in real numbers: with NumPy 2.5, pyLDAvis 3.4.1 itself obtains complex ones.
 
     Raises
     ------
     NotFittedError
         If the estimator is not fitted.
     ValueError
-        If it has no topics, the names are not one for each column, or X has no words.
+        If it has no topics, the number of names is not that of the columns, or X has no words.
 
     Examples
     --------

@@ -23,7 +23,7 @@ class TopicsDisplay:
     axes_ : ndarray of matplotlib Axes, shape (n_topics,)
         Axes of each topic shown.
     bounding_ax_ : matplotlib Axes or None
-        Axes whose place they share, where one was given.
+        The axes they replace, if one was given.
     figure_ : matplotlib Figure
         Figure of the axes.
     bars_ : list of matplotlib BarContainer
@@ -51,13 +51,13 @@ class TopicsDisplay:
         Parameters
         ----------
         ax : matplotlib Axes, array-like of Axes or None, default=None
-            Axes whose place the panels share, or one for each panel; None makes a new figure.
+            Axes to be divided among the panels, or one axes per panel; None makes a new figure.
         n_words : int, default=10
             Number of words per topic.
         topics : array-like of int or None, default=None
             Numbers of the topics to show, in this order; None shows all.
         n_columns : int, default=5
-            Panels in a row.
+            Number of panels in a row.
         bar_kw : dict or None, default=None
             Parameters of ``Axes.barh``.
 
@@ -116,7 +116,7 @@ class TopicsDisplay:
         NotFittedError
             If the estimator is not fitted.
         ValueError
-            If it has no topics, or the names are not one for each column.
+            If it has no topics, or the number of names is not that of the columns.
         """
         weights = topic_probabilities(estimator)
         names = column_names(estimator, feature_names, weights.shape[1])
