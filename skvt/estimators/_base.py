@@ -76,7 +76,7 @@ class Fitted:
         return self.cache["lam"]
 
     def draft(self, rows=None):
-        """A copy to change; this one stays as it is.
+        """An independent copy to be changed.
 
         With ``rows``, for steps that change only these rows of the statistics.
         """

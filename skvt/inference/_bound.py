@@ -1,4 +1,4 @@
-"""THE evidence lower bound: one place for all models and engines.
+"""The evidence lower bound, in one place for all models and engines.
 
     ELBO = sum_n w_n (energy_n + entropy_n) - KL(q(beta) || p(beta))          (nats)
 
@@ -22,7 +22,7 @@ from skvt.typing import Array
 
 @dataclass
 class LocalTotals:
-    """Weighted sums of the local parts of the bound over the rows of a sweep, in nats.
+    """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
 
     Attributes
     ----------

@@ -23,12 +23,12 @@ def _local_task(
     inv_temp: float | Array,
     requested: dict[str, bool],
 ) -> LocalResult:
-    """A batch's local step in another process: arrays in, additive statistics out."""
+    """Local step of a batch in another process: arrays in, additive statistics out."""
     return model.local_step(batch, global_params, inv_temp, serial_map, **requested)
 
 
 class CoordinateAscent:
-    """Full-data variational inference at the temperature the policy asks for.
+    """Full-data variational inference at the temperature given by the policy.
 
     At a constant temperature the tempered bound never falls.
     """
@@ -37,7 +37,7 @@ class CoordinateAscent:
     knows_exact_bound = False  # its bound is that of the globals before the update
 
     def start(self, state: State, total: float) -> State:
-        """Nothing is kept of single batches."""
+        """No memos: single batches are not kept."""
         return state.without_memos(total)
 
     def run_pass(

@@ -2,7 +2,7 @@
 
 An engine turns statistics of rows into a posterior over the globals, pass by pass. It reports each
 pass to the loop in a :class:`PassResult`, and declares in ``requires`` what it needs of a model,
-which is checked before any work.
+which is checked before a fit begins.
 """
 
 from collections.abc import Callable, Hashable
@@ -33,14 +33,15 @@ class PassResult(NamedTuple):
     divergence : float
         KL(q(beta) || p(beta)) to subtract from them, in nats.
     model : Model
-        The model, its priors as learned so far.
+        The model, with the priors learned so far.
     bound_kind : {"exact", "estimate", "none"}
-        "exact" if ``totals`` less ``divergence`` is the bound at the current globals; "estimate" if
-        it is that at the globals before the pass, or from minibatches; "none" without a bound.
+        "exact" if ``totals`` minus ``divergence`` is the bound at the current globals; "estimate"
+        if it is the bound at the globals before the pass, or is estimated from minibatches; "none"
+        if there is no bound.
     learning_rate : float
         Size of the last step.
     monotone : bool
-        Whether the pass cannot lower the bound at a constant temperature, rounding aside.
+        Whether, up to rounding, the pass cannot lower the bound at a constant temperature.
     may_stop : bool
         Whether convergence may be judged after this pass.
     """
@@ -60,7 +61,7 @@ class Engine(Protocol[ModelT, StateT]):
     Attributes
     ----------
     requires : tuple of Requirement
-        What it needs of a model beyond what every model has.
+        Capabilities of a model that it needs beyond the :class:`~skvt.models.Model` contract.
     knows_exact_bound : bool
         Whether passes end with the exact bound, so that convergence is judged without evaluations.
     """
@@ -83,16 +84,16 @@ class Engine(Protocol[ModelT, StateT]):
         """One pass over the rows; ``state`` changes in place."""
 
     def finish(self, model: ModelT, state: StateT) -> float | None:
-        """After the last pass: tidy up. Returns the exact bound in nats, None if not known."""
+        """After the last pass. Returns the exact bound in nats, or None if it is not known."""
 
 
-#: Whatever it asks and keeps.
+#: An engine for any models and states.
 AnyEngine: TypeAlias = Engine[Any, Any]
 
 
 @dataclass
 class Stream:
-    """How a call of ``partial_fit`` fits into its stream: its weight so far, and the batch at hand.
+    """Place of a call of ``partial_fit`` in its stream: the weight so far, and the current batch.
 
     Attributes
     ----------
@@ -101,11 +102,11 @@ class Stream:
     grows : bool
         Whether new rows add to ``n_rows``; otherwise it is the assumed size of the whole stream.
     total : float or None
-        Size of the whole stream if the user gives it, whatever has been seen.
+        Size of the whole stream if given by the user, regardless of what has been seen.
     batch_id : hashable or None
-        Of memoized inference; None is a new batch.
+        Id of the batch for memoized inference; None is a new batch.
     make_rng : callable
-        Gives the generator of random numbers for this call, to engines that need one.
+        Makes the random number generator of this call, for engines that need one.
     """
 
     n_rows: float
@@ -115,7 +116,7 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
 
     def taken_for(self, weight: float) -> float:
-        """Weight of the data set that a step on rows of this weight scales its statistics to."""
+        """Weight of the data set to which a step on rows of this weight scales its statistics."""
         if self.grows:
             self.n_rows += weight
         return self.total or self.n_rows
@@ -142,9 +143,9 @@ class StreamEngine(Protocol[StateT]):
 
 
 def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """The batch with weights by which statistics count: times a row's own 1 / T over the mean.
+    """The batch with each row's weight multiplied by its own 1 / T over the mean.
 
-    At one temperature for all rows, the batch as it is. [VT16 eq. 11]
+    Unchanged if all rows have one temperature. [VT16 eq. 11]
     """
     if np.ndim(inv_temp) == 0:
         return batch

@@ -1,4 +1,4 @@
-"""What the exact bound gained between two evaluations, in the unit of a tolerance."""
+"""Gain of the exact bound between two evaluations, in the units of tolerances."""
 
 import numpy as np
 

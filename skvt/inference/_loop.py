@@ -1,4 +1,4 @@
-"""The loop over passes: once, for every model, engine and temperature policy."""
+"""The loop over passes, shared by all models, engines and temperature policies."""
 
 import time
 import warnings
@@ -24,12 +24,12 @@ from skvt.typing import Array, IndexArray
 
 
 class Entry(NamedTuple):
-    """What is recorded of a pass of ``fit`` or a call of ``partial_fit``.
+    """Record of a pass of ``fit`` or a call of ``partial_fit``.
 
     ``elbo`` is the untempered bound and ``objective`` the tempered one, in nats for the whole data
-    set. Batch inference records their exact values at the start of the pass, memoized inference
-    at its end; minibatches give estimates. Where an evaluation on all data was asked for, ``elbo``
-    is that; of structured inference, which has no other bound, it is NaN elsewhere. Both are NaN
+    set. Batch inference records their exact values at the start of the pass, memoized inference at
+    its end; minibatches give estimates. Where an evaluation on all data was requested, ``elbo`` is
+    its result; structured inference has no other bound, and ``elbo`` is NaN elsewhere. Both are NaN
     in a stream, where the data set is not known.
     """
 
@@ -43,7 +43,7 @@ class Entry(NamedTuple):
 
 
 class History(list[Entry]):
-    """The entries of a model since it began, over warm starts and streams."""
+    """The entries of a model since its first fit, including warm starts and streams."""
 
     def lists(self) -> dict[str, list[float]]:
         """A dict of equal-length lists, as ``history_`` shows it."""
@@ -51,7 +51,7 @@ class History(list[Entry]):
 
     @property
     def seconds(self) -> float:
-        """Time that the passes and calls took in all."""
+        """Total time of the passes and calls in seconds."""
         return self[-1].seconds if self else 0.0
 
 
@@ -62,14 +62,14 @@ class Stopping:
     Attributes
     ----------
     max_iter : int
-        Most passes.
+        Maximum number of passes.
     evaluate_every : int
-        Evaluate the exact bound on all data every so many passes; not at all if <= 0.
+        Number of passes between evaluations of the exact bound on all data; never if <= 0.
     tol : float
-        Stop when the gain between two evaluations is in [0, tol), a fall by rounding being none.
+        Stop when the gain between two evaluations is in [0, tol), up to rounding.
     gain : callable
-        ``gain(previous, current, n_units)`` of two values of the exact bound in nats, for so many
-        units of data.
+        ``gain(previous, current, n_units)`` of two values of the exact bound in nats, and the
+        number of units of data.
     """
 
     max_iter: int
@@ -87,28 +87,28 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a fit, or a call of ``partial_fit``, is made of.
+    """The parts of a fit, or of a call of ``partial_fit``.
 
     Attributes
     ----------
     data : Rows
-        The rows, divided into the batches of the engine.
+        The rows, divided into batches for the engine.
     engine : Engine
-        For this fit alone.
+        Used for this fit only.
     policy : TemperaturePolicy
-        The recipe, from which the running policy is made.
+        The recipe from which the running policy is made.
     stopping : Stopping
     minibatches : Rows
-        The rows as a pilot of a learned temperature takes them.
+        The rows, divided into minibatches for the pilot of a learned temperature.
     rate : callable
-        Step number -> rho, of such a pilot.
+        Step number -> rho, for that pilot.
     planned_passes : float
-        Passes of which a policy takes its share where the fit may stop on convergence: ``max_iter``
-        is then a limit, and a share of it would keep a fit hot that has long nothing more to learn.
+        Number of passes of which a policy takes its share where the fit may stop on convergence:
+        ``max_iter`` is then only a limit, and a share of it could prolong the annealing needlessly.
     total_samples : float or None
-        Rows for which a stream stands, where the user says so.
+        Assumed number of rows of the whole stream, if given by the user.
     row_starts : ndarray, shape (N, ...), or None
-        Where the first local step of each row begins; None where each begins anew.
+        Start of the first local step of each row; None for default starts.
     in_words : bool
         Whether a unit of data is a word, not a row.
     """
@@ -126,7 +126,7 @@ class Plan:
 
     @property
     def n_units(self) -> float:
-        """Weight of all units of data: rows, or words."""
+        """Total weight of the units of data, rows or words."""
         return self.data.n_words if self.in_words else self.data.total
 
     @property
@@ -141,7 +141,7 @@ class Plan:
         workers: Workers | None = None,
         rng: np.random.Generator | None = None,
     ) -> FitPlan:
-        """What the temperature policy may know; ``n_passes`` is infinite for a stream."""
+        """Information for the temperature policy; ``n_passes`` is infinite for a stream."""
 
         def pilot(replication: float, rows: IndexArray | None = None) -> tuple[float, Array]:
             assert rng is not None and workers is not None  # without them, a plan is for checks
@@ -180,9 +180,9 @@ def fit_loop(
         Changes in place.
     workers : Workers
     rng : numpy.random.Generator
-        Shuffles minibatches, or jitters.
+        For shuffling minibatches, and for jitter.
     monitor : FitMonitor
-        Is notified of each pass, and holds the history; may stop the fit.
+        Is notified of each pass, holds the history, and may stop the fit.
 
     Returns
     -------
@@ -228,7 +228,7 @@ def fit_loop(
 def _has_converged(
     change: tuple[float, float, float] | None, stopping: Stopping, monotone: bool, dtype: DTypeLike
 ) -> bool:
-    """Whether 0 <= gain < tol, up to rounding; a fall beyond 1e-6 warns and never counts.
+    """Whether 0 <= gain < tol, up to rounding; a relative decrease by more than 1e-6 warns.
 
     ``change`` is (previous, current bound, number of units), or None before there are two.
     """
@@ -243,7 +243,7 @@ def _has_converged(
             ConvergenceWarning,
             stacklevel=2,
         )
-    # at rest the bound rises and falls by its last digits
+    # at convergence the bound fluctuates in its last digits
     if exceeds(previous, current, dtype=dtype):
         return False
     return stopping.tol > 0.0 and stopping.gain(*change) < stopping.tol

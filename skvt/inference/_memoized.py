@@ -27,15 +27,15 @@ _FRESH_TOL = 1e-4
 class MemoizedInference:
     """Memoized inference for mixtures, with moves at the end of each pass.
 
-    Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces
-    the memo and at once updates the globals, so that after the first pass the evidence lower bound
-    of all data is known exactly at every step, and never falls but by a birth. One batch is
+    Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces the
+    memo and immediately updates the globals. After the first pass, the evidence lower bound of all
+    data is thus known exactly at every step, and only births can lower it. With one batch this is
     coordinate ascent.
 
     Parameters
     ----------
     moves : sequence of Move
-        Finished in this order, births last; only while the temperature is 1.
+        Made in this order, births last, and only at T = 1.
     """
 
     knows_exact_bound = True
@@ -58,7 +58,7 @@ class MemoizedInference:
         return state.without_memos(total).with_memos()
 
     def resume(self, state: State, total: float) -> MemoizedState:
-        """What is remembered stays."""
+        """Memos are kept."""
         return state.with_memos()
 
     def run_pass(
@@ -82,7 +82,7 @@ class MemoizedInference:
         self._n_passes += 1
         self._active = moves = self._moves if policy.at_unit_temperature else ()
         tools = self._tools(self._n_passes, workers, rng)
-        # Births come first, so that the others see the newborn, and judge last.
+        # Births begin first, so that the others see the new components, and finish last.
         for move in reversed(moves):
             move.begin(model, state, tools)
         if policy.jitter > 0.0:
@@ -104,7 +104,7 @@ class MemoizedInference:
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
-        """After the last pass, moves tidy up. Returns the exact bound in nats."""
+        """Conclude the moves after the last pass. Returns the exact bound in nats."""
         for move in self._active:
             if move.conclude(model, state):
                 sort_by_mass(model, state)
@@ -156,7 +156,7 @@ class MemoizedInference:
     ) -> tuple[Any, LocalResult]:
         """The local step on a batch, its memo, and the globals.
 
-        Returns what the local step took for the globals, and its result.
+        Returns the globals as passed to the local step, and its result.
         """
         weight = float(batch.weights.sum())
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
@@ -186,7 +186,7 @@ class MemoizedInference:
 
 
 def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
-    """LocalTotals of what the memos remember, and the divergence of the globals, in nats."""
+    """LocalTotals of all memos, and the divergence of the globals, in nats."""
     memo = state.memos.total()
     energy = model.statistics_energy(
         state.untempered(), model.expectation(state.stats, None, serial_map)
@@ -205,7 +205,7 @@ def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pai
 
 
 def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:
-    """Components in the order that the model likes best."""
+    """Put the components into the order that the model prefers."""
     order = model.best_order(state.stats)
     if order is not None:
         state.rearrange(order)
@@ -222,7 +222,7 @@ def fresh_mixture(
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
     model = model.with_start(n_components)
     stats = model.initial(sample, rng)
-    # merged at once, seeds that differ little from each other would all become one
+    # with merges from the start, seeds that differ little would all become one component
     unmerged, merging = MemoizedInference(), MemoizedInference([Merge()])
     policy, previous = RunningPolicy(), float("-inf")
     state = merging.start(State(stats), data.total)

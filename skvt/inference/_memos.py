@@ -1,4 +1,4 @@
-"""What memoized inference remembers of each batch [HS13 sec. 3]."""
+"""Memos: what memoized inference keeps of each batch [HS13 sec. 3]."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ _SUMMED = 32
 
 @dataclass(frozen=True)
 class Memo:
-    """One batch as it was last seen, untempered.
+    """Contribution of a batch at its last visit, untempered.
 
     Attributes
     ----------
@@ -25,8 +25,8 @@ class Memo:
     entropy : ndarray, shape (K,)
         ``-sum_n w_n r_nk log r_nk`` in nats.
     merge_entropy_loss : ndarray, shape (K, K), or None
-        For a < b, what the entropy loses when a and b become one; after a later merge NaN, or the
-        most that it can lose. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
+        For a < b, the loss of entropy if a and b became one; after a later merge NaN, or an upper
+        bound. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     weight : float
         Sum of the rows' weights.
     """
@@ -49,9 +49,9 @@ class Memo:
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Component a takes over the rows of b, and b is empty; a < b.
 
-        What the entropy would lose by merging a with a third is not known then. If ``bounded`` it
-        is bounded by the sum of what both would lose: as a function of the share of one of the two,
-        it is concave, and 0 at 0.
+        The entropy that merging a with a third component would lose is then unknown. If
+        ``bounded``, it is replaced by an upper bound, the sum of the losses of a and b: as a
+        function of the share of one of the two, the loss is concave, and 0 at 0.
         """
         arrays = tuple(array.copy() for array in self.stats.arrays)
         for array in arrays:
@@ -92,16 +92,16 @@ _Entry: TypeAlias = tuple[Memo, int]
 class Memos(MutableMapping[Hashable, Memo]):
     """The memo of each batch by its key, in the order in which they came, and their sum.
 
-    Sums are kept of each 32 memos, of each 32 such sums and so on; a memo that is replaced has only
-    those formed anew that it is part of. So the sum of all costs a stream as much however long it
-    is, and rounding cannot drift: each is the plain sum of 32 numbers. Changes of all memos wait
-    until a memo is asked for; a sum of many memos makes the change itself, since all changes are
-    linear.
+    Sums of 32 memos, of 32 such sums and so on are kept, and replacing a memo invalidates only the
+    sums that contain it. The total of a stream thus costs the same however long the stream is, and
+    rounding errors cannot accumulate: each sum is a plain sum of 32 terms. Changes of all memos are
+    deferred until a memo is requested; they are linear, and so are applied directly to sums of many
+    memos.
 
     Parameters
     ----------
     memos : Memos or dict
-        What there is at the start; of Memos an independent copy, whose memos are shared.
+        Initial memos; of Memos an independent copy that shares the memos.
     """
 
     def __init__(self, memos: "Memos | Mapping[Hashable, Memo]" = MappingProxyType({})) -> None:
@@ -150,7 +150,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         return len(self._places)
 
     def total(self) -> Memo:
-        """The sum of all memos, as a memo of its own arrays."""
+        """The sum of all memos, as a memo with arrays of its own."""
         return _sum_of(self._summands())
 
     @property
@@ -163,7 +163,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         self._changes.append(change)
 
     def _summands(self) -> list[Memo]:
-        """A few memos or sums of memos, whose sum is that of all."""
+        """A few memos or sums of memos that add up to the total."""
         top = len(self._levels) - 1
         return [self._now(top, place) for place in range(len(self._levels[top]))]
 
@@ -184,7 +184,7 @@ class Memos(MutableMapping[Hashable, Memo]):
 
 
 def _sum_of(memos: Sequence[Memo]) -> Memo:
-    """The sum of some memos, as a memo of its own arrays."""
+    """The sum of some memos, as a memo with arrays of its own."""
     arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
     losses = [memo.merge_entropy_loss for memo in memos if memo.merge_entropy_loss is not None]
     return Memo(

@@ -1,14 +1,14 @@
-"""Threads for compiled loops, joblib for everything that leaves the process.
+"""Threads for compiled loops, joblib for work in other processes.
 
 A minibatch of a hundred documents takes 1 to 3 ms. joblib polls for results every 10 ms, so that a
-call of ``joblib.Parallel`` costs more than the work; a plain queue hands over in 0.03 ms. Kernels
-release the interpreter lock and write into slices of shared arrays. Where the user has chosen
-another joblib backend (``parallel_config(backend="loky" | "dask" | "ray")``), engines that work
-through many batches at once send whole batches there and get statistics back.
+call of ``joblib.Parallel`` costs more than the work; a plain queue takes 0.03 ms. Kernels release
+the interpreter lock and write into slices of shared arrays. Where the user has chosen another
+joblib backend (``parallel_config(backend="loky" | "dask" | "ray")``), engines that work through
+many batches at once send whole batches there and get statistics back.
 
 An interrupt (Ctrl-C) can come between any two bytecodes of the calling thread. What must not be
-lost then - the word to the threads to end, the number of threads of the matrix library - is said
-again where the first attempt was cut short, and at the latest when the object that stands for it
+lost then - the request to the threads to end, the number of threads of the matrix library - is
+repeated if the first attempt was interrupted, and at the latest when the object responsible for it
 is freed.
 """
 
@@ -43,13 +43,13 @@ def _blas() -> list[Any]:
 class _Limit:
     """The numbers of threads of the matrix libraries, which belong to the process.
 
-    They are one as long as anybody wants it, in whichever thread, and what they were before when
-    nobody does any more. (Limits of threadpoolctl are taken back one by one, so that those of two
-    threads that overlap can end in the limit.)
+    They are one as long as there is a claim, in any thread, and are restored when the last claim
+    ends. (Limits of threadpoolctl are taken back one by one, so that those of two threads that
+    overlap can end in the limit.)
     """
 
     def __init__(self) -> None:
-        # reentrant: whoever is freed while the lock is held gives up his claim there and then
+        # reentrant: an owner freed while the lock is held gives back its claim immediately
         self._lock = RLock()
         self._claims: set[weakref.ref[object]] = set()
         self._before: list[tuple[Any, int]] | None = None
@@ -59,7 +59,7 @@ class _Limit:
         self._lock = RLock()
 
     def claim(self, owner: object) -> None:
-        """One thread, until the owner gives his claim back, or is freed."""
+        """One thread, until the owner gives back its claim or is freed."""
         with self._lock:
             self._claims.add(weakref.ref(owner, self.give_back))
             if self._before is None:
@@ -101,7 +101,7 @@ class one_blas_thread:
 
 
 def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
-    """Do the next of the ``waiting`` (place, task) until none is left."""
+    """Do the ``waiting`` (place, task) one after the other until none is left."""
     while True:
         try:
             place, task = waiting.popleft()
@@ -117,7 +117,7 @@ def _work(function: Callable[..., Any], waiting: _Waiting, done: _Done) -> None:
 def _help(
     jobs: "SimpleQueue[Any]", ended: deque[None], bell: "SimpleQueue[None]", watch: object
 ) -> None:
-    """The loop of a thread: work on jobs until anything else comes, then append to ``ended``.
+    """The loop of a thread: work on jobs until something else comes, then append to ``ended``.
 
     ``watch`` is a weak reference to the :class:`Workers`, here only to be kept.
     """
@@ -126,13 +126,13 @@ def _help(
             _work(*job)
             del job  # may hold the Workers, while this thread waits for the next
     finally:
-        jobs.put(None)  # one word for all: each passes it on
+        jobs.put(None)  # one signal for all: each thread passes it on
         ended.append(None)
         bell.put(None)
 
 
 class Workers:
-    """``n_jobs`` threads, the calling one among them, for the length of a ``with`` block.
+    """``n_jobs`` threads, including the calling one, for the duration of a ``with`` block.
 
     Parameters
     ----------
@@ -184,7 +184,7 @@ class Workers:
     def run(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
         """``[function(*task) for task in tasks]``, by the threads where there are several.
 
-        Whoever is free takes the next task, so that tasks may be of unequal length; a thread that
+        Any free thread takes the next task, so that tasks may take unequal time; a thread that
         wakes up too late to find one is not waited for. Of a
         :class:`~skvt.compiled._shared_loop.SharedLoop`, every thread gets a call.
         """
@@ -214,12 +214,12 @@ class Workers:
         return results
 
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
-        """Let a thread begin ``function(*args)`` as soon as one is free.
+        """Have a thread run ``function(*args)`` as soon as one is free.
 
         Returns
         -------
         callable
-            Gives the result; the calling thread does the work if no other has begun it.
+            Returns the result; the calling thread does the work if no other has started it.
         """
         waiting: _Waiting = deque([(0, args)])
         done: _Done = SimpleQueue()

@@ -1,4 +1,4 @@
-"""A short fit without temperature, from which learned temperatures take their zero."""
+"""A short fit without temperature, which calibrates learned temperatures."""
 
 from collections.abc import Callable
 

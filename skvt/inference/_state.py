@@ -1,4 +1,4 @@
-"""What an engine carries from step to step, and the rows it works on."""
+"""The state of a fit between steps, and the rows."""
 
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator
@@ -16,12 +16,12 @@ from skvt.models import LocalResult, Model, PriorAddend
 from skvt.moves import MoveRecord
 from skvt.typing import Array, IndexArray
 
-# Rows of a batch where the division is not the user's: full-data passes, evaluation, transform.
+# Rows per batch where users do not choose it: full-data passes, evaluation, transform.
 ROWS_PER_BATCH = 2048
 
 
 class PriorStats:
-    """Weighted mean of what a model learns its priors from; None where nothing is learned.
+    """Weighted mean of the statistics from which priors are learned; None if none is learned.
 
     Kept as sum and weight, both faded alike, so that the mean is unbiased from the first step.
     """
@@ -63,15 +63,15 @@ class State:
     prior_stats : PriorStats
         What priors are learned from.
     replication : float
-        How many times ``stats`` count each row at present.
+        Number of times that ``stats`` count each row.
     inv_temp : float
         The factor 1 / T in ``stats`` where memos hold them without it; otherwise 1.
     seed : int
-        Of all that is drawn while the fit runs, the order of rows apart.
+        Seed of all draws during the fit, except the order of rows.
     move_log : list of MoveRecord
-        What moves proposed and what was accepted.
+        Proposed and accepted moves.
     row_starts : ndarray, shape (N, ...), or None
-        During ``fit``, where the next local step of each row begins; NaN where it begins anew.
+        During ``fit``, the start of the next local step of each row; NaN for a default start.
     """
 
     stats: RunningStats
@@ -90,24 +90,24 @@ class State:
         return self.stats if self.replication == 1.0 else self.stats.scaled(1.0 / self.replication)
 
     def replicate(self, replication: float) -> None:
-        """Let the statistics count each row so many times."""
+        """Scale the statistics to count each row this many times."""
         if replication != self.replication:
             self.stats.rescale(replication / self.replication)
             self.replication = replication
 
     def begun(self, batch: Any) -> Any:
-        """The batch, its local step to begin where the last one on these rows ended."""
+        """The batch, with local steps starting where the last ones of these rows ended."""
         if self.row_starts is None:
             return batch
         return replace(batch, start=self.row_starts[batch.rows])
 
     def remember_ends(self, batch: Any, result: LocalResult) -> None:
-        """Remember where the local step on these rows ended."""
+        """Store where the local step of these rows ended."""
         if self.row_starts is not None:
             self.row_starts[batch.rows] = result.start
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """A copy to change; this one stays as it is.
+        """An independent copy to be changed.
 
         With ``rows``, for steps that change only these rows of the statistics.
         """
@@ -120,7 +120,7 @@ class State:
         )
 
     def with_memos(self) -> "MemoizedState":
-        """The same state, with memos of batches."""
+        """The same state, with memos."""
         return MemoizedState(**vars(self))
 
     def without_memos(self, total: float) -> "State":
@@ -128,23 +128,23 @@ class State:
         return self
 
 
-#: What a state goes back to: memos, and the ids of the components.
+#: What is restored: the memos, and the ids of the components.
 Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 
 
 @dataclass
 class MemoizedState(State):
-    """The state of memoized inference: statistics are the sum of what is remembered of batches.
+    """The state of memoized inference: the statistics are the sum of the memos.
 
     Attributes
     ----------
     memos : Memos
-        What is remembered of each batch, untempered.
+        Contribution of each batch, untempered.
     initial : Stats or None
-        The initial statistics, which in the first pass stand for the rows not yet seen.
+        The initial statistics, which in the first pass represent the rows not yet visited.
     component_ids : ndarray of int, shape (K,)
-        By which moves recognise a component from pass to pass; a merged one has a new one. Empty
-        before the first batch.
+        Identifiers by which moves recognise components from pass to pass; a merged component gets a
+        new one. Empty before the first batch.
     """
 
     memos: Memos = field(default_factory=Memos)
@@ -153,7 +153,7 @@ class MemoizedState(State):
     n_ids: int = 0
 
     def draft(self, rows: IndexArray | None = None) -> Self:
-        """A copy to change; this one stays as it is."""
+        """An independent copy to be changed."""
         return replace(super().draft(rows), memos=Memos(self.memos))
 
     def with_memos(self) -> "MemoizedState":
@@ -185,7 +185,8 @@ class MemoizedState(State):
     def remember(self, key: Hashable, memo: Memo, share: float) -> None:
         """Replace a batch's memo, and its part of the statistics [HS13 eq. 11].
 
-        ``share`` is the part of all rows that the batch is, for which the initial statistics stood.
+        ``share`` is the batch's fraction of all rows, by which the initial statistics are reduced
+        in the first pass.
         """
         factor = self.inv_temp * self.replication
         if key in self.memos:
@@ -196,7 +197,7 @@ class MemoizedState(State):
         self.memos[key] = memo
 
     def resum(self) -> None:
-        """Statistics are the sum of the memos, to the last digit; the initial ones have gone."""
+        """Make the statistics exactly the sum of the memos, without the initial ones."""
         self.initial = None
         self.stats = RunningStats(self.memos.total().stats.arrays)
         self.stats.rescale(self.inv_temp * self.replication)
@@ -211,7 +212,7 @@ class MemoizedState(State):
         self.resum()
 
     def new_ids(self, number: int) -> IndexArray:
-        """So many ids that no component has had."""
+        """New ids, never used before."""
         self.n_ids += number
         return np.arange(self.n_ids - number, self.n_ids)
 
@@ -246,7 +247,7 @@ class Rows:
     batch_size : int
         Rows of a batch.
     total : float
-        Weight of the whole data set for which these rows stand; their own by default.
+        Weight of the whole data set that these rows represent; their own by default.
     """
 
     X: Any
@@ -276,7 +277,7 @@ class Rows:
     def order(self, rng: np.random.Generator | None = None) -> list[IndexArray]:
         """Row numbers of each batch of one pass: shuffled by ``rng``, in order without.
 
-        One batch of all rows is not shuffled, which would only copy them.
+        A single batch of all rows is not shuffled, to avoid a copy.
         """
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
@@ -293,7 +294,7 @@ class Rows:
     def batches(
         self, model: Model, workers: Workers, rng: np.random.Generator | None = None
     ) -> Iterator[Any]:
-        """The batches of one pass in ``order``, each prepared while the last is worked on.
+        """The batches of one pass in ``order``, each prepared while the previous one is processed.
 
         Yields
         ------

@@ -17,7 +17,7 @@ M = TypeVar("M", bound=Model)
 
 
 class StochasticInference(Generic[M]):
-    """SVI on shuffled minibatches, at the temperature the policy asks for [VT16 alg. 1].
+    """SVI on shuffled minibatches, at the temperature given by the policy [VT16 alg. 1].
 
     Parameters
     ----------
@@ -33,11 +33,11 @@ class StochasticInference(Generic[M]):
         self.rate = rate
 
     def start(self, state: State, total: float) -> State:
-        """Nothing is kept of single batches."""
+        """No memos: single batches are not kept."""
         return state.without_memos(total)
 
     def resume(self, state: State, total: float) -> State:
-        """Amid a stream as before a fit."""
+        """As before a fit."""
         return state.without_memos(total)
 
     def run_pass(
@@ -54,8 +54,8 @@ class StochasticInference(Generic[M]):
         Returns
         -------
         PassResult
-            Sums over minibatches, each evaluated at the globals it met, and the divergence at the
-            end: an estimate of the bound, not its value.
+            Sums over minibatches, each evaluated at the globals before its step, and the divergence
+            at the end: an estimate of the bound.
         """
         totals = LocalTotals()
         for batch in data.batches(model, workers, rng):
@@ -75,7 +75,7 @@ class StochasticInference(Generic[M]):
         policy: RunningPolicy,
         workers: Workers,
     ) -> tuple[M, float]:
-        """Rows of a stream in order, a step for each minibatch: (model, size of the last step)."""
+        """A step for each minibatch of a stream in order: (model, size of the last step)."""
         totals = LocalTotals()
         for batch in data.batches(model, workers):
             total = stream.taken_for(float(data.weights[batch.rows].sum()))
@@ -89,7 +89,7 @@ class StochasticInference(Generic[M]):
         return None
 
     def _globals(self, model: M, state: State, batch: Any, workers: Workers) -> Any:
-        """What the local step takes for the globals: E_q[t(beta)]."""
+        """The globals as passed to the local step: E_q[t(beta)]."""
         return model.expectation(state.stats, batch, workers.run)
 
     def _statistics(
@@ -109,7 +109,7 @@ class StochasticInference(Generic[M]):
         workers: Workers,
         totals: LocalTotals,
     ) -> M:
-        """One minibatch that stands for rows of weight ``total``."""
+        """A step on one minibatch, which represents rows of weight ``total``."""
         weight = float(batch.weights.sum(dtype="float64"))
         policy.advance(state.rows_seen / total, weight / total, state.n_steps)
         state.replicate(policy.replication)

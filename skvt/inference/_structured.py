@@ -14,8 +14,8 @@ from skvt.inference._stochastic import StochasticInference
 from skvt.models import Capability, Drawable, LocalResult, Requirement
 from skvt.temperature import RunningPolicy
 
-# "ssvi" and "ssvi-a" draw the globals; the others give local steps of the matrix [HB15 sec. 2.5]
-# a point or an expectation.
+# "ssvi" and "ssvi-a" draw the globals; the others condition local steps on an expectation or a
+# point [HB15 sec. 2.5].
 GLOBAL_STEPS = ("ssvi", "ssvi-a", "mean_field", "map")
 _CORRECTION = Requirement(
     'global_step="ssvi"', Capability.CORRECTABLE, 'Use global_step="ssvi-a" instead.'
@@ -75,14 +75,14 @@ class StructuredInference(StochasticInference[Drawable]):
         workers: Workers,
         totals: LocalTotals,
     ) -> Drawable:
-        """One minibatch that stands for rows of weight ``total``."""
+        """A step on one minibatch, which represents rows of weight ``total``."""
         model = super().step(model, batch, total, state, policy, workers, totals)
         if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
 
     def _globals(self, model: Drawable, state: State, batch: Any, workers: Workers) -> Any:
-        """What the local step takes for the globals, by the kind of the global step."""
+        """The globals as passed to the local step, by the kind of the global step."""
         rng = np.random.default_rng([state.seed, state.n_steps])
         return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
 

@@ -11,16 +11,16 @@ from skvt.temperature import RunningPolicy
 
 
 class ThenCoordinateAscent:
-    """An engine for so many passes; after them coordinate ascent, with mean-field local steps.
+    """An engine for the first passes, then coordinate ascent with mean-field local steps.
 
-    What a structured engine leaves behind is a place to start from: it has no bound, and noise
-    keeps superfluous components alive. For models whose priors are given.
+    The result of a structured engine serves as a starting point: it has no bound, and noise keeps
+    unneeded components alive. For models whose priors are given.
 
     Parameters
     ----------
     engine : Engine
     n_passes : int
-        Passes that it makes.
+        Number of passes that it makes.
     """
 
     knows_exact_bound = False
@@ -42,7 +42,7 @@ class ThenCoordinateAscent:
         workers: Workers,
         rng: np.random.Generator,
     ) -> PassResult:
-        """One pass by the engine whose turn it is; ``state`` changes in place."""
+        """One pass by the current engine; ``state`` changes in place."""
         self._n_passes -= 1
         if self._n_passes >= 0:
             result = self._engine.run_pass(model, data, state, policy, workers, rng)

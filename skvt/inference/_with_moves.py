@@ -11,19 +11,20 @@ from skvt.models import Model
 from skvt.moves import MoveTools, SampledMove
 from skvt.temperature import RunningPolicy
 
-# Moves begin after this share of the passes, or so many: before, there is little to judge by.
+# Moves begin after this share of the passes, or this number of passes: earlier, topics are too
+# unformed to judge.
 FIRST_SHARE, MOST_BEFORE = 0.5, 10
 
 
 class WithMoves:
-    """An engine, and moves after its passes at T = 1 but the last: after a change one must follow.
+    """An engine, with moves after its passes at T = 1, except the last: a pass must follow.
 
     Parameters
     ----------
     engine : Engine
     moves : sequence of SampledMove
     n_passes : int
-        Passes of the fit.
+        Number of passes of the fit.
     """
 
     knows_exact_bound = False
@@ -50,13 +51,14 @@ class WithMoves:
     ) -> PassResult:
         """One pass, then moves; ``state`` changes in place.
 
-        The bound may fall by a move, since what moves see is a sample; and convergence is not
-        judged before they have found nothing more.
+        A move may lower the bound, since it is judged on a sample; and convergence is not judged
+        before moves find nothing more.
         """
         result = self._engine.run_pass(model, data, state, policy, workers, rng)
         self._pass += 1
         if self._first <= self._pass < self._n_passes and policy.at_unit_temperature:
-            # of its own, so that rows are shuffled alike with and without moves
+            # a generator of its own, so that rows are shuffled in the same way with and without
+            # moves
             rng = np.random.default_rng([state.seed, state.n_steps, 1])
             tools = MoveTools(self._pass, rng, workers.run)
             for move in self._moves:

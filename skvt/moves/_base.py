@@ -13,7 +13,7 @@ from skvt.typing import Array, IndexArray, Run
 
 
 class Memo(Protocol):
-    """What is remembered of a batch, or of several: see `skvt.inference`."""
+    """Contribution of a batch, or of several: see `skvt.inference`."""
 
     @property
     def stats(self) -> Stats: ...
@@ -41,16 +41,16 @@ class Memos(Protocol):
     def __len__(self) -> int: ...
 
     def of(self, memos: Mapping[Hashable, Any]) -> Any:
-        """The same kind of memos, of other batches or anew."""
+        """Memos of the same kind, from a mapping."""
         ...
 
     def total(self) -> Memo:
-        """The sum of all memos, as a memo of its own arrays."""
+        """The sum of all memos, as a memo with arrays of its own."""
         ...
 
 
 class SampledState(Protocol):
-    """What a move between passes changes: the statistics."""
+    """The state as moves between passes change it: the statistics."""
 
     stats: RunningStats
 
@@ -66,10 +66,10 @@ class MovableState(SampledState, Protocol):
     def plain_stats(self) -> RunningStats: ...
 
     def begun(self, batch: Any) -> Any:
-        """The batch, its local step to begin where the last one on these rows ended."""
+        """The batch, with local steps starting where the last ones of these rows ended."""
 
     def remember_ends(self, batch: Any, result: LocalResult) -> None:
-        """Remember where the local step on these rows ended."""
+        """Store where the local step of these rows ended."""
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Component a takes over the rows of b, which is left empty; a < b."""
@@ -89,7 +89,7 @@ class MovableState(SampledState, Protocol):
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """What one kind of move did at the end of a pass.
+    """Record of one kind of move at the end of a pass.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ def _no_memos(*args: Any) -> Memo:
 
 @dataclass(frozen=True)
 class MoveTools:
-    """What an engine provides to its moves.
+    """Tools that an engine provides to its moves.
 
     Attributes
     ----------
@@ -127,8 +127,8 @@ class MoveTools:
     run : callable
         ``run(function, tasks)``.
     fresh : callable
-        ``fresh(model, batch, n_components)`` fits a new mixture to a batch of its own and returns
-        its statistics; only where there are memos.
+        ``fresh(model, batch, n_components)`` fits a new mixture to a batch and returns its
+        statistics; only with memos.
     memo_of : callable
         ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
         Likewise.
@@ -150,7 +150,7 @@ class Move:
     Attributes
     ----------
     requires : tuple of Requirement
-        What it needs of a model beyond what memoized inference does.
+        Capabilities of a model that it needs beyond those of memoized inference.
     exhausted : bool
         Whether the move has nothing more to try, so that convergence may be judged.
     """
@@ -179,9 +179,9 @@ class Move:
     def within(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """After one batch of a stream, its memo exact; a list of records, none if not tried.
+        """After one batch of a stream, its memo exact. Returns records, none if nothing was tried.
 
-        By default none: rows of other batches would have to be seen again.
+        Empty by default: rows of other batches would have to be visited again.
         """
         return []
 
@@ -196,7 +196,7 @@ class SampledMove(Protocol):
     Attributes
     ----------
     requires : tuple of Requirement
-        What it needs of a model.
+        Capabilities of a model that it needs.
     exhausted : bool
         Whether the last search found nothing, so that convergence may be judged.
     """
@@ -216,7 +216,7 @@ def bound_of(model: Memoizable, memo: Memo) -> float:
 
 
 def size_of(bound: float, memo: Memo) -> float:
-    """Nats to which the rounding of a memo's bound is relative, so that a gain is told from none.
+    """Scale in nats of the rounding errors in a memo's bound.
 
     The larger of the bound and a nat for each row: in a sum over rows, terms may cancel.
     """
@@ -224,13 +224,13 @@ def size_of(bound: float, memo: Memo) -> float:
 
 
 def of_components(whom: str) -> tuple[Requirement, ...]:
-    """What births, merges and deletes need of a model."""
+    """Capabilities of a model that births, merges and deletes need."""
     return (Requirement(whom, Capability.MERGEABLE, "Leave it out of moves."),)
 
 
 def is_accepted(gain: float, size: float, least: float = 0.0) -> bool:
     """THE rule of acceptance: whether the exact bound rises by more than so many nats.
 
-    Differences that rounding may make, of a bound of this ``size``, are no rise.
+    Differences within the rounding error of a bound of this ``size`` do not count.
     """
     return bool(exceeds(gain, least, scale=size))

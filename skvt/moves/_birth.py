@@ -3,16 +3,17 @@
 Three phases over two passes: *collect* rows that a target explains, *create* fresh components by
 fitting a mixture of its own to them, *adopt* them in the next pass, in which they compete for all
 rows. In the paper a target is one component, which stays, and every birth is kept; on data that the
-likelihood fits badly, that adds components faster than merges remove them. Here
+likelihood fits badly, this adds components faster than merges remove them. Here
 
 - a target is one component, and where births from it have failed, the same with its neighbours:
-  what two describe badly, three may describe well, none of which is a part of one of the two;
+  rows that two components describe badly, three may describe well, none of them a part of one of
+  the two;
 - rows count by the target's responsibility for them, so that the exact bounds of the fresh
   components and of the target's own on these rows compare. Only fresh ones that are better are
   adopted, and they take the target's place;
-- if the exact bound of all data has not risen by the end of that pass, all is put back.
+- if the exact bound of all data has not risen by the end of that pass, everything is restored.
 
-In a stream all three phases happen within one batch. There a target is one component, and stays
+In a stream all three phases happen within one batch. A target is then one component, and is kept
 for the sake of other batches.
 """
 
@@ -42,23 +43,25 @@ from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
-# Of few rows for each of the fresh components, a mixture of fewer is fitted too.
+# If there are fewer rows per fresh component, a mixture of fewer components is fitted, too.
 FEWER, ROWS_FOR_EACH = 3, 200
-# Rows of a component below which there is nothing to split.
+# Least number of rows of a component that may be split.
 FEWEST_ROWS = 20.0
-# A component whose mass changed by a larger share since its births failed is tried like a new one.
+# A component whose mass has changed by a larger fraction since its births failed is tried like a
+# new one.
 SAME_MASS = 0.1
 # Nats by which the priors' log-normalisers must change before births that failed are tried again.
 OTHER_PRIOR = 1.0
-# Births from a component that may fail: alone, with one neighbour, with two.
+# Number of failed births after which a component is left alone: by itself, with one neighbour, with
+# two.
 MOST_TRIES = 3
 # The bound must rise by more nats than this; on the rows collected, by so many for each.
 SMALLEST_GAIN = 0.1
 SMALLEST_GAIN_PER_ROW = 1e-3
-# Rows for which one that was collected stands at most. The evidence of all rows counts, but a fresh
-# mixture that took each row for five or more would find components in what is mere chance.
+# Maximum number of rows that a collected row represents. The evidence of all rows counts, but a
+# fresh mixture that counted each row five times or more would find components in noise.
 MOST_COUNTED = 2.0
-# Most targets of a pass relative to the number of components, at least one.
+# Maximum number of targets of a pass relative to the number of components; at least one.
 MOST_TARGETS = 0.5
 # Local and global updates by which a birth within a batch is judged.
 _TRIAL_STEPS = 3
@@ -83,23 +86,23 @@ class _Target:
 
 
 class Birth(Move):
-    """Propose fresh components in the place of one component, or of one and its neighbours.
+    """Propose fresh components to replace one component, or one and its neighbours.
 
     Parameters
     ----------
     max_components : int
-        No births beyond this number.
+        Maximum number of components.
     n_fresh : int
-        Components K' of a fresh mixture.
+        Number K' of components of a fresh mixture.
     max_rows : int
-        Rows collected for one target.
+        Maximum number of rows collected for one target.
     threshold : float
         A row is collected if the target's responsibility exceeds this.
 
     Attributes
     ----------
     exhausted : bool
-        Nothing waits for adoption or has just been adopted, and no component is left to try.
+        Whether no component waits for adoption or has just been adopted, and none is left to try.
     """
 
     requires = of_components("A birth")
@@ -119,7 +122,7 @@ class Birth(Move):
         self._failed: dict[int, tuple[float, int]] = {}
         # log-normaliser of the priors by which they failed
         self._judged_by: float | None = None
-        # what was before the adoption: state, bound, and the targets of what is being adopted
+        # before the adoption: state, bound, and targets of the components being adopted
         self._before: tuple[Any, float] | None = None
         self._adopted: list[_Target] = []
         self._share = MOST_TARGETS
@@ -127,7 +130,7 @@ class Birth(Move):
 
     # ------------------------------------------------------------------------------- a pass
     def begin(self, model: Mergeable, state: MovableState, tools: MoveTools) -> None:
-        """Adopt what was created after the last pass, then choose targets for this one."""
+        """Adopt the components created after the last pass, then choose targets for this one."""
         self._before, self._adopted = None, self._targets
         self._notice_priors(model)
         if self._fresh:
@@ -170,12 +173,12 @@ class Birth(Move):
                 target.size += rows.size
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Judge what was adopted, then create fresh components from what was collected.
+        """Judge the adopted components, then create fresh ones from the rows collected.
 
-        Comes after the other moves, which judge, too.
+        Comes after the other moves, which are judged, too.
         """
         gain = self._judge(model, state) if self._before else 0.0
-        # what has been merged or put back since is another component now, or none
+        # components merged or restored since then have other ids, or none
         targets = [
             target for target in self._targets if np.isin(target.ids, state.component_ids).all()
         ]
@@ -196,7 +199,7 @@ class Birth(Move):
         return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
 
     def _judge(self, model: Mergeable, state: MovableState) -> float:
-        """Gain of the bound since before the adoption; without one, put all back."""
+        """Gain of the bound since before the adoption; if there is none, everything is restored."""
         dissolve(model, state, self._newborn)
         assert self._before is not None  # something has been adopted
         saved, before = self._before
@@ -215,7 +218,7 @@ class Birth(Move):
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Births in one batch, each kept if the exact bound of all that is remembered rises."""
+        """Births in one batch, each kept if the exact bound of all memos rises."""
         counts = model.component_masses(state.memos[key].stats)
         apart = _overlaps(None, counts.size)
         self._targets = self._choose(counts, state.component_ids, apart, tools.rng)
@@ -241,9 +244,9 @@ class Birth(Move):
     def _choose(
         self, counts: Array, ids: IndexArray, overlaps: Array, rng: np.random.Generator
     ) -> list[_Target]:
-        """Targets by mass among components not tried in vain, and apart from each other.
+        """Targets, by mass, among components not tried in vain, not overlapping each other.
 
-        A component whose births have failed takes neighbours with it, the nearest first.
+        A component whose births have failed is tried together with neighbours, the nearest first.
         """
         tries = np.array([self._tries(n, id_) for n, id_ in zip(counts, ids, strict=True)])
         free = np.ones(counts.size, bool)
@@ -259,7 +262,7 @@ class Birth(Move):
             for _ in range(tries[chosen]):
                 nearness = overlaps[components].sum(axis=0) * free
                 nearest = int(stable_argmax(nearness))
-                # shares that are next to nothing overlap by next to nothing
+                # negligible responsibilities have negligible overlap
                 if exceeds(nearness[nearest], 0.0, scale=counts[chosen]):
                     components.append(nearest)
                     free[nearest] = False
@@ -269,12 +272,12 @@ class Birth(Move):
         return targets
 
     def _tries(self, mass: float, id_: int) -> int:
-        """Births that failed from a component as it is."""
+        """Number of births that failed from a component in its present form."""
         before, tries = self._failed.get(int(id_), (0.0, 0))
         return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
 
     def _notice_priors(self, model: Mergeable) -> None:
-        """Learned priors judge births anew: forget those that failed by others."""
+        """Forget births that failed under other priors: learned ones may judge them differently."""
         blocks = zip(model.families, model.prior().arrays, strict=True)
         now = sum(float(np.sum(family.log_normalizer(prior))) for family, prior in blocks)
         if self._judged_by is None:
@@ -292,8 +295,8 @@ class Birth(Move):
     ) -> Stats | None:
         """Statistics of at most so many components fitted to the collected rows.
 
-        They are scaled to the target's whole mass. None if its own components describe these rows
-        as well.
+        They are scaled to the target's total mass. None if the target's own components describe
+        these rows as well.
         """
         weights = np.concatenate([np.empty(0), *target.weights])
         if exceeds(weights.sum(), FEWEST_ROWS):
@@ -314,8 +317,8 @@ class Birth(Move):
     ) -> tuple[Memo, float]:
         """The memo of a fresh mixture of at most so many components, and its bound.
 
-        Begun with many seeds, a mixture of few rows ends in components of which no pair is better
-        as one, though fewer of another kind would be better: so it is begun with few, too.
+        Started from many seeds, a mixture of few rows ends in components of which no pair is better
+        merged, though fewer, different ones would be better: so it is also started from few.
         """
         numbers = [min(self._n_fresh, most)]
         if batch.weights.size < ROWS_FOR_EACH * self._n_fresh and FEWER < numbers[0]:
@@ -329,7 +332,7 @@ class Birth(Move):
 
 
 def _overlaps(memos: Memos | None, n_components: int) -> Array:
-    """Nats of entropy that pairs of components would lose as one (K, K), 0 where not known."""
+    """Entropy in nats that pairs of components would lose if merged, (K, K); 0 where unknown."""
     merge_entropy_loss = memos.total().merge_entropy_loss if memos else None
     if merge_entropy_loss is None:
         return np.zeros((n_components, n_components))
@@ -337,7 +340,7 @@ def _overlaps(memos: Memos | None, n_components: int) -> Array:
 
 
 def _at_most(model: Mergeable, fresh: Stats, number: int) -> Stats:
-    """Statistics of all components, or if they are too many of all but the largest."""
+    """Statistics of all components, or of the smaller ones if there are too many."""
     counts = model.component_masses(fresh)
     order = stable_order(-counts, scale=float(counts.sum()))
     kept = np.sort(order[max(0, counts.size - number) :])

@@ -24,15 +24,16 @@ from skvt.ties import exceeds, stable_argmax, stable_order
 FEWEST_ROWS = 2.0
 SMALLEST_SHARE = 0.05
 MOST_CANDIDATES = 3
-# Rows with less of a candidate keep what they have; their part is lost (below 1e-12 nats a row).
+# Rows with a smaller responsibility are left unchanged; their part is lost (below 1e-12 nats per
+# row).
 _LEAST = 1e-14
 
 
 class Delete(Move):
-    """Delete the candidate that the data miss least, one a pass.
+    """Delete the candidate that contributes least, one per pass.
 
-    During the pass, the rows of each candidate are assigned once more, without it; so that at the
-    end the statistics and the bound without it are known exactly.
+    During the pass, the rows of each candidate are also assigned without it, so that at the end the
+    statistics and the bound without it are known exactly.
     """
 
     requires = of_components("A delete")
@@ -60,7 +61,7 @@ class Delete(Move):
         result: LocalResult,
         tools: MoveTools,
     ) -> None:
-        """What the batch's memo would become without each candidate."""
+        """Compute the batch's memo without each candidate."""
         for k in self._candidates:
             rows = np.flatnonzero(result.q[:, k] > _LEAST)
             if rows.size == 0:
@@ -85,12 +86,12 @@ class Delete(Move):
         return MoveRecord(tools.n_iter, "delete", proposed, 1, rise)
 
     def conclude(self, model: Mergeable, state: MovableState) -> bool:
-        """A fit ends without components of less than a row."""
+        """Remove components of less than one row at the end of a fit."""
         dissolve(model, state)
         return True
 
     def _best(self, model: Mergeable, total: Memo) -> tuple[int | None, float, int]:
-        """(candidate whose going raises the bound most or None, rise, candidates tried)."""
+        """(candidate whose removal raises the bound most or None, rise, number of candidates)."""
         if not self._candidates:
             return None, 0.0, 0
         before, gains = bound_of(model, total), []

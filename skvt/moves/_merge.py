@@ -22,21 +22,21 @@ from skvt.moves._base import (
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
-# A component with fewer expected rows is superfluous.
+# A component with fewer expected rows is removed at the end of a fit.
 FEWEST_ROWS = 1.0
-# Most nats that removing it may cost: if more, it explains what others do not, such as a row of
-# weight 1/2.
+# Maximum cost of removing it in nats: if it is larger, the component explains what others do not,
+# such as a row of weight 1/2.
 _LARGEST_LOSS = 3.0
 
 
 def pair_gains(
     model: Mergeable, memo: Memo, among: NDArray[np.bool_] | None = None
 ) -> tuple[IndexArray, IndexArray, Array]:
-    """Gain of the bound from merging each pair, weights apart: (a, b, gain), a < b.
+    """Gain of the bound from merging each pair, without the weights' part: (a, b, gain), a < b.
 
-    ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the ratio of marginal likelihoods of
-    [HS13 eq. 12], less what the entropy of the assignments loses. Pairs of which the latter is not
-    known are left out; with ``among`` (K,) those, too, of which neither is among these.
+    ``log M(S_a + S_b) - log M(S_a) - log M(S_b)``, the ratio of marginal likelihoods of [HS13 eq.
+    12], minus the loss of entropy of the assignments. Pairs whose loss is unknown are left out, and
+    with ``among`` (K,) also pairs of which neither is in it.
     """
     merge_entropy_loss = memo.merge_entropy_loss
     n_components = memo.entropy.size
@@ -51,11 +51,11 @@ def pair_gains(
 
 
 def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = None) -> None:
-    """Merge components of less than one row, among those named, into those they resemble most.
+    """Merge components of less than one row, among those given, into those they resemble most.
 
-    The bound may fall slightly: a superfluous component covers what the process may yet generate,
-    and takes a small share of every row. Where several join one, entropies are lower bounds until
-    batches are visited again.
+    The bound may fall slightly: a nearly empty component represents components not yet seen, and
+    has a small share of every row. Where several are merged into one, entropies are lower bounds
+    until batches are visited again.
     """
     while True:
         memo = state.memos.total()
@@ -75,7 +75,7 @@ def dissolve(model: Mergeable, state: MovableState, ids: Iterable[int] | None = 
 
 
 class Merge(Move):
-    """Merge pairs, best gain first, each component once a pass.
+    """Merge pairs in order of their gain, each component once per pass.
 
     Memos hold the entropies of all pairs, so that there is nothing to prepare.
     """
@@ -138,5 +138,5 @@ class Merge(Move):
     def within(
         self, model: Mergeable, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """As after a pass; components that were merged since some batch was seen must wait."""
+        """As after a pass; components merged since the last visit of some batch must wait."""
         return [self.finish(model, state, tools)]
