@@ -1,9 +1,9 @@
-"""Compiled loops that threads share.
+"""Compiled loops shared among threads.
 
 Every thread calls the same function with the same arguments, and takes the next few items from a
 common counter until none is left: the threads end together, and a call costs the interpreter as
-much as one task however many items there are. Which thread does which item makes no difference as
-long as an item's results depend on itself alone.
+much as one task, for any number of items. It does not matter which thread does which item, as long
+as the results of an item depend only on itself.
 
     for _ in range(CLAIMS):
         start, stop = claim(counter, SIZE, n)
@@ -13,9 +13,9 @@ long as an item's results depend on itself alone.
             ...
         finish(counter, start, stop)
 
-Loops that need each other's results can be one function, with a counter each: ``all_finished``
-stands between them. It gives up after a while, so that the function returns whether it has come to
-its end and is called again until it has: loops that are through already have nothing left.
+Loops that need each other's results can be one function, with a counter each and ``all_finished``
+between them. It gives up after a while, so that the function reports whether it has finished, and
+is called again until it has: loops already finished have no items left.
 """
 
 import os

@@ -9,7 +9,7 @@ from skvt.compiled import gammaln_array as gammaln
 from skvt.expfam._gamma import log_standard_gamma
 from skvt.typing import Array, IndexArray
 
-# Learned concentrations stay in this range: beyond it the bound is flat and float32 is not.
+# Range of learned concentrations: beyond it the bound is flat, and float32 inaccurate.
 _SMALLEST, _LARGEST = 1e-4, 1e4
 
 
@@ -112,10 +112,9 @@ class Dirichlet:
     def fit(eta: Array, mean_log: Array, *, max_iter: int = 50, tol: float = 1e-6) -> Array:
         """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
 
-        Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D)
-        [Minka00 sec. 1]. Long steps are shortened, and entries at an end of the range that would
-        leave it are held there. A single event has probability 1 whatever its concentration, which
-        stays as it is.
+        Newton's method; the Hessian is diagonal plus rank one, so that a step is O(D) [Minka00 sec.
+        1]. Long steps are shortened, and entries that would leave the range are held at its end. A
+        single event has probability 1 for any concentration, which is then left unchanged.
         """
         eta, mean_log = np.array(eta, dtype=np.float64), np.asarray(mean_log, dtype=np.float64)
         if eta.size == 1:

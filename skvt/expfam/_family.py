@@ -1,4 +1,4 @@
-"""What a family must say, and the divergence that follows for all of them."""
+"""The contract of a family, and the KL divergence, which follows for all of them."""
 
 from typing import Any, Protocol
 
@@ -27,7 +27,7 @@ class Family(Protocol):
         ...
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
-        """The parameters a textbook uses, as a dict of arrays."""
+        """The standard parameters of textbooks, as a dict of arrays."""
         ...
 
     def mean(self, eta: ArrayLike) -> Any:

@@ -1,4 +1,4 @@
-"""What the families over the parameters of Gaussians share."""
+"""Common parts of the families over the parameters of Gaussians."""
 
 from typing import NamedTuple
 

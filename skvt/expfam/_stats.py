@@ -1,8 +1,8 @@
-"""Expected sufficient statistics: they add, they scale, and they fade.
+"""Expected sufficient statistics, and their arithmetic: sums, multiples, exponential averages.
 
 A model's globals consist of blocks (topics; or sticks and components). A :class:`Stats` holds one
-array for each block. All inference is ``lam = prior + statistics``, so that engines need no more
-than this file knows.
+array for each block. All inference is ``lam = prior + statistics``, so that engines need only the
+operations of this file.
 """
 
 import weakref
@@ -85,30 +85,30 @@ def _clip_rows(array: Array, totals: Array) -> None:
 
 
 def _writeable(arrays: Iterable[Array]) -> bool:
-    """Whether all are: those of a file mapped for reading are not."""
+    """Whether all arrays can be written to: those of a file mapped read-only cannot."""
     return all(array.flags.writeable for array in arrays)
 
 
-# Arrays, rows in which they differ from their successor's, whom they belonged to.
+# Arrays, the rows in which they differ from those of the successor, and their former owner.
 _Spare: TypeAlias = tuple[tuple[Array, ...], IndexArray | None, "weakref.ref[RunningStats]"]
 
 
 class RunningStats:
-    """The statistics ``S = scale * array`` of the data as an engine believes them now.
+    """An engine's current statistics of the data, ``S = scale * array``.
 
-    A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new`` (so that
-    ``prior + S`` makes the natural-gradient step, HBWP13): the fading of all rows is one
-    multiplication of the scale, and only rows with new statistics are touched. A minibatch thus
-    costs its own words, not the vocabulary.
+    A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new`` (so that ``prior +
+    S`` makes the natural-gradient step, HBWP13). All rows are discounted by one multiplication of
+    the scale, and only rows with new statistics are written to. The cost of a minibatch thus
+    depends on its own words, not on the vocabulary.
 
     Parameters
     ----------
     arrays : sequence of ndarray
-        Initial value of each block; owned and written from here on.
+        Initial value of each block; owned, and written to, by this object from here on.
     """
 
-    # What :meth:`draft` copies into: arrays, the rows in which they differ from the own ones (None
-    # if in all), and a weak reference to whom they belonged. They are free once he is.
+    # Arrays that :meth:`draft` may reuse, the rows in which they differ from the current ones (None
+    # means all), and a weak reference to their former owner, after whose end they are free.
     _spare: _Spare | None = None
     # Writes to the arrays so far. A view, see :meth:`scaled`, has its owner's number at the time it
     # was made.
@@ -124,7 +124,7 @@ class RunningStats:
         return {name: value for name, value in self.__dict__.items() if name != "_spare"}
 
     def _twin(self) -> Self:
-        """Another that shares the arrays, to be given its own or made a view."""
+        """Another object that shares the arrays, to be given its own or made a view."""
         # (copy.copy takes 20 microseconds, and a minibatch makes a view)
         twin = object.__new__(type(self))
         vars(twin).update(self.__getstate__())
@@ -146,7 +146,7 @@ class RunningStats:
         return self._arrays
 
     def _begin_write(self, *, only_drafted: bool = False) -> None:
-        """To be called before each write: only to rows of which :meth:`draft` was told, or to all.
+        """To be called before each write: to rows passed to :meth:`draft` only, or to any.
 
         Raises
         ------
@@ -161,7 +161,7 @@ class RunningStats:
             self._spare = arrays, None, owner
 
     def resum(self) -> None:
-        """Sum the blocks anew over their first axis, so that rounding cannot drift."""
+        """Recompute the sums over the first axis, so that rounding errors do not accumulate."""
         self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
 
     def clip(self) -> None:
@@ -196,7 +196,8 @@ class RunningStats:
             Step size; 1 replaces.
         stats : Stats
         factor : float
-            Rows of the data for which one row of ``stats`` stands, times the inverse temperature.
+            Number of rows of the data that one row of ``stats`` represents, times the inverse
+            temperature.
         run : callable
             ``run(function, tasks)``, in parallel or not.
         """
@@ -250,7 +251,7 @@ class RunningStats:
         self.resum()
 
     def value(self) -> Stats:
-        """The statistics as they stand: a dense :class:`Stats` of fresh arrays."""
+        """The current statistics: a dense :class:`Stats` with new arrays."""
         return Stats(tuple(array * array.dtype.type(self.scale) for array in self.arrays))
 
     def scaled(self, factor: float) -> Self:
@@ -273,12 +274,12 @@ class RunningStats:
     def draft(self, rows: IndexArray | None) -> Self:
         """A copy for steps that add to these rows only; None for all.
 
-        With rows, a copy costs what they hold, not the vocabulary: it is made in the arrays of the
-        predecessor, from which these were copied in the same way, as soon as he has been freed.
+        With rows, the cost of a copy depends on these, not on the vocabulary: it is made in the
+        arrays of the predecessor, from which this object was drafted, once that has been freed.
         """
         if rows is None or self._owner is not None:
             return self.copy()
-        # (taken in one go: of two threads only one gets it)
+        # (atomic: of two threads only one gets it)
         spare = self.__dict__.pop("_spare", None)
         twin = self._twin()
         if spare is None or spare[2]() is not None or not _writeable(spare[0]):

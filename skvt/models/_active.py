@@ -1,4 +1,4 @@
-"""Which components count: one rule for mixtures and factorisations."""
+"""Active components: one rule for mixtures and factorisations."""
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -6,7 +6,7 @@ from numpy.typing import DTypeLike
 from skvt.ties import exceeds
 from skvt.typing import Array
 
-# A component has at least so much of the data, or it is not active.
+# Least share of the data of an active component.
 ACTIVE_SHARE = 1e-3
 
 

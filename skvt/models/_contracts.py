@@ -5,7 +5,7 @@ A model is conditionally conjugate: with global variables beta and the local var
     E_q[log p(x, z | beta)] = <S, E_q[t(beta)]> + a local term,
 
 so that its globals live in natural parameters, ``lam = prior + S``, and an engine is arithmetic on
-statistics S. A local step never asks for q(beta), only for numbers ``global_params``:
+statistics S. A local step never depends on q(beta) itself, only on the numbers ``global_params``:
 ``E_q[t(beta)]`` (mean field) or ``t(beta)`` with beta drawn from q (structured inference).
 
 Temperature multiplies the energy ``E_q[log p(x, z | beta)]`` and the statistics; it never
@@ -22,34 +22,34 @@ import numpy as np
 from skvt.expfam import Family, RunningStats, Stats
 from skvt.typing import Array, IndexArray, Run
 
-#: ``(sum, weight)`` of what priors are learned from.
+#: ``(sum, weight)`` of the statistics from which priors are learned.
 PriorAddend: TypeAlias = tuple[Any, float]
 
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What a local step says of n rows.
+    """Result of the local step of n rows.
 
     Attributes
     ----------
     stats : Stats or None
-        Expected sufficient statistics summed over the rows, each multiplied by its weight. None
-        where they were not asked for.
+        Expected sufficient statistics summed over the rows, each multiplied by its weight. None if
+        not requested.
     bound : ndarray of float64, shape (n,)
         Each row's part of the tempered bound in nats (weights not applied): inverse temperature
         times energy, plus entropy.
     energy : ndarray of float64, shape (n,), or None
-        ``E_q[log p(x, z | beta)]`` in nats, untempered; None where it was not asked for.
+        ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
     q : ndarray, shape (n, ...)
         Parameters of the local variational distributions.
     marginal_energy : ndarray of float64, shape (n,), or None
         The untempered energy with z summed out at the expectations of the other variables, as far
-        as the model can; None where it was not asked for.
+        as the model can; None if not requested.
     start : ndarray, shape (n, ...), or None
-        Where the next local step of these rows may begin; None for models that begin anew.
+        Start for the next local step of these rows; None for models without starts.
     hidden_entropy : ndarray, shape (K,), or None
-        Entropy in nats of what is missing of the rows, by the component to which they belong,
-        summed as ``stats`` are; None where nothing is.
+        Entropy in nats of the missing values, given the component of their rows, summed like
+        ``stats``; None if no value is missing.
     """
 
     stats: Stats | None
@@ -63,7 +63,7 @@ class LocalResult:
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Rows prepared for local steps: a view of the data where they follow each other."""
+    """Rows prepared for local steps; consecutive rows are a view of the data."""
 
     X: Any
     weights: Array
@@ -100,7 +100,7 @@ class RowSource(Protocol):
     n_rows : int
         N.
     total : float
-        Weight of the rows for which these stand.
+        Weight of the rows that these represent.
     """
 
     @property
@@ -117,7 +117,7 @@ class RowSource(Protocol):
 
 
 class Capability(Enum):
-    """What a model can do beside what every model does; the value completes "needs ..."."""
+    """Capabilities of models beyond the contract of all; the value completes "needs ..."."""
 
     MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"
     MERGEABLE = "the evidence of each component by itself"
@@ -136,7 +136,7 @@ class Model(Protocol):
     families : tuple of Family
         One for each block of the globals.
     capabilities : frozenset of Capability
-        Which of the contracts below it fulfils, too.
+        Which of the contracts below it also fulfils.
     """
 
     @property
@@ -186,13 +186,13 @@ class Model(Protocol):
         """
 
     def prior_statistics(self, batch: Any, result: LocalResult) -> PriorAddend | None:
-        """``(sum, weight)`` of what the priors are learned from, or None if they are given."""
+        """``(sum, weight)`` of the statistics from which priors are learned; None without any."""
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """The model with its priors moved to the maximum of the bound; itself if they are given.
 
-        ``prior_stats.mean`` is the mean of :meth:`prior_statistics`; global priors are learned
-        only where the global statistics are handed over too.
+        ``prior_stats.mean`` is the mean of :meth:`prior_statistics`; global priors are learned only
+        if the global statistics are passed, too.
         """
 
 
@@ -204,22 +204,22 @@ class Memoizable(Model, Protocol):
     ) -> tuple[Array, Array | None]:
         """Entropy of the local variables, by component (K,) or as a whole (1,).
 
-        And if asked for, what it would lose if two components became one, (K, K).
+        And, if requested, the entropy lost if two components became one, (K, K).
         """
 
     def statistics_energy(self, stats: RunningStats, global_params: Any) -> float:
-        """``E_q[log p(x, z | beta)]`` of the rows that the plain statistics stand for, in nats."""
+        """``E_q[log p(x, z | beta)]`` of the rows that the plain statistics represent, in nats."""
 
     def collapsed_energy(self, stats: Stats) -> float:
         """``E_q[log p(x, z | beta)] - KL(q(beta) || p(beta))`` at the best q(beta), in nats."""
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """The order of the components that raises the bound; None if they have it."""
+        """The order of the components that maximises the bound; None if they are in it."""
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Statistics that make components differ that heat has made equal, of this share of all."""
+        """Statistics, for this share of all rows, that make components differ which are equal."""
 
 
 class Mergeable(Memoizable, Protocol):
@@ -229,22 +229,22 @@ class Mergeable(Memoizable, Protocol):
         """Expected rows of each component, shape (K,)."""
 
     def merge_gains(self, stats: Stats, a: IndexArray, b: IndexArray) -> Array:
-        """What the log evidence gains if components a and b are one, weights apart, (n,) nats.
+        """Gain in log evidence from merging components a and b, without the weights, (n,) nats.
 
-        For pairs a (n,) and b (n,), one at a time.
+        For pairs a (n,) and b (n,), each merged alone.
         """
 
     def weights_log_evidence(self, counts: Array) -> float:
         """Log probability of the assignments with the weights summed out, in nats."""
 
     def given_assignments(self, batch: Any, resp: Array) -> LocalResult:
-        """The local result of rows that the components share as given, (n, K)."""
+        """The local result of rows with given responsibilities, (n, K)."""
 
     def without_component(self, global_params: Any, k: int) -> Any:
-        """What a local step takes for the globals if component k takes no part."""
+        """The globals as passed to a local step that excludes component k."""
 
     def with_start(self, n_components: int) -> Self:
-        """The same model, begun anew with so many components."""
+        """The same model with another number of initial components."""
 
 
 class Drawable(Model, Protocol):
@@ -262,14 +262,15 @@ class Drawable(Model, Protocol):
     def drawn_globals(
         self, stats: RunningStats, batch: Any, kind: str, rng: np.random.Generator, run: Run
     ) -> Any:
-        """What a local step takes for the globals, by the kind of the global step.
+        """The globals as passed to a local step, by the kind of the global step.
 
         "mean_field" is ``E_q[t(beta)]``, "map" ``t(E_q[beta])``, "ssvi-a" ``t(beta)`` of a draw
-        beta ~ q, and "ssvi" the same with what :meth:`Correctable.corrected` needs of the draw.
+        beta ~ q, and "ssvi" the same with the variates of the draw that
+        :meth:`Correctable.corrected` needs.
         """
 
     def project(self, stats: RunningStats) -> None:
-        """Keep ``lam = prior + stats`` legal, and in the best order, in place."""
+        """Make ``lam = prior + stats`` legal, and components ordered, in place."""
 
 
 class Correctable(Drawable, Protocol):
@@ -299,15 +300,15 @@ class Temperable(Model, Protocol):
 
 
 class Requirement(NamedTuple):
-    """What an engine, a move or a temperature policy asks of a model.
+    """A capability that an engine, a move or a temperature policy requires of a model.
 
     Attributes
     ----------
     whom : str
-        Who asks, in the words of users.
+        Who requires it, in words for users.
     capability : Capability
     remedy : str
-        What to do where it is missing, a sentence.
+        What to do if it is missing, as a sentence.
     """
 
     whom: str

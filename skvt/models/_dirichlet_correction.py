@@ -1,8 +1,8 @@
 """The correction V(beta, lam) of structured inference for Dirichlet globals [HB15 sec. 2.4].
 
-A Dirichlet draw is made of gamma variates, ``beta_v = b_v / sum b``, and each b_v is a function of
-its shape lam_v at a fixed quantile. What a batch says of log beta, ``hat`` (expected counts), then
-has the gradient
+A Dirichlet draw consists of normalised gamma variates, ``beta_v = b_v / sum b``, and each b_v is a
+function of its shape lam_v at a fixed quantile. The contribution of a batch with expected counts
+``hat`` then has the gradient
 
     grad_u = (d log b_u / d lam_u) (hat_u - beta_u sum_v hat_v),
 
@@ -33,7 +33,7 @@ _WORDS = np.int64(16)
 
 
 class Gammas(NamedTuple):
-    """Gamma variates of rate 1 of which topics are made.
+    """Gamma variates of rate 1 from which topics are formed.
 
     Attributes
     ----------

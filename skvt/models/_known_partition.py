@@ -1,4 +1,4 @@
-"""log C(T) of what is known whatever the globals are, for learned temperatures [VT16 app. C]."""
+"""log C(T) of likelihoods for which it does not depend on the globals [VT16 app. C]."""
 
 import numpy as np
 from scipy.special import logsumexp

@@ -1,7 +1,8 @@
 """The posterior of a row's activations in a factorial mixture, given q of the components.
 
-Few components: all activations are enumerated. More: annealed particles. Mean field finds one way
-to explain a row, and often a poor one; these find the others, and how probable each is.
+For few components all activations are enumerated, otherwise annealed particles are used. Mean field
+finds one explanation of a row, often a poor one; these methods find the others, with their
+probabilities.
 """
 
 from dataclasses import dataclass
@@ -85,9 +86,9 @@ def particles_of(
     """Annealed particles of rows X (n, D), ``E[log p(x | z, mu)]`` being the log likelihood.
 
     ``linear`` (n, K) and ``gram`` (1 or n, K, K) as in
-    :func:`skvt.models.factorial._kernels.sweep_factors`. Each row's random numbers follow from its
-    values, so that neither its company nor the number of threads matters, and errors of rows are
-    independent.
+    :func:`skvt.models.factorial._kernels.sweep_factors`. The random numbers of a row are determined
+    by its values, so that results depend neither on other rows nor on the number of threads, and
+    errors of rows are independent.
 
     Returns
     -------

@@ -1,14 +1,14 @@
-"""Superposition moves: sums, differences and negatives of components, activations begun anew.
+"""Superposition moves: sums, differences and negatives of components, with new activations.
 
-Coordinate ascent of a factorial mixture has two kinds of optima that heat alone does not avoid: a
-pair of components {a, b} became {a, which is on where a or b is; b - a}; or a component became its
-negative, on where it should be off. Adding one component to another, subtracting it, or changing
-its sign undoes that, if all activations are then found anew. After a pass, sums and differences
-of the pairs whose activations are most correlated, and negatives, are tried on a sample of the
-rows. In the next pass the best of them is tried on all rows, whose activations are begun anew under
-it where that is better (*superposition*), or under the components as they are if none was good
-(*refresh*). Either is kept if the exact bound rises. Where there is nothing left to try, all rests
-until the bound has risen.
+Coordinate ascent of a factorial mixture has two kinds of local optima that annealing alone does not
+avoid: a pair of components {a, b} becomes {a, b - a}, where the first is on wherever a or b is; or
+a component becomes its negative, on where it should be off. Adding one component to another,
+subtracting it, or changing its sign corrects this, if all activations are then inferred from
+scratch. After a pass, sums and differences of the pairs whose activations are most correlated, and
+negatives, are tried on a sample of the rows. In the next pass the best change is tried on all rows,
+whose activations are inferred from scratch where that is better (*superposition*); if no change was
+good, the same is done under the unchanged components (*refresh*). Either is kept if the exact bound
+rises. Once nothing is left to try, no move is made until the bound has risen.
 """
 
 from collections.abc import Hashable
@@ -54,12 +54,12 @@ _Change: TypeAlias = tuple[int, int, float]
 
 
 class Superposition(Move):
-    """Try components plus or minus others and with the opposite sign, activations begun anew.
+    """Try components plus or minus others, and with opposite sign, with new activations.
 
     Attributes
     ----------
     exhausted : bool
-        Neither a refresh nor any superposition of those tried last raised the bound.
+        Whether neither a refresh nor any of the last superpositions raised the bound.
     """
 
     requires = (
@@ -77,11 +77,11 @@ class Superposition(Move):
         self._ends: list[tuple[FactorialBatch, FactorialResult]] = []
         self._sample: list[tuple[IndexArray, Array, Array]] = []
         self._failed: set[_Change] = set()
-        # passes from one search that finds nothing to the next, and those still to go
+        # passes from an unsuccessful search to the next, and those remaining
         self._pause, self._waiting = 0, 0
 
     def begin(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
-        """Rest if the bound is as it was when there was nothing left to try."""
+        """Pause if the bound has not risen since nothing was left to try."""
         self._memos, self._ends, self._sample = {}, [], []
         if self.exhausted:
             total = state.memos.total()
@@ -97,7 +97,7 @@ class Superposition(Move):
         result: LocalResult,
         tools: MoveTools,
     ) -> None:
-        """Find the activations of the batch anew, under the proposal."""
+        """Infer the activations of the batch from scratch, under the proposal."""
         if self._rests:
             return
         if self._proposal is not None:
@@ -109,7 +109,7 @@ class Superposition(Move):
         self._ends.append((batch, better))
 
     def finish(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Keep what raises the bound, and choose what to try next."""
+        """Keep the change if it raises the bound, and choose the next one."""
         kind = "refresh" if self._change is None else "superposition"
         if self._rests:
             return MoveRecord(tools.n_iter, kind, 0, 0, 0.0)
@@ -129,7 +129,7 @@ class Superposition(Move):
         self._waiting -= 1
         if at_rest or self._waiting <= 0:
             self._choose(model, state, tools)
-            # the longer nothing is found, the longer the pause until the next search
+            # pauses grow as long as searches find nothing
             self._pause = 2 * self._pause + 1 if self._change is None else 0
             self._waiting = self._pause
         self.exhausted = self._change is None and at_rest
@@ -177,7 +177,7 @@ def _evenly(n_rows: int, most: int) -> IndexArray:
 def _begun_anew(
     model: FactorialMixture, batch: FactorialBatch, global_params: Any, tools: MoveTools
 ) -> FactorialResult:
-    """A local step that restarts each row or continues it, whichever gives the higher bound."""
+    """A local step that restarts or continues each row, whichever gives the higher bound."""
     on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
     anew = model.local_step(
         replace(batch, start=None), global_params, 1.0, tools.run, with_stats=False

@@ -6,11 +6,11 @@
     Y_nf ~ Poisson(sum_k theta_k W_kf H_nk)
 
 [HB15 eq. 12]; rows are frames, so that Y, W and H are the transposes of the paper's. Mean field:
-gammas for theta, W and H, and Y_nf counts of which each has an origin, q(z = k) = phi_nfk, summed
+gammas for theta, W and H, and an allocation q(z = k) = phi_nfk of each of the Y_nf counts, summed
 out below. Structured inference solves a row given theta and W [HB15 sec. 4.3].
 
-The likelihood is tempered, p(y, z | H, theta, W)^(1/T), and no prior, neither that of H nor the
-globals'. For y that are no whole numbers, Gamma(y + 1) stands for y!, a constant of the data.
+The likelihood is tempered, p(y, z | H, theta, W)^(1/T), but neither the prior of H nor those of the
+globals. For y that are not whole numbers, Gamma(y + 1) replaces y!, a constant of the data.
 """
 
 from dataclasses import dataclass, replace
@@ -26,8 +26,8 @@ from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSourc
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.typing import Array, IndexArray, Run
 
-# Rows of a parallel task. Always so many, the last ones empty: a matrix product rounds a row alike
-# wherever it stands only if the matrix has the same size.
+# Rows of a parallel task, padded with empty rows: the rounding of a row in a matrix product is
+# independent of its position only if the matrix has a fixed size.
 ROWS_PER_BLOCK = 256
 # Smaller activations, and smaller rates as a share of the largest of their bin, count as 0.
 SMALLEST = 1e-15
@@ -45,7 +45,7 @@ _NO_SUMS: tuple[Any, ...] = (0.0, 0.0)
 
 
 class Spectra(NamedTuple):
-    """What a local step takes for the globals.
+    """The globals as passed to a local step.
 
     Attributes
     ----------
@@ -66,7 +66,7 @@ class Spectra(NamedTuple):
 class FrameBatch(RowBatch):
     """Rows prepared for local steps: dense, NaN where a value is missing, or CSR.
 
-    ``start`` (n, K) are the activations where the local step begins; None or NaN to begin anew.
+    ``start`` (n, K) are the initial activations of the local step; None or NaN for default ones.
     """
 
     start: Array | None = None
@@ -94,9 +94,9 @@ class GaPNMF:
     n_burn_in, n_samples : int
         Sweeps of the sampler in a local step before any is kept, and those that are.
     n_local_iter : int
-        Mean-field updates of a row whose last activations are known.
+        Number of mean-field updates of a row whose last activations are known.
     max_local_iter : int
-        Most mean-field updates of a row that begins anew.
+        Maximum number of mean-field updates of a row solved from scratch.
     mean_change_tol : float
         It has converged when the shape of q(H) changes by less than this on average.
     dtype : {numpy.float32, numpy.float64}
@@ -222,7 +222,8 @@ class GaPNMF:
     ) -> LocalResult:
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
 
-        After Gibbs sampling, ``bound`` is no bound but the log likelihood at the last activations.
+        After Gibbs sampling, ``bound`` is not a bound but the log likelihood at the last
+        activations.
         """
         if np.ndim(inv_temp) > 0:
             raise ValueError("One temperature for all rows is needed, not one for each.")
@@ -488,7 +489,7 @@ def _filled(X: Any) -> tuple[Any, Any]:
 
 
 def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
-    """Weighted sum and weight of what is there in each column of X, (F,) each."""
+    """Weighted sum and weight of the observed values in each column of X, (F,) each."""
     filled, missing = _filled(X)
     seen = np.full(X.shape[1], weights.sum())
     if missing is not None:
@@ -500,7 +501,7 @@ def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
 def _random_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:
     """n rows, each drawn in proportion to its weight; their order in X does not matter.
 
-    They are spread evenly over the rows as a random projection orders them.
+    They are spread evenly over the rows in the order of a random projection.
     """
     direction = rng.random(X.shape[1])
     place = _filled(X)[0] @ direction

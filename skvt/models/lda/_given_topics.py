@@ -1,9 +1,8 @@
 """Latent Dirichlet allocation given topics: the local steps of structured inference.
 
-Structured inference keeps the dependence between topics and assignments,
-q(beta, z) = q(beta) q(z | beta): topics are drawn from q(beta), and each document is solved given
-the drawn ones [HB15 sec. 2]. A local step here takes log beta instead of E[log beta]; which of them
-it is, is the engine's business.
+Structured inference keeps the dependence between topics and assignments, q(beta, z) = q(beta) q(z |
+beta): topics are drawn from q(beta), and each document is solved given the draw [HB15 sec. 2]. A
+local step here takes log beta or E[log beta], as the engine decides.
 """
 
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ _SIZES = 256
 
 
 class Topics(NamedTuple):
-    """Topics that a local step takes for known.
+    """Topics on which a local step is conditioned.
 
     Attributes
     ----------
@@ -86,7 +85,7 @@ class LDAGivenTopics(LDA):
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """A temperature to learn where the local step is mean field; others have no bound."""
+        """Learned temperatures where the local step is mean field; others have no bound."""
         if self.local == "mean_field":
             return super().capabilities | _GIVEN_TOPICS
         return _GIVEN_TOPICS | {Capability.TOPICS}
@@ -143,7 +142,7 @@ class LDAGivenTopics(LDA):
         return Topics(expected_log if self.local == "mean_field" else expected_log.value(run))
 
     def row_globals(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
-        """What rows are explained by after the fit: log E[beta], or E[log beta] in mean field."""
+        """Globals for rows after the fit: log E[beta], or E[log beta] in mean field."""
         if self.local == "mean_field":
             return self.expectation(stats, batch, run)
         return Topics(self._log_mean_topics(stats, batch))

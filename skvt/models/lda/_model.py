@@ -76,8 +76,8 @@ def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
 def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Array, Array, Array]:
     """Work arrays of this thread for ``document_steps``.
 
-    Kept from call to call, but for those of very long documents: fresh ones of this size would be
-    mapped and unmapped by the system each time, which stops all threads of the process.
+    Kept between calls, except for very long documents: new arrays of this size would be mapped and
+    unmapped by the system each time, which stops all threads of the process.
     """
     longest, width = (-(-size // kernels.LANES) * kernels.LANES for size in (longest, n_topics))
     sizes = 2 * longest * width, 3 * longest, 7 * width
@@ -134,7 +134,7 @@ class ExpectedLog(NamedTuple):
     digamma_sums: Array
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """To another process go these words alone, not the vocabulary."""
+        """Only these words are sent to another process, not the vocabulary."""
         places = np.arange(self.words.size, dtype=self.words.dtype)
         array, prior = self.stats.arrays[0][self.words], self.prior[self.words]
         return ExpectedLog, (RunningStats([array]), places, self.scale, prior, self.digamma_sums)
@@ -185,7 +185,7 @@ class LDA:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """A temperature to learn, and topics."""
+        """Learned temperatures, and topics."""
         return frozenset({Capability.TEMPERABLE, Capability.TOPICS})
 
     @property
@@ -277,7 +277,7 @@ class LDA:
         return LDA.expectation(self, stats, batch, run).value(run)
 
     def row_globals(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
-        """What rows are explained by after the fit: E[log beta]."""
+        """Globals for rows after the fit: E[log beta]."""
         return self.expectation(stats, batch, run)
 
     def mean_field(self) -> Self:

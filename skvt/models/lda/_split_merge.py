@@ -1,18 +1,18 @@
 """Split-merge moves of topics: one topic becomes two, and two topics become one.
 
-Inference of topics has optima in which one topic stands for two of the truth, and two topics share
-a third; their number is given, so that one cannot be mended without the other. Such an optimum is
-many small steps wide. After a pass, on a sample of the documents, with S_k the expected counts of
+Inference of topics has optima in which one topic combines two true ones, and two topics share a
+third; as their number is fixed, neither can be corrected without the other. Small steps do not
+leave such an optimum. After a pass, on a sample of the documents, with S_k the expected counts of
 words in topic k and log B(eta) the normaliser of the Dirichlet:
 
-1. The evidence of a topic's words, ``log B(eta + S_k) - log B(eta)``, says what two topics would
-   gain by being one, and one by being two, each with a group of its documents (a mixture of two
-   multinomials, begun at the leading direction in which these documents differ).
-2. Where a split gains, and more than the merge loses, the change is tried: a few updates of the
-   three topics, on the documents that have them, against as many updates of the topics as they are.
-   It is kept if the evidence lower bound ends higher.
+1. The evidence of a topic's words, ``log B(eta + S_k) - log B(eta)``, gives the gain of
+   merging two topics, and of splitting one, each part with a group of its documents (a mixture of
+   two multinomials, started from the leading direction in which these documents differ).
+2. Where a split gains more than a merge loses, the change is tried: a few updates of the three
+   topics, on the documents that have them, against as many updates of the unchanged topics. It is
+   kept if the evidence lower bound ends higher.
 
-Mixtures of a given number of components have the same optima, and the same way out (Ueda et al.
+Mixtures with a fixed number of components have the same optima and the same remedy (Ueda et al.
 2000).
 """
 
@@ -32,13 +32,13 @@ from skvt.moves import MoveRecord, MoveTools, SampledState
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Documents of the sample.
+# Number of documents in the sample.
 SAMPLE = 5_000
-# Pairs that are considered for one topic each, on average: the most alike.
+# Number of pairs considered per topic, on average: the most similar ones.
 PAIRS_PER_TOPIC = 3
 # Updates of the three topics before bounds are compared.
 STEPS = 2
-# Documents with fewer tokens of a topic are not asked about it; shares of an entry below so many
+# Documents with fewer tokens of a topic are not used for it; shares of an entry below so many
 # tokens are left out.
 FEWEST_TOKENS, SMALLEST_SHARE = 1.0, 1e-2
 # Entries times topics are held for so many at a time.
@@ -50,12 +50,12 @@ DIRECTION_STEPS, MIXTURE_STEPS = 15, 15
 
 
 class SplitMerge:
-    """Split a topic that is two, in the place of one of two topics that are one.
+    """Split a topic that combines two, and merge two topics that are one.
 
     Attributes
     ----------
     exhausted : bool
-        The last search found nothing.
+        Whether the last search found nothing.
     """
 
     requires: tuple[Requirement, ...] = (
@@ -64,7 +64,7 @@ class SplitMerge:
 
     def __init__(self) -> None:
         self.exhausted = False
-        # passes from one search that finds nothing to the next, and those still to go
+        # passes from an unsuccessful search to the next, and those remaining
         self._pause, self._waiting = 0, 0
 
     def between(
@@ -87,7 +87,7 @@ class SplitMerge:
         self, sample: "_Sample", state: SampledState, rng: np.random.Generator
     ) -> tuple[int, list[float]]:
         """(number of changes tried, gains of those accepted)."""
-        # the correction of structured inference may leave less than nothing
+        # the correction of structured inference may leave negative statistics
         S = np.maximum(state.stats.value().arrays[0].astype(np.float64), 0.0)
         result = sample.solve(S, sample.batch)
         tokens = result.q - sample.model.doc_topic_prior
@@ -120,7 +120,7 @@ class SplitMerge:
 
 
 class _Sample:
-    """Documents that stand for all, and what moves ask of them.
+    """A sample of the documents, and the computations of moves on it.
 
     ``rows`` (n,) are those of the data, ``document`` (nnz,) the place in the sample of each entry.
     """
@@ -183,8 +183,8 @@ def _evidence(counts: Any, prior: Array, prior_sum: float) -> Array:
 def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
     """List of (gain in evidence, a, b) of the topics most alike.
 
-    By the statistics of all documents, scaled to as many as the sample has: topics that the sample
-    happens to miss would look as if they could be merged for nothing.
+    By the statistics of all documents, scaled to the size of the sample: topics that happen to be
+    absent from the sample would appear to be mergeable at no cost.
     """
     eta = sample.model.topic_word_prior.astype(np.float64)
     eta_sum = eta.sum()
@@ -276,7 +276,7 @@ def _trial(
 ) -> tuple[float, Array]:
     """(rise of the bound in nats, statistics) with a and b merged and c split into b and c.
 
-    What may be rounding is no rise.
+    Differences within rounding do not count.
     """
     a, b, c = topics
     documents = np.flatnonzero(tokens[:, topics].max(axis=1) > 0.5 * FEWEST_TOKENS)

@@ -67,7 +67,7 @@ class MixtureGivenGlobals(Mixture):
         return DrawnGlobals(*self._of_gammas(log_gammas), log_gammas)
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
-        """What rows are explained by after the fit: E[w] and E[phi]."""
+        """Globals for rows after the fit: E[w] and E[phi]."""
         return self._of_gammas(np.log(lam) for lam in self.natural_parameters(stats))
 
     def _of_gammas(self, logs: Iterable[Array]) -> tuple[Array, Array]:

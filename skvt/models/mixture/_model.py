@@ -130,7 +130,7 @@ class Mixture:
         return log_weights, self.component.table(components)
 
     def row_globals(self, stats: RunningStats, batch: RowBatch, run: Run) -> Any:
-        """What rows are explained by after the fit: as while it runs."""
+        """Globals for rows after the fit: the same as during it."""
         return self.expectation(stats, batch, run)
 
     def counts(self, stats: RunningStats) -> Array:
@@ -149,7 +149,7 @@ class Mixture:
         return log_weights, table
 
     def statistics_energy(self, stats: RunningStats, global_params: _Params) -> float:
-        """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics stand for."""
+        """``E_q[log p(x, z | v, phi)]`` of the rows that the plain statistics represent."""
         counts, sums = stats.value().arrays
         return float(counts @ global_params[0] + np.einsum("kp,kp->", sums, global_params[1]))
 
