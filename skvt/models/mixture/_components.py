@@ -1,4 +1,4 @@
-"""What the components of a mixture are: the contract, and the likelihoods.
+"""Components of mixtures: the contract, and the likelihoods.
 
 A component's likelihood is conjugate-exponential. With the features ``F(x)`` of a row, a vector of
 P numbers, and component k's globals phi_k of prior eta,
@@ -6,8 +6,8 @@ P numbers, and component k's globals phi_k of prior eta,
     log p(x | phi_k) = <F(x), T(phi_k)>,      lam_k = eta + M sum_n r_nk F(x_n),
 
 where M spreads P features over the family's natural parameters and ``T = M' t(phi) + constant``.
-So all log densities of a batch are one matrix product ``F @ T.T``, all statistics another,
-``R.T @ F``, and an engine or a move never asks which likelihood it works for.
+All log densities of a batch are thus one matrix product ``F @ T.T``, all statistics another, ``R.T
+@ F``, and engines and moves do not depend on the likelihood.
 
 A missing value (NaN) has no features: it is integrated out. With full covariances it is one more
 local variable, see :mod:`skvt.models.mixture._missing`.
@@ -86,15 +86,15 @@ class Component(Protocol):
     def base(self) -> Any: ...
 
     def features(self, X: Any) -> Any:
-        """``F(x)`` of each row, shape (n, P); in place of what is missing, 0 or nothing."""
+        """``F(x)`` of each row, shape (n, P); 0, or no entry, for missing values."""
 
     def completion(self, table: Array) -> Completion | None:
-        """What features lack under the table (K, P); None where they never lack anything."""
+        """Completion of features for missing values under the table (K, P); None if not needed."""
 
     def filled(self, X: Any) -> Any:
-        """Rows with what is missing at its mean under the prior, where features cannot do without.
+        """Rows with missing values at their prior means, where features cannot be computed without.
 
-        The rows themselves where nothing is to be filled in.
+        The rows themselves where nothing needs to be filled in.
         """
 
     def natural_parameters(self, sums: Array) -> Array:
@@ -148,14 +148,14 @@ class Component(Protocol):
         """
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Rows with what is missing at its mean given the rest of the row, (K, n, D).
+        """Rows with missing values at their means given the rest of the row, (K, n, D).
 
-        Under the posterior predictive of each component. Of a Student t without a mean it is the
+        Under the posterior predictive of each component; for a Student t without a mean, at its
         location.
         """
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Rows (n, D) with what is missing drawn given the rest of the row.
+        """Rows (n, D) with missing values drawn given the rest of the row.
 
         From the posterior predictive of one component, lam of shape (..., E).
         """
@@ -222,7 +222,7 @@ class ConjugateComponent:
         def features(self, X: Any) -> Any: ...
 
     def spread(self, sums: Array) -> Array:
-        """``M S``: features are statistics unless a subclass says otherwise."""
+        """``M S``: features are the statistics unless a subclass overrides it."""
         return sums
 
     def gather(self, t: Array) -> Array:
@@ -242,7 +242,7 @@ class ConjugateComponent:
         return self.gather(t) + self.base
 
     def completion(self, table: Array) -> Completion | None:
-        """Features lack nothing unless a subclass says otherwise."""
+        """No completion unless a subclass overrides it."""
         return None
 
     def filled(self, X: Any) -> Any:
@@ -250,11 +250,11 @@ class ConjugateComponent:
         return X
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """See :class:`Component`; nothing is missing unless a subclass says otherwise."""
+        """See :class:`Component`; no missing values unless a subclass overrides it."""
         raise NotImplementedError
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """See :class:`Component`; nothing is missing unless a subclass says otherwise."""
+        """See :class:`Component`; no missing values unless a subclass overrides it."""
         raise NotImplementedError
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -303,14 +303,14 @@ class ConjugateComponent:
         return np.where(np.isnan(X), mean, X)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Posterior marginals of the columns' parameters; nothing unless a subclass says more."""
+        """Posterior marginals of the columns' parameters; none unless a subclass overrides it."""
         return ()
 
     def column_evidence(self, sums: Array) -> Array:
         """See :class:`Component`.
 
-        Here exact where the family has a member for each column; of one that columns share, each
-        has an equal part.
+        Exact here if the family has a member for each column; a member shared by columns is divided
+        equally among them.
         """
         after = self.family.log_normalizer(self.natural_parameters(sums))
         own = after - self.family.log_normalizer(self.prior)
@@ -319,7 +319,7 @@ class ConjugateComponent:
         return np.asarray(own)
 
     def _centred(self, X: Any) -> Array:
-        # row by row in memory, so that rounding does not depend on how X is held
+        # row by row in memory, so that rounding does not depend on the layout of X
         return np.subtract(X, self.center, order="C", dtype=np.float64)
 
 
@@ -377,7 +377,7 @@ class _Full(ConjugateComponent):
         raise NotImplementedError
 
     def completion(self, table: Array) -> Completion | None:
-        """q of what is missing."""
+        """q of missing values."""
         return CompletionOfTable(self.center, table, self.n_features)
 
     def filled(self, X: Any) -> Any:
@@ -423,7 +423,7 @@ class FullGaussian(_Centred, _Full):
     prior : ndarray, shape (2 + D + D(D+1)/2,)
         Of the data minus ``center``.
     center : ndarray, shape (D,)
-        Subtracted from the rows, so that a far origin does not cost digits.
+        Subtracted from the rows, so that a distant origin does not cost precision.
     dtype : dtype
     added : ndarray, shape (D (D + 1) / 2,), or None
         Added to ``x x'`` of each row where columns are dependent; densities are of rows as they
@@ -569,7 +569,7 @@ def _log_normal_gammas(kappa: Array, shape: Array, rate: Array) -> Array:
 def _full_features(X: Array, linear: bool, added: Array | None) -> Array:
     """``[1, x, upper triangle of x x']`` of centred rows, x if ``linear``; ``added`` to the last.
 
-    With 0 for what is missing. A row without any value has no features: its density is one.
+    With 0 for missing values. All features of a row without any value are 0: its density is one.
     """
     features = outer_features(X, linear=linear)
     if added is not None:
@@ -612,7 +612,7 @@ class _WithMissing(ConjugateComponent):
         return with_means(X, self._means(lam) + self.center)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draws of what is missing, which does not depend on the rest unless a subclass says so."""
+        """Draws of missing values, independent of the rest unless a subclass overrides it."""
         return with_draws(X, self.sample(lam, len(X), rng))
 
     def _means(self, lam: Array) -> Array:
@@ -716,7 +716,7 @@ class SphericalGaussian(_Centred, _WithMissing):
         return q["mean"] + self.center + np.sqrt(variance) * noise
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draws of what is missing, the precision first, by what the rest of the row says of it."""
+        """Draws of missing values: first the precision, given the rest of the row."""
         observed, seen = self._observed(X)
         q = NormalGamma.standard(lam)
         factor = 1.0 + 1.0 / q["mean_precision"]
@@ -807,7 +807,7 @@ class ZeroMeanSphericalGaussian(_WithMissing):
         return rng.standard_normal((n_rows, self.n_features)) / np.sqrt(tau)
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draws of what is missing, the precision first, by what the rest of the row says of it."""
+        """Draws of missing values: first the precision, given the rest of the row."""
         observed, seen = self._observed(X)
         q = Gamma.standard(lam)
         rate = q["rate"] + 0.5 * (observed * observed).sum(axis=1)
@@ -831,8 +831,8 @@ class ZeroMeanSphericalGaussian(_WithMissing):
 class KnownVarianceGaussian(_Centred, _WithMissing):
     """N(mu_k, s I) with known s, normal prior of each mean; features [x / s, seen / s, rest].
 
-    ``rest`` is the part of the log density that no mean changes. Prior plus statistics are the
-    precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
+    ``rest`` is the part of the log density that does not depend on the means. Prior plus statistics
+    are the precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
 
     Parameters
     ----------
@@ -875,7 +875,7 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
         return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
 
     def sums_at(self, means: Array, counts: Array) -> Array:
-        """Sums of features for which q has these means (K, D) after so many rows (K,)."""
+        """Sums of features for which q has these means (K, D), given numbers of rows (K,)."""
         seen = np.repeat(counts[:, None] / self.noise_variance, self.n_features, axis=1)
         first = (self.prior[:, 1] + seen) * (means - self.center) - self.prior[:, 0]
         return np.concatenate([first, seen, np.zeros((len(counts), 1))], axis=1)
@@ -929,7 +929,7 @@ class Bernoulli(PairOfEachColumn, ConjugateComponent):
         return Dirichlet.mean(lam)[:, column, ::-1]
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced by the more probable one, a zero where both are."""
+        """Missing values replaced by the more probable value; ties give zero."""
         out = np.array(X, np.float64)
         ones = memberships @ Dirichlet.mean(lam)[..., 0]
         return np.where(np.isnan(out), exceeds(ones, 0.5), out)
@@ -945,7 +945,7 @@ class Bernoulli(PairOfEachColumn, ConjugateComponent):
         return with_means(X, Dirichlet.mean(lam)[..., 0])
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draws of what is missing, which does not depend on the rest."""
+        """Draws of missing values, independent of the rest of the row."""
         X = X.toarray() if sp.issparse(X) else X
         return with_draws(X, self.sample(lam, X.shape[0], rng))
 
@@ -959,8 +959,9 @@ class Bernoulli(PairOfEachColumn, ConjugateComponent):
 class Multinomial(ConjugateComponent):
     """Rows of counts, each token from Dir(phi_k); features are the counts; ``prior`` (D,).
 
-    The density is that of the sequence of tokens: without the multinomial coefficient, which no
-    parameter changes. Nothing is said of the number of tokens; rows are drawn with ``n_tokens``.
+    The density is that of the sequence of tokens: without the multinomial coefficient, which does
+    not depend on parameters. The number of tokens is not modelled; rows are drawn with
+    ``n_tokens``.
     """
 
     prior: Array

@@ -21,7 +21,7 @@ from skvt.typing import Array
 
 
 def _dense(X: Any) -> Array:
-    # row by row in memory, so that rounding does not depend on how X is held
+    # row by row in memory, so that rounding does not depend on the layout of X
     return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
 
 
@@ -74,7 +74,7 @@ class Categorical(ConjugateComponent):
         return probabilities[column]
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced by the most probable category, of equal ones the first."""
+        """Missing values replaced by the most probable category; ties go to the first."""
         out = np.array(X, np.float64)
         for d in np.flatnonzero(np.isnan(out).any(axis=0)).tolist():
             holes = np.isnan(out[:, d])
@@ -110,7 +110,7 @@ class Poisson(PairOfEachColumn, ConjugateComponent):
     """Independent columns of counts, each Poisson(rate_kd) with gamma prior; ``prior`` (D, 2).
 
     Features are ``[x, seen, rest]``, where ``rest = -sum_d log x_d!`` is the part of the log
-    density that no rate changes.
+    density that does not depend on the rates.
 
     Parameters
     ----------

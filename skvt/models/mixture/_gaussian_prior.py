@@ -1,4 +1,4 @@
-"""The prior of a Gaussian mixture's components, given or from the data."""
+"""The prior of Gaussian components, given or derived from the data."""
 
 from dataclasses import replace
 from typing import Any, NamedTuple, TypeAlias
@@ -36,7 +36,7 @@ MATRICES = ("full", "tied")
 
 
 class GaussianPrior(NamedTuple):
-    """Parameters of the prior as estimators have them; None are found on the data."""
+    """Parameters of the prior as in estimators; None are determined from the data."""
 
     mean: ArrayLike | None = None
     mean_precision: float | None = None
@@ -142,8 +142,8 @@ def weighted_moments(
 ) -> tuple[Array, Any]:
     """Mean (D,), and covariance (second moment around 0) as the type needs it, in float64.
 
-    NaN are left out. Two passes over the rows. With NaN, the mean and the full covariance are those
-    of the largest likelihood, see :func:`_most_likely`.
+    NaN are left out. Two passes over the rows. With NaN, the mean and the full covariance are
+    maximum-likelihood estimates, see :func:`_most_likely`.
     """
     D = X.shape[1]
     center = np.zeros(D)
@@ -176,9 +176,9 @@ def weighted_moments(
 
 
 def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]:
-    """Mean and covariance of one Gaussian at which rows with NaN are most likely.
+    """Maximum-likelihood mean and covariance of one Gaussian for rows with NaN.
 
-    By the EM algorithm, on at most 10,000 rows; begun with the mean and variance of each column's
+    By the EM algorithm, on at most 10,000 rows, started from the mean and variance of each column's
     values in all rows. A column without any value keeps the mean of all columns' variances.
     """
     center, variances = weighted_moments(X, weights, "diag", zero_mean)
@@ -213,13 +213,14 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
 
 
 def _least_variance(moment: Array) -> Array | None:
-    """What is added to ``x x'`` (or ``x^2``) of each row where columns are constant or dependent.
+    """Addition to ``x x'`` (or ``x^2``) of each row where columns are constant or dependent.
 
-    In a direction in which no row varies, a component's evidence does not depend on where the rows
-    are, and yet grows faster than in proportion to their number: the posterior of a variance
-    approaches 0 the sooner, the more rows a component has. One component for all rows would beat
-    the true ones. So each row counts as if it varied a little: the variance of each direction is
-    filled up to a millionth of that of the columns. None where all have as much, the ordinary case.
+    In a direction in which no row varies, a component's evidence does not depend on the positions
+    of rows, and yet grows faster than in proportion to their number: the more rows a component has,
+    the faster the posterior of the variance approaches 0. One component for all rows would then be
+    preferred to the true ones. Each row therefore counts as if it varied slightly: the variance of
+    each direction is raised to at least a millionth of that of the columns. None if all variances
+    suffice, the usual case.
 
     Parameters
     ----------
@@ -247,7 +248,7 @@ def _least_variance(moment: Array) -> Array | None:
 
 
 def _variances(moment: Array) -> Array:
-    """Variance of each column, where it has none the mean of all."""
+    """Variance of each column; the mean of all where it is 0."""
     variances = np.diagonal(moment) if moment.ndim == 2 else moment
     return np.where(variances > 0.0, variances, variances.mean())
 
@@ -257,7 +258,7 @@ def _pieces(n_rows: int) -> list[slice]:
 
 
 def _less(X: Any, center: Array) -> Array:
-    """Row by row in memory, so that rounding does not depend on how X is held."""
+    """Row by row in memory, so that rounding does not depend on the layout of X."""
     return np.subtract(X, center, order="C")
 
 

@@ -18,20 +18,20 @@ from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import DrawnWeights
 from skvt.typing import Array, Run
 
-# Nats that another order of the components must be better by: not a matter of rounding.
+# Least gain in nats for another order of the components, well above rounding.
 SMALLEST_GAIN = 1e-6
 
 
 class DrawnGlobals(NamedTuple):
-    """Weights and components that a local step takes for known.
+    """Weights and components on which a local step is conditioned.
 
     Attributes
     ----------
     log_weights : ndarray, shape (K,)
     table : ndarray, shape (K, P)
-        As that of a component, of the drawn parameters.
+        As that of a component, for the drawn parameters.
     log_gammas : tuple of ndarray
-        The gamma variates from which both were made, shaped as the natural parameters.
+        The gamma variates from which both were formed, shaped as the natural parameters.
     """
 
     log_weights: Array
@@ -92,7 +92,7 @@ class MixtureGivenGlobals(Mixture):
         return Stats((blocks[0], self.component.gather(blocks[1])))
 
     def project(self, stats: RunningStats) -> None:
-        """Keep ``lam >= prior``, and the components in the order that suits the weights."""
+        """Enforce ``lam >= prior``, and the order of components preferred by the weights."""
         stats.clip()
         counts = self.counts(stats)
         ordered = counts[self.weights.order(counts)]

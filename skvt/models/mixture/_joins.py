@@ -1,4 +1,4 @@
-"""Components joined to clusters by the entropy that assignments lose [Baudry10 sec. 3].
+"""Components joined into clusters by the loss of entropy of the assignments [Baudry10 sec. 3].
 
 A cluster that is not of the components' shape becomes several components, and the assignments of
 its rows are uncertain. Joining two clusters a and b adds their responsibilities up, and the entropy
@@ -6,11 +6,12 @@ of the assignments falls by
 
     H_a + H_b - H_ab = sum_n w_n ((r_na + r_nb) log(r_na + r_nb) - r_na log r_na - r_nb log r_nb),
 
-the more the less rows tell them apart. It cannot fall by more than with a coin tossed for each row,
+the more, the less certain the assignments between them are. The loss is at most that of assignments
+by the toss of a coin for each row,
 
     M_ab h(M_a / M_ab),    M_a = sum_n w_n r_na,    h(p) = -p log p - (1 - p) log(1 - p),
 
-by Jensen's inequality. The density stays as it is, and so does what it is worth as evidence.
+by Jensen's inequality. The density does not change, and neither does its evidence.
 """
 
 from collections.abc import Iterable
@@ -23,23 +24,23 @@ from numpy.typing import NDArray
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
-# Responsibilities below this are none: what they add to the entropy of a row is rounding.
+# Responsibilities below this are taken as 0: their entropy is within rounding.
 _LEAST = 1e-10
-# Two clusters are one where rows lose this share of what could tell them apart ...
+# Two clusters are joined if this share of the largest possible entropy is lost ...
 _SURELY_ONE = 0.1
-# ... and may be one, up to the elbow, from this share on. (Of two normal clusters with equal
-# weights and spherical covariances these are 3.9 and 5.6 standard deviations.)
+# ... and before the elbow from this share on. (For two normal clusters with equal weights and
+# spherical covariances, these are distances of 3.9 and 5.6 standard deviations.)
 _MAYBE_ONE = 0.01
-# An elbow: before it, the entropy falls so many times as fast as behind.
+# At an elbow: factor by which the entropy falls faster before than after it.
 _STEEPER = 4.0
-# Joins on either side of an elbow: a line meets any two points, and one pair of clusters that are
-# nearer than all others are is no elbow.
+# Least number of joins on either side of an elbow: a line fits any two points, and a single pair of
+# close clusters is not an elbow.
 _JOINS_OF_LINE = 2
 
 
 @dataclass(frozen=True)
 class Joins:
-    """Which clusters are joined, one pair after the other, until one is left.
+    """The sequence of pairs of clusters that are joined, until one is left.
 
     Attributes
     ----------
@@ -47,11 +48,11 @@ class Joins:
         As SciPy's: numbers of the two clusters, of which those from K on are joined ones; the
         entropy that assignments have lost so far, in nats per row; components of the new cluster.
     shares : ndarray, shape (K - 1,)
-        What the join loses, of the most that it could.
+        Loss of entropy of the join relative to the largest possible loss.
     masses : ndarray, shape (K - 1,)
-        Rows of the new cluster, as a share of all.
+        Fraction of rows in the new cluster.
     n_vacant : int
-        Joins at the beginning that give components without rows to others.
+        Number of joins at the beginning that assign components without rows to others.
     """
 
     linkage: Array
@@ -66,7 +67,7 @@ class Joins:
 
     @property
     def n_clusters(self) -> int:
-        """Number of clusters that the rule suggests."""
+        """Number of clusters suggested by the rule."""
         shares = self.shares[self.n_vacant :]
         surely = _leading(shares >= _SURELY_ONE)
         maybe = min(_leading(shares >= _MAYBE_ONE), self._elbow())
@@ -76,8 +77,7 @@ class Joins:
     def _elbow(self) -> int:
         """Joins before the elbow of the entropy over the rows joined so far; 0 without.
 
-        Two straight lines, the least squares of both, that share the point where they meet
-        [Baudry10 sec. 4].
+        By least squares with two straight lines that share a point [Baudry10 sec. 4].
         """
         lost = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
         joined = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
@@ -94,7 +94,7 @@ class Joins:
         return elbow if before >= _STEEPER * behind else 0
 
     def clusters(self, n_clusters: int) -> IndexArray:
-        """Number of the cluster of each component, (K,), after joins to so many clusters.
+        """Cluster of each component, (K,), after joins into this number of clusters.
 
         Clusters are numbered in the order of their first components.
         """
@@ -108,7 +108,7 @@ class Joins:
 
 
 def _leading(holds: NDArray[np.bool_]) -> int:
-    """Entries before the first that does not hold."""
+    """Number of entries before the first that is false."""
     return int(np.argmin(np.append(holds, False)))
 
 
@@ -125,7 +125,7 @@ def _line_error(x: Array, y: Array) -> float:
 
 
 class Assignments:
-    """What joins need of responsibilities: entries of the rows that do not belong to one component.
+    """Responsibilities as joins need them: of rows that do not belong to a single component.
 
     Parameters
     ----------
@@ -163,7 +163,7 @@ class Assignments:
         self.vacant: NDArray[np.bool_] = wins == 0
 
     def losses(self, a: int) -> Array:
-        """Entropy that is lost by joining a with each of the others, (K,), in nats per row."""
+        """Loss of entropy from joining a with each of the others, (K,), in nats per row."""
         mine = self.columns == a
         own = np.full(self.weights.size, np.nan)
         own[self.rows[mine]] = self.values[mine]
@@ -171,14 +171,14 @@ class Assignments:
         rows, columns = self.rows[at], self.columns[at]
         both = own[rows] + self.values[at]
         both *= np.log(both)
-        # (what is lost is never negative; rounding may be)
+        # (losses are never negative, except for rounding)
         loss = np.maximum(both - (own * np.log(own))[rows] - self.terms[at], 0.0)
         loss *= self.weights[rows]
         sums = np.bincount(columns, weights=loss, minlength=self.mass.size)
         return sums.astype(np.float64, copy=False)
 
     def join(self, a: int, b: int) -> None:
-        """Component a takes over what b has."""
+        """Join b into a."""
         mine = (self.columns == a) | (self.columns == b)
         both = np.bincount(self.rows[mine], self.values[mine], minlength=self.weights.size)
         others, joined = ~mine, np.flatnonzero(both)
@@ -193,11 +193,11 @@ class Assignments:
 
 
 def join_components(assignments: Assignments, *, relative: bool = True) -> Joins:
-    """Join the pair that loses most entropy, again and again; the assignments are used up.
+    """Repeatedly join the pair that loses most entropy; the assignments are overwritten.
 
-    [Baudry10 sec. 3] takes the loss as it is, which favours pairs of many rows, however well they
-    are told apart: one large cluster swallows the others. ``relative`` takes it as a share of the
-    most that the pair could lose. Components that are no row's most probable one come first.
+    [Baudry10 sec. 3] uses the loss itself, which favours pairs with many rows even if they are well
+    separated: one large cluster absorbs the others. ``relative`` divides it by the largest possible
+    loss of the pair. Components that are the most probable one for no row come first.
     """
     K = assignments.mass.size
     losses = np.stack([assignments.losses(a) for a in range(K)])

@@ -57,7 +57,7 @@ def outer_features(X: Array, *, linear: bool) -> Array:
 def indicators(codes: Array, ends: Array, out: Array) -> None:
     """``out[n, ends[d - 1] + codes[n, d]] = 1``, of zeros (n, sum_d C_d).
 
-    What is no code of its column, NaN above all, has no indicator.
+    Values that are not codes of their column, such as NaN, have no indicator.
     """
     for n in range(codes.shape[0]):
         start = 0

@@ -16,10 +16,11 @@ and the concentration of sticks the fixed point of [Minka00 eq. 55], which raise
 lengthened while that raises F more: EM alone is slow where a prior counts for more rows than a
 component has.
 
-Of one component nothing can be learned: the prior that it likes best is the component itself, by
-which any other would then be judged. :class:`~skvt.models.mixture._model.Mixture` therefore learns
-from two on. Ranges are limited for the same reason: what few components have in common, their means
-or covariances, is no certainty, by which births would be refused that show how they differ.
+Nothing can be learned from one component: its best prior is concentrated on the component itself,
+and all others would then be judged by it. :class:`~skvt.models.mixture._model.Mixture` therefore
+learns from two components on. Ranges are limited for the same reason: if few components happen to
+have similar means or covariances, a prior that is certain of these would prevent births of
+different ones.
 """
 
 from collections.abc import Callable
@@ -53,13 +54,13 @@ _LONGEST = 16.0
 
 
 class PriorLearner(Protocol):
-    """What moves the prior of a component to the maximum of the bound, immutable."""
+    """Moves the prior of a component to the maximum of the bound; immutable."""
 
     def learned(self, component: Any, sums: Array) -> Any:
         """The component with a prior of higher evidence, given statistics (K, P)."""
 
     def values(self, component: Any) -> dict[str, Any]:
-        """What is learned, by the names of the parameters."""
+        """Learned values, by the names of the parameters."""
 
 
 class _Ascent:

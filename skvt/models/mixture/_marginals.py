@@ -1,4 +1,4 @@
-"""What a component says of each column: posterior marginals, and evidence of its own parameters."""
+"""Single columns of components: posterior marginals, and the evidence for own parameters."""
 
 from collections.abc import Callable
 from typing import NamedTuple
@@ -84,10 +84,10 @@ def of_probabilities(
 
 
 def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:
-    """Nats per row by which each component's values tell it from all other rows.
+    """Evidence in nats per row that each component differs from all other rows.
 
-    ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``: the logarithm of the Bayes factor
-    of parameters of its own against those that it would share with all other rows.
+    ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``: the log Bayes factor of parameters
+    of its own against parameters shared with all other rows.
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) ->
         the values, up to what is linear in the sums.
     sums : ndarray, shape (K, P)
     counts : ndarray, shape (K,)
-        Rows N_k of each component. One of less than a row counts as one.
+        Number of rows N_k of each component, taken as at least 1.
 
     Returns
     -------

@@ -1,13 +1,14 @@
 """Missing values of Gaussians with full covariances: rows of which some columns are NaN.
 
-Let the columns m of a row be missing and o observed. The row has one more local variable, x_m given
-z = k. With ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo x_o``, at temperature
-T, the best q of it and its entropy are
+Let the columns m of a row be missing and o observed. The row then has another local variable, x_m
+given z = k. With ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo x_o``, at
+temperature T, the best q of it and its entropy are
 
     q(x_m | z = k) = N(A_mm^-1 v, T A_mm^-1),      h_k = |m| (1 + log(2 pi T)) / 2 - log|A_mm| / 2,
 
-and ``E[log p(x | phi_k)]`` is largest over x_m where it exceeds its value at ``x_m = 0`` by
-``v' A_mm^-1 v / 2``. The same with another matrix gives what a Student t says of missing values.
+and ``E[log p(x | phi_k)]`` is largest over x_m where it exceeds its value at ``x_m = 0`` by ``v'
+A_mm^-1 v / 2``. The same with another matrix yields the conditional mean of missing values under a
+Student t.
 
 Rows are worked on in the order of their patterns, the sets m: those of one pattern that follow each
 other share the Cholesky factor of A_mm.
@@ -29,13 +30,13 @@ _Mask: TypeAlias = NDArray[np.bool_]
 
 
 class Holes(Protocol):
-    """What is missing of a chunk of n rows, and q of it under each of K components."""
+    """Missing values of a chunk of n rows, and their q under each of K components."""
 
     def add_to(self, logits: Array, entropy: Array) -> None:
         """Add to ``logits`` (n, K) what the responsibilities' are larger by, and to ``entropy`` h.
 
-        With ``logits`` so corrected, the bound of ``responsibilities`` includes the entropy of what
-        is missing; its energy is too large by ``T sum_k r_k h_k``.
+        With ``logits`` so corrected, the bound of ``responsibilities`` includes the entropy of the
+        missing values; its energy is too large by ``T sum_k r_k h_k``.
         """
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
@@ -43,10 +44,10 @@ class Holes(Protocol):
 
 
 class Completion(Protocol):
-    """What a component makes of the holes in rows, for one table."""
+    """Handling of missing values by a component, for one table."""
 
     def holes(self, X: Any, inv_temps: Array) -> Holes | None:
-        """The holes of a chunk of rows; None where there is none. ``inv_temps`` (n,) or (1,)."""
+        """The missing values of a chunk of rows, None without any; ``inv_temps`` (n,) or (1,)."""
 
 
 def has_holes(X: Any) -> bool:
@@ -55,16 +56,16 @@ def has_holes(X: Any) -> bool:
 
 
 class Patterns(NamedTuple):
-    """Which columns are missing in which rows; rows without any value are not among them.
+    """Which columns are missing in which rows; rows without any value are left out.
 
     Attributes
     ----------
     rows : ndarray of int, shape (R,)
-        Rows with some values missing, those of one pattern one after the other.
+        Rows with some missing values, grouped by pattern.
     starts : ndarray of int, shape (G + 1,)
         Where each pattern begins among them, and R.
     columns : ndarray of int
-        The columns missing in each pattern, one pattern after the other.
+        The missing columns of each pattern, pattern after pattern.
     offsets : ndarray of int, shape (G + 1,)
         Where those of each pattern begin.
     """
@@ -123,7 +124,7 @@ class GaussianCompletion:
         return cls(center, np.einsum("kij,kj->ki", precision, mean), precision, True)
 
     def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
-        """The holes of a chunk of rows, None where there is none."""
+        """The missing values of a chunk of rows; None if there are none."""
         X = np.subtract(X, self.center, order="C", dtype=np.float64)
         missing = np.isnan(X)
         if not missing.any():
@@ -145,7 +146,7 @@ class CompletionOfTable:
         return GaussianCompletion.of_table(self.center, self.table, self.n_features)
 
     def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
-        """The holes of a chunk of rows, None where there is none."""
+        """The missing values of a chunk of rows; None if there are none."""
         return self._gaussian.holes(X, inv_temps) if has_holes(X) else None
 
 

@@ -33,16 +33,16 @@ ROWS_PER_CHUNK = 512
 _ROWS_PER_TASK = 4096
 # Parallel tasks of a batch; more would only hold more copies of the statistics.
 MOST_TASKS = 8
-# Rows that the initial components are found on.
+# Maximum number of rows on which initial components are found.
 ROWS_TO_START = 10_000
-# Rows among which seeds are drawn.
+# Maximum number of rows among which seeds are drawn.
 ROWS_TO_SEED = 2_000
-# Steps of what is missing of given components, and the gain in nats per row that ends them; and
-# steps of what is missing of seeds.
+# Maximum number of updates of missing values for given responsibilities, the gain in nats per row
+# that ends them, and the number for seeds.
 _COMPLETIONS = 40
 _COMPLETION_TOL = 1e-4
 _COMPLETIONS_OF_SEEDS = 3
-# E[log w] of a component that takes part no more.
+# E[log w] of an excluded component.
 _NEVER = -1e30
 # E[log w] and the table.
 _Params: TypeAlias = tuple[Array, Array]
@@ -58,15 +58,15 @@ class Mixture:
     component : Component
         Likelihood and prior of the components.
     n_initial : int
-        Components at the start.
+        Number of initial components.
     init_params : {"k-means++", "random", "random_from_data"}
-        How they are found.
+        How they are initialised.
     n_fewest : int
-        Components at the start at least; where fewer are found, others without rows.
+        Least number of initial components; if fewer are found, others without rows are added.
     start : Stats or None
-        Statistics to begin with; None are found on the rows as ``init_params`` says.
+        Initial statistics; None finds them on the rows by ``init_params``.
     learner : PriorLearner or None
-        What learns the prior of the components; None where it is given.
+        Learner of the components' prior; None where it is given.
     learns_concentration : bool
         Whether the concentration of the sticks is learned.
 
@@ -88,7 +88,7 @@ class Mixture:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """Moves where weights are for any number of components; T where log C(T) is known."""
+        """Moves if the weights allow any number of components; learned T if log C(T) is known."""
         of_weights = self.weights.capabilities
         tempered = of_weights & self.component.capabilities
         return frozenset({Capability.MEMOIZABLE}) | (of_weights & {Capability.MERGEABLE}) | tempered
@@ -100,7 +100,7 @@ class Mixture:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Precision of the data and of responsibilities; all between them is double."""
+        """Precision of the data and of responsibilities; everything else is in double precision."""
         return self.component.dtype
 
     @property
@@ -142,7 +142,7 @@ class Mixture:
         return stats.arrays[0]
 
     def without_component(self, global_params: _Params, k: int) -> _Params:
-        """Component k takes no part: its weight is next to nothing."""
+        """Exclude component k: its weight becomes negligible."""
         log_weights, table = global_params
         log_weights = log_weights.copy()
         log_weights[k] = _NEVER
@@ -170,7 +170,7 @@ class Mixture:
         return float(self.component.log_evidence(sums).sum() + self.weights_log_evidence(counts))
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """The order that suits the weights, which raises the bound; None if they have it."""
+        """The order preferred by the weights, which raises the bound; None if they are in it."""
         counts = stats.value().arrays[0]
         order = self.weights.order(counts)
         return None if np.array_equal(order, np.arange(order.size)) else order
@@ -191,11 +191,11 @@ class Mixture:
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Entropy of each component's assignments (K,), and if asked for what pairs would lose.
+        """Entropy of each component's assignments (K,) and, if requested, the losses of pairs.
 
-        See :func:`skvt.models.mixture._kernels.assignment_entropy`. The entropy of what is missing
-        of its rows is part of it. Pairs lose none of that: what is missing then has the mixture of
-        both distributions, whose entropy is at least their mean.
+        See :func:`skvt.models.mixture._kernels.assignment_entropy`. It includes the entropy of the
+        missing values of its rows, of which pairs lose nothing: after a merge these have the
+        mixture of both distributions, whose entropy is at least the mean of theirs.
         """
         resp, n_components = result.q, result.q.shape[1]
         tasks = []
@@ -244,9 +244,9 @@ class Mixture:
         return LocalResult(stats, bound, energy, out.resp, marginal, hidden_entropy=hidden_entropy)
 
     def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
-        """The local result of rows that the components share as given; without a bound.
+        """The local result of rows with given responsibilities; without a bound.
 
-        What is missing of the rows is at its best given these, but for a small gain.
+        q of the missing values is optimal given these, up to a small gain.
         """
         stats, hidden_entropy = self._completed(batch, resp, _COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
@@ -255,9 +255,10 @@ class Mixture:
     def _completed(
         self, batch: RowBatch, resp: Array, most_steps: int
     ) -> tuple[Stats, Array | None]:
-        """Statistics at given responsibilities (n, K), and the entropy of what is missing (K,).
+        """Statistics at given responsibilities (n, K), and the entropy of missing values (K,).
 
-        q of what is missing and q of the components, in turn, begun with the prior.
+        By updates of q of the missing values and of the components in turn, starting from the
+        prior.
         """
         component, weighted = self.component, resp * batch.weights[:, None]
         sums = np.ascontiguousarray(component.features(batch.X).T.dot(weighted).T)
@@ -285,9 +286,9 @@ class Mixture:
         return None
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """Priors nearer to the maximum of the bound, where they are learned.
+        """The model with learned priors moved towards the maximum of the bound.
 
-        They stay as they are while fewer than two components have rows.
+        They are not changed while fewer than two components have rows.
         """
         if stats is None or not (self.learner or self.learns_concentration):
             return self
@@ -308,8 +309,8 @@ class Mixture:
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
-        ``sum_k w_k^b int p(x | phi_k)^b dx``. Only of known weights and of components whose
-        integral is the same whatever phi_k is; without, there is no T to learn.
+        ``sum_k w_k^b int p(x | phi_k)^b dx``. Only for known weights and components whose integral
+        does not depend on phi_k; T cannot be learned otherwise.
         """
         b = np.asarray(inv_temps, np.float64)
         weights: Any = self.weights
@@ -320,9 +321,9 @@ class Mixture:
 
     # ------------------------------------------------------------------------- initial values
     def with_start(self, n_components: int) -> Self:
-        """The same model, begun with other components: so many, by k-means++.
+        """The same model with ``n_components`` initial components, by k-means++.
 
-        Its priors are those learned so far, by which the components will be judged.
+        Its priors are those learned so far, under which the components will be judged.
         """
         return replace(
             self,
@@ -353,8 +354,9 @@ class Mixture:
     ) -> Stats:
         """Statistics of a random row for each component, counted for a share of its own rows.
 
-        Added, they make components differ that heat has made equal. (Noise on each statistic
-        would leave sums that no rows have: squares too small for their means.)
+        Added to the statistics, they make components differ that a high temperature has made equal.
+        (Noise on each statistic could yield sums that no rows can have, such as squares too small
+        for their means.)
         """
         counts = share * stats.value().arrays[0]
         rows = self._random_rows(data, counts.size, rng)
@@ -363,11 +365,11 @@ class Mixture:
         return Stats((counts, counts[:, None] * features))
 
     def _random_rows(self, data: RowSource, number: int, rng: np.random.Generator) -> IndexArray:
-        """Numbers of rows drawn by their weights, as different as can be.
+        """Numbers of rows, drawn by weight and spread over the data.
 
         They are quantiles of the rows in the order of a random projection, one in each of as many
-        equal parts; so that it matters neither in which order rows stand, nor whether one is there
-        twice or has the weight 2.
+        equal parts. They thus depend neither on the order of rows nor on whether a row occurs twice
+        or has weight 2.
         """
         component = self.component
         direction = rng.standard_normal(component.features(data.X[:1]).shape[1])
@@ -383,7 +385,7 @@ class Mixture:
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, X: Any, stats: RunningStats, run: Run) -> Array:
-        """Log posterior predictive density of each row, the mass of a new component included.
+        """Log posterior predictive density of each row, including the mass of new components.
 
         ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
         """
@@ -404,7 +406,7 @@ class Mixture:
     def imputed(self, X: Array, stats: RunningStats, run: Run) -> Array:
         """Rows with each missing value replaced by its mean, or most probable category.
 
-        Under the posterior predictive of :meth:`log_predictive`, given the values that are there.
+        Under the posterior predictive of :meth:`log_predictive`, given the observed values.
         """
         out = np.empty(X.shape)
         predictive = self._predictive(stats)
@@ -450,9 +452,9 @@ def _chunks(rows: slice) -> list[slice]:
 
 
 class _Explained(NamedTuple):
-    """What a local step explains rows by.
+    """Parameters of a local step.
 
-    E[log w] (K,), the table transposed (P, K), and what is made of holes in rows.
+    E[log w] (K,), the transposed table (P, K), and the completion of missing values.
     """
 
     log_weights: Array
@@ -461,7 +463,7 @@ class _Explained(NamedTuple):
 
 
 class _OfRows(NamedTuple):
-    """What a local step writes of each row: responsibilities (n, K), bound and energy (n,)."""
+    """Output of a local step for each row: responsibilities (n, K), bound and energy (n,)."""
 
     resp: Array
     bound: Array
@@ -477,7 +479,7 @@ def _local_task(
     with_stats: bool,
     out: _OfRows,
 ) -> tuple[Array, Array, Array]:
-    """Responsibilities of these rows; their counts, sums, and the entropy of what is missing."""
+    """Responsibilities of these rows; their counts, sums, and the entropy of missing values."""
     (log_weights, table, completion), (resp, bound, energy) = explained, out
     X, weights = batch.X, batch.weights
     counts, hidden_entropy = np.zeros((2, log_weights.size))
@@ -548,7 +550,7 @@ def seeded_statistics(
     "k-means++" draws rows one after the other as seeds, each with probability proportional to what
     a component of its own would explain better than the seeds so far, in nats: k-means++ with the
     divergence of the likelihood at hand [ArthurVassilvitskii07 sec. 2]. "random_from_data" draws
-    the seeds evenly. Rows then belong to the seed that explains them best. "random" draws
+    the seeds uniformly. Rows are then assigned to the seed that explains them best. "random" draws
     responsibilities.
     """
     X, weights = _distinct(model.component, batch.X, batch.weights)
@@ -570,8 +572,8 @@ def seeded_statistics(
 def _distinct(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
     """Rows and weights; of few rows the distinct ones in order, with their weights added up.
 
-    So that the draws that follow depend neither on the order of few rows, nor on whether a row is
-    there twice or has the weight 2, nor on whether rows are held sparse whose features are not.
+    Subsequent draws then depend neither on the order of few rows, nor on whether a row occurs twice
+    or has weight 2, nor on whether rows are sparse whose features are not.
     """
     if X.shape[0] > ROWS_TO_SEED or (sp.issparse(X) and component.sparse):
         return X, weights
@@ -608,13 +610,13 @@ def _nearest_seed(
         left = chances * ~used
         if own is not None and size is not None:
             best = np.maximum(best, few @ _tables(component, few, [seed])[0])
-            # a row like a seed has nothing to miss, whatever rounding says
+            # a row equal to a seed is fully explained, up to rounding
             missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
             left = missed if missed.sum() > 0.0 else left
     tables = _tables(component, features, seeds).T
     fits, size = features @ tables, abs(features) @ np.abs(tables)
     size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
-    # of seeds as near as each other, the one drawn first
+    # of equally near seeds, the one drawn first
     nearest = stable_argmax(fits, scale=size)
     resp = np.zeros((weights.size, len(seeds)))
     resp[np.arange(weights.size), nearest] = 1.0
@@ -632,7 +634,7 @@ def _tables(component: Component, features: Any, rows: Any) -> Array:
 def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
     """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
 
-    And the size of the terms whose sum it is, (n,), to which rounding is relative.
+    And the size of the terms of the sum, (n,), relative to which it is rounded.
     """
     out, size = np.empty((2, features.shape[0]))
     for chunk in _chunks(slice(0, features.shape[0])):

@@ -82,7 +82,7 @@ class Product:
     """A component for rows whose columns are blocks, independent given the component.
 
     Features, statistics, tables and natural parameters are those of the blocks side by side, so
-    that engines and moves see one component. Columns that are in no block take no part.
+    that engines and moves see one component. Columns that belong to no block are ignored.
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class Product:
 
     @property
     def missing(self) -> bool:
-        """Whether NaN may be missing values; blocks that cannot do without refuse them earlier."""
+        """Whether NaN may be missing values; blocks that do not allow them refuse them earlier."""
         return any(block.component.missing for block in self.blocks)
 
     @property
@@ -161,7 +161,7 @@ class Product:
         return np.concatenate(parts, axis=1)
 
     def completion(self, table: Array) -> Completion | None:
-        """What the features of some blocks lack under the table (K, P)."""
+        """Completions of the blocks that need them under the table (K, P)."""
         ends = np.cumsum(self._widths)
         parts = []
         for block, end, own in zip(self.blocks, ends, self.of_blocks(table), strict=True):
@@ -172,7 +172,7 @@ class Product:
         return CompletionOfBlocks(tuple(parts)) if parts else None
 
     def filled(self, X: Any) -> Any:
-        """Rows with what is missing at its mean under the prior, in the blocks that need it."""
+        """Rows with missing values at their prior means, in the blocks that need it."""
         if sp.issparse(X):  # of which no block needs it
             return X
         changed = []
@@ -298,12 +298,12 @@ class Product:
 
 @dataclass(frozen=True)
 class CompletionOfBlocks:
-    """Completions of some blocks: their columns, the places of their features, and they."""
+    """Completions of some blocks, with the blocks' columns and the places of their features."""
 
     parts: tuple[tuple[slice | IndexArray, slice, Completion], ...]
 
     def holes(self, X: Any, inv_temps: Array) -> "HolesOfBlocks | None":
-        """The holes of a chunk of rows, None where there is none."""
+        """The missing values of a chunk of rows; None if there are none."""
         if sp.issparse(X):
             X = X.toarray()
         found = [
@@ -316,7 +316,7 @@ class CompletionOfBlocks:
 
 @dataclass(frozen=True)
 class HolesOfBlocks:
-    """Holes of blocks, whose variables are independent: what each adds, is added."""
+    """Missing values of several blocks, which are independent: their contributions add up."""
 
     parts: tuple[tuple[slice, Holes], ...]
 
@@ -334,7 +334,7 @@ class HolesOfBlocks:
 
 
 def as_slice(columns: IndexArray) -> slice | IndexArray:
-    """Columns that follow each other as a slice, of which an array gives a view."""
+    """Consecutive columns as a slice, which yields a view of an array."""
     first = int(columns[0])
     if np.array_equal(columns, np.arange(first, first + columns.size)):
         return slice(first, first + columns.size)

@@ -1,4 +1,4 @@
-"""Statistics that a mixture begins with, from labels of rows or from means."""
+"""Initial statistics of a mixture, from labels of rows or from means."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ _ROWS_AT_ONCE = 4096
 
 
 def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArray) -> Stats:
-    """Statistics of components that have the rows with their labels.
+    """Statistics of components to which the rows with their labels belong.
 
     Parameters
     ----------
@@ -25,8 +25,8 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
     X : array or CSR matrix, shape (n, D)
     weights : ndarray, shape (n,)
     labels : ndarray of int, shape (n,)
-        0, ..., K - 1, each at least once; -1 where not known: these rows go to the component that
-        explains them best, as those with labels make it.
+        0, ..., K - 1, each at least once; -1 where unknown: such a row goes to the component, as
+        fitted to the labelled rows, that explains it best.
     """
     n_components = int(labels.max()) + 1
     stats = _statistics(model, X, weights, labels, n_components)
@@ -43,10 +43,10 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
 
 
 def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
-    """Statistics of Gaussian components that have the rows to which their mean is nearest.
+    """Statistics of Gaussian components to which the rows nearest to their means belong.
 
-    Distances are in the metric of the prior's covariance, over the values that are there. Means
-    (K, D) that are nearest to no row begin without rows.
+    Distances are in the metric of the prior's covariance, over the observed values. Means (K, D)
+    that are nearest to no row start without rows.
     """
     scale = np.asarray(gaussian_prior_of(model.component).covariance)
     whitener = np.eye(X.shape[1])
@@ -67,7 +67,7 @@ def _length(rows: Array) -> Array:
 
 
 def _nearest(component: Component, X: Any, tables: Array) -> IndexArray:
-    """Number of the component that explains each row best, of equally good ones the first."""
+    """Number of the component that explains each row best; ties go to the first."""
     features = component.features(X)
     size = abs(features) @ np.abs(tables).T
     labels: IndexArray = stable_argmax(features @ tables.T, scale=size.max(axis=1, keepdims=True))

@@ -1,7 +1,7 @@
 """Weights of a mixture: the contract, and their laws.
 
-Their statistics are the expected counts of the components, shape (K,); in structured inference what
-:meth:`DrawnWeights.statistics` makes of them.
+Their statistics are the expected counts of the components, shape (K,), or in structured inference
+what :meth:`DrawnWeights.statistics` computes from them.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ class Weights(Protocol):
     Attributes
     ----------
     family : Family
-        Of what the weights are made of.
+        Of the variables that determine the weights, such as sticks.
     capabilities : frozenset of Capability
-        MERGEABLE where there may be any number of components. TEMPERABLE for known weights:
+        MERGEABLE if any number of components is possible. TEMPERABLE for known weights:
         ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its slope in b.
     """
 
@@ -42,7 +42,7 @@ class Weights(Protocol):
         """``log w_k`` of at least the K components counted, from ``t``; of ``E[t]``, E[log w_k]."""
 
     def mean(self, lam: Array) -> Array:
-        """``E[w_k]`` of at least these; what lacks to 1 is the mass of components not yet seen."""
+        """``E[w_k]`` of at least these; the remainder is the mass of components not yet seen."""
 
     def weights_of(self, value: Array) -> Array:
         """Weights (..., K) of values drawn from q."""
@@ -53,15 +53,15 @@ class Weights(Protocol):
     def order(self, counts: Array) -> IndexArray:
         """Permutation of the components after which their counts are most probable.
 
-        Components whose counts are tied stay in the order they have.
+        Components with tied counts keep their order.
         """
 
 
 class DrawnWeights(Weights, Protocol):
-    """Weights for structured inference: their laws are made of Dirichlets or betas."""
+    """Weights for structured inference: their laws consist of Dirichlets or betas."""
 
     def statistics(self, counts: Array) -> Array:
-        """What structured inference keeps of counts."""
+        """The statistics of counts that structured inference keeps."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ class StickBreaking:
 
     @staticmethod
     def mean(lam: Array) -> Array:
-        """``E[w_k]``, shape (K,); what lacks to 1 is the mass of components not yet seen."""
+        """``E[w_k]``, shape (K,); the remainder to 1 is the mass of components not yet seen."""
         return StickBreaking.weights_of(Beta.mean(lam))
 
     def log_evidence(self, counts: Array) -> float:
@@ -130,10 +130,9 @@ class SeparateSticks(StickBreaking):
 
 @dataclass(frozen=True)
 class SymmetricDirichlet:
-    """``w ~ Dir(alpha / K)`` of K components, a finite stand-in for a Dirichlet process.
+    """``w ~ Dir(alpha / K)`` of K components, a finite approximation of a Dirichlet process.
 
-    Counts may be those of the first components alone: the others, without rows, are there
-    nevertheless.
+    Counts may be those of the first components only: the others exist without rows.
 
     Parameters
     ----------
@@ -184,7 +183,7 @@ class SymmetricDirichlet:
 
     @staticmethod
     def order(counts: Array) -> IndexArray:
-        """As they are: all orders are alike."""
+        """Unchanged: all orders are equivalent."""
         return np.arange(counts.size)
 
 
@@ -200,7 +199,7 @@ def _log_evidence(family: Family, lam: Array, prior: Array) -> float:
 
 
 class _Known:
-    """The family of what is known: no natural parameters, no divergence."""
+    """The family of known quantities: no natural parameters, no divergence."""
 
     @staticmethod
     def log_normalizer(eta: Array) -> Array:
@@ -213,7 +212,7 @@ class _Known:
 
 @dataclass(frozen=True)
 class KnownWeights:
-    """Weights that are given: nothing is learned of them.
+    """Given weights, which are not learned.
 
     Parameters
     ----------
@@ -251,7 +250,7 @@ class KnownWeights:
         return float(counts @ np.log(self.weights))
 
     def order(self, counts: Array) -> IndexArray:
-        """The components with most rows where the largest weights are; else as they are."""
+        """The components with most rows at the largest weights; ties keep their order."""
         # tied components keep the weights that they have
         places = np.argsort(-self.weights, kind="stable")
         ranked = places[_largest_first(counts[places])]
