@@ -416,7 +416,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
 
     def _begun_with_means(self, model, X, weights):
-        """The model, begun with the means given."""
+        """The model with the given initial means."""
         if self.labels_init is not None or self.mean_type == "zero":
             other = "mean_type='zero', which has no means" if self.labels_init is None else "labels"
             raise ValueError(

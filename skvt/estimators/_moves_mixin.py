@@ -15,7 +15,7 @@ from skvt.models.mixture import StickBreaking, labelled_statistics
 from skvt.moves import Birth, Delete, Merge
 from skvt.schedules import RobbinsMonro
 
-# Rows of a batch where the user does not say: about ten batches within this range.
+# Default number of rows of a batch: about ten batches, within this range.
 SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
 
 # Of `weight_concentration_prior` where it can be learned.
@@ -27,13 +27,13 @@ CONCENTRATION_CONSTRAINT = [
 
 
 def sticks(concentration):
-    """Sticks of this concentration; None and "auto" begin with 1."""
+    """Sticks of this concentration; None and "auto" start with 1."""
     given = concentration is not None and not is_auto(concentration)
     return StickBreaking(float(concentration) if given else 1.0)
 
 
 def begun_with_labels(model, labels, X, weights, most):
-    """The model, begun with a component for each label of the rows; as it is without labels."""
+    """The model with an initial component for each label; unchanged without labels."""
     if labels is None:
         return model
     given = np.asarray(labels)
@@ -59,7 +59,7 @@ class MovesMixin(MoveLogMixin):
     """``learning_method``, ``moves``, ``n_batches`` and ``batch_size``."""
 
     _fixed_in_streams = ("learning_method",)
-    # (not the model's, but checked along with it)
+    # (not parameters of the model, but checked with it)
     _model_parameters = ("moves", "n_batches", "batch_size", "max_components")
 
     def _check_parameters(self):
@@ -124,7 +124,7 @@ class MovesMixin(MoveLogMixin):
             )
 
     def _moves_of_fit(self):
-        """Deletes before merges, so that rows of a component that fades go where they belong."""
+        """Deletes before merges, so that each row of a vanishing component goes to its best one."""
         makers = {
             "delete": Delete,
             "merge": Merge,

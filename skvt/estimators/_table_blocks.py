@@ -17,7 +17,7 @@ from skvt.estimators.component_specs import (
 )
 from skvt.estimators.validation import each_entry_once
 
-# What the types of columns are to "auto".
+# Components that "auto" chooses by the types of columns.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("diag")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
@@ -50,7 +50,7 @@ def numbers_or_objects(estimator, X, *, reset):
 
 
 def table_of(X, components, handle_unknown):
-    """The :class:`Table` of rows like X, with the categories that they have."""
+    """The :class:`Table` of rows like X, with their categories."""
     numbers = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
     names = tuple(X.columns) if is_frame(X) else tuple(range(X.shape[1]))
     columns = None if numbers else columns_of(X)

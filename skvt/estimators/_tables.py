@@ -49,7 +49,7 @@ class Table:
     blocks: tuple
     names: tuple
     handle_unknown: str
-    # what the rows of fit were held in, and the types of the columns
+    # the container of the rows of fit, and the types of the columns
     container: str = "array"
     types: tuple = field(default=())
 
@@ -71,7 +71,7 @@ class Table:
         return out
 
     def _encode_numbers(self, X):
-        """Numbers stay as they are, but for categories that are not 0, 1, ... already."""
+        """Numbers are left unchanged, except categories other than 0, 1, ..."""
         self._check(X)
         copied = False
         for block in self.blocks:
@@ -135,7 +135,7 @@ class Table:
             )
 
     def _check(self, X):
-        """Raise ValueError for numbers that the blocks do not take."""
+        """Raise ValueError for numbers that the blocks do not allow."""
         for block in self.blocks:
             values = X[:, as_slice(block.columns)]
             stored = values.data if sp.issparse(values) else values
@@ -189,7 +189,7 @@ class Table:
         )
 
     def decoded(self, j, values):
-        """Encoded values of a column, none missing, as what the table holds."""
+        """Encoded values of a column, none missing, as values of the table."""
         block, place = self.block_of(j)
         if block.categories is not None:
             return objects(block.categories[place])[np.asarray(values).astype(np.intp)]
@@ -239,7 +239,7 @@ class Table:
 
 
 def _numbers(column, name, block):
-    """A column as numbers, or ValueError that names an example of what is none."""
+    """A column as numbers, or a ValueError that shows a value that is not a number."""
     if column.kind is None:
         raise ValueError(
             f"Column {name!r} is of the type {column.type}, which {type(block.spec).__name__} does "

@@ -17,8 +17,8 @@ the hottest temperature or falls to 1 at once:
   mean over a share of the fit's passes, begun at the energy of the random start.
 - A fit ends at T = 1 and arrives there without a jump: the ladder's temperatures are
   min(T_m, ceiling), and the ceiling falls linearly to 1 over three quarters of the fit's passes, as
-  in :class:`~skvt.temperature.LinearAnnealing`. The energies decide how much sooner a fit cools. A
-  stream has no end and no ceiling.
+  in :class:`~skvt.temperature.LinearAnnealing`. The energies can only lower the temperature sooner.
+  A stream has no end and no ceiling.
 """
 
 from collections.abc import Callable
@@ -37,7 +37,7 @@ from skvt.typing import Array
 
 # The energies of a stream are averaged over so many minibatches.
 STREAM_STEPS = 32
-# As good as 1: the ladder's softmax approaches 1 without reaching it.
+# Practically 1: the softmax over the ladder approaches 1 without reaching it.
 NEARLY_ONE = 1e-3
 
 
@@ -56,7 +56,7 @@ class _Ladder:
         self._full = self.inv_temps[::-1], self.log_partition[::-1]
 
     def lower(self, share: float) -> None:
-        """Temperatures come down to the ceiling: this share of the way from 1 to T_max."""
+        """Limit the temperatures to a ceiling, at this share of the way from 1 to T_max."""
         inv_temps, log_partition = self._full
         ceiling = 1.0 + share * (1.0 / inv_temps[0] - 1.0)
         self.inv_temps = np.maximum(inv_temps[::-1], 1.0 / ceiling)

@@ -5,7 +5,7 @@
     x_n ~ N(sum_k z_nk mu_k, s I)                    rows
 
 [VT16 sec. 4, app. C]. q(z) is factorised, q(mu) has the exact joint covariance of the components,
-which all columns share; where values are missing, each column has its own.
+which all columns share; with missing values, each column has its own.
 """
 
 from dataclasses import dataclass, replace
@@ -32,19 +32,19 @@ from skvt.typing import Array, IndexArray, Run
 # Rows whose products are held at a time, and most numbers where rows have matrices of their own.
 ROWS_PER_CHUNK = 1024
 NUMBERS_PER_CHUNK = 1 << 21
-# Without a start, a row begins at pi, at these inverse temperatures relative to its own.
+# Inverse temperatures, relative to its own, of a row that starts from pi.
 LADDER = np.geomspace(0.1, 1.0, 6, endpoint=False)
 # Rows that initial values are taken from, and what random components cost in nats.
 ROWS_TO_START = 10_000
 WEAK = 15.0
-# A row is taken to have so many components on at least, where their size is guessed from its own.
+# Least number of components assumed to be on in a row when their size is guessed from that of rows.
 FEWEST_ON = 1e-3
-# Rows whose spectrum decides on the first noise and the first temperature.
+# Maximum number of rows whose spectrum determines the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
-# Learned noise begins as what K directions leave of the squares; where that is less than the first
-# share of them, as the second.
+# Learned noise starts as the share of squares that K directions leave; if that is below the first
+# value, as the second.
 LEAST_NOISE, FIRST_NOISE = 0.01, 0.1
-# Learned activation priors stay this far from 0 and 1.
+# Least distance of learned activation priors from 0 and 1.
 _EDGE = 1e-6
 
 
@@ -53,20 +53,20 @@ _Moments: TypeAlias = tuple[Array, Array]
 
 
 class Sweeps(NamedTuple):
-    """How activations are swept: at the temperatures of the ladder, then at most so often."""
+    """Sweeps over activations: at the temperatures of the ladder, then at most ``most`` more."""
 
     ladder: Array
     most: int
     tol: float
 
 
-# A row that goes on from its last visit: no ladder, one sweep.
+# A row continued from its last visit: no ladder, one sweep.
 GO_ON = Sweeps(LADDER[:0], 1, 0.0)
 
 
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
-    """Rows, whether values are missing, and where their activations were left."""
+    """Rows, whether values are missing, and their last activations."""
 
     missing: bool = False
     start: Array | None = None
@@ -96,15 +96,16 @@ class FactorialMixture:
     learned : frozenset of {"noise_variance", "prior_variance", "activation_prior"}
         Those set to the maximum of the bound.
     by_column : bool
-        Whether the statistics record which values of a column were there.
+        Whether the statistics record which values of a column were observed.
     critical_temperature : float
         Above it, components that differ little become the same: the largest variance of any
         direction of the rows, over the noise.
     max_sweeps, sweep_tol : int, float
-        A row without a start is swept at most so often; until its activations change by less.
+        Maximum number of sweeps of a row without a start, and the change of activations that ends
+        them.
     search : bool
-        Whether a row without a start also begins from annealed particles, and ends where the bound
-        is highest. For bounds reported to users; too slow for fits.
+        Whether a row without a start is also started from annealed particles, and the highest bound
+        is kept. For bounds reported to users; too slow for fits.
 
     Notes
     -----
@@ -184,7 +185,7 @@ class FactorialMixture:
         return float(after - before) + self._rest(stats)
 
     def _rest(self, stats: Stats) -> float:
-        """What of the energy does not depend on the components."""
+        """The part of the energy that does not depend on the components."""
         _, _, on, (n_rows, n_values, squares) = stats.arrays
         noise = self.noise_variance
         rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
@@ -245,9 +246,9 @@ class FactorialMixture:
     ) -> FactorialResult:
         """Activations of each row; ``q`` of the result are their probabilities (n, K).
 
-        Where the batch has a start, one sweep from there, after which the bound is no lower than
-        before; otherwise as many as it takes, from pi and hotter temperatures, and with ``search``
-        from annealed particles too, whichever ends highest.
+        If the batch has a start, one sweep from there, which does not lower the bound; otherwise
+        sweeps until convergence, from pi at higher temperatures, and with ``search`` also from
+        annealed particles, whichever ends highest.
         """
         wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
         # (rows of a batch are begun together)
@@ -301,18 +302,18 @@ class FactorialMixture:
     def row_terms(
         self, X: Array, there: Array | None, means: Array, second: Array
     ) -> tuple[Array, Array, Array, float | Array]:
-        """What the activations of rows depend on.
+        """The terms of rows on which their activations depend.
 
-        ``there`` (n, D) is 1 where a value is there and 0 where it is missing; None without any.
+        ``there`` (n, D) is 1 for observed and 0 for missing values; None if none is missing.
 
         Returns
         -------
         X : ndarray, shape (n, D)
-            With 0 for what is missing.
+            With 0 for missing values.
         linear : ndarray, shape (n, K)
             ``E[mu_k] . x``.
         gram : ndarray, shape (1, K, K) or (n, K, K)
-            E[mu mu'] summed over the columns that are there.
+            E[mu mu'] summed over the observed columns.
         n_values : float or ndarray, shape (n,)
             Number of values.
         """
@@ -340,7 +341,7 @@ class FactorialMixture:
 
     # ------------------------------------------------------------------------ learned priors
     def prior_statistics(self, batch: FactorialBatch, result: LocalResult) -> PriorAddend | None:
-        """All that is learned is learned from the statistics."""
+        """Everything is learned from the statistics."""
         return None
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -349,7 +350,7 @@ class FactorialMixture:
             return self
         _, _, on, (n_rows, n_values, squares) = stats.value().arrays
         global_params, changes = self.expectation(stats, None, serial_map), {}
-        # (values that are all 0 or missing say nothing about noise)
+        # (values that are all 0 or missing carry no information on noise)
         if "noise_variance" in self.learned and squares > 0.0:
             # a perfect fit must not make it 0, nor so small that rounding counts
             error = max(self._squared_error(stats, global_params), 1e-4 * squares)
@@ -373,8 +374,8 @@ class FactorialMixture:
     def tempered_log_partition(self, inv_temps: Array) -> tuple[Array, Array]:
         """log C(T) of one row in nats and its slope in b = 1/T, (M,) each [VT16 app. C].
 
-        ``int p(x | z, mu)^b dx`` is the same whatever z and mu are, and ``sum_z p(z)^b =
-        prod_k (pi_k^b + (1 - pi_k)^b)``.
+        ``int p(x | z, mu)^b dx`` does not depend on z and mu, and ``sum_z p(z)^b = prod_k (pi_k^b +
+        (1 - pi_k)^b)``.
         """
         b = np.asarray(inv_temps, np.float64)
         log_p = np.stack([np.log(self.activation_prior), np.log1p(-self.activation_prior)])
@@ -408,16 +409,16 @@ class FactorialMixture:
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
     ) -> Stats:
-        """Random components added to those that are there, of this share of the columns' spread.
+        """Random components, of this share of the columns' spread, to be added.
 
-        They make components differ that heat has made equal.
+        They make components differ that a high temperature has made equal.
         """
         pairs, _, on, totals = stats.value().arrays
         noise = share * on[:, None] * self._random_components(column_moments(data)[1], rng)
         return Stats((np.zeros_like(pairs), noise, np.zeros_like(on), np.zeros_like(totals)))
 
     def _random_components(self, variance: Array, rng: np.random.Generator) -> Array:
-        """Noise as the columns have it, but weak: its square costs a row ``WEAK`` nats at most.
+        """Noise in proportion to the columns' spread; its square costs at most ``WEAK`` nats a row.
 
         Many columns of noise as large as the rows would leave all components off for good.
         """
@@ -515,13 +516,13 @@ def _start_task(
 
 
 def column_moments(data: RowSource) -> tuple[Array, Array]:
-    """Mean and variance of each column's values, 0 where none is there, in some of the rows."""
+    """Mean and variance of each column's observed values in some of the rows; 0 without any."""
     rows = slice(0, None, -(-data.n_rows // ROWS_TO_START))
     return _moments(data.X[rows], data.weights[rows])
 
 
 def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
-    """Mean and variance of each column's values, 0 where none is there."""
+    """Mean and variance of each column's observed values; 0 without any."""
     X = np.asarray(X, np.float64)
     weights = np.where(np.isnan(X), 0.0, weights[:, None])
     X = np.nan_to_num(X)
@@ -533,7 +534,7 @@ def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
 def first_guess(
     X: Array, weights: Array, n_components: int, n_on: float
 ) -> tuple[dict[str, float], float]:
-    """Where learned variances begin, with ``n_on`` components on in a row.
+    """Initial values of learned variances, with ``n_on`` components on in a row.
 
     Returns a dict of "noise_variance" and "prior_variance", and the largest variance of any
     direction of the rows.
@@ -553,9 +554,9 @@ def first_guess(
 def _spectrum(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
     """Noise variance over mean square, and the largest variance of any direction.
 
-    If the rows lie in so many directions but for noise, it is what these leave, over its degrees of
-    freedom. Too small a value is a low temperature: the components would be quenched before the
-    noise is learned.
+    If rows vary in that many directions plus noise, it is the residual divided by its degrees of
+    freedom. Too small a value acts like a low temperature: the components would be quenched before
+    the noise is learned.
     """
     rows = slice(0, None, -(-len(X) // ROWS_OF_SPECTRUM))
     X, weights = X[rows].astype(np.float64), weights[rows]

@@ -65,7 +65,7 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
     """Gamma variates of these shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
 
     ``g(a) = g(a + 1) u^(1/a)``, and g(a + 1) by rejection (Marsaglia and Tsang 2000). The loop over
-    a row makes a proposal for each entry and the cheap test; the few that fail it are settled side
+    a row makes a proposal for each entry and the cheap test; the few that fail it are decided side
     by side.
     """
     n, width = shape.shape

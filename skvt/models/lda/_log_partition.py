@@ -14,7 +14,7 @@ documents of N tokens each (VT16's simplification: N is the corpus' mean length)
 where the assignment of a token is summed out before tempering. Everything here is per token, in
 nats: log C / (D N), and its slope in b.
 
-Two statements of VT16 do not hold and are mended here:
+Two statements of VT16 do not hold and are corrected here:
 
 - Appendix B.1 calls N D log E[g] an *upper* bound. x^N and x^D are convex, so that Jensen's
   inequality gives E[g^N] >= E[g]^N: it is a lower bound, the tighter one of the two:
@@ -49,7 +49,7 @@ class Corpus(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """What expectations are taken over.
+    """Draws over which expectations are taken.
 
     Attributes
     ----------
@@ -101,7 +101,7 @@ def log_partition(
     Notes
     -----
     A draw costs ``K V`` gamma variates and ``n_proportions V (M + K)`` operations. Topics are drawn
-    in log space and by blocks of columns: memory is a few matrices of 2 MB, whatever ``K V`` is.
+    in log space and by blocks of columns: memory is a few matrices of 2 MB, for any ``K V``.
     """
     if method == "map":
         values, slopes = _token_sums(inv_temps, [np.log(eta / eta.sum())[None, :]])

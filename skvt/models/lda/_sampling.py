@@ -10,12 +10,12 @@ document prior is not; to the precision of Stirling's formula that is
 
     ((alpha_k + b n_k^{-i}) beta_{k w_i})^b.
 
-Tokens of an entry with a large count are not visited one by one. They are drawn together after each
+Tokens of an entry with a large count are not visited one by one. They are drawn jointly after each
 sweep over the others, given a draw of the proportions,
 
     theta ~ Dir(alpha + b n),   z of the entry ~ Mult(count, (theta_k beta_kw)^b),
 
-which leaves the same p(z | w, beta) as it is (at b < 1, that of the tempered model itself).
+which leaves the same p(z | w, beta) invariant (for b < 1, that of the tempered model itself).
 """
 
 from typing import Any, TypeAlias
@@ -83,7 +83,7 @@ def draw_log_gammas(
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
     rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
-    the cheap test; those that fail it, one of ten, are settled side by side. Each entry has random
+    the cheap test; those that fail it, one in ten, are decided side by side. Each entry has random
     numbers of its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the
     variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes.
     """
@@ -215,7 +215,8 @@ def _draw_assignments(
 ) -> np.uint64:
     """Tokens of one entry in each topic, ``out`` ~ Mult(count, theta * row); the new state.
 
-    A fractional count has whole tokens and one of the rest. ``tails`` (K,) is scratch.
+    A fractional count consists of whole tokens and one token of the remaining weight. ``tails``
+    (K,) is scratch.
     """
     n_topics = theta.size
     total = 0.0
@@ -570,7 +571,7 @@ def cvb0_steps(
                 own = min(n, lit(zero, 1.0))
                 total = zero
                 for k in range(n_topics):
-                    # rounding may leave less than nothing
+                    # rounding may leave negative numbers
                     others = max(size[k] - own * q[k], zero)
                     new[k] = alpha[k] + inv_temp * others
                 if tempered:
