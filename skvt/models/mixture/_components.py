@@ -367,8 +367,19 @@ class PairOfEachColumn:
         return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
 
-class _Full(ConjugateComponent):
+class _Full:
     """Gaussians with full covariances, whose predictive is a multivariate Student t."""
+
+    if TYPE_CHECKING:
+
+        @property
+        def prior(self) -> Array: ...
+        @property
+        def n_features(self) -> int: ...
+        @property
+        def center(self) -> Any: ...
+
+        def _centred(self, X: Any) -> Array: ...
 
     missing = True
 
@@ -415,7 +426,7 @@ class _Full(ConjugateComponent):
 
 
 @dataclass(frozen=True)
-class FullGaussian(_Centred, _Full):
+class FullGaussian(_Centred, _Full, ConjugateComponent):
     """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x'].
 
     Parameters
@@ -500,7 +511,7 @@ class FullGaussian(_Centred, _Full):
 
 
 @dataclass(frozen=True)
-class ZeroMeanFullGaussian(_Full):
+class ZeroMeanFullGaussian(_Full, ConjugateComponent):
     """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
 
     prior: Array
