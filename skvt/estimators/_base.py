@@ -388,7 +388,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             begun, now = self._fitted.parameters[name], getattr(self, name)
             if not _is_same(begun, now):
                 raise ValueError(
-                    f"{whom} goes on with the model fitted before, with {name}={begun!r}. Got "
+                    f"{whom} continues the model fitted before, with {name}={begun!r}. Got "
                     f"{name}={now!r}; set it back, or {remedy}."
                 )
 
@@ -459,9 +459,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         elbo = _attribute_of_fit(self, "elbo_").elbo
         if elbo is None:
             raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'elbo_' amid a fit and after "
-                "partial_fit: it is the bound of all rows, which are not at hand then. elbo(X) is "
-                "the bound of the rows X."
+                f"{type(self).__name__!r} object has no attribute 'elbo_' during a fit and "
+                "after partial_fit: it is the bound of all rows, which are not available then. "
+                "elbo(X) is the bound of the rows X."
             )
         return elbo
 

@@ -383,7 +383,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         fitted = self._of_fit("posterior_")
         component = fitted.model.component
         blocks = {"means": Posterior(*component.uncentred(fitted.lam()[1]))}
-        # (amid a fit the assignments are not yet known)
+        # (during a fit the assignments are not yet known)
         if fitted.assignments is not None:
             log_resp = Categorical.from_standard(fitted.assignments)
             blocks["assignments"] = Posterior(Categorical, log_resp)

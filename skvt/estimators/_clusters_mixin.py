@@ -107,9 +107,9 @@ class ClustersMixin:
         joins = _attribute_of_fit(self, name).joins
         if joins is None:
             raise error(
-                f"{type(self).__name__!r} object has no attribute {name!r} amid a fit and after "
-                "partial_fit: it says how rows are assigned, which are not at hand then. "
-                "join_components(X) makes it of the rows X."
+                f"{type(self).__name__!r} object has no attribute {name!r} during a fit and "
+                "after partial_fit: it is computed from assignments of all rows, which are not "
+                "available then. join_components(X) computes it from the rows X."
             )
         return joins
 

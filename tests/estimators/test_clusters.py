@@ -219,7 +219,7 @@ def test_streams_have_a_hierarchy_of_rows_given_to_them():
         with pytest.raises(AttributeError, match=r"after partial_fit: .* join_components\(X\)"):
             getattr(mixture, name)
     for method in (mixture.predict, mixture.predict_proba):
-        with pytest.raises(ValueError, match=r"join_components\(X\) makes it"):
+        with pytest.raises(ValueError, match=r"join_components\(X\) computes it"):
             method(X, n_clusters=2)
     assert mixture.predict(X).max() < 3
     mixture.join_components(X)
