@@ -4,7 +4,7 @@ import numpy as np
 
 
 class FitMonitor:
-    """Reports each pass to scikit-learn's callbacks, and to the terminal if asked to.
+    """Reports each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
     Parameters
     ----------

@@ -33,7 +33,7 @@ from skvt.typing import IndexArray, T, Whole
 # Claims of one call: between calls the interpreter can answer an interrupt.
 CLAIMS = 2000
 # Entries of a counter: the count of claimed items, and a line of the cache further that of finished
-# ones. The last counter of a helper has one more, which tells that it is one.
+# ones. The last counter of a helper has one more, which marks it as a helper's.
 COUNTER = 16
 _CLAIMED, _FINISHED = 0, 8
 # Looks at a count before a thread gives up (some 30 microseconds), and those of a helper after the

@@ -104,7 +104,7 @@ class AnnealedFactorialMixture(
 
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-        stream begun by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+        stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
         since.
 
     max_iter : int, default=100

@@ -34,7 +34,7 @@ from skvt.models import check_requirements
 from skvt.monitoring import FitMonitor
 from skvt.ties import exceeds
 
-# Assumed rows of a stream begun by partial_fit, unless the user gives them; as in scikit-learn.
+# Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
 STREAM_ROWS = 1e6
 
 

@@ -97,8 +97,8 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
 
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
-        "batch", the number of rows seen; otherwise a million for a stream begun by ``partial_fit``,
-        and after ``fit`` the number of its rows plus those seen since.
+        "batch", the number of rows seen; otherwise a million for a stream started by
+        ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
 
     max_iter : int, default=100
         Maximum number of passes over the data.

@@ -106,7 +106,7 @@ class MovesMixin(MoveLogMixin):
         return RobbinsMonro(self.learning_offset, self.learning_decay)
 
     def _batch_size(self, n_rows):
-        """Rows of a batch of so many rows, where they are divided."""
+        """Number of rows per batch for this total number of rows."""
         if self.learning_method == "batch":
             return n_rows
         if self.n_batches is not None:

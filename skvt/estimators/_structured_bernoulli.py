@@ -105,8 +105,8 @@ default="dirichlet_process"
 
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
-        "batch", the number of rows seen; otherwise a million for a stream begun by ``partial_fit``,
-        and after ``fit`` the number of its rows plus those seen since.
+        "batch", the number of rows seen; otherwise a million for a stream started by
+        ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
 
     binarize : float or None, default=None
         Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.

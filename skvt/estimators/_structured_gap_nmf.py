@@ -122,7 +122,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-        stream begun by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+        stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
         since.
 
     mean_change_tol : float, default=1e-3

@@ -108,7 +108,7 @@ class StructuredLDA(TopicEstimator):
 
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-        stream begun by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+        stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
         since.
 
     mean_change_tol : float, default=1e-3
@@ -277,7 +277,7 @@ class StructuredLDA(TopicEstimator):
 
     def _temperature_policy(self, model):
         if isinstance(self.temperature, str) and self.temperature == "annealed":
-            # where learning begins says little of where it ends
+            # the initial value of a learned prior says little about its final one
             eta = HOT_PRIOR if model.learn_topic_word_prior else model.topic_word_prior.mean()
             first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
             return LinearAnnealing(first, replication=1.0, share=SHARE)

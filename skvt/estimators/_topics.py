@@ -82,7 +82,7 @@ class TopicEstimator(
         "mean_change_tol",
         "max_doc_update_iter",
     )
-    # LatentDirichletAllocation says nothing either
+    # LatentDirichletAllocation does not warn either
     _warns_unconverged = False
     # Steps of a fit without learning_offset, M minibatches a pass:
     # scale / M (delay + t / M)^-decay.
@@ -204,7 +204,7 @@ class TopicEstimator(
         return WithMoves(engine, [SplitMerge()], self.max_iter)
 
     def _learning_rate(self, n_batches):
-        """Step sizes of a fit whose passes have so many minibatches; None is a stream."""
+        """Step sizes of a fit with this number of minibatches per pass; None is a stream."""
         if self.learning_offset is not None:
             return RobbinsMonro(self.learning_offset, self.learning_decay)
         if n_batches is None:

@@ -128,7 +128,7 @@ class StreamEngine(Protocol[StateT]):
     requires: tuple[Requirement, ...]
 
     def resume(self, state: State, total: float) -> StateT:
-        """The state as this engine keeps it, amid a stream of which ``total`` has been seen."""
+        """The state as this engine keeps it, within a stream of which ``total`` has been seen."""
 
     def update(
         self,

@@ -210,7 +210,7 @@ class Workers:
                 if error is not None:
                     raise error
         finally:
-            waiting.clear()  # nobody begins another after an interrupt
+            waiting.clear()  # no thread starts another task after an interrupt
         return results
 
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:

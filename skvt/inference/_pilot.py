@@ -12,8 +12,8 @@ from skvt.models import Model
 from skvt.temperature import RunningPolicy
 from skvt.typing import Array, IndexArray
 
-# A pilot is a pass at most and no more than so many minibatches; its energies are measured on a
-# sample of so many rows where not all rows are asked for.
+# Maximum number of minibatches of a pilot, which is at most one pass, and number of rows of the
+# sample on which its energies are measured unless all rows are requested.
 MOST_BATCHES = 100
 SAMPLE = 1024
 

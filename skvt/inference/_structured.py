@@ -98,5 +98,5 @@ class StructuredInference(StochasticInference[Drawable]):
         stats = super()._statistics(model, state, global_params, result, workers)
         if self._global_step != "ssvi":
             return stats
-        # (`requires` has asked for a Correctable then)
+        # (a Correctable, by `requires`)
         return model.corrected(state.stats, global_params, stats, workers.run)

@@ -273,7 +273,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     v_1, ..., v_M, the most probable first:
 
     - npmi: mean over pairs of log[p(v, w) / (p(v) p(w))] / (-log p(v, w)). A pair found in all
-      documents scores 0, since it says nothing about the topic; a word that occurs nowhere
+      documents scores 0, since it is uninformative about the topic; a word that occurs nowhere
       scores -1 with every other.
     - umass: sum over l < m of log[(D(v_m, v_l) + 1) / D(v_l)], equation 1 of [2]_.
 

@@ -229,7 +229,7 @@ def of_components(whom: str) -> tuple[Requirement, ...]:
 
 
 def is_accepted(gain: float, size: float, least: float = 0.0) -> bool:
-    """THE rule of acceptance: whether the exact bound rises by more than so many nats.
+    """The rule of acceptance: whether the exact bound rises by more than ``least`` nats.
 
     Differences within the rounding error of a bound of this ``size`` do not count.
     """

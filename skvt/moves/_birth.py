@@ -55,7 +55,7 @@ OTHER_PRIOR = 1.0
 # Number of failed births after which a component is left alone: by itself, with one neighbour, with
 # two.
 MOST_TRIES = 3
-# The bound must rise by more nats than this; on the rows collected, by so many for each.
+# The bound must rise by more nats than this; on the collected rows, by this per row.
 SMALLEST_GAIN = 0.1
 SMALLEST_GAIN_PER_ROW = 1e-3
 # Maximum number of rows that a collected row represents. The evidence of all rows counts, but a
@@ -293,7 +293,7 @@ class Birth(Move):
     def _create(
         self, model: Mergeable, target: _Target, tools: MoveTools, most: int
     ) -> Stats | None:
-        """Statistics of at most so many components fitted to the collected rows.
+        """Statistics of at most ``most`` components fitted to the collected rows.
 
         They are scaled to the target's total mass. None if the target's own components describe
         these rows as well.
@@ -315,7 +315,7 @@ class Birth(Move):
     def _fresh_mixture(
         self, model: Mergeable, batch: Any, tools: MoveTools, most: int
     ) -> tuple[Memo, float]:
-        """The memo of a fresh mixture of at most so many components, and its bound.
+        """The memo of a fresh mixture of at most ``most`` components, and its bound.
 
         Started from many seeds, a mixture of few rows ends in components of which no pair is better
         merged, though fewer, different ones would be better: so it is also started from few.

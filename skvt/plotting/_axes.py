@@ -65,7 +65,7 @@ def fitted_attribute(estimator, name, remedy):
     NotFittedError
         Before ``fit``.
     ValueError
-        If it has no such attribute; ``remedy`` says what to do.
+        If it has no such attribute, with the ``remedy``.
     """
     check_is_fitted(estimator)
     try:

@@ -6,7 +6,7 @@ from sklearn.base import clone
 from skvt.temperature._base import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 
-# A stream is annealed over so many minibatches.
+# Number of minibatches over which a stream is annealed.
 STREAM_STEPS = 64
 # Share of a fit's passes over which it is annealed.
 SHARE = 0.75

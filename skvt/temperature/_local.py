@@ -20,7 +20,7 @@ from skvt.temperature._base import Batch, FitPlan, RunningPolicy
 from skvt.temperature._variational import VariationalTempering, _Ladder, _Learned
 from skvt.typing import Array
 
-# Rows times temperatures are held for so many rows at a time.
+# Number of rows whose temperatures are held at a time.
 ROWS_AT_ONCE = 4096
 
 

@@ -14,7 +14,7 @@ the hottest temperature or falls to 1 at once:
   posterior, so that a pilot of plain inference (at most one pass) determines which energy e_ref
   corresponds to T = 1: the exponent is ``(e - e_ref + c'(1)) / T - c(T)``.
 - y is a global variable and has a slow step of its own, one for each global update: e is a running
-  mean over a share of the fit's passes, begun at the energy of the random start.
+  mean over a share of the fit's passes, starting from the energy of the random start.
 - A fit ends at T = 1 and arrives there without a jump: the ladder's temperatures are
   min(T_m, ceiling), and the ceiling falls linearly to 1 over three quarters of the fit's passes, as
   in :class:`~skvt.temperature.LinearAnnealing`. The energies can only lower the temperature sooner.
@@ -35,7 +35,7 @@ from skvt.temperature._base import Batch, FitPlan, RunningPolicy, TemperaturePol
 from skvt.ties import exceeds
 from skvt.typing import Array
 
-# The energies of a stream are averaged over so many minibatches.
+# Number of minibatches over which the energies of a stream are averaged.
 STREAM_STEPS = 32
 # Practically 1: the softmax over the ladder approaches 1 without reaching it.
 NEARLY_ONE = 1e-3
@@ -123,7 +123,7 @@ class _Learned(RunningPolicy):
         self._seen_energy, self._seen_units = 0.0, 0.0
 
     def _rate(self, passes: float) -> float:
-        """Step size of the running mean after so many passes, however divided; of a stream's step.
+        """Step size of the running mean for this number of passes, or for a step of a stream.
 
         It depends on their number of time constants alone.
         """

@@ -251,7 +251,7 @@ class FactorialMixture:
         annealed particles, whichever ends highest.
         """
         wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
-        # (rows of a batch are begun together)
+        # (rows of a batch start together)
         if batch.start is not None and not np.isnan(batch.start[:, 0]).any():
             return self._step(batch, global_params, inv_temp, run, GO_ON, **wanted)
         v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
@@ -278,7 +278,7 @@ class FactorialMixture:
         with_marginal: bool = False,
         with_stats: bool = False,
     ) -> FactorialResult:
-        """The local step begun at ``batch.start``."""
+        """The local step, starting at ``batch.start``."""
         assert batch.start is not None  # set by :meth:`local_step`
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         v = batch.start.astype(self.dtype)
@@ -431,7 +431,7 @@ class FactorialMixture:
         """Log posterior predictive density of each row in nats, shape (n,).
 
         ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly, the activations
-        as :func:`skvt.models.factorial._posterior.explain` says.
+        by :func:`skvt.models.factorial._posterior.explain`.
         """
         return explain(self, batch, stats, run).log_density
 

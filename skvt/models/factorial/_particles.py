@@ -8,7 +8,8 @@ from skvt.typing import Array, IndexArray
 
 # Sweeps of Gibbs sampling at each inverse temperature, and at the last one.
 SWEEPS, LAST_SWEEPS = 2, 6
-# The next inverse temperature leaves this share of the particles effective; at most so many steps.
+# Share of the particles that each step of the inverse temperature leaves effective; maximum number
+# of steps.
 EFFECTIVE, MOST_LEVELS = 0.5, 1_000
 _BISECTIONS = 30
 

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 # All activations of a row are enumerated where they are no more than this.
 MOST_ENUMERATED = 1 << 12
-# Otherwise so many particles, fewer where they are longer: activations of all particles, and the
-# fewest particles.
+# Otherwise particles are used: maximum number of activations of all particles, and least number of
+# particles.
 PARTICLES, ACTIVATIONS_OF_PARTICLES, FEWEST_PARTICLES = 64, 1 << 13, 8
 # The density is that of the particles' states over their share of the posterior where this is more.
 COVERED = 0.5

@@ -37,7 +37,7 @@ from skvt.typing import Array, IndexArray
 
 # Rows of the sample, and those of them on which all changes are tried.
 SAMPLE, FIRST_SAMPLE = 1_000, 250
-# Changes that are then tried on the whole sample, with so many local and global updates.
+# Number of changes then tried on the whole sample, and of their local and global updates.
 FINALISTS, STEPS = 4, 2
 # Pairs tried, the most correlated ones, and components changed in sign, the largest ones.
 MOST_PAIRS = 8
@@ -45,7 +45,7 @@ MOST_SIGNS = 16
 # With hundreds of components fewer changes are tried: no more multiplications in one search than
 # this, counted as rows times squares of the components times sweeps.
 MOST_WORK, SWEEPS = 1e10, 60
-# The bound must rise by more nats than this; less than so many per row is next to nothing.
+# Least rise of the bound in nats; rise per row that counts as none.
 SMALLEST_GAIN = 0.1
 NEXT_TO_NOTHING = 1e-2
 
@@ -157,7 +157,7 @@ class Superposition(Move):
             self._proposal.rescale(weight / many.weights.sum())
 
     def _sampled(self, model: FactorialMixture, state: MovableState, size: int) -> FactorialBatch:
-        """So many rows of the sample as a batch, with the activations that they have."""
+        """``size`` rows of the sample as a batch, with their activations."""
         places, X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
         rows = _evenly(len(X), size)
         batch = model.batch(X, rows, weights[rows])
@@ -165,12 +165,12 @@ class Superposition(Move):
 
 
 def _evenly_of(changes: list[_Change], most: int) -> list[_Change]:
-    """At most so many of the changes, of each kind some."""
+    """At most ``most`` of the changes, some of each kind."""
     return [changes[i] for i in _evenly(len(changes), most)] if changes else changes
 
 
 def _evenly(n_rows: int, most: int) -> IndexArray:
-    """At most so many row numbers, evenly spread: rows may be in an order."""
+    """At most ``most`` row numbers, evenly spaced, since rows may be ordered."""
     return np.unique(np.linspace(0, n_rows - 1, min(most, n_rows)).astype(int))
 
 

@@ -20,7 +20,7 @@ from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
 _GIVEN_TOPICS = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
-# Powers of a topic's tokens are tabulated for fewer than so many.
+# Powers of a topic's tokens are tabulated below this number.
 _SIZES = 256
 
 

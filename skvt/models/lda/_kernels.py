@@ -33,7 +33,7 @@ from skvt.typing import Array, IndexArray
 # Words and documents that a thread takes at a time. Not Python's int: for each of those, as for
 # other constants, numba would compile the function that takes it anew.
 WORDS, DOCUMENTS = np.int64(16), np.int64(1)
-# A document's table is filled up to a multiple of so many topics and words.
+# A document's table is padded to a multiple of this number of topics and words.
 LANES = 8
 # Sweeps over all topics before those without a share are set aside.
 FULL_SWEEPS = 3

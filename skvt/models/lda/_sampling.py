@@ -286,7 +286,7 @@ def _bulk_step(
         for k in range(n_topics):
             sizes[k] += drawn[k]
             means[e, k] += share * drawn[k]
-    # The packed topics anew: beside a large count, steps of single tokens were rounded.
+    # Recompute the packed topics: next to a large count, steps of single tokens were rounded.
     for m in range(n_members):
         place[members[m]] = -1
         extra[m] = 0.0

@@ -41,11 +41,12 @@ STEPS = 2
 # Documents with fewer tokens of a topic are not used for it; shares of an entry below so many
 # tokens are left out.
 FEWEST_TOKENS, SMALLEST_SHARE = 1.0, 1e-2
-# Entries times topics are held for so many at a time.
+# Maximum number of entries times topics that are held at a time.
 SHARES_AT_ONCE = 4_000_000
 # Squared singular value, the first of which is 1, below which documents differ by rounding alone.
 SMALLEST_SQUARE = 1e-12
-# Steps to the leading direction of a topic's documents, and of the mixture begun there.
+# Number of steps to the leading direction of a topic's documents, and of the mixture started from
+# it.
 DIRECTION_STEPS, MIXTURE_STEPS = 15, 15
 
 
@@ -249,8 +250,8 @@ def _groups(
 def _leading_direction(counts: Any, weights: Array, rng: np.random.Generator) -> Array:
     """Coordinates (n,) of documents along the direction in which they differ most, 0 if in none.
 
-    The second singular vector of ``counts / sqrt(row sums x column sums)``: the first says how
-    long documents and how frequent words are.
+    The second singular vector of ``counts / sqrt(row sums x column sums)``: the first describes
+    lengths of documents and frequencies of words.
     """
     rows = np.asarray(counts.sum(axis=1))
     columns = np.maximum(weights @ counts, np.finfo(float).tiny)

@@ -263,7 +263,7 @@ class ConjugateComponent:
 
     @property
     def alone(self) -> Any:
-        """Itself: components share nothing unless a subclass says otherwise."""
+        """Itself: components share nothing unless a subclass overrides it."""
         return self
 
     def apart(self, lam: Array) -> Array:

@@ -314,7 +314,7 @@ class Mixture:
         """
         b = np.asarray(inv_temps, np.float64)
         weights: Any = self.weights
-        component: Any = self.component  # both TEMPERABLE, or nobody asks
+        component: Any = self.component  # both are TEMPERABLE
         of_weight, slope = weights.log_partition(b)
         of_row, slope_of_row = component.log_partition(b)
         return of_weight + of_row, slope + slope_of_row
@@ -416,7 +416,7 @@ class Mixture:
     def column_probabilities(self, X: Array, stats: RunningStats, column: int, run: Run) -> Array:
         """Probabilities of a column's categories under that predictive, (n, C)."""
         predictive = self._predictive(stats)
-        component: Any = self.component  # with columns of categories, or nobody asks
+        component: Any = self.component  # has columns of categories
         own = component.column_probabilities(predictive.components, column)
         out = np.empty((X.shape[0], own.shape[1]))
         tasks = [(X, rows, predictive, own, out) for rows in _tasks(X.shape[0])]
@@ -549,8 +549,8 @@ def seeded_statistics(
 
     "k-means++" draws rows one after the other as seeds, each with probability proportional to what
     a component of its own would explain better than the seeds so far, in nats: k-means++ with the
-    divergence of the likelihood at hand [ArthurVassilvitskii07 sec. 2]. "random_from_data" draws
-    the seeds uniformly. Rows are then assigned to the seed that explains them best. "random" draws
+    divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. "random_from_data" draws the seeds
+    uniformly. Rows are then assigned to the seed that explains them best. "random" draws
     responsibilities.
     """
     X, weights = _distinct(model.component, batch.X, batch.weights)

@@ -264,7 +264,7 @@ class Product:
         for block, own in zip(self.blocks, self.family.split(lam), strict=True):
             if column in block.columns:
                 place = int(np.flatnonzero(block.columns == column)[0])
-                component: Any = block.component  # of categories, or nobody asks
+                component: Any = block.component  # of categories
                 return np.asarray(component.column_probabilities(own, place))
         raise ValueError(f"No block has column {column}.")
 

@@ -2,15 +2,14 @@
 
     Lambda ~ Wishart(nu_0, W_0),      mu_k | Lambda ~ N(m_0, (kappa_0 Lambda)^-1)
 
-so that q(Lambda) is a Wishart of all rows, and what the components' rows say together is, for
-statistics S_k,
+so that q(Lambda) is a Wishart of all rows, and their joint evidence is, for statistics S_k,
 
     log p(X | z) = sum_k [D / 2 log(kappa_0 / kappa_k) - N_k D / 2 log(2 pi)]
                    + A_W(nu, W) - A_W(nu_0, W_0)
 
 with A_W the log-normaliser of a Wishart, W^-1 = W_0^-1 plus the scatter of all components about
-their own means. It is no sum over components: a merge gains what the scatter of both about one mean
-changes in A_W.
+their own means. It is not a sum over components: the gain of a merge includes the change of A_W by
+the scatter of both about one mean.
 """
 
 from dataclasses import dataclass
