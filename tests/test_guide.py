@@ -53,7 +53,13 @@ PAGES = [
 ]
 
 
-@pytest.mark.parametrize("page", PAGES)
+# These take many seconds each.
+LONG = ("doc/guide/clusters.md", "doc/guide/memoized_mixture.md")
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in PAGES]
+)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 

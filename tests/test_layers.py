@@ -215,12 +215,6 @@ def run_afresh(statements, folder):
     return done.stdout
 
 
-def test_importing_skvt_does_not_load_matplotlib(tmp_path):
-    loaded = run_afresh("import skvt, sys\nprint(*sys.modules)", tmp_path).split()
-    assert "skvt" in loaded
-    assert "matplotlib" not in loaded
-
-
 def test_every_module_can_be_imported_without_the_optional_packages(tmp_path):
     # A None there makes the import fail as if the package were not installed. Looking at what is
     # loaded would not do: scikit-learn itself imports pandas where it finds it.

@@ -146,6 +146,7 @@ def test_a_smaller_selection_is_a_part_of_the_whole(corpus):
     assert long.data == [t for t, n in zip(numpy_only.data, words, strict=True) if n >= 100]
 
 
+@pytest.mark.slow
 def test_another_process_with_another_hash_seed_reads_the_same_text_quietly(corpus):
     # experimental estimators become public when enabled: that must not change the corpus
     program = textwrap.dedent("""
