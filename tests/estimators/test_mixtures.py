@@ -62,9 +62,7 @@ def clusters(n=300, seed=0, *, D=2, distance=9.0):
 
 
 # ------------------------------------------------------------------------------ known answers
-@pytest.mark.parametrize("seed", range(3))
-@each_shape
-@pytest.mark.parametrize("learning_method", ["memoized", "batch"])
+@every_pair("seed, shape, learning_method", range(3), SHAPES, ["memoized", "batch"])
 def test_three_clusters_are_found_from_one_component(seed, shape, learning_method):
     X, labels = clusters(seed=seed)
     mixture = MemoizedDPGMM(
@@ -220,14 +218,14 @@ def test_draws_come_from_the_components_in_use(kind):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_draws_are_in_the_precision_of_the_data(dtype):
-    mixture = MemoizedDPGMM(random_state=0).fit(clusters()[0].astype(dtype))
+    mixture = MemoizedDPGMM(moves=(), random_state=0).fit(clusters()[0].astype(dtype))
     assert mixture.sample()[0].dtype == dtype
     assert mixture.sample()[0].shape == (1, 2)
 
 
 @pytest.mark.parametrize("n_samples", [0, -3])
 def test_a_number_of_draws_below_one_is_refused(n_samples):
-    mixture = MemoizedDPGMM(random_state=0).fit(clusters()[0])
+    mixture = MemoizedDPGMM(moves=(), random_state=0).fit(clusters()[0])
     with pytest.raises(ValueError, match=rf"n_samples .*\[1, inf\).* Got {n_samples}"):
         mixture.sample(n_samples)
 
@@ -287,11 +285,11 @@ def test_precisions_are_inverses_and_their_roots(shape):
 
 
 # --------------------------------------------------------------------------- missing values
-@pytest.mark.filterwarnings("ignore:1 of 600 rows have no value:UserWarning")
+@pytest.mark.filterwarnings("ignore:1 of 300 rows have no value:UserWarning")
 @pytest.mark.parametrize("mean_type", ["full", "zero"])
 @pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
 def test_missing_values_are_left_out(shape, mean_type):
-    X, labels = clusters(600, D=4)
+    X, labels = clusters(300, D=4)
     if mean_type == "zero":
         X = X - X.mean(axis=0)
     gaps = np.random.default_rng(1).random(X.shape) < 0.2
@@ -302,7 +300,7 @@ def test_missing_values_are_left_out(shape, mean_type):
     mixture = MemoizedDPGMM(**settings).fit(held)
     if mean_type == "full":
         assert mixture.n_components_ == 3
-        others = np.delete(np.arange(600), 7)
+        others = np.delete(np.arange(300), 7)
         assert adjusted_rand_score(labels[others], mixture.predict(held)[others]) == 1.0
     assert all(np.isfinite(value).all() for value in mixture.history_.values())
     # a row of which nothing is known has density one, and the chances of the weights
@@ -347,18 +345,18 @@ def test_holes_in_few_rows_cost_little_of_what_is_known():
     # rows of strongly correlated columns, of which a fifth of the values is missing
     rng = np.random.default_rng(3)
     roots = rng.standard_normal((3, 6, 2))
-    labels = rng.integers(3, size=1800)
-    X = np.einsum("nij,nj->ni", roots[labels], rng.standard_normal((1800, 2)))
+    labels = rng.integers(3, size=1200)
+    X = np.einsum("nij,nj->ni", roots[labels], rng.standard_normal((1200, 2)))
     X += 0.3 * rng.standard_normal(X.shape) + 2.0 * rng.standard_normal((3, 6))[labels]
-    held = np.where(rng.random(X.shape) < 0.2, np.nan, X)[:1000]
-    whole, gaps = (MemoizedDPGMM(random_state=0).fit(Y) for Y in (X[:1000], held))
+    held = np.where(rng.random(X.shape) < 0.2, np.nan, X)[:600]
+    whole, gaps = (MemoizedDPGMM(random_state=0).fit(Y) for Y in (X[:600], held))
     assert whole.n_components_ == gaps.n_components_ == 3
     # where "diag" has no chance
     diagonal = MemoizedDPGMM(covariance_type="diag", random_state=0).fit(held)
-    scores = [mixture.score(X[1000:]) for mixture in (whole, gaps, diagonal)]
+    scores = [mixture.score(X[600:]) for mixture in (whole, gaps, diagonal)]
     assert scores[1] > scores[0] - 0.15 and scores[1] > scores[2] + 0.5
     found = gaps.predict(held)
-    assert adjusted_rand_score(labels[:1000], found) > 0.9
+    assert adjusted_rand_score(labels[:600], found) > 0.9
     assert gaps.elbo(held) == pytest.approx(gaps.elbo_, rel=1e-6)
 
 
@@ -476,7 +474,7 @@ def test_extreme_rows_give_finite_answers(entry, extreme_in, n_components):
 
 @each_shape
 def test_single_precision_fits_are_close_to_double_ones(shape):
-    X, _ = clusters(3000)
+    X, _ = clusters(1000)
     X[::5, 1] = np.nan
     wide = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
     single = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X.astype(np.float32))
@@ -487,22 +485,24 @@ def test_single_precision_fits_are_close_to_double_ones(shape):
 
 
 # -------------------------------------------------------------------------------------- workers
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("learning_method", ["memoized", "batch", "online"])
-@pytest.mark.parametrize("temperature", [None, "annealed"])
+@every_pair(
+    "dtype, learning_method, temperature",
+    [np.float64, np.float32],
+    ["memoized", "batch", "online"],
+    [None, "annealed"],
+)
 def test_number_of_workers_does_not_change_a_bit(dtype, learning_method, temperature):
     X = rows(n_rows=4000).astype(dtype)
     X[np.random.default_rng(0).random(X.shape) < 0.02] = np.nan
     settings = {"learning_method": learning_method, "temperature": temperature, "max_iter": 5}
     fits = [
         MemoizedDPGMM(3, n_jobs=n, batch_size=1500, random_state=0, **settings).fit(X)
-        for n in (1, 2, 3)
+        for n in (1, 3)
     ]
-    for other in fits[1:]:
-        assert_same_fit(other, fits[0])
-        np.testing.assert_array_equal(other.predict_proba(X), fits[0].predict_proba(X))
-        np.testing.assert_array_equal(other.score_samples(X), fits[0].score_samples(X))
-        assert other.elbo(X) == fits[0].elbo(X)
+    assert_same_fit(fits[1], fits[0])
+    np.testing.assert_array_equal(fits[1].predict_proba(X), fits[0].predict_proba(X))
+    np.testing.assert_array_equal(fits[1].score_samples(X), fits[0].score_samples(X))
+    assert fits[1].elbo(X) == fits[0].elbo(X)
 
 
 # ------------------------------------------------------------------------------------- searches
@@ -511,19 +511,23 @@ def test_a_search_over_covariances_and_temperatures():
     X = np.concatenate([rng.multivariate_normal(m, [[3.0, 2.8], [2.8, 3.0]], 150) for m in
                         ([0.0, 0.0], [5.0, -5.0])])  # fmt: skip
     grid = {"covariance_type": ["diag", "full"], "temperature": [None, "annealed"]}
-    search = GridSearchCV(MemoizedDPGMM(max_iter=20, random_state=0), grid, cv=3).fit(X)
+    # (births would make up for covariances that are left out)
+    mixture = MemoizedDPGMM(2, moves=(), max_iter=20, random_state=0)
+    search = GridSearchCV(mixture, grid, cv=3).fit(X)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_params_["covariance_type"] == "full"
-    best = MemoizedDPGMM(max_iter=20, random_state=0, **search.best_params_).fit(X)
+    best = clone(mixture).set_params(**search.best_params_).fit(X)
     assert_same_fit(search.best_estimator_, best)
 
 
 def test_a_pipeline_scales_first():
     X, labels = clusters()
-    pipeline = make_pipeline(StandardScaler(), MemoizedDPGMM(random_state=0))
+    pipeline = make_pipeline(StandardScaler(), MemoizedDPGMM(3, moves=(), random_state=0))
     found = pipeline.fit(X * [1.0, 1e4]).predict(X * [1.0, 1e4])
     assert adjusted_rand_score(labels, found) == 1.0
-    by_hand = MemoizedDPGMM(random_state=0).fit(StandardScaler().fit_transform(X * [1.0, 1e4]))
+    by_hand = MemoizedDPGMM(3, moves=(), random_state=0).fit(
+        StandardScaler().fit_transform(X * [1.0, 1e4])
+    )
     assert_same_fit(pipeline[-1], by_hand)
 
 
@@ -622,10 +626,15 @@ def test_a_learned_temperature_is_refused_with_a_remedy(learned, method):
     assert published(mixture) == {}
 
 
-@each_kind
-@pytest.mark.parametrize("temperature", [LinearAnnealing(2.0), LinearAnnealing(5.0, replication=1)])
-def test_an_annealed_fit_ends_cold_and_makes_moves_then(kind, temperature):
+@every_pair(
+    "shape, mean_type, temperature",
+    SHAPES,
+    ["full", "zero"],
+    [LinearAnnealing(2.0), LinearAnnealing(5.0, replication=1)],
+)
+def test_an_annealed_fit_ends_cold_and_makes_moves_then(shape, mean_type, temperature):
     X, _ = clusters()
+    kind = {"covariance_type": shape, "mean_type": mean_type}
     mixture = MemoizedDPGMM(
         3, temperature=temperature, max_iter=40, batch_size=100, tol=0.0, random_state=0, **kind
     ).fit(X)
@@ -635,7 +644,7 @@ def test_an_annealed_fit_ends_cold_and_makes_moves_then(kind, temperature):
     assert min(mixture.move_log_["n_iter"]) > last_hot
     elbo, objective = (np.array(mixture.history_[name]) for name in ("elbo", "objective"))
     np.testing.assert_array_equal(elbo[~hot], objective[~hot])
-    if kind["mean_type"] == "full":
+    if mean_type == "full":
         assert mixture.n_components_ == 3
     # cold, all rows count once
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(300.0, rel=1e-12)
@@ -734,11 +743,12 @@ def test_a_stream_learns_clusters_as_they_come():
     assert adjusted_rand_score(labels, stream.predict(X)) > 0.99
 
 
-@pytest.mark.parametrize("before", ["fit", "partial_fit"])
-@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError])
+@pytest.mark.parametrize(
+    "before, error", [("fit", KeyboardInterrupt), ("partial_fit", RuntimeError)]
+)
 def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch, before, error):
     X, more = clusters(120)[0], clusters(120, seed=1)[0] + [0.0, 40.0]
-    model = type(MemoizedDPGMM(random_state=0).fit(X)._fitted.model)
+    model = type(MemoizedDPGMM(moves=(), random_state=0).fit(X)._fitted.model)
     step, counter = model.local_step, {"steps": 0, "fail_at": None}
 
     def local_step(*args, **kwargs):
@@ -758,7 +768,7 @@ def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch, before
     whole.partial_fit(more)
     n_steps = counter["steps"] - n_before
     assert n_steps > 10 and whole.n_components_ > n_components
-    for fail_at in (1, 2, n_steps // 2, n_steps):
+    for fail_at in (1, n_steps // 2, n_steps):
         mixture = start()
         shown, memos = published(mixture), dict(mixture._fitted.state.memos)
         counter.update(steps=0, fail_at=fail_at)

@@ -361,7 +361,7 @@ def test_every_global_step_learns_from_minibatches_and_streams(law, global_step)
     found, gains = [], []
     # the noise of "ssvi" loses clusters with one seed of twenty, and which one depends on the
     # processor's rounding
-    for seed in range(3):
+    for seed in range(3 if global_step == "ssvi" else 1):
         settings = {
             "weight_concentration_prior_type": law,
             "global_step": global_step,

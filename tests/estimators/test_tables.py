@@ -102,16 +102,16 @@ def test_auto_takes_columns_by_their_types():
 
 def test_numbers_of_one_kind_are_the_older_mixtures():
     rng = np.random.default_rng(0)
-    X = np.concatenate([rng.normal(m, 1.0, size=(60, 3)) for m in (-5.0, 0.0, 5.0)])
+    X = np.concatenate([rng.normal(m, 1.0, size=(30, 3)) for m in (-5.0, 0.0, 5.0)])
     for shape in ("full", "diag", "spherical"):
         known = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
         found = mixture(components=[("all", Gaussian(shape), slice(None))]).fit(X)
         assert found.elbo_ == pytest.approx(known.elbo_, rel=1e-12)
         np.testing.assert_array_equal(found.predict(X), known.predict(X))
     bits = (rng.random((4, 20)) < 0.5)[rng.integers(4, size=200)] ^ (rng.random((200, 20)) < 0.1)
-    known = StructuredBernoulliMixture(100, learning_method="memoized", init_params="k-means++",
+    known = StructuredBernoulliMixture(20, learning_method="memoized", init_params="k-means++",
                                        max_iter=100, random_state=0).fit(bits)  # fmt: skip
-    found = mixture(components="auto", n_components=100, max_components=100).fit(bits)
+    found = mixture(components="auto", n_components=20, max_components=20).fit(bits)
     assert found.elbo_ == pytest.approx(known.elbo_, rel=1e-12)
 
 
@@ -288,15 +288,15 @@ def test_draws_have_the_predictive_of_the_column():
     rows = rows.astype({"grade": frame["grade"].dtype, "count": "Int64"})
     probabilities, categories = fitted.predict_column_proba(rows, "grade")
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)
-    draws = fitted.impute(rows, n_draws=2000, random_state=1)
+    draws = fitted.impute(rows, n_draws=500, random_state=1)
     for i in range(2):
         grades = pd.Series([draw["grade"].iloc[i] for draw in draws])
         shares = np.array([(grades == category).mean() for category in categories])
-        error = 4.5 * np.sqrt(probabilities[i] * (1.0 - probabilities[i]) / 2000) + 1e-9
+        error = 4.5 * np.sqrt(probabilities[i] * (1.0 - probabilities[i]) / 500) + 1e-9
         assert np.all(np.abs(shares - probabilities[i]) < error)
         counts = np.array([draw["count"].iloc[i] for draw in draws], float)
         mean = fitted.predict_column(rows, "count")[i]
-        assert abs(counts.mean() - mean) < 4.5 * counts.std() / np.sqrt(2000)
+        assert abs(counts.mean() - mean) < 4.5 * counts.std() / np.sqrt(500)
 
 
 def test_columns_given_the_others_chain_to_the_density_of_the_row():

@@ -348,7 +348,7 @@ def test_given_priors_are_published_as_given(entry):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_learned_priors_move_and_raise_the_bound(entry, dtype):
     X = counts(n_rows=150).astype(dtype)
-    settings = {"temperature": None, "max_iter": 30}
+    settings = {"temperature": None, "max_iter": 15}
     plain = entry.make(**settings).fit(X)
     for name, size in [("doc_topic_prior", 3), ("topic_word_prior", None)]:
         learned = entry.make(**settings, **{name: "auto"}).fit(X)
