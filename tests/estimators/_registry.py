@@ -165,13 +165,16 @@ ENTRIES = (
         Entry(
             cls=MemoizedDPGMM,
             engine={"learning_method": learning_method, "covariance_type": covariance_type},
+            # births take ten times as long as all else: one engine has them, with little room
             quick={
                 "n_components": 3,
                 "max_iter": 4,
                 "tol": 0.0,
                 "batch_size": 8,
                 "random_state": 0,
-            },
+                "max_components": 4,
+            }
+            | ({} if learning_method == "memoized" else {"moves": ("merge", "delete")}),
             data=rows,
             still={"moves": ()},
             full={"learning_method": "batch", "moves": ()},
@@ -321,7 +324,8 @@ ENTRIES += [
 
 
 ENTRIES += [
-    # (its engines are those of MemoizedDPGMM: what is its own are the rows, of one kind here)
+    # (its engines are those of MemoizedDPGMM, what is its own are the rows: of one kind here, of
+    # several and with births in the tests of tables)
     Entry(
         cls=MemoizedDPMixture,
         engine={"components": [("real", "gaussian", slice(None))]},
@@ -331,6 +335,7 @@ ENTRIES += [
             "tol": 0.0,
             "batch_size": 8,
             "random_state": 0,
+            "moves": ("merge", "delete"),
         },
         data=rows,
         still={"moves": ()},
@@ -371,16 +376,15 @@ every_topic_model = _every(is_topic_model)
 every_mixture = _every(is_mixture)
 every_growing_mixture = _every(lambda entry: hasattr(entry.cls, "sample_mixtures"))
 every_estimator_without_sampling = _every(lambda entry: not entry.sampled)
+# One entry of each way in which a class goes through a stream.
+every_kind_of_stream = _every(
+    lambda entry: True,
+    list({(e.cls, e.remembers, e.bounded, e.sampled): e for e in ENTRIES[::-1]}.values())[::-1],
+)
 every_stream_of_minibatches = _every(lambda entry: not entry.remembers)
 every_estimator_whose_fits_make_minibatches = _every(
     lambda entry: not entry.remembers and entry.engine | entry.full != entry.full | entry.engine
 )
-
-
-def every_method(*methods):
-    """Each entry with each of these methods, and with each question that it answers."""
-    asked = [(entry, name) for entry in ENTRIES for name in (*methods, *entry.questions)]
-    return pytest.mark.parametrize("entry, method", asked, ids=str)
 
 
 def every_temperature(*temperatures):
