@@ -6,6 +6,10 @@ import pytest
 # The tests draw figures but never show them. Set before anything imports matplotlib.
 os.environ.setdefault("MPLBACKEND", "Agg")
 
+# Workers share the cores: threads of matrix products would wait for each other, spinning.
+if "PYTEST_XDIST_WORKER" in os.environ:
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config):

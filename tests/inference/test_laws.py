@@ -285,6 +285,8 @@ def test_unit_temperature_of_each_row_changes_nothing(learning_method, monkeypat
     monkeypatch.setattr(
         "skvt.temperature._base.RunningPolicy.wants_energy", property(lambda self: True)
     )
+    # (as for temperatures of rows that are learned)
+    monkeypatch.setattr("skvt.temperature._base.RunningPolicy.wants_marginal", True)
     X = corpus(12)
     plain = estimator(learning_method=learning_method, max_iter=3).fit(X)
     same = estimator(

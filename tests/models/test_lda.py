@@ -681,8 +681,9 @@ def test_sparse_priors_and_hopeless_words_give_finite_numbers(dtype):
     lam = np.full((10, 30), 1e-4)
     lam[np.arange(10), np.arange(10)] = 1e6
     for b in (1.0, 0.3, np.linspace(0.05, 1.0, len(X30))):
-        result, statistics = step(model, X30.astype(dtype), lam, b, with_energy=True)
-        for numbers in (result.bound, result.energy, result.q, statistics):
+        wanted = {"with_energy": True, "with_marginal": True}
+        result, statistics = step(model, X30.astype(dtype), lam, b, **wanted)
+        for numbers in (result.bound, result.energy, result.marginal_energy, result.q, statistics):
             assert np.all(np.isfinite(numbers))
         np.testing.assert_allclose(statistics.sum(), X30.sum(), rtol=1e-4)
 

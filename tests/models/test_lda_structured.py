@@ -579,6 +579,7 @@ def test_words_too_improbable_for_floating_point_numbers_have_a_log_probability(
 # ------------------------------------------------------------------------------ gamma variates
 def draw_log_gammas(array, rows, scale, prior, seed, out):
     """Writes the draws; checks their sums and those of their shapes."""
+    rows = rows.astype(np.int32)  # as models have them
     log_sums, shapes = np.empty((2, -(-rows.size // sampling.DRAWN_WORDS), out.shape[1]))
     sampling.draw_log_gammas(array, rows, scale, prior, seed, out, log_sums, shapes, counter())
     expected = prior[rows].sum(dtype=float) + scale * array[rows].sum(axis=0, dtype=float)
