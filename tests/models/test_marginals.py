@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from models._textbook import KINDS, center_of, log_marginal, posterior
+from scipy import stats as laws
 
 from skvt.expfam import NormalWishart, Wishart
 from skvt.models.mixture import Mixture, StickBreaking, relevance
@@ -75,6 +76,12 @@ def test_codes_say_whose_probabilities_they_are():
         np.full((1, 1), 5.0)
     )
     assert certain[0].quantile(0.1) == 1.0 == certain[0].estimate
+    # prior counts may be less than one
+    sparse = components.Multinomial(np.full(2, 0.3), np.dtype(np.float64)).marginals(
+        np.array([[0.3, 1.3]])
+    )
+    expected = laws.beta.ppf(0.7, [[0.3, 1.3]], [[1.3, 0.3]])
+    np.testing.assert_allclose(sparse[0].quantile(0.7), expected)
 
 
 def alone(name, component, X, d):

@@ -83,6 +83,7 @@ def test_sparse_features_stay_sparse_beside_dense_ones():
     alone, X, _ = setup(("Bernoulli",))
     X = np.nan_to_num(X)
     np.testing.assert_array_equal(alone.features(sp.csr_array(X)), alone.features(X))
+    assert product.sparse and not alone.sparse
 
 
 def test_holes_in_several_blocks_are_local_variables_of_their_own():
