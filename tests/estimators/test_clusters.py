@@ -122,14 +122,16 @@ def test_crosses_are_one_cluster_each(seed):
 @pytest.mark.parametrize("cls", [CAVIGaussianMixture, MemoizedDPGMM])
 def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
     monkeypatch.setattr(_clusters_mixin, "ROWS_TO_JOIN", limit)
-    monkeypatch.setattr(_clusters_mixin, "ROWS_TO_JOIN_EACH", 20)
+    monkeypatch.setattr(_clusters_mixin, "ROWS_TO_JOIN_EACH", 10)
     still = {"moves": ()} if cls is MemoizedDPGMM else {"noise_variance": 4.0}
-    mixture = cls(4, random_state=0, **still).fit(X)
+    mixture = cls(8, random_state=0, **still).fit(X)
     rows = mixture._rows_to_join(len(X))
     assert len(set(rows)) == max(limit, 80) and np.all(np.diff(rows) > 0)
     resp = mixture.predict_proba(X[rows])
     expected = joined_one_by_one(resp, np.ones(len(rows)), relative=True)
     np.testing.assert_allclose(mixture.hierarchy_, expected, rtol=1e-6, atol=1e-9)
+    others = joined_one_by_one(resp, np.ones(len(rows)), relative=False)
+    assert not np.array_equal(others[:, :2], expected[:, :2])
 
 
 # ----------------------------------------------------------------------------- how many clusters

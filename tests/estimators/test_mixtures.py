@@ -741,6 +741,9 @@ def test_a_stream_learns_clusters_as_they_come():
         numbers.append(stream.n_components_)
     assert numbers[0] == 1 and numbers[-1] == 3
     assert adjusted_rand_score(labels, stream.predict(X)) > 0.99
+    # each row counts for its own cluster, whichever batch it came in
+    masses = np.sort(stream.weight_concentration_[0] - 1.0)
+    np.testing.assert_allclose(masses, np.sort(np.bincount(labels)), atol=1.0)
 
 
 @pytest.mark.parametrize(

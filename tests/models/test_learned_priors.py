@@ -146,6 +146,9 @@ def test_what_is_learned_has_its_range():
     values = learner.values(component)
     assert values["mean_precision_prior"] == pytest.approx(1.0, rel=1e-9)
     assert values["degrees_of_freedom_prior"] == pytest.approx(2.0 * D, rel=1e-9)
+    _, learner, _, _ = case("full", ("degrees_of_freedom_prior",))
+    least = learner.values(learner.at(component, np.array([-50.0])))["degrees_of_freedom_prior"]
+    assert least == pytest.approx(D - 1.0 + learning.LEAST_FREEDOM, rel=1e-9)
     component, learner, X, _ = case("full", ("covariance_prior",))
     sums = 50.0 * component.features(X[:2])
     for _ in range(60):
