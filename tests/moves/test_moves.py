@@ -677,6 +677,21 @@ def test_targets_are_not_collected_without_end():
     assert seen and max(seen) == 130
 
 
+def test_no_birth_is_tried_where_another_has_taken_the_room(monkeypatch):
+    X = clusters()
+    model, data, birth = mixture_for(X, K=2), Rows(X, np.ones(300), 100), Birth(3)
+    state = MemoizedState(model.initial(data, np.random.default_rng(0)))
+
+    def both(counts, ids, *_):
+        return [birth_module._Target([k], [ids[k]], [counts[k]]) for k in range(2)]
+
+    monkeypatch.setattr(birth, "_choose", both)
+    sweeps(model, data, state, [birth], n=1)
+    (record,) = state.move_log
+    # two clusters in the place of one component of two
+    assert (record.proposed, record.accepted) == (1, 2)
+
+
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_counts_have_births_too(contain):
     rng = np.random.default_rng(7)
