@@ -54,7 +54,8 @@ PAGES = [
 
 
 # These take many seconds each.
-LONG = ("doc/guide/clusters.md", "doc/guide/memoized_mixture.md")
+LONG = [f"doc/guide/{page}.md" for page in ("clusters", "memoized_dpgmm", "memoized_mixture",
+        "streams", "structured_bernoulli", "tempered_lda")]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,8 @@ class Entry:
     visit has a bound of its own, where rows begun anew may end in other optima; one that
     ``searches`` asks more starts of a row for ``elbo`` than a fit does. ``rounding`` is what the
     company of a row may change in its answers. One that is ``sampled`` draws for a repeated row
-    twice and for one of weight 2 once.
+    twice and for one of weight 2 once. One that is ``alike`` differs from another of its class in
+    nothing that most tests look at.
     """
 
     cls: type
@@ -107,6 +108,7 @@ class Entry:
     rounding: float = 0.0
     bounded: bool = True
     sampled: bool = False
+    alike: bool = False
     unwatched: dict = field(default_factory=lambda: {"evaluate_every": 0})
     stream: Callable = field(default=lambda n_rows: {"total_samples": n_rows})
 
@@ -158,6 +160,7 @@ ENTRIES = (
             shown=("components_", "exp_dirichlet_component_"),
             claimed=lambda estimator: estimator.components_.sum(),
             learned=("variational", "local"),
+            alike=method == "batch",
         )
         for method in ("online", "batch")
     ]
@@ -182,6 +185,7 @@ ENTRIES = (
             shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
             claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
             remembers=learning_method != "online",
+            alike=learning_method == "batch",
         )
         for learning_method, covariance_type in (
             ("memoized", "full"),
@@ -217,6 +221,7 @@ ENTRIES = (
             goes_on=method == "batch",
             searches=method == "online",
             rounding=1e-9,
+            alike=method == "online",
         )
         for method in ("batch", "online")
     ]
@@ -264,6 +269,8 @@ ENTRIES = (
             claimed=_claimed_by_weights,
             remembers=learning_method == "memoized",
             bounded=learning_method != "structured",
+            alike=(learning_method, law)
+            in [("structured", "dirichlet_distribution"), ("online", "dirichlet_process")],
             unwatched={"evaluate_every": 1 if learning_method == "structured" else 0},
         )
         for learning_method, law in (
@@ -292,6 +299,7 @@ ENTRIES += [
         watched={"evaluate_every": 1, "tol": 0.0},
         shown=("components_", "weights_"),
         claimed=lambda estimator: estimator.posterior_.weights.eta[:, 0].sum(),
+        alike=method == "batch",
     )
     for method in ("online", "batch")
 ]
@@ -317,6 +325,7 @@ ENTRIES += [
         heated={"topic_word_prior": 0.02},
         bounded=False,
         sampled=local_step == "gibbs",
+        alike=local_step == "mean_field",
         unwatched={"evaluate_every": 1, "perp_tol": 0.0},
     )
     for local_step in ("gibbs", "mean_field")

@@ -22,7 +22,10 @@ def small_clusters(n=800, K=16, seed=0):
     return means[rng.integers(K, size=n)] + 0.01 * rng.standard_normal((n, 2))
 
 
-@pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical"])
+@pytest.mark.parametrize(
+    "covariance_type",
+    ["spherical", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("full", "diag"))],
+)
 def test_clusters_much_smaller_than_the_data_are_found(covariance_type):
     X, held_out = small_clusters(400, 8), small_clusters(800, 8)[400:]
     given = MemoizedDPGMM(covariance_type=covariance_type, random_state=0).fit(X)

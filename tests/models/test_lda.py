@@ -462,8 +462,9 @@ def test_the_marginal_energy_has_the_topics_of_tokens_summed_out(b):
 @each_inv_temp
 def test_equal_temperatures_of_all_rows_are_one_temperature(b):
     model = LDA(ALPHA, ETA)
-    common, common_statistics = step(model, X30, LAM, b, with_energy=True)
-    own, own_statistics = step(model, X30, LAM, np.full(len(X30), b), with_energy=True)
+    wanted = {"with_energy": True, "with_marginal": True}
+    common, common_statistics = step(model, X30, LAM, b, **wanted)
+    own, own_statistics = step(model, X30, LAM, np.full(len(X30), b), **wanted)
     np.testing.assert_allclose(own.bound, common.bound, rtol=1e-12)
     np.testing.assert_allclose(own.energy, common.energy, rtol=1e-12)
     np.testing.assert_allclose(own.q, common.q, rtol=1e-11)
@@ -473,7 +474,8 @@ def test_equal_temperatures_of_all_rows_are_one_temperature(b):
 def test_rows_at_their_own_temperatures_are_as_if_alone_at_them():
     model = LDA(ALPHA, ETA)
     inv_temps = np.random.default_rng(9).uniform(0.1, 1.0, len(X30))
-    together, statistics = step(model, X30, LAM, inv_temps, with_energy=True)
+    wanted = {"with_energy": True, "with_marginal": True}
+    together, statistics = step(model, X30, LAM, inv_temps, **wanted)
     expected = np.zeros_like(LAM)
     for d, b in enumerate(inv_temps):
         alone, alone_statistics = step(model, X30[d : d + 1], LAM, b, with_energy=True)
