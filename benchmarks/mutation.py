@@ -860,10 +860,10 @@ def tests_for(mutant, reach, known, killers, work, budget):
     for file, line in reach.lines_for(mutant):
         here[file].add(line)
     folder, *room, stem = mutant.file.split("/")[1:]
-    stem = room[0] if room else stem.strip("_").removesuffix(".py")
+    stems = [*room[:1], stem.strip("_").removesuffix(".py")]
     found, mirroring = [], []
     for file, entry in known.items():
-        weight = 0.3 if f"tests/{folder}/test_{stem}" in file else 1.0
+        weight = 0.3 if any(f"tests/{folder}/test_{stem}" in file for stem in stems) else 1.0
         weight *= 1.0 if f"tests/{folder}/" in file else 4.0
         lines, ranks = {}, Counter()
         for name in here.keys() & entry["digests"].keys():
