@@ -625,6 +625,7 @@ def imputation_part(args):
             X = np.where(holes, np.nan, complete)
             methods = {
                 "mixture, full": partial(by_mixture, "full", args=args, seed=seed),
+                "mixture, tied": partial(by_mixture, "tied", args=args, seed=seed),
                 "mixture, diag": partial(by_mixture, "diag", args=args, seed=seed),
                 "IterativeImputer": partial(by_indicators, IterativeImputer(random_state=0)),
                 "KNNImputer": partial(by_indicators, KNNImputer()),

@@ -52,8 +52,8 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
     names = [(block, name) for block, _, columns in mixture.blocks_ for name in columns]
     assert display.columns_ == names
     assert [text.get_text() for text in display.ax_.get_xticklabels()] == [n for _, n in names]
-    index = ["component", "column", "quantity"]
-    table = mixture.describe().set_index(index).sort_index()["estimate"]
+    entries = mixture.describe().to_dict("records")
+    table = {(e["component"], e["column"], e["quantity"]): e["estimate"] for e in entries}
     for k, row in zip(order, shown(display), strict=True):
         length, place, opened, visits = row
         # rounded to less than a standard deviation, and no finer than is of use
@@ -61,8 +61,8 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
         assert abs(float(length) - table[k, "length 0", "mean"]) < deviation / 3.0
         assert len(length) == len("1991.1")
         category, probability = place.split("\n")
-        best = mixture.describe().query("component == @k and block == 'places'")
-        best = best.loc[best["estimate"].idxmax()]
+        of_places = [e for e in entries if (e["component"], e["block"]) == (k, "places")]
+        best = max(of_places, key=lambda e: e["estimate"])
         assert best["category"].startswith(category.removesuffix("…")) and len(category) > 4
         assert float(probability) == pytest.approx(best["estimate"], abs=0.005)
         assert float(opened) == pytest.approx(table[k, "open 0", "probability"], abs=0.005)
