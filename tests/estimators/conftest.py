@@ -11,3 +11,4 @@ def pytest_collection_modifyitems(items):
         entry = item.callspec.params.get("entry") if hasattr(item, "callspec") else None
         if getattr(entry, "alike", False) and item.path.stem in CROSSES:
             item.add_marker(pytest.mark.slow)
+            item.add_marker(pytest.mark.alike)
