@@ -1017,11 +1017,11 @@ def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
     stream = MemoizedDPGMM(2, random_state=0).partial_fit(X)
     before = published(stream)
     stream.set_params(**changed)
-    with pytest.raises(ValueError, match=rf"partial_fit goes on .*with {name}=.*Got {name}="):
+    with pytest.raises(ValueError, match=rf"partial_fit continues .*with {name}=.*Got {name}="):
         stream.partial_fit(X)
     np.testing.assert_equal(published(stream), before)
     if name != "learning_method":  # a warm start by any method begins with the components
-        with pytest.raises(ValueError, match=rf"A warm start goes on .*with {name}="):
+        with pytest.raises(ValueError, match=rf"A warm start continues .*with {name}="):
             stream.set_params(warm_start=True).fit(X)
 
 

@@ -487,7 +487,7 @@ def test_a_stream_takes_on_changed_parameters_of_the_model(corpus):
     "changed, message",
     [
         ({"n_components": -5}, r"'n_components' parameter .* Got -5"),
-        ({"n_components": 4}, r"partial_fit goes on .*n_components=3\. Got n_components=4"),
+        ({"n_components": 4}, r"partial_fit continues .*n_components=3\. Got n_components=4"),
         ({"doc_topic_prior": -1.0}, r"'doc_topic_prior' parameter .* Got -1.0"),
         ({"topic_word_prior": [1.0, 2.0]}, r"'topic_word_prior' parameter .*shape \(2,\)"),
         ({"batch_size": 0}, r"'batch_size' parameter .* Got 0"),
