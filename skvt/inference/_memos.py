@@ -1,7 +1,7 @@
 """Memos: what memoized inference keeps of each batch [HS13 sec. 3]."""
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -12,6 +12,8 @@ from skvt.typing import Array, IndexArray
 
 # Memos whose sum is kept, and sums whose sum is.
 _SUMMED = 32
+# Columns from which on a memo's array may be packed, and the share of them that is kept at most.
+_WIDE, _WORTH_PACKING = 64, 0.9
 
 
 @dataclass(frozen=True)
@@ -22,8 +24,8 @@ class Memo:
     ----------
     stats : Stats
         Its statistics; the first axis of each array are the K components.
-    entropy : ndarray, shape (K,)
-        ``-sum_n w_n r_nk log r_nk`` in nats.
+    entropy : ndarray, shape (K,) or ()
+        ``-sum_n w_n r_nk log r_nk`` in nats; or that of the rows as a whole.
     merge_entropy_loss : ndarray, shape (K, K), or None
         For a < b, the loss of entropy if a and b became one; after a later merge NaN, or an upper
         bound. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
@@ -44,7 +46,8 @@ class Memo:
             # entries are kept above the diagonal
             square = take(take(self.merge_entropy_loss + self.merge_entropy_loss.T, index).T, index)
             merge_entropy_loss = np.triu(square, 1)
-        return Memo(Stats(arrays), take(self.entropy, index), merge_entropy_loss, self.weight)
+        entropy = take(self.entropy, index) if self.entropy.ndim else self.entropy
+        return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight)
 
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Component a takes over the rows of b, and b is empty; a < b.
@@ -85,12 +88,56 @@ class Memo:
         )
 
 
+@dataclass(frozen=True)
+class _Packed:
+    """A memo of whose wide arrays only those columns are kept that are not zero throughout.
+
+    Words that do not occur in a batch, for one. ``memo`` holds the arrays as they are kept,
+    ``columns`` and ``widths`` what they were, None for those that are whole.
+    """
+
+    memo: Memo
+    columns: tuple[IndexArray | None, ...]
+    widths: tuple[int, ...]
+
+    @classmethod
+    def of(cls, memo: Memo) -> "_Packed":
+        arrays, columns = [], []
+        for array in memo.stats.arrays:
+            occurs = None
+            if array.ndim == 2 and array.shape[1] >= _WIDE:
+                occurs = np.flatnonzero(array.any(axis=0))
+                if occurs.size > _WORTH_PACKING * array.shape[1]:
+                    occurs = None
+            columns.append(occurs)
+            arrays.append(array if occurs is None else array[:, occurs])
+        if any(occurs is not None for occurs in columns):
+            widths = tuple(np.shape(array)[-1] for array in memo.stats.arrays)
+            return cls(replace(memo, stats=Stats(tuple(arrays))), tuple(columns), widths)
+        return cls(memo, (), ())
+
+    def whole(self) -> Memo:
+        """The memo as it was."""
+        if not self.columns:
+            return self.memo
+        arrays = []
+        parts = zip(self.memo.stats.arrays, self.columns, self.widths, strict=True)
+        for array, occurs, width in parts:
+            if occurs is not None:
+                kept, array = array, np.zeros((len(array), width), array.dtype)
+                array[:, occurs] = kept
+            arrays.append(array)
+        return replace(self.memo, stats=Stats(tuple(arrays)))
+
+
 # A memo, and the number of changes made to it.
-_Entry: TypeAlias = tuple[Memo, int]
+_Entry: TypeAlias = tuple[_Packed, int]
 
 
 class Memos(MutableMapping[Hashable, Memo]):
     """The memo of each batch by its key, in the order in which they came, and their sum.
+
+    Columns of wide arrays that are zero throughout are not kept: words that no row of a batch has.
 
     Sums of 32 memos, of 32 such sums and so on are kept, and replacing a memo invalidates only the
     sums that contain it. The total of a stream thus costs the same however long the stream is, and
@@ -129,7 +176,7 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     def __setitem__(self, key: Hashable, memo: Memo) -> None:
         place = self._places.setdefault(key, len(self._places))
-        entry: _Entry | None = (memo, len(self._changes))
+        entry: _Entry | None = (_Packed.of(memo), len(self._changes))
         for level in self._levels:
             if place == len(level):
                 level.append(entry)
@@ -174,12 +221,13 @@ class Memos(MutableMapping[Hashable, Memo]):
             parts = range(len(self._levels[level - 1]))[place * _SUMMED : (place + 1) * _SUMMED]
             memo = _sum_of([self._now(level - 1, part) for part in parts])
         else:
-            memo, n_made = entry
+            packed, n_made = entry
+            memo = packed.whole()
             if n_made == len(self._changes):
                 return memo
             for change in self._changes[n_made:]:
                 memo = change(memo)
-        self._levels[level][place] = memo, len(self._changes)
+        self._levels[level][place] = _Packed.of(memo), len(self._changes)
         return memo
 
 

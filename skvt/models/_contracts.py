@@ -50,6 +50,9 @@ class LocalResult:
     hidden_entropy : ndarray, shape (K,), or None
         Entropy in nats of the missing values, given the component of their rows, summed like
         ``stats``; None if no value is missing.
+    counts : ndarray, shape (n, K), or None
+        Expected units of data of each row that belong to each component, untempered; None if the
+        model does not count them.
     """
 
     stats: Stats | None
@@ -59,6 +62,7 @@ class LocalResult:
     marginal_energy: Array | None = None
     start: Array | None = None
     hidden_entropy: Array | None = None
+    counts: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,7 @@ class Capability(Enum):
     DRAWABLE = "local steps given drawn globals"
     CORRECTABLE = "the correction of a draw for its dependence on q(beta)"
     TEMPERABLE = "the tempered log partition function of the model"
+    GROWING_TOPICS = "topics whose number is found"
     TOPICS = "topics, that is, distributions over words"
     SUMS_OF_COMPONENTS = "rows that are sums of components"
 
@@ -202,7 +207,7 @@ class Memoizable(Model, Protocol):
     def memo_entropy(
         self, batch: Any, result: Any, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
-        """Entropy of the local variables, by component (K,) or as a whole (1,).
+        """Entropy of the local variables, by component (K,) or as a whole, () or (1,).
 
         And, if requested, the entropy lost if two components became one, (K, K).
         """

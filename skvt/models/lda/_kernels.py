@@ -280,6 +280,7 @@ def document_steps(
     bound: Array,
     energy: Array,
     marginal: Array | None,
+    tokens: Array | None,
     gamma: Array,
     tables: Array,
     per_word: Array,
@@ -306,6 +307,7 @@ def document_steps(
         words and K, each filled up to a multiple of LANES
     gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy, marginal : (n,), written;
         ``energy`` may be empty, ``marginal`` None
+    tokens : (n, K) expected tokens of each topic, written; or None
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
@@ -414,6 +416,10 @@ def document_steps(
             ratio[j] = n[j] / ratio[j]
         for j in range(n_words):
             ratio_out[lo + j] = ratio[j]
+        if tokens is not None:
+            _share(topics, ratio, total)
+            for k in range(n_topics):
+                tokens[d, k] = weights[k] * total[k]
         sum_gamma = 0.0
         for k in range(n_topics):
             gamma[d, k] = g[k]

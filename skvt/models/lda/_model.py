@@ -168,6 +168,8 @@ class LDA:
         A document has converged when gamma changes by less than this on average over topics.
     learn_doc_topic_prior, learn_topic_word_prior : bool
         Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
+    counts_tokens : bool
+        Whether local steps say how many tokens of each document belong to each topic.
 
     Notes
     -----
@@ -180,6 +182,7 @@ class LDA:
     mean_change_tol: float = 1e-3
     learn_doc_topic_prior: bool = False
     learn_topic_word_prior: bool = False
+    counts_tokens: bool = False
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
 
@@ -316,6 +319,7 @@ class LDA:
         bound = np.empty(batch.n_rows)
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
+        tokens = np.empty_like(gamma) if self.counts_tokens else None
         loops, expected_log = [], global_params
         if isinstance(global_params, ExpectedLog):
             expected_log = np.empty((n_words, self.n_components), self.dtype)
@@ -328,7 +332,7 @@ class LDA:
             batch.indptr, batch.words, batch.counts, batch.lengths, expected_log, table, shift,
             self.doc_topic_prior, inv_temp, own, floor, self.max_doc_update_iter,
             self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE), weights, ratio, bound,
-            energy, marginal, gamma,
+            energy, marginal, tokens, gamma,
         )  # fmt: skip
         loops.append(_Loop(kernels.document_steps, batch.n_rows, of_documents))
         if with_stats:
@@ -346,6 +350,7 @@ class LDA:
             energy if with_energy else None,
             gamma,
             marginal,
+            counts=tokens,
         )
 
     # --------------------------------------------------------------------------- temperature

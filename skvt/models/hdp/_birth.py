@@ -1,0 +1,300 @@
+"""Births of topics: fresh ones learned on documents of a topic, and tried on these alone.
+
+For each of some topics, the *targets*, a sample of the documents that have it is collected during
+a pass, with what the memos owe to them. After the pass
+
+1. fresh topics are fitted to the target's tokens in these documents, by themselves: seeds that
+   differ, a mixture of multinomials, then a process of their own, in which merges decide how many
+   they are;
+2. all topics, the fresh ones among them, compete for these documents, all of them and their
+   tokens, in a few updates. All other documents have nothing of the fresh topics, so that the exact
+   bound of the whole corpus is known: if it has risen, the change stays.
+
+Documents that were not collected find out about the fresh topics in the next pass.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import psi
+
+from skvt.expfam import RunningStats, Stats
+from skvt.models import LocalResult
+from skvt.models.hdp._documents import Part, added, part_of, with_topics
+from skvt.models.hdp._fresh import fresh_topics
+from skvt.models.hdp._merge import of_topics
+from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._sticks import IN_USE
+from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_accepted, size_of
+from skvt.ties import exceeds, stable_order
+from skvt.typing import Array, IndexArray
+
+# Documents collected for a target, and tokens of it that one has at least, in number and share.
+MOST_DOCUMENTS, FEWEST_DOCUMENTS = 1_000, 10
+FEWEST_TOKENS, SMALLEST_SHARE = 2.0, 0.1
+# Targets of a pass, at most so many and so many for each topic.
+MOST_TARGETS, TARGETS_PER_TOPIC = 8, 0.5
+# Seeds of the fresh topics of one target, by the number of births that failed from it.
+SEEDS = (10, 4)
+# Local and global updates by which a birth is judged.
+TRIAL_STEPS = 4
+# A topic whose tokens changed by a larger share since its births failed is tried like a new one.
+SAME_MASS = 0.15
+# The bound must rise by more nats than this.
+SMALLEST_GAIN = 0.1
+
+
+@dataclass
+class _Target:
+    """A topic: its number, id and tokens, and what was collected of it."""
+
+    topic: int
+    id: int
+    mass: float
+    parts: list[Part] = field(default_factory=list)
+
+    @property
+    def n_documents(self) -> int:
+        return sum(part.batch.n_rows for part in self.parts)
+
+
+class BirthOfTopics(Move):
+    """Propose fresh topics for documents of a topic.
+
+    Parameters
+    ----------
+    max_components : int
+        No births beyond this number.
+    """
+
+    requires = of_topics("A birth")
+
+    def __init__(self, max_components: int) -> None:
+        self._max_components = max_components
+        self._targets: list[_Target] = []
+        # (mass, number of births that failed) by the id of topics
+        self._failed: dict[int, tuple[float, int]] = {}
+        self._share = 1.0
+        self._ids = np.empty(0, np.int64)
+        self.exhausted = False
+
+    # ------------------------------------------------------------------------------- a pass
+    def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
+        """Choose targets."""
+        masses = model.component_masses(state.plain_stats.value())
+        self._ids = state.component_ids
+        self._targets = self._choose(masses, self._ids, tools.rng)
+        n_rows = state.memos.total().weight if len(state.memos) else 0.0
+        wanted = MOST_DOCUMENTS * max(1, len(self._targets))
+        # as many of each batch
+        self._share = min(1.0, 2.0 * wanted / n_rows) if n_rows else 1.0
+
+    def observe(
+        self,
+        model: HDP,
+        batch: Any,
+        key: Hashable,
+        global_params: Globals,
+        result: LocalResult,
+        tools: MoveTools,
+    ) -> None:
+        """Collect documents of the targets, each for that of which it has most tokens."""
+        open_targets = [t for t in self._targets if t.n_documents < MOST_DOCUMENTS]
+        if not open_targets:
+            return
+        assert result.counts is not None
+        tokens = result.counts[:, [target.topic for target in open_targets]]
+        most = tokens.argmax(axis=1)
+        largest = tokens[np.arange(len(most)), most]
+        enough = (largest > FEWEST_TOKENS) & (largest > SMALLEST_SHARE * batch.lengths)
+        if self._share < 1.0:
+            enough &= tools.rng.random(enough.size) < self._share
+        for i, target in enumerate(open_targets):
+            rows = np.flatnonzero(enough & (most == i))[: MOST_DOCUMENTS - target.n_documents]
+            if rows.size:
+                part = part_of(model, batch, rows)
+                places = np.searchsorted(batch.active, part.active)
+                own = Globals(global_params.expected_log[places], global_params.sticks)
+                solved = model.local_step(part, own, 1.0, tools.run)
+                memo = tools.memo_of(model, solved, part)
+                target.parts.append(Part(key, part, memo, result.counts[rows]))
+
+    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
+        """Try births from all targets, one after the other.
+
+        Where other moves of this pass have changed topics, births wait: what was collected is of
+        documents as they were.
+        """
+        proposed, born, gain = 0, 0, 0.0
+        self.exhausted = not self._targets
+        if np.array_equal(self._ids, state.component_ids):
+            for target in self._targets:
+                if target.n_documents < FEWEST_DOCUMENTS:
+                    self._fail(target)
+                    continue
+                proposed += 1
+                n, rise = self._birth(model, target, state, tools)
+                born, gain = born + n, gain + rise
+        self._targets = []
+        return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
+
+    # ----------------------------------------------------------------------------- a stream
+    def within(
+        self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
+        """Births on the documents of one batch, judged by the bound of all that is remembered."""
+        born, gain = 0, 0.0
+        masses = model.component_masses(state.memos[key].stats)
+        targets = self._choose(masses, state.component_ids, tools.rng)
+        for target in targets:
+            global_params = model.expectation(state.stats, batch, tools.run)
+            result = model.local_step(batch, global_params, 1.0, tools.run)
+            assert result.counts is not None
+            target.parts = [Part(key, batch, state.memos[key], result.counts)]
+            n, rise = self._birth(model, target, state, tools)
+            born, gain = born + n, gain + rise
+        return [MoveRecord(tools.n_iter, "birth", len(targets), born, gain)]
+
+    # --------------------------------------------------------------------------------- both
+    def _choose(
+        self, masses: Array, ids: IndexArray, rng: np.random.Generator
+    ) -> list[_Target]:
+        """Targets, drawn by their tokens among those not tried in vain."""
+        tries = [self._tries(id_, mass) for id_, mass in zip(ids.tolist(), masses, strict=True)]
+        eligible = np.array(tries) < len(SEEDS)
+        targets: list[_Target] = []
+        if masses.size >= self._max_components:
+            return targets
+        number = min(MOST_TARGETS, max(1, int(TARGETS_PER_TOPIC * masses.size)))
+        while len(targets) < number and eligible.any():
+            chances = np.maximum(masses, 0.0) * eligible
+            if not exceeds(chances.sum(), 0.0, scale=masses.sum()):
+                break
+            k = int(rng.choice(masses.size, p=chances / chances.sum()))
+            eligible[k] = False
+            targets.append(_Target(k, int(ids[k]), float(masses[k])))
+        return targets
+
+    def _tries(self, id_: int, mass: float) -> int:
+        """Births that failed from a topic as it is."""
+        before, tries = self._failed.get(id_, (0.0, 0))
+        return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
+
+    def _fail(self, target: _Target) -> None:
+        tries = self._tries(target.id, target.mass)
+        self._failed[target.id] = target.mass, tries + 1
+
+    def _birth(
+        self, model: HDP, target: _Target, state: MovableState, tools: MoveTools
+    ) -> tuple[int, float]:
+        """(number of topics born, rise of the bound)."""
+        total = state.memos.total()
+        n_old = state.component_ids.size
+        room = self._max_components - n_old
+        n_seeds = SEEDS[self._tries(target.id, target.mass)]
+        if room > 0:
+            own = np.flatnonzero(state.component_ids == target.id)[0]
+            sample, weights = _tokens_of(model, target, state, tools)
+            fresh = fresh_topics(model, sample, weights, min(n_seeds, room + 1), tools)
+            if len(fresh.arrays[0]) < 2:  # the target by another name
+                fresh = Stats(tuple(array[:0] for array in fresh.arrays))
+            order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(sample.sum()))
+            fresh = Stats(tuple(array[order[:room]] for array in fresh.arrays))
+            while len(fresh.arrays[0]):
+                trial = _Trial(model, target.parts, total, fresh, int(own), tools)
+                if trial.empty.any():
+                    fresh = Stats(tuple(array[~trial.empty] for array in fresh.arrays))
+                    continue
+                before = bound_of(model, total)
+                rise = bound_of(model, trial.total) - before
+                if is_accepted(rise, size_of(before, total), SMALLEST_GAIN):
+                    trial.keep(state)
+                    return len(fresh.arrays[0]), rise
+                break
+        self._fail(target)
+        return 0, 0.0
+
+
+def _tokens_of(
+    model: HDP, target: _Target, state: MovableState, tools: MoveTools
+) -> tuple[sp.csr_array, Array]:
+    """The expected tokens of the target in its documents, and the weights of these."""
+    found, weights = [], []
+    k = int(np.flatnonzero(state.component_ids == target.id)[0])
+    for part in target.parts:
+        batch = part.batch
+        global_params = model.expectation(state.stats, batch, tools.run)
+        result = model.local_step(batch, global_params, 1.0, tools.run)
+        found.append(tokens_in(model, batch, global_params, result, k))
+        weights.append(np.asarray(batch.weights, np.float64))
+    return sp.vstack(found, format="csr"), np.concatenate(weights)
+
+
+def tokens_in(
+    model: HDP, batch: Any, global_params: Globals, result: Any, topic: int
+) -> sp.csr_array:
+    """Expected counts of words of a topic in each document, (n, V)."""
+    table = global_params.expected_log
+    log_share = psi(result.found)
+    document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
+    values = np.empty(batch.counts.size)
+    step = max(1, 2_000_000 // table.shape[1])
+    for start in range(0, values.size, step):
+        entries = slice(start, start + step)
+        logits = log_share[document[entries]] + table[batch.words[entries]]
+        logits -= logits.max(axis=1, keepdims=True)
+        shares = np.exp(logits)
+        values[entries] = batch.counts[entries] * shares[:, topic] / shares.sum(axis=1)
+    shape = batch.n_rows, model.n_features
+    X = sp.csr_array((values, batch.active[batch.words], batch.indptr.copy()), shape=shape)
+    X.data[X.data < 1e-3] = 0.0
+    X.eliminate_zeros()
+    return X
+
+
+class _Trial:
+    """A few updates of all topics, fresh ones among them, on the documents of some parts.
+
+    ``total`` is the memo of the whole corpus then, ``empty`` which fresh topics have next to no
+    tokens left.
+    """
+
+    def __init__(
+        self, model: HDP, parts: list[Part], total: Any, fresh: Stats, own: int, tools: MoveTools
+    ) -> None:
+        n_old, n_new = len(total.stats.arrays[0]), len(fresh.arrays[0])
+        self.index = np.concatenate([np.arange(n_old), np.full(n_new, -1)])
+        self._parts, self._fresh_ids = parts, n_new
+        old = [with_topics(part.memo, _padded(part.memo, self.index)) for part in parts]
+        self._old = old
+        others = with_topics(total, self.index).plus(added(old), sign=-1.0)
+        words, usage = (array.copy() for array in with_topics(total, self.index).stats.arrays)
+        words[own] = np.maximum(words[own] - fresh.arrays[0].sum(axis=0), 0.0)
+        words[n_old:], usage[n_old:] = fresh.arrays
+        stats = RunningStats([words, usage])
+        for _ in range(TRIAL_STEPS):
+            self._new = []
+            for part in parts:
+                global_params = model.expectation(stats, part.batch, tools.run)
+                result = model.local_step(part.batch, global_params, 1.0, tools.run)
+                self._new.append(tools.memo_of(model, result, part.batch))
+            self.total = others.plus(added(self._new))
+            stats = RunningStats(self.total.stats.arrays)
+        self.empty = ~exceeds(self.total.stats.arrays[0][n_old:].sum(axis=1), FEWEST_TOKENS)
+        self.empty |= ~exceeds(self.total.stats.arrays[1][n_old:, IN_USE], 1.0)
+
+    def keep(self, state: MovableState) -> None:
+        """The state after the birth."""
+        state.rearrange(self.index)
+        for part, old, new in zip(self._parts, self._old, self._new, strict=True):
+            state.memos[part.key] = state.memos[part.key].plus(old, sign=-1.0).plus(new)
+        state.resum()
+
+
+def _padded(memo: Any, index: IndexArray) -> IndexArray:
+    """The same index for a memo from before other births: their topics are new to it."""
+    return np.where(index < len(memo.stats.arrays[0]), index, -1)
+

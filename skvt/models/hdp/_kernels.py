@@ -1,0 +1,149 @@
+"""Compiled loops of the hierarchical Dirichlet process.
+
+The bound of its sticks, which a search asks for some dozens of times for each batch; and what q(z)
+loses where topics merge.
+"""
+
+import numpy as np
+
+from skvt.compiled import digamma, exp, gammaln, jit, log, part
+from skvt.typing import Array, IndexArray
+
+
+@part
+def trigamma(x: float) -> float:
+    """Derivative of digamma at x > 0: eight recurrence steps, then the asymptotic series."""
+    r = 0.0
+    for i in range(8):
+        r += 1.0 / ((x + i) * (x + i))
+    z = 1.0 / ((x + 8.0) * (x + 8.0))
+    p = 7.0 / 6.0
+    p = p * z - 691.0 / 2730.0
+    p = p * z + 5.0 / 66.0
+    p = p * z - 1.0 / 30.0
+    p = p * z + 1.0 / 42.0
+    p = p * z - 1.0 / 30.0
+    p = p * z + 1.0 / 6.0
+    y = 1.0 / (x + 8.0)
+    return r + y + 0.5 * z + p * z * y
+
+
+@jit
+def stick_bound(
+    logit: Array,
+    log_size: Array,
+    usage: Array,
+    n_documents: float,
+    alpha: float,
+    gamma: float,
+    least: float,
+    gradient: Array,
+) -> float:
+    """The bound of q(u) up to a constant, in nats, and its gradient (2, K).
+
+    ``a + b = exp(log_size)`` and ``a / b = exp(logit)``. With c = alpha E[beta], it is
+
+        sum_{k <= K+1} { D (E[log beta_k] - log E[beta_k]) + n_k log c_k + c_k slope_k
+                         + traces_k psi(c_k) + (D - n_k) log Gamma(1 + c_k) } - KL(q(u) || p(u)),
+
+    n = slope = traces = 0 for the rest: D times the logarithm of a small weight, which cancels,
+    would cost the digits of all else.
+    """
+    n_topics = logit.size
+    value = 0.0
+    remaining = 1.0
+    pull = np.empty(n_topics + 1)
+    for k in range(n_topics + 1):
+        share, rest = 1.0, 1.0
+        if k < n_topics:
+            # shares of the stick, the smaller one to the last digit
+            small = exp(-abs(logit[k]))
+            share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
+            if logit[k] < 0.0:
+                share, rest = rest, share
+        c = alpha * max(share * remaining, least)
+        psi = digamma(c)
+        without = n_documents
+        pull[k] = 0.0
+        if k < n_topics:
+            without -= usage[k, 2]
+            value += c * usage[k, 0] + usage[k, 1] * psi + usage[k, 2] * log(c)
+            pull[k] = c * (usage[k, 0] + usage[k, 1] * trigamma(c))
+            remaining *= rest
+        value += without * gammaln(1.0 + c)
+        # (the derivative of E[log beta] - log E[beta] by the share is with the sticks)
+        pull[k] += c * without * psi
+    after = pull[n_topics]
+    for i in range(n_topics):
+        k = n_topics - 1 - i
+        small = exp(-abs(logit[k]))
+        share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
+        if logit[k] < 0.0:
+            share, rest = rest, share
+        size = exp(log_size[k])
+        a, b = share * size, rest * size
+        psi_size = digamma(size)
+        log_u, log_rest = digamma(a) - psi_size, digamma(b) - psi_size
+        later = n_documents * (n_topics - k)
+        value += n_documents * (log_u - log(share)) + later * (log_rest - log(rest))
+        value -= (a - 1.0) * log_u + (b - gamma) * log_rest
+        value += gammaln(a) + gammaln(b) - gammaln(size)
+        one, other = n_documents + 1.0 - a, later + gamma - b
+        of_size = (one + other) * trigamma(size)
+        by_a, by_b = one * trigamma(a) - of_size, other * trigamma(b) - of_size
+        by_share = pull[k] / share - after / rest
+        gradient[0, k] = (size * (by_a - by_b) + by_share) * share * rest
+        gradient[1, k] = a * by_a + b * by_b
+        after += pull[k]
+    return value
+
+
+@jit
+def pair_losses(
+    indptr: IndexArray,
+    words: IndexArray,
+    counts: Array,
+    row_weights: Array,
+    weights: Array,
+    table: Array,
+    tokens: Array,
+    pairs: IndexArray,
+    least: float,
+    start: int,
+    stop: int,
+    loss: Array,
+) -> None:
+    """loss[p] += entropy that q(z) of the documents loses if the p-th pair were one topic, nats.
+
+    ``sum_dj w_d n_dj ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b)`` with
+    ``r_djk = weights_dk table_jk / sum_k weights_dk table_jk``, over documents that have at least
+    so many tokens of both, from ``start`` to ``stop``.
+    """
+    n_topics = table.shape[1]
+    ratio = np.empty(0)
+    for d in range(start, stop):
+        lo, hi = indptr[d], indptr[d + 1]
+        begun = False
+        for p in range(pairs.shape[0]):
+            a, b = pairs[p, 0], pairs[p, 1]
+            if min(tokens[d, a], tokens[d, b]) < least:
+                continue
+            if not begun:
+                begun = True
+                if ratio.size < hi - lo:
+                    ratio = np.empty(hi - lo)
+                for j in range(hi - lo):
+                    norm = 0.0
+                    row = words[lo + j]
+                    for k in range(n_topics):
+                        norm += weights[d, k] * table[row, k]
+                    ratio[j] = 1.0 / norm
+            value = 0.0
+            for j in range(hi - lo):
+                row = words[lo + j]
+                one = ratio[j] * weights[d, a] * table[row, a]
+                other = ratio[j] * weights[d, b] * table[row, b]
+                if min(one, other) > 0.0:
+                    part = one * log(1.0 + other / one) + other * log(1.0 + one / other)
+                    value += counts[lo + j] * part
+            loss[p] += row_weights[d] * value

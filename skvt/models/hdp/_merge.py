@@ -1,0 +1,276 @@
+"""Merges of topics, by the exact bound.
+
+Where topics a and b become one, so do r_a and r_b of each token, and the tangents of a document
+touch at theta_a + theta_b. What that changes of the usage and of the entropy is a sum over
+documents for each pair: it is gathered during a pass, for the pairs that are most alike.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from skvt.expfam import Dirichlet, Stats
+from skvt.models import Capability, LocalResult, Requirement
+from skvt.models.hdp._kernels import pair_losses
+from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
+from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_accepted, size_of
+from skvt.ties import stable_order
+from skvt.typing import Array, IndexArray, Run
+
+# Pairs for each topic whose words, and whose documents, are most alike.
+BY_WORDS, BY_DOCUMENTS = 2, 1
+# Documents with fewer tokens of a topic have none: what is neglected is below rounding.
+LEAST_TOKENS = 1e-9
+# Documents of a task.
+_ROWS_PER_TASK = 256
+# Nats by which a quick look at the weights of topics may be mistaken.
+_DOUBT = 10.0
+# Passes from one search that found nothing to the next, at most.
+_LONGEST_PAUSE = 3
+
+
+def of_topics(whom: str) -> tuple[Requirement, ...]:
+    """What moves of topics ask of a model."""
+    return (Requirement(whom, Capability.GROWING_TOPICS, "Leave it out of moves."),)
+
+
+@dataclass
+class PairChanges:
+    """What merging each of some pairs changes of the documents of a batch, or of several.
+
+    Attributes
+    ----------
+    pairs : ndarray of int, shape (P, 2)
+        First the topic that stays.
+    usage : ndarray, shape (P, 5)
+        Usage of the topic that both become, its columns of all documents 0.
+    entropy : ndarray, shape (P,)
+        Change of the memo's entropy in nats.
+    """
+
+    pairs: IndexArray
+    usage: Array
+    entropy: Array
+
+    def merged(self, memo: Any, chosen: list[int]) -> Any:
+        """The memo after the chosen pairs have become one; the second topic is empty."""
+        words, usage = (array.copy() for array in memo.stats.arrays)
+        for p in chosen:
+            a, b = self.pairs[p]
+            words[a] += words[b]
+            words[b] = 0.0
+            usage[a, : self.shared] = self.usage[p, : self.shared]
+            usage[b, : self.shared] = 0.0
+        entropy = memo.entropy + self.entropy[chosen].sum()
+        return replace(memo, stats=Stats((words, usage)), entropy=entropy)
+
+    # columns of single topics come first
+    shared = IN_USE + 1
+
+
+def changes_of_pairs(
+    model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
+) -> PairChanges:
+    """The :class:`PairChanges` of these documents, from a local step at T = 1."""
+    assert result.counts is not None
+    pseudo = model.sticks.doc_concentration * expected_weights(global_params.sticks)[:-1]
+    pseudo = pseudo.astype(model.dtype).astype(np.float64)
+    theta, tokens = result.q, result.counts
+    weights = batch.weights.astype(np.float64)
+    in_use = theta != pseudo
+    safe = np.where(in_use, theta, 1.0)
+    alone = weights @ np.where(in_use, gammaln(safe) + (tokens - safe) * psi(safe), 0.0)
+    entropy = -alone[pairs[:, 0]] - alone[pairs[:, 1]]
+    usage = np.zeros((len(pairs), 5))
+    for p, (a, b) in enumerate(pairs):
+        either = in_use[:, a] | in_use[:, b]
+        both = theta[either, a] + theta[either, b]
+        n = tokens[:, a] + tokens[:, b]
+        slope, w = psi(both), weights[either]
+        usage[p, SLOPE] = w @ slope
+        usage[p, TRACES] = weights[~either] @ n[~either]
+        usage[p, IN_USE] = w.sum()
+        entropy[p] += w @ (gammaln(both) + (n[either] - both) * slope)
+    entropy -= _entropy_losses(model, batch, global_params, result, pairs, run)
+    return PairChanges(pairs, usage, entropy)
+
+
+def _entropy_losses(
+    model: HDP, batch: Any, global_params: Globals, result: LocalResult, pairs: IndexArray, run: Run
+) -> Array:
+    """Entropy of q(z) that each pair would lose as one topic, (P,) nats."""
+    table = global_params.expected_log
+    table = np.exp(table - table.max(axis=1, keepdims=True))
+    # (tokens are shared by what theta was in the local step)
+    weights = psi(result.found)  # type: ignore[attr-defined]
+    weights = np.exp(weights - weights.max(axis=1, keepdims=True))
+    counts, row_weights = batch.counts.astype(np.float64), batch.weights.astype(np.float64)
+    pairs = np.ascontiguousarray(pairs, np.int64)
+    tasks = []
+    for start in range(0, batch.n_rows, _ROWS_PER_TASK):
+        stop = min(start + _ROWS_PER_TASK, batch.n_rows)
+        tasks.append((
+            batch.indptr, batch.words, counts, row_weights, weights, table, result.counts, pairs,
+            LEAST_TOKENS, start, stop, np.zeros(len(pairs)),
+        ))  # fmt: skip
+    run(pair_losses, tasks)
+    return np.sum([task[-1] for task in tasks], axis=0)
+
+
+def merge_greedily(
+    model: HDP, memo: Any, changes: PairChanges
+) -> tuple[list[int], float]:
+    """(pairs that become one, rise of the bound): best first, each topic once."""
+    pairs = changes.pairs
+    if not len(pairs):
+        return [], 0.0
+    words, usage = (array.copy() for array in memo.stats.arrays)
+    size = size_of(bound_of(model, memo), memo)
+    alone = model.words_evidence(words)
+    of_words = np.array([
+        float(model.words_evidence(words[a] + words[b])) - alone[a] - alone[b] for a, b in pairs
+    ])  # fmt: skip
+    sticks, here = model.sticks, np.arange(len(usage))
+    quick = sticks.near_bound(usage)
+    guess = np.array([
+        sticks.near_bound(_merged_usage(usage, changes, p, here)[0]) - quick
+        for p in range(len(pairs))
+    ])  # fmt: skip
+    gains = of_words + changes.entropy + guess
+    exact = sticks.best_bound(usage)
+    chosen: list[int] = []
+    gone: set[int] = set()
+    rise = 0.0
+    for p in stable_order(-gains, scale=size):
+        if gains[p] < -_DOUBT:
+            break
+        a, b = pairs[p].tolist()
+        if gone & {a, b}:
+            continue
+        usage_then, here_then = _merged_usage(usage, changes, p, here)
+        bound_then = sticks.best_bound(usage_then)
+        gain = float(of_words[p] + changes.entropy[p] + bound_then - exact)
+        if is_accepted(gain, size):
+            usage, here, exact = usage_then, here_then, bound_then
+            chosen.append(int(p))
+            gone |= {a, b}
+            rise += gain
+    return chosen, rise
+
+
+def _merged_usage(
+    usage: Array, changes: PairChanges, p: int, here: IndexArray
+) -> tuple[Array, IndexArray]:
+    """The usage after one more merge, and the numbers of the topics that are left.
+
+    ``here`` are the numbers of the topics in whose order ``usage`` is.
+    """
+    a, b = (int(np.flatnonzero(here == k)[0]) for k in changes.pairs[p])
+    usage = usage.copy()
+    usage[a, : changes.shared] = changes.usage[p, : changes.shared]
+    return np.delete(usage, b, axis=0), np.delete(here, b)
+
+
+class MergeTopics(Move):
+    """Merge pairs of topics, best gain first, each topic once a pass."""
+
+    requires = of_topics("A merge")
+
+    def __init__(self) -> None:
+        self._pairs = np.empty((0, 2), np.int64)
+        self._changes: dict[Hashable, PairChanges] = {}
+        # documents that topics share, and of which topics
+        self._overlap: tuple[IndexArray, Array] | None = None
+        self._gathered: Array | None = None
+        self._ids = np.empty(0, np.int64)
+        self._pause, self._waiting = 0, 0
+        self._seen: set[int] = set()
+
+    def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
+        """Choose the pairs; after searches in vain, of the same topics, not in each pass."""
+        self._changes, self._gathered = {}, None
+        self._pairs = np.empty((0, 2), np.int64)
+        self._ids = ids = state.component_ids
+        if not set(ids.tolist()) <= self._seen:
+            self._seen |= set(ids.tolist())
+            self._pause = self._waiting = 0
+        self._waiting -= 1
+        if self._waiting < 0 and len(state.memos):
+            self._pairs = _alike(model, state.memos.total().stats.arrays[0], self._documents(ids))
+
+    def _documents(self, ids: IndexArray) -> Array:
+        """How far the documents of topics are the same, (K, K), 0 where not known."""
+        out = np.zeros((ids.size, ids.size))
+        if self._overlap is not None:
+            places = {id_: i for i, id_ in enumerate(self._overlap[0].tolist())}
+            known = np.array([places.get(id_, -1) for id_ in ids.tolist()])
+            there = np.flatnonzero(known >= 0)
+            square = self._overlap[1][np.ix_(known[there], known[there])]
+            out[np.ix_(there, there)] = square
+        return out
+
+    def observe(
+        self,
+        model: HDP,
+        batch: Any,
+        key: Hashable,
+        global_params: Any,
+        result: LocalResult,
+        tools: MoveTools,
+    ) -> None:
+        """What each pair would change of the batch's memo."""
+        assert result.counts is not None
+        tokens = np.sqrt(result.counts)
+        square = tokens.T @ (batch.weights.astype(np.float64)[:, None] * tokens)
+        self._gathered = square if self._gathered is None else self._gathered + square
+        if len(self._pairs):
+            self._changes[key] = changes_of_pairs(
+                model, batch, global_params, result, self._pairs, tools.run
+            )
+
+    def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
+        """Merge while the bound rises."""
+        if self._gathered is not None:
+            size = np.sqrt(np.maximum(np.diag(self._gathered), 1e-300))
+            self._overlap = self._ids, self._gathered / size / size[:, None]
+        if not np.array_equal(self._ids, state.component_ids):
+            # what was gathered is of documents as they were before another move of this pass
+            self.exhausted, self._waiting = False, 0
+            return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
+        if not len(self._pairs):
+            self.exhausted = self._pause > 0 or state.component_ids.size < 2
+            return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
+        parts = list(self._changes.values())
+        changes = PairChanges(
+            self._pairs,
+            np.sum([part.usage for part in parts], axis=0),
+            np.sum([part.entropy for part in parts], axis=0),
+        )
+        chosen, rise = merge_greedily(model, state.memos.total(), changes)
+        if chosen:
+            for key, part in self._changes.items():
+                state.memos[key] = part.merged(state.memos[key], chosen)
+            gone = self._pairs[chosen, 1]
+            state.rearrange(np.delete(np.arange(state.component_ids.size), gone))
+            state.resum()
+        self.exhausted = not chosen
+        self._pause = 0 if chosen else min(2 * self._pause + 1, _LONGEST_PAUSE)
+        self._waiting = self._pause
+        return MoveRecord(tools.n_iter, "merge", len(self._pairs), len(chosen), rise)
+
+
+def _alike(model: HDP, words: Array, documents: Array) -> IndexArray:
+    """Pairs (P, 2) of topics that have words or documents in common, the lower number first."""
+    n_topics = len(words)
+    root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
+    found: set[tuple[int, int]] = set()
+    for nearness, number in ((root @ root.T, BY_WORDS), (documents, BY_DOCUMENTS)):
+        for k in range(n_topics):
+            others = np.delete(np.arange(n_topics), k)
+            order = others[stable_order(-nearness[k, others], scale=1.0)]
+            found |= {(min(k, int(l)), max(k, int(l))) for l in order[:number]}
+    return np.array(sorted(found), np.int64).reshape(-1, 2)

@@ -1,0 +1,403 @@
+"""The hierarchical Dirichlet process: latent Dirichlet allocation that finds its topics.
+
+    u_k ~ Beta(1, gamma)                                    sticks, global
+    beta_k = u_k prod_{l<k} (1 - u_l)                       weights of topics
+    phi_k ~ Dir(eta)                                        topics, global, (V,)
+    pi_d ~ Dir(alpha beta)                                  proportions of document d, local
+    z_dn ~ Cat(pi_d),  w_dn ~ Cat(phi_{z_dn})
+
+Mean field, truncated to K topics and the rest: q(u_k) = Beta(a_k, b_k), q(phi_k) = Dir(lam_k),
+q(z_dn) = Cat(r_dn) with r_dnk = 0 for k > K, q(pi_d) = Dir(theta_d) over the K topics and the rest,
+which stands for all topics not yet seen and has no tokens. Truncations are nested: K topics are
+K + 1 of which one has no tokens, but for the nats of one more q(u).
+
+The bound. With N_dk = sum_n r_dnk, S_k the expected counts of words in topic k, and
+``c_dk = N_dk + alpha E[beta_k]`` (N = 0 for the rest),
+
+    L = sum_k <S_k, E[log phi_k]> - KL(q(phi) || p) - KL(q(u) || p) + H[q(z)]
+        + D E[log c_D(alpha beta)] + sum_d { sum_{k <= K+1} log Gamma(c_dk) - log Gamma(alpha + N_d) }
+
+is the evidence lower bound at the best q(pi_d), which is Dir(c_d). Two terms of it are not sums of
+statistics times functions of the globals; each is replaced by a lower bound that is:
+
+1. ``E[log c_D(alpha beta)] >= K log alpha + sum_{k <= K+1} E[log beta_k]``
+   (:meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`).
+2. log Gamma is convex. Of a document that has topic k, ``log Gamma(c_dk)`` is at least its tangent
+   at theta_dk, the value of c_dk in the document's last local step:
+   ``log Gamma(theta_dk) + (c_dk - theta_dk) psi(theta_dk)``. Of a document that has next to nothing
+   of topic k, the tangent is taken at ``alpha E[beta_k]``, wherever that is now:
+   ``log Gamma(alpha E[beta_k]) + N_dk psi(alpha E[beta_k])``. This is q(pi_d) with an optimal
+   theta_dk for unused topics at any q(u): weights of topics need not wait for documents that do not
+   have them to be visited. (Tangents of all K + 1 terms at theta_d are the bound of an explicit
+   q(pi_d) with the sum of theta_d at its best.)
+
+Where alpha may change, so may ``-log Gamma(alpha + N_d)``, which is not convex; in its place
+``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``,
+which is less, and the same at alpha = a, the value of the last local step.
+
+So all documents are known by S, the usage of each topic (sums of slopes, of traces of tokens, of
+documents) and one number. The best q(u) is a function of the usage alone. At T = 1 every step
+raises L. Sticks are sorted by the usage of topics where that raises L.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, NamedTuple, Self
+
+import numpy as np
+from scipy.special import gammaln, psi
+
+from skvt.compiled import digamma_array, gammaln_array
+from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats, kl_divergence
+from skvt.models import Capability, LocalResult, PriorAddend, RowSource
+from skvt.models.hdp._sticks import (
+    DOCUMENTS,
+    IN_USE,
+    LENGTH,
+    N_COLUMNS,
+    SLOPE,
+    TRACES,
+    Sticks,
+    expected_weights,
+)
+from skvt.ties import exceeds, stable_order
+from skvt.typing import Array, IndexArray, Run
+
+# A document has a topic if the topic's tokens are more than this share of its pseudo-count.
+LEAST_USE = 0.01
+# Of each topic's statistics, before any data: relative noise.
+_ROUGHNESS = 0.1
+
+
+class Globals(NamedTuple):
+    """What a local step takes for the globals: E[log phi] of words (A, K), and q(u) (K, 2)."""
+
+    expected_log: Array
+    sticks: Array
+
+
+@dataclass(frozen=True)
+class DocumentsResult(LocalResult):
+    """A local result of documents.
+
+    Attributes
+    ----------
+    entropy : float
+        What the bound of these documents is above what their statistics say of it, in nats: the
+        entropy of q(z), and the constants of tangents.
+    found : ndarray, shape (n, K)
+        theta by which tokens were shared; where topics are not in use, ``q`` is the pseudo-count.
+    """
+
+    entropy: float = np.nan
+    found: Array | None = None
+
+
+@dataclass(frozen=True)
+class HDP:
+    """A hierarchical Dirichlet process for the engines.
+
+    Parameters
+    ----------
+    topics : LDA
+        A model of documents, given a vector of pseudo-counts of their topics: its
+        ``doc_topic_prior`` is replaced, and its local step counts tokens.
+    sticks : Sticks
+        gamma and alpha.
+    n_initial : int
+        Topics at the start.
+    start : Stats or None
+        Statistics to begin with; None is at random.
+    learn_topic_concentration, learn_doc_topic_concentration, learn_topic_word_prior : bool
+        Move gamma, alpha or eta (one value for all words) to the maximum of the bound.
+
+    Notes
+    -----
+    Statistics are the counts of words (K, V) and the usage of topics (K, 5), both float64.
+    """
+
+    topics: Any
+    sticks: Sticks
+    n_initial: int = 1
+    start: Stats | None = None
+    learn_topic_concentration: bool = False
+    learn_doc_topic_concentration: bool = False
+    learn_topic_word_prior: bool = False
+
+    families: ClassVar[tuple[Family, ...]] = (Dirichlet, Beta)
+    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+        {Capability.MEMOIZABLE, Capability.GROWING_TOPICS}
+    )
+
+    @property
+    def n_features(self) -> int:
+        """Size of the vocabulary V."""
+        return self.topic_word_prior.size
+
+    @property
+    def topic_word_prior(self) -> Array:
+        """eta, (V,)."""
+        return np.asarray(self.topics.topic_word_prior)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Precision of local steps."""
+        return np.dtype(self.topics.dtype)
+
+    # ------------------------------------------------------------------------------- globals
+    def size(self, stats: RunningStats) -> int:
+        """Number of topics K."""
+        return len(stats.arrays[0])
+
+    def prior(self) -> Stats:
+        """Natural parameters of p(phi), (1, V), and of p(u), (1, 2)."""
+        eta = self.topic_word_prior.astype(np.float64)
+        return Stats((eta[None, :], self.sticks.prior()))
+
+    def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
+        """``lam = eta + S`` (K, V), and (a, b) of the sticks (K, 2), best for the usage."""
+        words, usage = stats.value().arrays
+        return words + self.prior().arrays[0], self.sticks.best(usage)
+
+    def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Globals:
+        """E[log phi] of the batch's words (of all without a batch), and q(u)."""
+        words, usage = (array * stats.scale for array in stats.arrays)
+        eta = self.topic_word_prior.astype(np.float64)
+        log_sums = digamma_array(words.sum(axis=1) + eta.sum())
+        if batch is not None:
+            words, eta = words[:, batch.active], eta[batch.active]
+        expected_log = digamma_array(np.ascontiguousarray(words.T) + eta[:, None]) - log_sums
+        return Globals(expected_log, self.sticks.best(usage))
+
+    def row_globals(self, stats: RunningStats, batch: Any, run: Run) -> Globals:
+        """What documents are explained by after the fit: as while it runs."""
+        return self.expectation(stats, batch, run)
+
+    def mean_field(self) -> Self:
+        """The model whose local step gives the bound: itself."""
+        return self
+
+    def affected_rows(self, X: Any) -> IndexArray | None:
+        """Every step changes all topics: None."""
+        return None
+
+    def weights(self, stats: RunningStats) -> Array:
+        """``E[beta_k]`` and last that of the rest, (K + 1,)."""
+        return expected_weights(self.natural_parameters(stats)[1])
+
+    def component_masses(self, stats: Stats) -> Array:
+        """Expected tokens of each topic, (K,)."""
+        return stats.arrays[0].sum(axis=1)
+
+    def words_evidence(self, words: Array) -> Array:
+        """``log B(eta + S_k) - log B(eta)``: log probability of each topic's words, (...) nats."""
+        eta = self.topic_word_prior.astype(np.float64)
+        after = gammaln_array(words + eta).sum(axis=-1)
+        after -= gammaln(words.sum(axis=-1) + eta.sum())
+        return after - (gammaln_array(eta).sum() - gammaln(eta.sum()))
+
+    def statistics_energy(self, stats: RunningStats, global_params: Globals) -> float:
+        """The part of the bound of these documents that is linear in statistics, in nats."""
+        words, usage = stats.value().arrays
+        of_words = float(np.einsum("kv,vk->", words, global_params.expected_log))
+        return of_words + self.sticks.document_terms(global_params.sticks, usage)
+
+    def collapsed_energy(self, stats: Stats) -> float:
+        """:meth:`statistics_energy` less the divergence of the globals, at the best globals."""
+        words, usage = stats.arrays
+        return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
+
+    def best_order(self, stats: RunningStats) -> IndexArray | None:
+        """Topics most used first, where that raises the bound; None as they are."""
+        usage = stats.value().arrays[1]
+        n_documents = float(usage[:, DOCUMENTS].max())
+        order = stable_order(-usage[:, IN_USE], scale=n_documents)
+        if np.array_equal(order, np.arange(order.size)):
+            return None
+        before, after = self.sticks.best_bound(usage), self.sticks.best_bound(usage[order])
+        return order if exceeds(after, before) else None
+
+    # --------------------------------------------------------------------------------- rows
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
+        """Documents ``rows`` of the CSR matrix X, as the model of documents prepares them."""
+        return self.topics.batch(X, rows, weights)
+
+    def local_step(
+        self,
+        batch: Any,
+        global_params: Globals,
+        inv_temp: float | Array,
+        run: Run,
+        *,
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
+        """Optimise q(z_d) q(pi_d) of each document; ``q`` of the result is theta (n, K).
+
+        As :class:`~skvt.models.lda.LDA` with the pseudo-counts ``alpha E[beta_k]``: the rest has no
+        tokens, and enters the bound alone.
+        """
+        sticks = global_params.sticks
+        pseudo = self.sticks.doc_concentration * expected_weights(sticks)
+        of_topics = pseudo[:-1].astype(self.dtype)
+        topics = replace(self.topics, doc_topic_prior=of_topics, counts_tokens=True)
+        tempered = np.ndim(inv_temp) > 0 or inv_temp != 1.0
+        table = np.ascontiguousarray(global_params.expected_log, self.dtype)
+        result = topics.local_step(
+            batch, table, inv_temp, run, with_energy=with_energy or tempered,
+            with_marginal=with_marginal, with_stats=with_stats,
+        )  # fmt: skip
+        documents = _Documents.of(batch, result, inv_temp, of_topics.astype(np.float64))
+        bound = documents.bound(result.bound, pseudo, self.sticks, sticks)
+        energy, marginal = result.energy, result.marginal_energy
+        if energy is not None:
+            energy = energy + documents.of_whole_normaliser(self.sticks.doc_concentration)
+        if marginal is not None:
+            marginal = marginal + documents.of_whole_normaliser(self.sticks.doc_concentration)
+        if not with_stats:
+            return DocumentsResult(None, bound, energy, documents.theta, marginal)
+        weights = batch.weights.astype(np.float64)
+        of_words = result.stats.arrays[0].astype(np.float64)
+        words = np.zeros((of_topics.size, self.n_features))
+        words[:, batch.active] = of_words.T
+        usage = documents.usage(weights, self.sticks.doc_concentration)
+        entropy = float(weights @ bound)
+        if tempered:
+            entropy += float(weights @ ((1.0 - np.asarray(inv_temp)) * energy))
+        entropy -= float(np.einsum("ak,ak->", of_words, global_params.expected_log))
+        entropy -= self.sticks.document_terms(sticks, usage)
+        return DocumentsResult(
+            Stats((words, usage)), bound, energy, documents.theta, marginal,
+            counts=documents.tokens, entropy=entropy, found=documents.found,
+        )  # fmt: skip
+
+    def memo_entropy(
+        self, batch: Any, result: Any, run: Run, *, pairs: bool
+    ) -> tuple[Array, Array | None]:
+        """``result.entropy``, (). What pairs of topics lose, moves find out."""
+        return np.array(result.entropy), None
+
+    # ------------------------------------------------------------------------ learned priors
+    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorAddend | None:
+        """Nothing: the statistics say all that priors are learned from."""
+        return None
+
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
+        """gamma, alpha and eta at the maximum of the bound, where they are learned."""
+        changes: dict[str, Any] = {}
+        if stats is None:
+            return self
+        if self.learn_topic_concentration or self.learn_doc_topic_concentration:
+            changes["sticks"] = self.sticks.with_learned(
+                stats.value().arrays[1],
+                concentration=self.learn_topic_concentration,
+                doc_concentration=self.learn_doc_topic_concentration,
+            )
+        if self.learn_topic_word_prior:
+            eta = self.topic_word_prior
+            mean_log = Dirichlet.expectation(self.natural_parameters(stats)[0]).mean()
+            learned = Dirichlet.fit_symmetric(eta[0], mean_log, self.n_features)
+            changes["topics"] = replace(self.topics, topic_word_prior=np.full_like(eta, learned))
+        return replace(self, **changes) if changes else self
+
+    # ------------------------------------------------------------------------- initial values
+    def with_start(self, n_components: int) -> Self:
+        """The same model, begun anew with so many topics."""
+        return replace(self, n_initial=n_components, start=None)
+
+    def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
+        """The words of all documents, shared evenly among the topics but for noise."""
+        if self.start is not None:
+            return RunningStats([np.array(array) for array in self.start.arrays])
+        n = self.n_initial
+        counts = np.asarray(data.X.T @ data.weights, np.float64) * (data.total / data.weights.sum())
+        noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, self.n_features))
+        words = noise * (counts + 1.0) / n
+        usage = np.zeros((n, N_COLUMNS))
+        usage[:, IN_USE] = data.total / n
+        usage[:, DOCUMENTS] = data.total
+        return RunningStats([words, usage])
+
+    def symmetry_breaking_stats(
+        self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
+    ) -> Stats:
+        """Noise of this share of the counts of words, none of the usage."""
+        words, usage = stats.value().arrays
+        noise = share * words * rng.standard_normal(words.shape)
+        return Stats((np.maximum(noise, -0.5 * words), np.zeros_like(usage)))
+
+    # --------------------------------------------------------------------------- predictions
+    def log_predictive(self, batch: Any, proportions: Array, topics: Array, run: Run) -> Array:
+        """Log probability of each document given its proportions, (n,) nats."""
+        return np.asarray(
+            self.topics.log_predictive(batch, proportions.astype(self.dtype), topics, run)
+        )
+
+
+@dataclass(frozen=True)
+class _Documents:
+    """What a local step of LDA found, in double precision.
+
+    ``pseudo`` (K,) are the pseudo-counts of topics, ``theta`` (n, K) those where tangents touch,
+    ``tokens`` (n, K), ``lengths`` (n,), both times the inverse temperature ``b``.
+    """
+
+    pseudo: Array
+    theta: Array
+    found: Array
+    tokens: Array
+    b: Any
+    lengths: Array
+    in_use: Array = field(repr=False)
+
+    @classmethod
+    def of(cls, batch: Any, result: LocalResult, inv_temp: Any, pseudo: Array) -> "_Documents":
+        found = result.q.astype(np.float64)
+        in_use = found - pseudo > LEAST_USE * pseudo
+        theta = np.where(in_use, found, pseudo)
+        assert result.counts is not None
+        b = np.asarray(inv_temp, np.float64)
+        tokens = result.counts.astype(np.float64)
+        lengths = b * batch.lengths.astype(np.float64)
+        return cls(pseudo, theta, found, tokens, b, lengths, in_use)
+
+    @property
+    def tempered_tokens(self) -> Array:
+        return self.tokens * (self.b if self.b.ndim == 0 else self.b[:, None])
+
+    def of_whole_normaliser(self, alpha: float) -> Array:
+        """What E[log pi_d] is less by, since the rest has a part of the proportions, (n,) nats."""
+        inner = psi(self.pseudo.sum() + self.lengths) - psi(alpha + self.lengths)
+        return np.asarray(self.lengths / self.b * inner)
+
+    def bound(self, bound: Array, pseudo: Array, law: Sticks, sticks: Array) -> Array:
+        """Each document's part of L from that of LDA with K topics, (n,).
+
+        The latter is ``log Gamma(A) - log Gamma(A + N_d)`` with A the sum of the pseudo-counts, and
+        for each topic ``log Gamma(theta) + (c - theta) psi(theta) - log Gamma(alpha_k)``, and the
+        rest of L as it is.
+        """
+        alpha, some = law.doc_concentration, self.pseudo.sum()
+        out = bound + gammaln(some + self.lengths) - gammaln(some) - gammaln(alpha + self.lengths)
+        out += gammaln(self.pseudo).sum() + gammaln(pseudo[-1]) + law.log_normalizer_bound(sticks)
+        # tangents of topics that are not in use touch at the pseudo-count
+        document, topic = np.nonzero((self.found != self.pseudo) & ~self.in_use)
+        if document.size:
+            c = self.pseudo[topic] + self.tempered_tokens[document, topic]
+            at = self.found[document, topic], self.pseudo[topic]
+            there, here = (gammaln(x) + (c - x) * psi(x) for x in at)
+            np.add.at(out, document, here - there)
+        return np.asarray(out)
+
+    def usage(self, weights: Array, alpha: float) -> Array:
+        """The usage of these documents, (K, 5)."""
+        usage = np.empty((self.pseudo.size, N_COLUMNS))
+        document, topic = np.nonzero(self.in_use)
+        slopes = np.zeros_like(self.theta)
+        slopes[document, topic] = psi(self.theta[document, topic])
+        usage[:, SLOPE] = weights @ slopes
+        usage[:, TRACES] = weights @ np.where(self.in_use, 0.0, self.tempered_tokens)
+        usage[:, IN_USE] = weights @ self.in_use
+        usage[:, DOCUMENTS] = weights.sum()
+        usage[:, LENGTH] = weights @ (psi(alpha + self.lengths) - psi(alpha))
+        return usage
