@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[1]
 
 # From top to bottom. A module imports from its own floor or from lower ones. Each model has a room
 # of its own on the floor above the contracts; rooms on one floor do not know each other.
-MODEL_ROOMS = ["models.lda", "models.mixture", "models.factorial", "models.gap_nmf"]
+MODEL_ROOMS = ["models.lda", "models.mixture", "models.factorial", "models.gap_nmf", "models.hdp"]
 FLOORS = [
     "__init__",
     "components",

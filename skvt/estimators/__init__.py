@@ -4,6 +4,7 @@ from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
 from skvt.estimators._base import VariationalEstimator, all_or_nothing
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
+from skvt.estimators._memoized_hdp import MemoizedHDP
 from skvt.estimators._memoized_mixture import MemoizedDPMixture
 from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
 from skvt.estimators._structured_gap_nmf import StructuredGaPNMF
@@ -15,6 +16,7 @@ __all__ = [
     "CAVIGaussianMixture",
     "MemoizedDPGMM",
     "MemoizedDPMixture",
+    "MemoizedHDP",
     "StructuredBernoulliMixture",
     "StructuredGaPNMF",
     "StructuredLDA",

@@ -1,4 +1,4 @@
-"""Mixtures whose number of components changes: their batches, engines and moves."""
+"""Models whose number of components changes: their batches, engines and moves."""
 
 from dataclasses import replace
 from numbers import Real
@@ -55,8 +55,12 @@ def begun_with_labels(model, labels, X, weights, most):
     return replace(model, start=labelled_statistics(model, X, weights, places))
 
 
-class MovesMixin(MoveLogMixin):
+class MemoizedMixin(MoveLogMixin):
     """``learning_method``, ``moves``, ``n_batches`` and ``batch_size``."""
+
+    # Of `_batch_size`, and whether a unit of data is a word.
+    _rows_of_batch = SMALLEST_BATCH, LARGEST_BATCH
+    _in_words = False
 
     _fixed_in_streams = ("learning_method",)
     # (not parameters of the model, but checked with it)
@@ -69,15 +73,6 @@ class MovesMixin(MoveLogMixin):
                 f"batch_size={self.batch_size}."
             )
         self._check_moves(("birth", "merge", "delete"))
-
-    @property
-    def _most_components(self):
-        """Where births stop."""
-        raise NotImplementedError
-
-    @property
-    def _learns_concentration(self):
-        return is_auto(self.weight_concentration_prior)
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of: stochastic inference, or memoized inference with moves."""
@@ -98,6 +93,7 @@ class MovesMixin(MoveLogMixin):
             minibatches=minibatches,
             rate=rate,
             total_samples=self.total_samples,
+            in_words=self._in_words,
         )
 
     @property
@@ -113,7 +109,7 @@ class MovesMixin(MoveLogMixin):
             return -(-n_rows // self.n_batches)
         if self.batch_size is not None:
             return min(self.batch_size, n_rows)
-        return min(n_rows, int(np.clip(-(-n_rows // 10), SMALLEST_BATCH, LARGEST_BATCH)))
+        return min(n_rows, int(np.clip(-(-n_rows // 10), *self._rows_of_batch)))
 
     def _check_batches(self, n_rows):
         """Raise ValueError for more batches than rows."""
@@ -124,13 +120,33 @@ class MovesMixin(MoveLogMixin):
             )
 
     def _moves_of_fit(self):
+        """The moves chosen, in the order in which they finish; births last."""
+        return [make() for name, make in self._makers().items() if name in self.moves]
+
+    def _makers(self):
+        """What makes a move, by its name."""
+        raise NotImplementedError
+
+
+class MovesMixin(MemoizedMixin):
+    """The same for mixtures, and what these show of their weights."""
+
+    @property
+    def _most_components(self):
+        """Where births stop."""
+        raise NotImplementedError
+
+    @property
+    def _learns_concentration(self):
+        return is_auto(self.weight_concentration_prior)
+
+    def _makers(self):
         """Deletes before merges, so that each row of a vanishing component goes to its best one."""
-        makers = {
+        return {
             "delete": Delete,
             "merge": Merge,
             "birth": lambda: Birth(self._most_components),
         }
-        return [make() for name, make in makers.items() if name in self.moves]
 
     def _publish(self, X):
         self.weight_concentration_prior_ = self._fitted.model.weights.concentration

@@ -14,6 +14,7 @@ from skvt.inference._state import MemoizedState, Rows, State
 from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement
 from skvt.moves import Merge, Move, MoveTools, dissolve
 from skvt.temperature import RunningPolicy
+from skvt.ties import exceeds
 from skvt.typing import Run
 
 # Rows for each component of a fresh mixture among which its seeds are found.
@@ -52,6 +53,8 @@ class MemoizedInference:
         )
         self._active: Sequence[Move] = ()
         self._n_passes = 0
+        # the exact bound after the last pass at T = 1, by the model as it was left
+        self._reached: float | None = None
 
     def start(self, state: State, total: float) -> MemoizedState:
         """A state without memos: its statistics represent all rows until each batch is visited."""
@@ -87,6 +90,7 @@ class MemoizedInference:
             move.begin(model, state, tools)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
+        before = state.checkpoint() if policy.at_unit_temperature else None
         batches = data.order()
         for key in rng.permutation(len(batches)).tolist():
             batch = data.batch(model, batches[key])
@@ -97,11 +101,25 @@ class MemoizedInference:
         for move in moves:
             state.move_log.append(move.finish(model, state, tools))
         sort_by_mass(model, state)
+        if before is not None and self._has_fallen(model, state):
+            state.restore(before)
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         may_stop = all(move.exhausted for move in moves)
         totals, divergence = exact_bound(model, state)
+        self._reached = totals.untempered - divergence if before is not None else None
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
+
+    def _has_fallen(self, model: Memoizable, state: MemoizedState) -> bool:
+        """Whether a pass has lowered the bound, in which case it is taken back.
+
+        Local steps that search, and begin anew each time, may end in another optimum. (Moves that
+        changed components have raised the bound by more; births of mixtures are judged later.)
+        """
+        if self._reached is None or Capability.LOCAL_SEARCH not in model.capabilities:
+            return False
+        totals, divergence = exact_bound(model, state)
+        return bool(exceeds(self._reached, totals.untempered - divergence))
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
         """Conclude the moves after the last pass. Returns the exact bound in nats."""

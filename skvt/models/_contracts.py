@@ -128,6 +128,7 @@ class Capability(Enum):
     DRAWABLE = "local steps given drawn globals"
     CORRECTABLE = "the correction of a draw for its dependence on q(beta)"
     TEMPERABLE = "the tempered log partition function of the model"
+    LOCAL_SEARCH = "local steps that search anew each time, and may end in other optima"
     GROWING_TOPICS = "topics whose number is found"
     TOPICS = "topics, that is, distributions over words"
     SUMS_OF_COMPONENTS = "rows that are sums of components"

@@ -18,6 +18,7 @@ from skvt import (
     CAVIGaussianMixture,
     MemoizedDPGMM,
     MemoizedDPMixture,
+    MemoizedHDP,
     StructuredBernoulliMixture,
     StructuredGaPNMF,
     StructuredLDA,
@@ -354,6 +355,29 @@ ENTRIES += [
         claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
         remembers=True,
     )
+]
+
+ENTRIES += [
+    Entry(
+        cls=MemoizedHDP,
+        engine={"learning_method": method},
+        quick={
+            "n_components": 3,
+            "max_iter": 4,
+            "tol": 0.0,
+            "batch_size": 8,
+            "doc_topic_concentration": 0.5,
+            "random_state": 0,
+        },
+        data=counts,
+        still={"moves": ()},
+        full={"learning_method": "batch", "moves": ()},
+        watched={"evaluate_every": 1},
+        shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
+        claimed=lambda estimator: estimator.components_.sum(),
+        remembers=method != "online",
+    )
+    for method in ("memoized", "batch", "online")
 ]
 
 

@@ -1,9 +1,15 @@
 """The hierarchical Dirichlet process: topics whose number is found."""
 
+from skvt.models.hdp._birth import BirthOfTopics
+from skvt.models.hdp._delete import DeleteTopic
+from skvt.models.hdp._merge import MergeTopics
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._sticks import Sticks
 
 __all__ = [
     "HDP",
+    "BirthOfTopics",
+    "DeleteTopic",
+    "MergeTopics",
     "Sticks",
 ]

@@ -21,11 +21,10 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import psi
 
-from skvt.expfam import RunningStats, Stats
+from skvt.expfam import Stats
 from skvt.models import LocalResult
-from skvt.models.hdp._documents import Part, added, part_of, with_topics
+from skvt.models.hdp._documents import Part, Trial, copies, of_topics
 from skvt.models.hdp._fresh import fresh_topics
-from skvt.models.hdp._merge import of_topics
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
 from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_accepted, size_of
@@ -58,7 +57,8 @@ class _Target:
 
     @property
     def n_documents(self) -> int:
-        return sum(part.batch.n_rows for part in self.parts)
+        """Documents collected."""
+        return sum(part.n_documents for part in self.parts)
 
 
 class BirthOfTopics(Move):
@@ -115,12 +115,7 @@ class BirthOfTopics(Move):
         for i, target in enumerate(open_targets):
             rows = np.flatnonzero(enough & (most == i))[: MOST_DOCUMENTS - target.n_documents]
             if rows.size:
-                part = part_of(model, batch, rows)
-                places = np.searchsorted(batch.active, part.active)
-                own = Globals(global_params.expected_log[places], global_params.sticks)
-                solved = model.local_step(part, own, 1.0, tools.run)
-                memo = tools.memo_of(model, solved, part)
-                target.parts.append(Part(key, part, memo, result.counts[rows]))
+                target.parts.append(Part.of(key, model, batch, rows, global_params, tools))
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Try births from all targets, one after the other.
@@ -150,18 +145,13 @@ class BirthOfTopics(Move):
         masses = model.component_masses(state.memos[key].stats)
         targets = self._choose(masses, state.component_ids, tools.rng)
         for target in targets:
-            global_params = model.expectation(state.stats, batch, tools.run)
-            result = model.local_step(batch, global_params, 1.0, tools.run)
-            assert result.counts is not None
-            target.parts = [Part(key, batch, state.memos[key], result.counts)]
+            target.parts = [Part(key, batch, state.memos[key])]
             n, rise = self._birth(model, target, state, tools)
             born, gain = born + n, gain + rise
         return [MoveRecord(tools.n_iter, "birth", len(targets), born, gain)]
 
     # --------------------------------------------------------------------------------- both
-    def _choose(
-        self, masses: Array, ids: IndexArray, rng: np.random.Generator
-    ) -> list[_Target]:
+    def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[_Target]:
         """Targets, drawn by their tokens among those not tried in vain."""
         tries = [self._tries(id_, mass) for id_, mass in zip(ids.tolist(), masses, strict=True)]
         eligible = np.array(tries) < len(SEEDS)
@@ -192,38 +182,45 @@ class BirthOfTopics(Move):
     ) -> tuple[int, float]:
         """(number of topics born, rise of the bound)."""
         total = state.memos.total()
+        before = bound_of(model, total)
         n_old = state.component_ids.size
         room = self._max_components - n_old
         n_seeds = SEEDS[self._tries(target.id, target.mass)]
         if room > 0:
-            own = np.flatnonzero(state.component_ids == target.id)[0]
-            sample, weights = _tokens_of(model, target, state, tools)
+            own = int(np.flatnonzero(state.component_ids == target.id)[0])
+            sample, weights = _tokens_of(model, target, own, state, tools)
             fresh = fresh_topics(model, sample, weights, min(n_seeds, room + 1), tools)
-            if len(fresh.arrays[0]) < 2:  # the target by another name
-                fresh = Stats(tuple(array[:0] for array in fresh.arrays))
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(sample.sum()))
-            fresh = Stats(tuple(array[order[:room]] for array in fresh.arrays))
-            while len(fresh.arrays[0]):
-                trial = _Trial(model, target.parts, total, fresh, int(own), tools)
-                if trial.empty.any():
-                    fresh = Stats(tuple(array[~trial.empty] for array in fresh.arrays))
-                    continue
-                before = bound_of(model, total)
-                rise = bound_of(model, trial.total) - before
-                if is_accepted(rise, size_of(before, total), SMALLEST_GAIN):
-                    trial.keep(state)
-                    return len(fresh.arrays[0]), rise
-                break
+            # one is the target by another name
+            order = order[:room] if order.size > 1 else order[:0]
+            while order.size:
+                new = Stats(tuple(array[order] for array in fresh.arrays))
+                index = np.concatenate([np.arange(n_old), np.full(order.size, -1)])
+                trial = Trial(model, target.parts, total, index, tools)
+                words, usage = copies(trial.total.stats)
+                words[own] = np.maximum(words[own] - new.arrays[0].sum(axis=0), 0.0)
+                words[n_old:], usage[n_old:] = new.arrays
+                stats = Stats((words, usage))
+                for _ in range(TRIAL_STEPS):
+                    bound = trial.update(stats)
+                    stats = trial.total.stats
+                lives = exceeds(stats.arrays[0][n_old:].sum(axis=1), FEWEST_TOKENS)
+                lives &= exceeds(stats.arrays[1][n_old:, IN_USE], 1.0)
+                if lives.all():
+                    if is_accepted(bound - before, size_of(before, total), SMALLEST_GAIN):
+                        trial.keep(state)
+                        return order.size, bound - before
+                    break
+                order = order[lives]
         self._fail(target)
         return 0, 0.0
 
 
 def _tokens_of(
-    model: HDP, target: _Target, state: MovableState, tools: MoveTools
+    model: HDP, target: _Target, k: int, state: MovableState, tools: MoveTools
 ) -> tuple[sp.csr_array, Array]:
-    """The expected tokens of the target in its documents, and the weights of these."""
+    """The expected tokens of topic k, the target, in its documents, and the weights of these."""
     found, weights = [], []
-    k = int(np.flatnonzero(state.component_ids == target.id)[0])
     for part in target.parts:
         batch = part.batch
         global_params = model.expectation(state.stats, batch, tools.run)
@@ -253,48 +250,3 @@ def tokens_in(
     X.data[X.data < 1e-3] = 0.0
     X.eliminate_zeros()
     return X
-
-
-class _Trial:
-    """A few updates of all topics, fresh ones among them, on the documents of some parts.
-
-    ``total`` is the memo of the whole corpus then, ``empty`` which fresh topics have next to no
-    tokens left.
-    """
-
-    def __init__(
-        self, model: HDP, parts: list[Part], total: Any, fresh: Stats, own: int, tools: MoveTools
-    ) -> None:
-        n_old, n_new = len(total.stats.arrays[0]), len(fresh.arrays[0])
-        self.index = np.concatenate([np.arange(n_old), np.full(n_new, -1)])
-        self._parts, self._fresh_ids = parts, n_new
-        old = [with_topics(part.memo, _padded(part.memo, self.index)) for part in parts]
-        self._old = old
-        others = with_topics(total, self.index).plus(added(old), sign=-1.0)
-        words, usage = (array.copy() for array in with_topics(total, self.index).stats.arrays)
-        words[own] = np.maximum(words[own] - fresh.arrays[0].sum(axis=0), 0.0)
-        words[n_old:], usage[n_old:] = fresh.arrays
-        stats = RunningStats([words, usage])
-        for _ in range(TRIAL_STEPS):
-            self._new = []
-            for part in parts:
-                global_params = model.expectation(stats, part.batch, tools.run)
-                result = model.local_step(part.batch, global_params, 1.0, tools.run)
-                self._new.append(tools.memo_of(model, result, part.batch))
-            self.total = others.plus(added(self._new))
-            stats = RunningStats(self.total.stats.arrays)
-        self.empty = ~exceeds(self.total.stats.arrays[0][n_old:].sum(axis=1), FEWEST_TOKENS)
-        self.empty |= ~exceeds(self.total.stats.arrays[1][n_old:, IN_USE], 1.0)
-
-    def keep(self, state: MovableState) -> None:
-        """The state after the birth."""
-        state.rearrange(self.index)
-        for part, old, new in zip(self._parts, self._old, self._new, strict=True):
-            state.memos[part.key] = state.memos[part.key].plus(old, sign=-1.0).plus(new)
-        state.resum()
-
-
-def _padded(memo: Any, index: IndexArray) -> IndexArray:
-    """The same index for a memo from before other births: their topics are new to it."""
-    return np.where(index < len(memo.stats.arrays[0]), index, -1)
-

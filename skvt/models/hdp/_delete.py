@@ -1,38 +1,39 @@
 """Deletes of topics: the documents of a small topic are explained without it.
 
-Only documents that have tokens of the topic are solved again; of all others, whose tangents touch
-at its pseudo-count, nothing is lost but that. So the bound without it is exact.
+Only documents that have tokens of the topic are solved again, in a few updates of all other topics;
+all others lose nothing. So the bound without the topic is exact.
 """
 
 from collections.abc import Hashable
-from typing import Any
 
 import numpy as np
 
+from skvt.expfam import Stats
 from skvt.models import LocalResult
-from skvt.models.hdp._documents import part_of, with_topics
-from skvt.models.hdp._merge import LEAST_TOKENS, of_topics
+from skvt.models.hdp._documents import Part, Trial, of_topics
+from skvt.models.hdp._merge import LEAST_TOKENS
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
 from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_accepted, size_of
-from skvt.ties import exceeds, stable_argmax, stable_order
+from skvt.ties import exceeds, stable_order
+from skvt.typing import IndexArray
 
-# Topics tried in a pass, and the largest share of documents that one may have.
-MOST_CANDIDATES, LARGEST_SHARE = 3, 0.1
+# Topics tried in a pass, and the largest share of documents that they may have.
+MOST_CANDIDATES, LARGEST_SHARE = 4, 0.3
+# Updates by which a delete is judged; further ones only where as many could bring a rise.
+TRIAL_STEPS = 5
 # A topic is tried again after a failure if the number of its documents has changed by this share.
 SAME_USE = 0.1
 
 
 class DeleteTopic(Move):
-    """Delete the topic that the documents miss least, one a pass."""
+    """Delete topics that the documents do not miss, smallest first."""
 
     requires = of_topics("A delete")
 
     def __init__(self) -> None:
-        self._candidates: list[int] = []
-        self._ids = np.empty(0, np.int64)
-        self._sticks: dict[int, Any] = {}
-        self._changes: dict[int, dict[Hashable, Any]] = {}
+        self._parts: dict[int, list[Part]] = {}
+        self._ids: IndexArray = np.empty(0, np.int64)
         # documents by the id of topics that could not be deleted
         self._failed: dict[int, float] = {}
 
@@ -41,76 +42,65 @@ class DeleteTopic(Move):
         usage = state.plain_stats.value().arrays[1]
         self._ids = state.component_ids
         n, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
-        failed = np.array([self._failed.get(int(id_), np.inf) for id_ in state.component_ids])
-        fresh = exceeds(np.abs(n - failed), SAME_USE * n) & exceeds(LARGEST_SHARE * total, n)
-        order = stable_order(n, scale=total)
-        order = order[fresh[order]][:MOST_CANDIDATES] if len(n) > 1 else order[:0]
-        self._candidates = order.tolist()
-        self._changes = {k: {} for k in self._candidates}
-        self._sticks = {
-            k: model.sticks.best(np.delete(usage, k, axis=0)) for k in self._candidates
-        }
+        self._parts = {}
+        if len(n) < 2 or not len(state.memos):
+            return
+        failed = np.array([self._failed.get(int(id_), np.inf) for id_ in self._ids])
+        fresh = exceeds(np.abs(n - failed), SAME_USE * n, scale=total)
+        room = LARGEST_SHARE * total
+        for k in stable_order(n, scale=total):
+            if fresh[k] and n[k] < room and len(self._parts) < MOST_CANDIDATES:
+                self._parts[int(k)] = []
+                room -= n[k]
 
     def observe(
         self,
         model: HDP,
-        batch: Any,
+        batch: object,
         key: Hashable,
         global_params: Globals,
         result: LocalResult,
         tools: MoveTools,
     ) -> None:
-        """What the batch's memo would become without each candidate."""
+        """Collect the documents of each candidate."""
         assert result.counts is not None
-        for k in self._candidates:
+        for k, parts in self._parts.items():
             rows = np.flatnonzero(result.counts[:, k] > LEAST_TOKENS)
-            if rows.size == 0:
-                continue
-            part = part_of(model, batch, rows)
-            places = np.searchsorted(batch.active, part.active)
-            table = global_params.expected_log[places]
-            n_topics = table.shape[1]
-            with_it = model.local_step(
-                part, Globals(table, global_params.sticks), 1.0, tools.run
-            )
-            without = model.local_step(
-                part, Globals(np.delete(table, k, axis=1), self._sticks[k]), 1.0, tools.run
-            )
-            index = np.arange(n_topics) - (np.arange(n_topics) > k)
-            index[k] = -1
-            change = with_topics(tools.memo_of(model, without, part), index)
-            self._changes[k][key] = change.plus(tools.memo_of(model, with_it, part), sign=-1.0)
+            if rows.size:
+                parts.append(Part.of(key, model, batch, rows, global_params, tools))
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Delete the best candidate if the bound rises."""
-        self.exhausted = True
+        """Delete the first candidate without which the bound rises."""
+        candidates, self.exhausted = list(self._parts), True
         if not np.array_equal(self._ids, state.component_ids):
             # merges of this pass have changed documents
-            self.exhausted = False
-            return MoveRecord(tools.n_iter, "delete", 0, 0, 0.0)
-        if not self._candidates:
-            return MoveRecord(tools.n_iter, "delete", 0, 0, 0.0)
-        total, gains = state.memos.total(), []
-        before = bound_of(model, total)
-        for k in self._candidates:
-            memo = total
-            for change in self._changes[k].values():
-                memo = memo.plus(change)
-            kept = np.delete(np.arange(state.component_ids.size), k)
-            gains.append(bound_of(model, with_topics(memo, kept)) - before)
-        size = size_of(before, total)
-        first = stable_argmax(gains, scale=size)
-        best = self._candidates[first]
-        accepted = is_accepted(gains[first], size)
-        for k in self._candidates:
-            if not (accepted and k == best):
-                self._failed[int(state.component_ids[k])] = float(total.stats.arrays[1][k, IN_USE])
-        if not accepted:
-            return MoveRecord(tools.n_iter, "delete", len(gains), 0, 0.0)
-        self.exhausted = False
-        for key, change in self._changes[best].items():
-            state.memos[key] = state.memos[key].plus(change)
-        state.rearrange(np.delete(np.arange(state.component_ids.size), best))
-        state.resum()
-        return MoveRecord(tools.n_iter, "delete", len(gains), 1, gains[first])
+            self.exhausted, candidates = False, []
+        tried, gain, deleted = 0, 0.0, 0
+        for k in candidates:
+            tried += 1
+            gain = self._delete(model, k, state, tools)
+            if gain > 0.0:
+                self.exhausted, deleted = False, 1
+                break
+        self._parts = {}
+        return MoveRecord(tools.n_iter, "delete", tried, deleted, gain)
 
+    def _delete(self, model: HDP, k: int, state: MovableState, tools: MoveTools) -> float:
+        """The rise of the bound without topic k; 0, and everything as it was, if there is none."""
+        total = state.memos.total()
+        before = bound_of(model, total)
+        size = size_of(before, total)
+        kept = np.delete(np.arange(state.component_ids.size), k)
+        trial = Trial(model, self._parts[k], total, kept, tools)
+        stats, gains = trial.total.stats, [-np.inf]
+        for step in range(TRIAL_STEPS):
+            gains.append(trial.update(stats) - before)
+            if is_accepted(gains[-1], size):
+                trial.keep(state)
+                return gains[-1]
+            left = TRIAL_STEPS - 1 - step
+            if step and gains[-1] + left * (gains[-1] - gains[-2]) < 0.0:
+                break
+            stats = Stats(trial.total.stats.arrays)
+        self._failed[int(state.component_ids[k])] = float(total.stats.arrays[1][k, IN_USE])
+        return 0.0

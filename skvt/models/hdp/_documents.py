@@ -1,4 +1,4 @@
-"""Some documents of a batch, taken out and put back: what moves of topics have in common."""
+"""Some documents of a corpus, taken out and solved again: what moves of topics have in common."""
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
@@ -7,22 +7,16 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.expfam import Stats
-from skvt.models.hdp._model import HDP
+from skvt.expfam import RunningStats, Stats
+from skvt.models import Capability, Requirement
+from skvt.models.hdp._model import HDP, Globals
+from skvt.moves import MovableState, MoveTools, bound_of
 from skvt.typing import Array, IndexArray
 
 
-def documents(batch: Any, rows: IndexArray, n_features: int) -> sp.csr_array:
-    """Documents ``rows`` of a prepared batch, as counts of all words."""
-    shape = batch.n_rows, n_features
-    whole = sp.csr_array((batch.counts, batch.active[batch.words], batch.indptr), shape=shape)
-    return whole[rows]
-
-
-def part_of(model: HDP, batch: Any, rows: IndexArray) -> Any:
-    """The same as a batch of their own, with their weights."""
-    X = documents(batch, rows, model.n_features)
-    return model.batch(X, np.arange(rows.size), batch.weights[rows])
+def of_topics(whom: str) -> tuple[Requirement, ...]:
+    """What moves of topics ask of a model."""
+    return (Requirement(whom, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
 @dataclass(frozen=True)
@@ -37,19 +31,35 @@ class Part:
         The documents.
     memo : Memo
         Their part of the batch's memo.
-    tokens : ndarray, shape (n, K)
-        Expected tokens of each topic.
     """
 
     key: Hashable
     batch: Any
     memo: Any
-    tokens: Array
+
+    @property
+    def n_documents(self) -> int:
+        """How many they are."""
+        return int(self.batch.n_rows)
+
+    @classmethod
+    def of(
+        cls, key: Hashable, model: HDP, batch: Any, rows: IndexArray, found: Globals,
+        tools: MoveTools,
+    ) -> "Part":  # fmt: skip
+        """Documents ``rows`` of a batch that has just been solved given these globals."""
+        shape = batch.n_rows, model.n_features
+        X = sp.csr_array((batch.counts, batch.active[batch.words], batch.indptr), shape=shape)
+        part = model.batch(X[rows], np.arange(rows.size), batch.weights[rows])
+        places = np.searchsorted(batch.active, part.active)
+        own = Globals(found.expected_log[places], found.sticks)
+        # (a document's local step does not depend on its company)
+        solved = model.local_step(part, own, 1.0, tools.run)
+        return cls(key, part, tools.memo_of(model, solved, part))
 
 
 def with_topics(memo: Any, index: IndexArray) -> Any:
     """The memo with topics in another order: those of ``index``, empty ones where it is -1."""
-    index = np.asarray(index)
     arrays = []
     for array in memo.stats.arrays:
         taken = array[index]
@@ -58,9 +68,61 @@ def with_topics(memo: Any, index: IndexArray) -> Any:
     return replace(memo, stats=Stats(tuple(arrays)))
 
 
-def added(memos: list[Any]) -> Any:
-    """The sum of some memos."""
-    total = memos[0]
-    for memo in memos[1:]:
-        total = total.plus(memo)
-    return total
+class Trial:
+    """Updates of all topics on the documents of some parts, all others staying as they are.
+
+    Parameters
+    ----------
+    model : HDP
+    parts : list of Part
+        Some may be from before births: of the topics since, they have nothing.
+    total : Memo
+        Of the whole corpus.
+    index : ndarray of int
+        Topics of the trial by their numbers before, -1 for those that are new.
+    tools : MoveTools
+
+    Attributes
+    ----------
+    total : Memo
+        Of the whole corpus, after the last update.
+    """
+
+    def __init__(
+        self, model: HDP, parts: list[Part], total: Any, index: IndexArray, tools: MoveTools
+    ) -> None:
+        self._model, self._parts, self._tools = model, parts, tools
+        self._index = np.asarray(index)
+        self._old = [
+            with_topics(part.memo, np.where(self._index < len(part.memo.stats.arrays[0]),
+                                            self._index, -1))
+            for part in parts
+        ]  # fmt: skip
+        self._new = self._old
+        self.total = self._others = with_topics(total, self._index)
+        for old in self._old:
+            self._others = self._others.plus(old, sign=-1.0)
+
+    def update(self, stats: Stats) -> float:
+        """One local step of the documents given these statistics; the bound of all in nats."""
+        model, run = self._model, self._tools.run
+        running, self._new = RunningStats(stats.arrays), []
+        self.total = self._others
+        for part in self._parts:
+            global_params = model.expectation(running, part.batch, run)
+            result = model.local_step(part.batch, global_params, 1.0, run)
+            self._new.append(self._tools.memo_of(model, result, part.batch))
+            self.total = self.total.plus(self._new[-1])
+        return bound_of(model, self.total)
+
+    def keep(self, state: MovableState) -> None:
+        """Let the state be what the last update has found."""
+        state.rearrange(self._index)
+        for part, old, new in zip(self._parts, self._old, self._new, strict=True):
+            state.memos[part.key] = state.memos[part.key].plus(old, sign=-1.0).plus(new)
+        state.resum()
+
+
+def copies(stats: Stats) -> tuple[Array, ...]:
+    """Its arrays, to be written to."""
+    return tuple(array.copy() for array in stats.arrays)

@@ -13,7 +13,8 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from skvt.expfam import Dirichlet, Stats
-from skvt.models import Capability, LocalResult, Requirement
+from skvt.models import LocalResult
+from skvt.models.hdp._documents import of_topics
 from skvt.models.hdp._kernels import pair_losses
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
@@ -31,11 +32,6 @@ _ROWS_PER_TASK = 256
 _DOUBT = 10.0
 # Passes from one search that found nothing to the next, at most.
 _LONGEST_PAUSE = 3
-
-
-def of_topics(whom: str) -> tuple[Requirement, ...]:
-    """What moves of topics ask of a model."""
-    return (Requirement(whom, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
 @dataclass
@@ -121,9 +117,7 @@ def _entropy_losses(
     return np.sum([task[-1] for task in tasks], axis=0)
 
 
-def merge_greedily(
-    model: HDP, memo: Any, changes: PairChanges
-) -> tuple[list[int], float]:
+def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[int], float]:
     """(pairs that become one, rise of the bound): best first, each topic once."""
     pairs = changes.pairs
     if not len(pairs):
@@ -272,5 +266,5 @@ def _alike(model: HDP, words: Array, documents: Array) -> IndexArray:
         for k in range(n_topics):
             others = np.delete(np.arange(n_topics), k)
             order = others[stable_order(-nearness[k, others], scale=1.0)]
-            found |= {(min(k, int(l)), max(k, int(l))) for l in order[:number]}
+            found |= {(min(k, other), max(k, other)) for other in order[:number].tolist()}
     return np.array(sorted(found), np.int64).reshape(-1, 2)

@@ -15,7 +15,8 @@ The bound. With N_dk = sum_n r_dnk, S_k the expected counts of words in topic k,
 ``c_dk = N_dk + alpha E[beta_k]`` (N = 0 for the rest),
 
     L = sum_k <S_k, E[log phi_k]> - KL(q(phi) || p) - KL(q(u) || p) + H[q(z)]
-        + D E[log c_D(alpha beta)] + sum_d { sum_{k <= K+1} log Gamma(c_dk) - log Gamma(alpha + N_d) }
+        + D E[log c_D(alpha beta)]
+        + sum_d { sum_{k <= K+1} log Gamma(c_dk) - log Gamma(alpha + N_d) }
 
 is the evidence lower bound at the best q(pi_d), which is Dir(c_d). Two terms of it are not sums of
 statistics times functions of the globals; each is replaced by a lower bound that is:
@@ -47,7 +48,7 @@ import numpy as np
 from scipy.special import gammaln, psi
 
 from skvt.compiled import digamma_array, gammaln_array
-from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats, kl_divergence
+from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend, RowSource
 from skvt.models.hdp._sticks import (
     DOCUMENTS,
@@ -125,7 +126,7 @@ class HDP:
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet, Beta)
     capabilities: ClassVar[frozenset[Capability]] = frozenset(
-        {Capability.MEMOIZABLE, Capability.GROWING_TOPICS}
+        {Capability.MEMOIZABLE, Capability.GROWING_TOPICS, Capability.LOCAL_SEARCH}
     )
 
     @property
@@ -255,7 +256,8 @@ class HDP:
         if marginal is not None:
             marginal = marginal + documents.of_whole_normaliser(self.sticks.doc_concentration)
         if not with_stats:
-            return DocumentsResult(None, bound, energy, documents.theta, marginal)
+            theta = documents.theta.astype(self.dtype)
+            return DocumentsResult(None, bound, energy, theta, marginal)
         weights = batch.weights.astype(np.float64)
         of_words = result.stats.arrays[0].astype(np.float64)
         words = np.zeros((of_topics.size, self.n_features))

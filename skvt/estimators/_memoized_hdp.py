@@ -1,0 +1,406 @@
+"""The hierarchical Dirichlet process topic model: births, merges and deletes of topics."""
+
+from dataclasses import replace
+from numbers import Integral, Real
+
+import numpy as np
+
+from skvt.estimators._base import VariationalEstimator, _attribute_of_fit, all_or_nothing
+from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
+from skvt.estimators._moves_mixin import MemoizedMixin
+from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._topics_mixin import TopicsMixin, simplest
+from skvt.estimators.component_specs import is_auto
+from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
+from skvt.models.lda import LDA
+
+# Where they are learned, learning begins with these.
+TOPIC_WORD_PRIOR, TOPIC_CONCENTRATION, DOC_TOPIC_CONCENTRATION = 0.1, 1.0, 0.5
+
+_CONCENTRATION = [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")]
+
+
+class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
+    """Topic model that finds its number of topics: a hierarchical Dirichlet process.
+
+    A neighbour of :class:`sklearn.decomposition.LatentDirichletAllocation` without a number of
+    topics to be given. Memoized inference [HS13]_ [HKS15]_ works through the corpus batch by
+    batch, remembers what each batch contributed, and so knows the evidence lower bound of all
+    documents, with every constant, at every step. Moves change the number of topics during the
+    fit: births add what the documents support, merges and deletes take away what they do not, all
+    judged by that bound. By default a fit starts with one topic.
+
+    Parameters
+    ----------
+    n_components : int, default=1
+        Topics at the start; without moves, throughout.
+
+    max_components : int, default=400
+        Births stop at this number.
+
+    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is 0.1;
+        "auto" starts there and learns one value for all words at the maximum of the bound.
+
+    topic_concentration : float or "auto", default=1.0
+        Concentration gamma of the weights of topics: the larger, the more topics are expected
+        before any documents are seen. "auto" starts at 1 and learns it.
+
+    doc_topic_concentration : float or "auto", default="auto"
+        Concentration alpha of the topic proportions of a document about the weights of topics: the
+        larger, the more topics a document has. "auto" starts at 0.5 and learns it.
+
+    learning_method : {"memoized", "batch", "online"}, default="memoized"
+        How the posterior q is found. "memoized": memoized inference. "batch": memoized inference
+        with one batch, which is coordinate ascent. "online": stochastic inference on shuffled
+        minibatches, without moves.
+
+    moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
+        Moves that may be made; ``()`` is none. They come at the end of each pass.
+
+    n_batches, batch_size : int or None, default=None
+        Into how many batches of consecutive documents, or of how many documents, ``fit`` divides
+        the corpus; at most one of them is given. None are about 10 batches of 250 to 5,000.
+
+    temperature : None, str or policy, default=None
+        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
+        that learn the temperature are refused. Moves wait until it is 1.
+
+    learning_decay : float, default=0.7
+        How fast steps fall. With "online", step number t has size ``(learning_offset + t) **
+        -learning_decay``.
+
+    learning_offset : float, default=10.0
+        Down-weights early steps; at least 1.
+
+    max_iter : int, default=100
+        Most passes over the data.
+
+    tol : float, default=1e-5
+        Converged when the bound gains less than this from one evaluation to the next, in nats per
+        word. Not while the fit is hot, or a move has anything left to try. A
+        :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
+
+    evaluate_every : int, default=-1
+        Evaluate the bound on all data every so many passes; never where it is 0 or negative.
+        Memoized inference knows it anyhow. With "online", ``tol`` is judged by these evaluations
+        alone.
+
+    total_samples : float or None, default=None
+        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
+        those seen; otherwise a million for a stream begun by ``partial_fit``, and after ``fit`` its
+        rows plus those seen since.
+
+    mean_change_tol : float, default=1e-3
+        A document's local step has converged when its topic weights (in tokens) change by less than
+        this on average.
+
+    max_doc_update_iter : int, default=100
+        Most sweeps of a document's local step.
+
+    n_init : int, default=1
+        Starts of ``fit``; that with the highest bound is kept.
+
+    warm_start : bool, default=False
+        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+
+    n_jobs : int or None, default=None
+        Threads. The result does not depend on it, to the last bit.
+
+    verbose : int, default=0
+        Print a line a pass if positive.
+
+    random_state : int, RandomState instance or None, default=None
+        Source of randomness. It decides the initial topics, the order of the batches, and the
+        documents on which births are learned.
+
+    Attributes
+    ----------
+    n_components_ : int
+        Number of topics K. As found.
+    topic_weights_ : ndarray of shape (K,)
+        Expected weights of the topics in the corpus, largest first but for ties of the bound. What
+        lacks to 1 is the weight of topics not yet seen.
+    topic_ids_ : ndarray of int of shape (K,)
+        Which topic is which from pass to pass and from call to call, wherever it stands: a topic
+        keeps its id as long as it lives, two that are merged the id of the one more used.
+    components_ : ndarray of shape (K, n_features)
+        Variational parameters lam of the topics: pseudo-counts, prior included.
+    exp_dirichlet_component_ : ndarray of shape (K, n_features)
+        ``exp(E[log phi])``.
+    posterior_ : Posterior
+        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
+        topics.
+    elbo_ : float
+        Evidence lower bound of the training data in nats, every constant included. Not there after
+        ``partial_fit``, see ``elbo``.
+    history_ : dict of lists
+        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
+        minibatches of the pass unless ``evaluate_every`` asks for exact ones.
+    move_log_ : dict of lists
+        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+        "gain" (nats). Gains are those of the exact bound. For births, "proposed" are topics on
+        whose documents fresh ones were learned.
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
+    converged_ : bool
+        Whether the fit stopped on convergence.
+    n_iter_ : int
+        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+    n_batch_iter_ : int
+        Global updates made.
+    topic_word_prior_ : float or ndarray
+        The prior of the topics as used or learned.
+    topic_concentration_, doc_topic_concentration_ : float
+        The concentrations as used or learned.
+    n_features_in_ : int
+        Number of columns of X.
+    feature_names_in_ : ndarray of shape (`n_features_in_`,)
+        Column names, where X had any.
+
+    See Also
+    --------
+    TemperedLDA : A given number of topics.
+
+    Notes
+    -----
+    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in it, and 5 K
+    more; so do the sum of all memos and the statistics for each word of the vocabulary. While a
+    batch is worked on, there are some 10 K numbers for each of its documents. Nothing grows with
+    the number of documents but the number of batches, which is 10 for 50,000 documents, and a
+    batch for each 5,000 of more: choose larger ones to have fewer.
+
+    The bound is derived in ``skvt.models.hdp``: for the weights of topics it holds for every
+    ``doc_topic_concentration``.
+
+    References
+    ----------
+    .. [HS13] M. C. Hughes and E. B. Sudderth, "Memoized Online Variational Inference for Dirichlet
+       Process Mixture Models", NeurIPS 2013.
+    .. [HKS15] M. C. Hughes, D. I. Kim and E. B. Sudderth, "Reliable and Scalable Variational
+       Inference for the Hierarchical Dirichlet Process", AISTATS 2015.
+
+    Examples
+    --------
+    >>> from skvt import MemoizedHDP
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(300, n_components=5, n_features=200, random_state=0).X
+    >>> MemoizedHDP(random_state=0).fit(X).n_components_
+    5
+    """
+
+    _parameter_constraints = (
+        {
+            "n_components": [Interval(Integral, 1, None, closed="left")],
+            "max_components": [Interval(Integral, 1, None, closed="left")],
+            "topic_word_prior": [
+                None,
+                StrOptions({"auto"}),
+                Interval(Real, 0, None, closed="neither"),
+                "array-like",
+            ],
+            "topic_concentration": _CONCENTRATION,
+            "doc_topic_concentration": _CONCENTRATION,
+            "learning_method": [StrOptions({"memoized", "batch", "online"})],
+            "moves": [tuple, list],
+            "n_batches": [None, Interval(Integral, 1, None, closed="left")],
+            "batch_size": [None, Interval(Integral, 1, None, closed="left")],
+            "max_iter": [Interval(Integral, 1, None, closed="left")],
+            "tol": [Interval(Real, 0, None, closed="left")],
+            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
+            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+            "mean_change_tol": [Interval(Real, 0, None, closed="left")],
+            "max_doc_update_iter": [Interval(Integral, 1, None, closed="left")],
+            "n_init": [Interval(Integral, 1, None, closed="left")],
+            "warm_start": ["boolean"],
+            "n_jobs": [None, Integral],
+            "verbose": ["verbose"],
+            "random_state": ["random_state"],
+        }
+        | TemperatureMixin._temperature_constraints
+        | LEARNING_RATE_CONSTRAINTS
+    )
+    _model_parameters = (
+        *MemoizedMixin._model_parameters,
+        "topic_word_prior",
+        "topic_concentration",
+        "doc_topic_concentration",
+        "mean_change_tol",
+        "max_doc_update_iter",
+    )
+    _rows_of_batch = 250, 5_000
+    _in_words = True
+
+    def __init__(
+        self,
+        n_components=1,
+        *,
+        max_components=400,
+        topic_word_prior=None,
+        topic_concentration=TOPIC_CONCENTRATION,
+        doc_topic_concentration="auto",
+        learning_method="memoized",
+        moves=("birth", "merge", "delete"),
+        n_batches=None,
+        batch_size=None,
+        temperature=None,
+        learning_decay=0.7,
+        learning_offset=10.0,
+        max_iter=100,
+        tol=1e-5,
+        evaluate_every=-1,
+        total_samples=None,
+        mean_change_tol=1e-3,
+        max_doc_update_iter=100,
+        n_init=1,
+        warm_start=False,
+        n_jobs=None,
+        verbose=0,
+        random_state=None,
+    ):
+        self.n_components = n_components
+        self.max_components = max_components
+        self.topic_word_prior = topic_word_prior
+        self.topic_concentration = topic_concentration
+        self.doc_topic_concentration = doc_topic_concentration
+        self.learning_method = learning_method
+        self.moves = moves
+        self.n_batches = n_batches
+        self.batch_size = batch_size
+        self.temperature = temperature
+        self.learning_decay = learning_decay
+        self.learning_offset = learning_offset
+        self.max_iter = max_iter
+        self.tol = tol
+        self.evaluate_every = evaluate_every
+        self.total_samples = total_samples
+        self.mean_change_tol = mean_change_tol
+        self.max_doc_update_iter = max_doc_update_iter
+        self.n_init = n_init
+        self.warm_start = warm_start
+        self.n_jobs = n_jobs
+        self.verbose = verbose
+        self.random_state = random_state
+
+    # --------------------------------------------------------------------------------- model
+    def _check_parameters(self):
+        super()._check_parameters()
+        if self.max_components < self.n_components:
+            raise ValueError(
+                f"The 'max_components' parameter must be in the range [n_components, inf) = "
+                f"[{self.n_components}, inf). Got {self.max_components} instead."
+            )
+
+    def _build_model(self, X, weights):
+        self._check_parameters()
+        eta = self._prior_vector("topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR)
+        gamma, alpha = self.topic_concentration, self.doc_topic_concentration
+        documents = LDA(
+            doc_topic_prior=np.ones(1, X.dtype),
+            topic_word_prior=eta.astype(X.dtype),
+            max_doc_update_iter=self.max_doc_update_iter,
+            mean_change_tol=self.mean_change_tol,
+        )
+        sticks = Sticks(
+            TOPIC_CONCENTRATION if is_auto(gamma) else float(gamma),
+            DOC_TOPIC_CONCENTRATION if is_auto(alpha) else float(alpha),
+        )
+        return HDP(
+            documents,
+            sticks,
+            n_initial=self.n_components,
+            learn_topic_concentration=is_auto(gamma),
+            learn_doc_topic_concentration=is_auto(alpha),
+            learn_topic_word_prior=is_auto(self.topic_word_prior),
+        )
+
+    def _continued_model(self, X, weights):
+        """The model by the parameters as they are now, learned priors kept."""
+        old, model = self._fitted.model, self._build_model(X, weights)
+        gamma, alpha = (
+            (before if learned else now)
+            for learned, before, now in (
+                (
+                    model.learn_topic_concentration,
+                    old.sticks.concentration,
+                    model.sticks.concentration,
+                ),
+                (
+                    model.learn_doc_topic_concentration,
+                    old.sticks.doc_concentration,
+                    model.sticks.doc_concentration,
+                ),
+            )
+        )
+        model = replace(model, sticks=Sticks(gamma, alpha))
+        if model.learn_topic_word_prior:
+            eta = old.topics.topic_word_prior
+            model = replace(model, topics=replace(model.topics, topic_word_prior=eta))
+        return model
+
+    def _makers(self):
+        """Merges before deletes: what two topics share needs no new assignments."""
+        return {
+            "merge": MergeTopics,
+            "delete": DeleteTopic,
+            "birth": lambda: BirthOfTopics(self.max_components),
+        }
+
+    def _publish(self, X):
+        model = self._fitted.model
+        self.topic_word_prior_ = simplest(self.topic_word_prior, model.topic_word_prior)
+        self.topic_concentration_ = model.sticks.concentration
+        self.doc_topic_concentration_ = model.sticks.doc_concentration
+
+    # ------------------------------------------------------------------------------- fitting
+    @all_or_nothing
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Update on one more batch of documents, or on a batch seen before.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A weight of w counts a document w times.
+        batch_id : hashable or None, default=None
+            None remembers X as a new batch. With the id of an earlier call (or the number of a
+            batch of ``fit``, from 0), X takes that batch's place: so that several passes over
+            batches on disk are calls with the same ids. With ``learning_method="online"`` ids are
+            not used.
+
+        Returns
+        -------
+        self : MemoizedHDP
+            The fitted estimator.
+
+        Notes
+        -----
+        Births are made within the batch, where the exact bound of all that is remembered rises.
+        Merges and deletes need documents of all batches, and are made by ``fit`` alone.
+        """
+        return self._partial_fit(X, sample_weight, batch_id=batch_id)
+
+    # ---------------------------------------------------------------------------- attributes
+    @property
+    def n_components_(self):
+        """Number of topics K."""
+        fitted = _attribute_of_fit(self, "n_components_")
+        return fitted.model.size(fitted.stats)
+
+    @property
+    def topic_weights_(self):
+        """Expected weights of the topics, shape (K,)."""
+        fitted = _attribute_of_fit(self, "topic_weights_")
+        return fitted.model.weights(fitted.stats)[:-1].astype(fitted.model.dtype)
+
+    @property
+    def topic_ids_(self):
+        """Which topic is which, shape (K,)."""
+        fitted = _attribute_of_fit(self, "topic_ids_")
+        ids = vars(fitted.state).get("component_ids", np.empty(0, np.int64))
+        return ids if ids.size else np.arange(self.n_components_)
