@@ -257,7 +257,7 @@ class _Problem:
         return x
 
     def _newton_step(self, x: Array, gradient: Array) -> Array:
-        """Solve ``H step = -gradient`` by conjugate gradients, H v from differences of gradients."""
+        """Solve ``H step = -gradient`` by conjugate gradients, H v from differences."""
         step, residual = np.zeros_like(x), -gradient
         direction, size = residual, residual @ residual
         least = 1e-16 * size

@@ -1,0 +1,299 @@
+"""The hierarchical Dirichlet process: its bound against brute force, its steps, its moves."""
+
+import itertools
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import betaln, gammaln, logsumexp, psi
+
+from skvt.compiled import serial_map as run
+from skvt.datasets import make_topic_corpus
+from skvt.inference import MemoizedInference, Rows, State, Workers
+from skvt.inference._memoized import exact_bound
+from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
+from skvt.models.hdp import _model as hdp_model
+from skvt.models.hdp._sticks import _Problem, expected_weights
+from skvt.models.lda import LDA
+from skvt.temperature import RunningPolicy
+
+TOY = sp.csr_array(np.array([[2.0, 1, 0, 0], [0, 1, 2, 1]]))
+
+
+def model_of(n_words, n_topics, *, alpha=0.7, gamma=1.3, eta=0.4, **settings):
+    settings = {"max_doc_update_iter": 2000, "mean_change_tol": 0.0} | settings
+    topics = LDA(np.ones(1), np.full(n_words, eta), **settings)
+    return HDP(topics, Sticks(gamma, alpha), n_initial=n_topics)
+
+
+def toy(n_topics, **settings):
+    """A model, and uneven statistics of the toy."""
+    model, rng = model_of(4, n_topics, **settings), np.random.default_rng(1)
+    stats = model.initial(Rows(TOY, np.ones(2), 2), rng)
+    stats.arrays[0][:] *= rng.gamma(1.0, 1.0, size=stats.arrays[0].shape)
+    return model, stats
+
+
+def fitted(X, model, moves=(), *, n_batches=3, n_passes=30, seed=0):
+    """(state, bounds after each pass, model) of memoized inference."""
+    rng, bounds = np.random.default_rng(seed), []
+    data = Rows(X, np.ones(X.shape[0]), -(-X.shape[0] // n_batches))
+    engine = MemoizedInference(moves)
+    with Workers(1) as workers:
+        state = engine.start(State(model.initial(data, rng)), data.total)
+        for _ in range(n_passes):
+            done = engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
+            model = done.model
+            bounds.append(done.totals.untempered - done.divergence)
+    return state, np.array(bounds), model
+
+
+def quadrature(a, b, n=400):
+    """Nodes and weights of an expectation under Beta(a, b), both parameters above 1."""
+    x, w = np.polynomial.legendre.leggauss(n)
+    u = 0.5 * (x + 1.0)
+    w = 0.5 * w * np.exp((a - 1.0) * np.log(u) + (b - 1.0) * np.log1p(-u) - betaln(a, b))
+    return u, w
+
+
+# -------------------------------------------------------------------------------- the bound
+def explicit_bound(model, stats):
+    """The evidence lower bound with q(pi_d) written out, all z enumerated, but for E[log c_D]."""
+    batch = model.batch(TOY, np.arange(2), np.ones(2))
+    found = model.expectation(stats, batch, run)
+    result = model.local_step(batch, found, 1.0, run)
+    words = stats.value().arrays[0]
+    lam, eta, K = words + model.topic_word_prior, model.topic_word_prior, len(words)
+    alpha, weights = model.sticks.doc_concentration, expected_weights(found.sticks)
+    log_phi = psi(lam) - psi(lam.sum(axis=1))[:, None]
+    value = 0.0
+    for d in range(2):
+        theta = np.append(result.q[d], alpha * weights[-1])
+        log_pi = psi(theta) - psi(theta.sum())
+        tokens = np.repeat(np.arange(4), TOY[[d]].toarray()[0].astype(int))
+        r = np.exp(log_pi[:K, None] + log_phi[:, tokens])
+        r /= r.sum(axis=0)
+        for z in itertools.product(range(K), repeat=tokens.size):
+            places = list(z), np.arange(tokens.size)
+            q = np.prod(r[places])
+            value += q * (log_pi[list(z)] + log_phi[list(z), tokens] - np.log(r[places])).sum()
+        value += ((alpha * weights - theta) * log_pi).sum()
+        value -= gammaln(theta.sum()) - gammaln(theta).sum()
+    (a, b), gamma = found.sticks.T, model.sticks.concentration
+    log_u, log_rest = psi(a) - psi(a + b), psi(b) - psi(a + b)
+    value -= ((a - 1.0) * log_u + (b - gamma) * log_rest - betaln(a, b) + betaln(1, gamma)).sum()
+    value -= (gammaln(lam.sum(axis=1)) - gammaln(lam).sum(axis=1)).sum()
+    value += K * (gammaln(eta.sum()) - gammaln(eta).sum()) - ((lam - eta) * log_phi).sum()
+    return value, result, found.sticks
+
+
+@pytest.mark.parametrize("alpha", [0.3, 2.5])
+@pytest.mark.parametrize("n_topics", [1, 2])
+def test_the_bound_is_that_of_enumeration_and_quadrature(alpha, n_topics, monkeypatch):
+    monkeypatch.setattr(hdp_model, "LEAST_USE", 0.0)
+    model, stats = toy(n_topics, alpha=alpha)
+    rest, result, sticks = explicit_bound(model, stats)
+    ours = result.bound.sum() - sum_of_divergences(model, stats)
+    surrogate = 2.0 * model.sticks.log_normalizer_bound(sticks)
+    np.testing.assert_allclose(ours, rest + surrogate, rtol=0.0, atol=1e-8)
+    # what the surrogate replaces, by quadrature over u
+    grids = [quadrature(*pair) for pair in sticks]
+    u = np.stack(np.meshgrid(*(x for x, _ in grids), indexing="ij"))
+    w = np.prod(np.meshgrid(*(weights for _, weights in grids), indexing="ij"), axis=0)
+    pieces = np.concatenate([u, np.ones((1, *u.shape[1:]))])
+    pieces[1:] *= np.cumprod(1.0 - u, axis=0)
+    log_sum = (w * np.log(pieces)).sum()
+    expected = n_topics * np.log(alpha) + log_sum
+    np.testing.assert_allclose(surrogate / 2.0, expected, rtol=0.0, atol=1e-8)
+    exact = (w * (gammaln(alpha) - gammaln(alpha * pieces).sum(axis=0))).sum()
+    assert surrogate / 2.0 < exact
+    assert rest + 2.0 * exact < log_evidence(model)
+
+
+def sum_of_divergences(model, stats):
+    from skvt.inference._bound import global_divergence
+
+    return global_divergence(model, stats)
+
+
+def stirling(n):
+    """Unsigned Stirling numbers of the first kind, (n + 1, n + 1)."""
+    table = np.zeros((n + 1, n + 1))
+    table[0, 0] = 1.0
+    for i in range(1, n + 1):
+        table[i, 1:] = table[i - 1, :-1] + (i - 1) * table[i - 1, 1:]
+    return table
+
+
+def partitions(n, labels=(), highest=0):
+    """All ways to divide n tokens into topics."""
+    if len(labels) == n:
+        yield labels
+        return
+    for label in range(highest + 1):
+        yield from partitions(n, (*labels, label), max(highest, label + 1))
+
+
+def log_evidence(model):
+    """log p(x) of the toy: all partitions of its tokens, all numbers of tables of the franchise."""
+    X, eta = TOY.toarray().astype(int), model.topic_word_prior
+    alpha, gamma = model.sticks.doc_concentration, model.sticks.concentration
+    tokens = [(d, v) for d in range(2) for v in range(4) for _ in range(X[d, v])]
+    counts, values = stirling(len(tokens)), []
+    for z in partitions(len(tokens)):
+        n, words = np.zeros((2, max(z) + 1), int), np.zeros((max(z) + 1, 4))
+        for (d, v), k in zip(tokens, z, strict=True):
+            n[d, k] += 1
+            words[k, v] += 1
+        lam, chance = words + eta, 0.0
+        cells = np.argwhere(n > 0)
+        for tables in itertools.product(*(range(1, n[d, k] + 1) for d, k in cells)):
+            of_topic = np.bincount([k for _, k in cells], weights=tables)
+            ways = np.prod([counts[n[d, k], m] for (d, k), m in zip(cells, tables, strict=True)])
+            log_chance = sum(tables) * np.log(alpha) + of_topic.size * np.log(gamma)
+            log_chance += gammaln(of_topic).sum() + gammaln(gamma) - gammaln(gamma + sum(tables))
+            chance += ways * np.exp(log_chance)
+        value = np.log(chance) + (gammaln(alpha) - gammaln(alpha + n.sum(axis=1))).sum()
+        value += (gammaln(lam).sum(axis=1) - gammaln(lam.sum(axis=1))).sum()
+        values.append(value + len(words) * (gammaln(eta.sum()) - gammaln(eta).sum()))
+    return logsumexp(values)
+
+
+def test_the_evidence_by_enumeration_is_a_distribution(monkeypatch):
+    # of one document with one token and another one with one: 4 x 4 corpora
+    total = []
+    for v, w in itertools.product(range(4), repeat=2):
+        X = np.zeros((2, 4))
+        X[0, v] = X[1, w] = 1.0
+        monkeypatch.setitem(globals(), "TOY", sp.csr_array(X))
+        total.append(log_evidence(model_of(4, 1)))
+    assert logsumexp(total) == pytest.approx(0.0, abs=1e-12)
+
+
+# -------------------------------------------------------------------------------- its steps
+def usage_of(rng, n_topics=6, n_documents=200):
+    tokens = rng.poisson(40.0 * rng.dirichlet(np.full(n_topics, 0.3), n_documents)).astype(float)
+    used = tokens > 0.0
+    slopes = np.where(used, psi(tokens + 0.1), 0.0).sum(axis=0)
+    columns = slopes, rng.uniform(0.0, 1e-3, n_topics), used.sum(axis=0)
+    whole = np.full((2, n_topics), [[n_documents], [4.0 * n_documents]])
+    return np.concatenate([columns, whole]).T
+
+
+def test_sticks_are_at_the_maximum_of_the_bound():
+    rng = np.random.default_rng(0)
+    law, usage = Sticks(1.5, 0.6), usage_of(rng)
+    best = law.best(usage)
+    for _ in range(20):
+        other = best * np.exp(rng.normal(scale=10.0 ** rng.uniform(-3.0, 0.0), size=best.shape))
+        assert law.bound(other, usage) < law.bound(best, usage)
+    # the bound that the search climbs is the bound, up to a constant
+    problem = _Problem.of(law, usage)
+    x = problem.start()
+    here, there = problem.sticks(x), problem.sticks(x + 0.3)
+    rise = problem.loss(x)[0] - problem.loss(x + 0.3)[0]
+    assert rise == pytest.approx(law.bound(there, usage) - law.bound(here, usage), abs=1e-8)
+
+
+def test_sticks_do_not_hang_on_the_last_digit():
+    rng = np.random.default_rng(0)
+    law, usage = Sticks(1.5, 0.6), usage_of(rng)
+    nearly = usage * (1.0 + 1e-15 * rng.standard_normal(usage.shape))
+    np.testing.assert_allclose(law.best(nearly), law.best(usage), rtol=1e-9)
+
+
+def corpus(n_topics=5, n_documents=300, seed=0):
+    drawn = make_topic_corpus(n_documents, n_components=n_topics, n_features=200, random_state=seed)
+    return sp.csr_array(drawn.X.astype(float))
+
+
+def test_the_bound_never_falls_between_births():
+    model = model_of(200, 8, eta=0.1, mean_change_tol=1e-3, max_doc_update_iter=100)
+    _, bounds, _ = fitted(corpus(), model, [MergeTopics(), DeleteTopic()])
+    assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[:-1]))
+    assert bounds[-1] > bounds[0]
+
+
+def test_learned_concentrations_raise_the_bound():
+    from dataclasses import replace
+
+    X = corpus()
+    model = model_of(200, 5, alpha=3.0, gamma=20.0, eta=0.1)
+    state, bounds, _ = fitted(X, model)
+    learning = replace(model, learn_topic_concentration=True, learn_doc_topic_concentration=True)
+    _, after, learned = fitted(X, learning)
+    assert after[-1] > bounds[-1] + 10.0
+    assert learned.sticks.doc_concentration < 3.0
+    assert learned.sticks.concentration < 20.0
+    # what is linear in alpha at given statistics is the truth where documents were seen
+    usage = state.stats.value().arrays[1]
+    moved = learning.with_learned_priors(None, state.stats).sticks
+    assert moved.best_bound(usage) > model.sticks.best_bound(usage)
+
+
+# -------------------------------------------------------------------------------- its moves
+def change(state, before, model):
+    totals, divergence = exact_bound(model, state)
+    return totals.untempered - divergence - before
+
+
+@pytest.mark.parametrize(
+    ("move", "n_topics"), [(MergeTopics, 12), (DeleteTopic, 12), (lambda: BirthOfTopics(20), 2)]
+)
+def test_what_a_move_gains_is_what_the_bound_rises_by(move, n_topics):
+    # the same pass without the move, from the same state: batches in the same order
+    X, model = corpus(), model_of(200, n_topics, eta=0.1, mean_change_tol=1e-3)
+    moving, found = move(), []
+    finish = moving.finish
+
+    def judged(model, state, tools):
+        totals, divergence = exact_bound(model, state)
+        n_before = state.component_ids.size
+        record = finish(model, state, tools)
+        rise = change(state, totals.untempered - divergence, model)
+        found.append((record, rise, state.component_ids.size - n_before))
+        return record
+
+    moving.finish = judged
+    fitted(X, model, [moving], n_passes=6)
+    accepted = [entry for entry in found if entry[0].accepted]
+    assert accepted
+    for record, rise, grown in found:
+        assert rise == pytest.approx(record.gain, abs=1e-6)
+        assert abs(grown) == record.accepted
+
+
+@pytest.mark.parametrize("n_topics", [1, 30])
+def test_moves_find_the_number_of_topics(n_topics):
+    moves = [MergeTopics(), DeleteTopic(), BirthOfTopics(100)]
+    model = model_of(200, n_topics, eta=0.1, alpha=0.5, mean_change_tol=1e-3)
+    state, _, _ = fitted(corpus(), model, moves, n_passes=25)
+    assert state.component_ids.size == 5
+
+
+def test_statistics_are_the_sum_of_the_memos_after_all_moves():
+    moves = [MergeTopics(), DeleteTopic(), BirthOfTopics(100)]
+    X = corpus()
+    model = model_of(200, 30, eta=0.1, alpha=0.5, mean_change_tol=1e-3)
+    state, _, _ = fitted(X, model, moves, n_passes=12)
+    words, usage = state.stats.value().arrays
+    np.testing.assert_allclose(words.sum(axis=0), X.sum(axis=0), rtol=1e-9)
+    np.testing.assert_allclose(usage[:, 3], X.shape[0])
+    # a topic that is in use has a token at least
+    assert np.all(usage[:, 2] <= X.shape[0])
+
+
+def test_births_stop_at_the_largest_number():
+    model = model_of(200, 1, eta=0.1, alpha=0.5, mean_change_tol=1e-3)
+    state, _, _ = fitted(corpus(), model, [BirthOfTopics(3)], n_passes=5)
+    assert state.component_ids.size == 3
+
+
+def test_words_that_do_not_occur_are_not_remembered():
+    X = corpus()
+    X = sp.csr_array(sp.hstack([X, sp.csr_array((300, 800))]))
+    model = model_of(1000, 3, eta=0.1, mean_change_tol=1e-3)
+    state, _, _ = fitted(X, model, n_passes=2)
+    for entry in state.memos._levels[0]:
+        assert entry[0].memo.stats.arrays[0].shape[1] <= 200
+    assert state.memos[0].stats.arrays[0].shape == (3, 1000)
