@@ -130,14 +130,18 @@ TOPICS = {"TemperedLDA", "StructuredLDA"}
 OTHERWISE = {
     "n_components": (ESTIMATORS, "topics; a truncation; at the start, or throughout"),
     "batch_size": (
-        {"MemoizedDPGMM", "MemoizedDPMixture", "StructuredBernoulliMixture"},
+        {"MemoizedDPGMM", "MemoizedDPMixture", "MemoizedHDP", "StructuredBernoulliMixture"},
         "one of two, with n_batches",
     ),
-    "tol": (TOPICS, "in nats per word, and in the place of perp_tol"),
+    "tol": (TOPICS | {"MemoizedHDP"}, "in nats per word, and in the place of perp_tol"),
     "weight_concentration_prior": ({"StructuredGaPNMF"}, "of a gamma process, given as a number"),
     "mean_change_tol": ({"StructuredGaPNMF"}, "of rows solved from nothing alone"),
+    "exp_dirichlet_component_": ({"MemoizedHDP"}, "topics are phi where beta are weights"),
     # (topics as in scikit-learn's twin)
-    "components_": (TOPICS | {"StructuredGaPNMF"}, "pseudo-counts; times weights; expectations"),
+    "components_": (
+        TOPICS | {"MemoizedHDP", "StructuredGaPNMF"},
+        "pseudo-counts; times weights; expectations",
+    ),
     "weights_": ({"CAVIGaussianMixture", "StructuredGaPNMF"}, "known; not normalised"),
     "means_": ({"StructuredBernoulliMixture"}, "probabilities"),
     "covariances_": ({"CAVIGaussianMixture"}, "known"),

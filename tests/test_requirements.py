@@ -29,6 +29,7 @@ from skvt.models import (
 )
 from skvt.models.factorial import FactorialMixture, Superposition
 from skvt.models.gap_nmf import GaPNMF
+from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA, LDAGivenTopics, SplitMerge
 from skvt.models.mixture import (
     Bernoulli,
@@ -64,9 +65,10 @@ MODELS = {
     "mixture, drawn": (MixtureGivenGlobals(SeparateSticks(1.0), BETAS, n_initial=2), BITS),
     "factorial": (FACTORS, REALS),
     "NMF": (GaPNMF(3, 5), COUNTS),
+    "HDP": (HDP(TOPICS, Sticks(1.0, 0.5), n_initial=2), sp.csr_array(COUNTS)),
 }
 DRAWN = {"LDA, Gibbs", "LDA, mean field", "mixture, drawn", "NMF"}
-REMEMBERED = {"mixture", "mixture, known", "factorial"}
+REMEMBERED = {"mixture", "mixture, known", "factorial", "HDP"}
 
 # (what is made anew for each fit, models that it runs with)
 ENGINES = {
@@ -79,6 +81,9 @@ ENGINES = {
     "births": (lambda: MemoizedInference([Birth(5)]), {"mixture"}),
     "merges": (lambda: MemoizedInference([Merge()]), {"mixture"}),
     "deletes": (lambda: MemoizedInference([Delete()]), {"mixture"}),
+    "births of topics": (lambda: MemoizedInference([BirthOfTopics(5)]), {"HDP"}),
+    "merges of topics": (lambda: MemoizedInference([MergeTopics()]), {"HDP"}),
+    "deletes of topics": (lambda: MemoizedInference([DeleteTopic()]), {"HDP"}),
     "superposition": (lambda: MemoizedInference([Superposition()]), {"factorial"}),
     "split-merge": (
         lambda: WithMoves(CoordinateAscent(), [SplitMerge()], 4),
@@ -96,12 +101,15 @@ COMPLAINTS = {
     'on q(beta), which {} does not have. Use global_step="ssvi-a" instead.',
     Capability.MERGEABLE: "{whom} needs the evidence of each component by itself, which {} does "
     "not have. Leave it out of moves.",
+    Capability.GROWING_TOPICS: "{whom} needs topics whose number is found, which {} does not have. "
+    "Leave it out of moves.",
     Capability.SUMS_OF_COMPONENTS: "Superposition needs rows that are sums of components, which {} "
     "does not have. Leave it out of moves.",
     Capability.TOPICS: "Split-merge needs topics, that is, distributions over words, which {} does "
     "not have. Leave it out of moves.",
 }
 MOVES = {"births": "A birth", "merges": "A merge", "deletes": "A delete"}
+MOVES |= {f"{name} of topics": whom for name, whom in MOVES.items()}
 PAIRS = [(engine, model) for engine in ENGINES for model in MODELS]
 
 

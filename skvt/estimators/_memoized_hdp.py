@@ -59,8 +59,8 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         Moves that may be made; ``()`` is none. They come at the end of each pass.
 
     n_batches, batch_size : int or None, default=None
-        Into how many batches of consecutive documents, or of how many documents, ``fit`` divides
-        the corpus; at most one of them is given. None are about 10 batches of 250 to 5,000.
+        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data; at
+        most one of them is given. None are about 10 batches of 250 to 5,000 documents.
 
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
@@ -117,7 +117,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
     Attributes
     ----------
     n_components_ : int
-        Number of topics K. As found.
+        Number of components K. As found: they are topics.
     topic_weights_ : ndarray of shape (K,)
         Expected weights of the topics in the corpus, largest first but for ties of the bound. What
         lacks to 1 is the weight of topics not yet seen.
@@ -152,7 +152,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
     n_batch_iter_ : int
         Global updates made.
     topic_word_prior_ : float or ndarray
-        The prior of the topics as used or learned.
+        The priors as used or learned.
     topic_concentration_, doc_topic_concentration_ : float
         The concentrations as used or learned.
     n_features_in_ : int
