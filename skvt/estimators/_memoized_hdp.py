@@ -166,8 +166,9 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
 
     Notes
     -----
-    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in it, and 5 K
-    more; so do the sum of all memos and the statistics for each word of the vocabulary. While a
+    Memory: the memo of a batch holds K numbers of 8 bytes for each word that occurs in it (for each
+    of the vocabulary where half of it does), and 5 K more; so do the sum of all memos and the
+    statistics for each word of the vocabulary. While a
     batch is worked on, there are some 10 K numbers for each of its documents. Nothing grows with
     the number of documents but the number of batches, which is 10 for 50,000 documents, and a
     batch for each 5,000 of more: choose larger ones to have fewer.
