@@ -36,7 +36,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         Topics at the start; without moves, throughout.
 
     max_components : int, default=400
-        Births stop at this number.
+        Maximum number of components that births may reach.
 
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. None is 0.1;
@@ -59,22 +59,22 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         Moves that may be made; ``()`` is none. They come at the end of each pass.
 
     n_batches, batch_size : int or None, default=None
-        Into how many batches of consecutive rows, or of how many rows, ``fit`` divides the data; at
-        most one of them is given. None are about 10 batches of 250 to 5,000 documents.
+        Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
+        per batch; give at most one of them. None is about 10 batches of 250 to 5,000 documents.
 
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
         that learn the temperature are refused. Moves wait until it is 1.
 
     learning_decay : float, default=0.7
-        How fast steps fall. With "online", step number t has size ``(learning_offset + t) **
-        -learning_decay``.
+        How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
+        ** -learning_decay``.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
 
     max_iter : int, default=100
-        Most passes over the data.
+        Maximum number of passes over the data.
 
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
@@ -82,33 +82,34 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
     evaluate_every : int, default=-1
-        Evaluate the bound on all data every so many passes; never where it is 0 or negative.
-        Memoized inference knows it anyhow. With "online", ``tol`` is judged by these evaluations
-        alone.
+        Number of passes between evaluations of the bound on all data; 0 or a negative number means
+        never. Memoized inference knows it anyway. With "online", convergence is judged at these
+        evaluations only.
 
     total_samples : float or None, default=None
-        Rows for which a stream of ``partial_fit`` stands. None are, with "memoized" and "batch",
-        those seen; otherwise a million for a stream begun by ``partial_fit``, and after ``fit`` its
-        rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
+        "batch", the number of rows seen; otherwise a million for a stream started by
+        ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less than
         this on average.
 
     max_doc_update_iter : int, default=100
-        Most sweeps of a document's local step.
+        Maximum number of sweeps in a document's local step.
 
     n_init : int, default=1
-        Starts of ``fit``; that with the highest bound is kept.
+        Number of starts of ``fit``; the one with the highest bound is kept.
 
     warm_start : bool, default=False
-        Whether another ``fit`` starts from the posterior, step number and temperature of the last.
+        Whether another call of ``fit`` continues from the posterior, step number and temperature of
+        the last one.
 
     n_jobs : int or None, default=None
-        Threads. The result does not depend on it, to the last bit.
+        Number of threads. The result does not depend on it, to the last bit.
 
     verbose : int, default=0
-        Print a line a pass if positive.
+        Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It decides the initial topics, the order of the batches, and the
@@ -135,10 +136,10 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         Evidence lower bound of the training data in nats, every constant included. Not there after
         ``partial_fit``, see ``elbo``.
     history_ : dict of lists
-        One entry a pass of ``fit``, those of earlier warm starts included, and one a call of
+        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
-        minibatches of the pass unless ``evaluate_every`` asks for exact ones.
+        minibatches of the pass, except where ``evaluate_every`` requests exact ones.
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats). Gains are those of the exact bound. For births, "proposed" are topics on
@@ -148,9 +149,9 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
     converged_ : bool
         Whether the fit stopped on convergence.
     n_iter_ : int
-        Passes of ``fit`` and calls of ``partial_fit`` made, entries of ``history_``.
+        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
     n_batch_iter_ : int
-        Global updates made.
+        Number of global updates so far.
     topic_word_prior_ : float or ndarray
         The priors as used or learned.
     topic_concentration_, doc_topic_concentration_ : float
