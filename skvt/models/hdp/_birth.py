@@ -78,7 +78,7 @@ class BirthOfTopics(Move):
         # (mass, number of births that failed) by the id of topics
         self._failed: dict[int, tuple[float, int]] = {}
         self._share = 1.0
-        self._ids = np.empty(0, np.int64)
+        self._ids: IndexArray = np.empty(0, np.int64)
         self.exhausted = False
 
     # ------------------------------------------------------------------------------- a pass

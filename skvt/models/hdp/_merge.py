@@ -128,7 +128,8 @@ def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[in
     of_words = np.array([
         float(model.words_evidence(words[a] + words[b])) - alone[a] - alone[b] for a, b in pairs
     ])  # fmt: skip
-    sticks, here = model.sticks, np.arange(len(usage))
+    sticks = model.sticks
+    here: IndexArray = np.arange(len(usage))
     quick = sticks.near_bound(usage)
     guess = np.array([
         sticks.near_bound(_merged_usage(usage, changes, p, here)[0]) - quick
@@ -175,12 +176,12 @@ class MergeTopics(Move):
     requires = of_topics("A merge")
 
     def __init__(self) -> None:
-        self._pairs = np.empty((0, 2), np.int64)
+        self._pairs: IndexArray = np.empty((0, 2), np.int64)
         self._changes: dict[Hashable, PairChanges] = {}
         # documents that topics share, and of which topics
         self._overlap: tuple[IndexArray, Array] | None = None
         self._gathered: Array | None = None
-        self._ids = np.empty(0, np.int64)
+        self._ids: IndexArray = np.empty(0, np.int64)
         self._pause, self._waiting = 0, 0
         self._seen: set[int] = set()
 

@@ -45,6 +45,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import gammaln, psi
 
 from skvt.compiled import digamma_array, gammaln_array
@@ -350,7 +351,7 @@ class _Documents:
     tokens: Array
     b: Any
     lengths: Array
-    in_use: Array = field(repr=False)
+    in_use: NDArray[np.bool_] = field(repr=False)
 
     @classmethod
     def of(cls, batch: Any, result: LocalResult, inv_temp: Any, pseudo: Array) -> "_Documents":
