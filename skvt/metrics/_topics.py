@@ -298,8 +298,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     _check_coherence_arguments(topic_word, X, n_words, measure, eps)
 
     top = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])  # (K, n_words)
-    words, top = np.unique(top, return_inverse=True)
-    top = top.reshape(-1, n_words)  # positions in `words`; numpy 2.0 returned them flat
+    words, top = np.unique(top, return_inverse=True)  # positions in `words`
     first, second = np.triu_indices(n_words, k=1)  # pairs; the first is the more probable word
     frequency, joint = _document_frequencies(X, words, top[:, first], top[:, second])
     if measure == "umass":
