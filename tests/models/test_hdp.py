@@ -218,7 +218,8 @@ def test_learned_concentrations_raise_the_bound():
     from dataclasses import replace
 
     X = corpus()
-    model = model_of(200, 5, alpha=3.0, gamma=20.0, eta=0.1)
+    settings = {"mean_change_tol": 1e-3, "max_doc_update_iter": 100}
+    model = model_of(200, 5, alpha=3.0, gamma=20.0, eta=0.1, **settings)
     state, bounds, _ = fitted(X, model)
     learning = replace(model, learn_topic_concentration=True, learn_doc_topic_concentration=True)
     _, after, learned = fitted(X, learning)
