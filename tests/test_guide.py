@@ -55,7 +55,7 @@ PAGES = [
 
 # These take many seconds each.
 LONG = [f"doc/guide/{page}.md" for page in ("clusters", "memoized_dpgmm", "memoized_mixture",
-        "streams", "structured_bernoulli", "tempered_lda")]  # fmt: skip
+        "streams", "structured_bernoulli", "structured_lda", "tempered_lda")]  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ from skvt.compiled._special import (
     lit,
     log,
     part,
+    writeable,
 )
 
 __all__ = [
@@ -64,4 +65,5 @@ __all__ = [
     "uniform",
     "unit",
     "unit_pair",
+    "writeable",
 ]

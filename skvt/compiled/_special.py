@@ -269,3 +269,12 @@ def _array_function(kernel: Callable[[Array, Array], None]) -> Callable[[ArrayLi
 #: digamma and log Gamma of a whole array of positive numbers, in float64.
 digamma_array = _array_function(_map_digamma)
 gammaln_array = _array_function(_map_gammaln)
+
+
+def writeable(array: Array) -> Array:
+    """``array``, or a copy if it is not to be written to: numba takes that for another type.
+
+    For small arguments of large kernels, which would be compiled anew for a model in a file mapped
+    for reading.
+    """
+    return np.require(array, requirements="W")

@@ -29,10 +29,11 @@ class MeanPrecision(NamedTuple):
 def join(*parts: ArrayLike) -> Array:
     """Concatenate arrays (..., n_i) along the last axis, leading axes broadcast, in float64."""
     arrays = [np.asarray(part, dtype=np.float64) for part in parts]
-    lead = np.broadcast_shapes(*(part.shape[:-1] for part in arrays))
-    return np.concatenate(
-        [np.broadcast_to(part, lead + part.shape[-1:]) for part in arrays], axis=-1
-    )
+    leads = {part.shape[:-1] for part in arrays}
+    if len(leads) > 1:  # NumPy's broadcasting takes longer than all the rest
+        lead = np.broadcast_shapes(*leads)
+        arrays = [np.broadcast_to(part, lead + part.shape[-1:]) for part in arrays]
+    return np.concatenate(arrays, axis=-1)
 
 
 def standard_gamma(shape: Array, rng: np.random.Generator) -> Array:

@@ -368,7 +368,10 @@ ENTRIES += [
             "batch_size": 8,
             "doc_topic_concentration": 0.5,
             "random_state": 0,
-        },
+            # births, as above, with one engine and with little room
+            "max_components": 4,
+        }
+        | ({} if method == "memoized" else {"moves": ("merge", "delete")}),
         data=counts,
         still={"moves": ()},
         full={"learning_method": "batch", "moves": ()},
@@ -376,6 +379,7 @@ ENTRIES += [
         shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
         claimed=lambda estimator: estimator.components_.sum(),
         remembers=method != "online",
+        alike=method == "batch",
     )
     for method in ("memoized", "batch", "online")
 ]

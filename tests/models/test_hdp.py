@@ -195,6 +195,16 @@ def test_sticks_are_at_the_maximum_of_the_bound():
     assert rise == pytest.approx(law.bound(there, usage) - law.bound(here, usage), abs=1e-8)
 
 
+def test_a_learned_concentration_is_at_the_maximum_of_the_bound_given_the_sticks():
+    law, usage = Sticks(1.5, 0.6), usage_of(np.random.default_rng(0))
+    sticks = law.best(usage)
+    learned = law.with_learned(usage, concentration=True, doc_concentration=False)
+    assert learned.doc_concentration == 0.6
+    for factor in (0.98, 1.02):
+        other = Sticks(factor * learned.concentration, 0.6)
+        assert other.bound(sticks, usage) < learned.bound(sticks, usage)
+
+
 def test_sticks_do_not_hang_on_the_last_digit():
     rng = np.random.default_rng(0)
     law, usage = Sticks(1.5, 0.6), usage_of(rng)
@@ -218,7 +228,8 @@ def test_learned_concentrations_raise_the_bound():
     from dataclasses import replace
 
     X = corpus()
-    model = model_of(200, 5, alpha=3.0, gamma=20.0, eta=0.1)
+    settings = {"mean_change_tol": 1e-3, "max_doc_update_iter": 100}
+    model = model_of(200, 5, alpha=3.0, gamma=20.0, eta=0.1, **settings)
     state, bounds, _ = fitted(X, model)
     learning = replace(model, learn_topic_concentration=True, learn_doc_topic_concentration=True)
     _, after, learned = fitted(X, learning)

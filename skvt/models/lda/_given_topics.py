@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.compiled import SharedLoop
+from skvt.compiled import SharedLoop, writeable
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
 from skvt.models import Capability, Gammas, LocalResult, corrected_statistics
 from skvt.models.lda import _sampling as sampling
@@ -243,9 +243,9 @@ class LDAGivenTopics(LDA):
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
         loop = SharedLoop(
-            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, table, self.doc_topic_prior,
-            inv_temp, self.max_doc_update_iter, self.dtype.type(self.mean_change_tol), shares,
-            proportions,
+            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, table,
+            writeable(self.doc_topic_prior), inv_temp, self.max_doc_update_iter,
+            self.dtype.type(self.mean_change_tol), shares, proportions,
         )  # fmt: skip
         run(sampling.cvb0_steps, loop)
         if not with_stats:
@@ -288,7 +288,7 @@ class LDAGivenTopics(LDA):
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.n_rows, 1, batch.indptr, batch.words, batch.counts, token_indptr, seeds, table,
-            base, cumulative, self.doc_topic_prior, inv_temp, gains, self.n_burn_in,
+            base, cumulative, writeable(self.doc_topic_prior), inv_temp, gains, self.n_burn_in,
             self.n_samples, samples, proportions, bulk,
         )  # fmt: skip
         run(sampling.gibbs_steps, loop)

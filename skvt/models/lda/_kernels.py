@@ -279,8 +279,7 @@ def document_steps(
     ratio_out: Array,
     bound: Array,
     energy: Array,
-    marginal: Array | None,
-    tokens: Array | None,
+    digamma_sums: Array,
     gamma: Array,
     tables: Array,
     per_word: Array,
@@ -305,9 +304,9 @@ def document_steps(
     tol : mean absolute change of gamma at which a document has converged
     tables, per_word, per_topic : (2, W w), (3, W), (7, w) scratch; W and w: the longest document's
         words and K, each filled up to a multiple of LANES
-    gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy, marginal : (n,), written;
-        ``energy`` may be empty, ``marginal`` None
-    tokens : (n, K) expected tokens of each topic, written; or None
+    gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy : (n,), written; ``energy`` may
+        be empty
+    digamma_sums : (n,) digamma(sum_k gamma_k), the normaliser of E[log theta], written
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
@@ -416,10 +415,6 @@ def document_steps(
             ratio[j] = n[j] / ratio[j]
         for j in range(n_words):
             ratio_out[lo + j] = ratio[j]
-        if tokens is not None:
-            _share(topics, ratio, total)
-            for k in range(n_topics):
-                tokens[d, k] = weights[k] * total[k]
         sum_gamma = 0.0
         for k in range(n_topics):
             gamma[d, k] = g[k]
@@ -427,7 +422,7 @@ def document_steps(
             sum_gamma += np.float64(g[k])
         for k in range(width):
             wide[k] = g[k]
-        digamma_sum = digamma(sum_gamma)
+        digamma_sums[d] = digamma_sum = digamma(sum_gamma)
         # [VT16 eq. 4] at the optimum of q(z); the document prior is not tempered
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
         bound[d] -= _dirichlet_divergence(
@@ -436,11 +431,6 @@ def document_steps(
         if energy.size > 0:
             energy[d] = _energy(
                 expected_log, words[lo:hi], topics, weights, ratio, wide[:n_topics], digamma_sum
-            )
-        if marginal is not None:
-            marginal[d] = (
-                _marginal(expected_log, words[lo:hi], n, g, floor, weights, row)
-                - lengths[d] * digamma_sum
             )
         finish(counter, d, stop)
 
@@ -470,30 +460,76 @@ def _energy(
     return value
 
 
-@part
-def _marginal(
-    expected_log: Array,
+# Loops of their own for what few ask for: as parts of ``document_steps``, they would be compiled
+# with each first fit, or with None in their place as another version of it.
+@jit
+def log_marginals(
+    indptr: IndexArray,
     words: IndexArray,
     counts: Array,
+    lengths: Array,
+    expected_log: Array,
     gamma: Array,
+    digamma_sums: Array,
     floor: Any,
-    weights: Array,
-    row: Array,
-) -> float:
-    """sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]): z summed out, untempered.
+    out: Array,
+    counter: IndexArray,
+) -> None:
+    """out[d] = sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]), q(theta) = Dir(gamma_d).
 
-    Without the normaliser of E[log theta].
+    z summed out, untempered.
     """
+    n_topics = expected_log.shape[1]
+    weights, row = np.empty((2, n_topics), expected_log.dtype)
     one = lit(floor, 1.0)
-    shift_topics = np.float64(_topic_weights(gamma, one, floor, weights))
-    value = 0.0
-    for j in range(words.size):
-        top = _tempered_row(expected_log[words[j]], one, floor, row)
-        norm = lit(floor, 0.0)
-        for k in range(expected_log.shape[1]):
-            norm += row[k] * weights[k]
-        value += counts[j] * (log(norm) + np.float64(top) + shift_topics)
-    return value
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
+        if d >= stop:
+            break
+        shift_topics = np.float64(_topic_weights(gamma[d], one, floor, weights))
+        value = 0.0
+        for j in range(indptr[d], indptr[d + 1]):
+            top = _tempered_row(expected_log[words[j]], one, floor, row)
+            norm = lit(floor, 0.0)
+            for k in range(n_topics):
+                norm += row[k] * weights[k]
+            value += counts[j] * (log(norm) + np.float64(top) + shift_topics)
+        out[d] = value - lengths[d] * digamma_sums[d]
+        finish(counter, d, stop)
+
+
+@jit
+def tokens_of_topics(
+    indptr: IndexArray,
+    words: IndexArray,
+    table: Array,
+    weights: Array,
+    ratio: Array,
+    out: Array,
+    counter: IndexArray,
+) -> None:
+    """out[d, k] = sum_j n_j phi_jk, of q(z) as ``document_steps`` leaves it; one temperature."""
+    n_topics = table.shape[1]
+    width, longest = (n_topics + LANES - 1) // LANES * LANES, 0
+    for d in range(indptr.size - 1):
+        longest = max(longest, indptr[d + 1] - indptr[d])
+    longest = (longest + LANES - 1) // LANES * LANES
+    scratch, total = np.empty(width * longest, table.dtype), np.empty(width, table.dtype)
+    own = np.empty(longest, table.dtype)
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
+        if d >= stop:
+            break
+        lo, n_words = indptr[d], indptr[d + 1] - indptr[d]
+        filled = (n_words + LANES - 1) // LANES * LANES
+        topics = scratch[: width * filled].reshape(width, filled)
+        _topics_by_words(table, words[lo : lo + n_words], topics)
+        for j in range(filled):
+            own[j] = ratio[lo + j] if j < n_words else lit(total[0], 0.0)
+        _share(topics, own[:filled], total)
+        for k in range(n_topics):
+            out[d, k] = weights[d, k] * total[k]
+        finish(counter, d, stop)
 
 
 # ------------------------------------------------------------------------------- statistics

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, give_way
+from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, give_way, writeable
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend, RowSource
 from skvt.models.lda import _kernels as kernels
@@ -311,30 +311,27 @@ class LDA:
             # rows that have temperatures of their own share no table
             own, inv_temp, n_tabled = inv_temp, 1.0, 0
         inv_temp = self.dtype.type(inv_temp)
-        table = np.empty((n_tabled, self.n_components), self.dtype)
-        shift = np.empty(n_tabled, self.dtype)
+        loops, expected_log, table, shift = self._tables(global_params, inv_temp, n_words, n_tabled)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
         weights = np.empty_like(gamma)
         ratio = np.empty_like(batch.counts)
-        bound = np.empty(batch.n_rows)
+        bound, digamma_sums = np.empty(batch.n_rows), np.empty(batch.n_rows)
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
         tokens = np.empty_like(gamma) if self.counts_tokens else None
-        loops, expected_log = [], global_params
-        if isinstance(global_params, ExpectedLog):
-            expected_log = np.empty((n_words, self.n_components), self.dtype)
-            of_words = (*global_params.arguments, expected_log)
-            loops.append(_Loop(kernels.expected_log_topics, n_words, of_words))
-        if n_tabled:
-            of_table = (expected_log, inv_temp, floor, table, shift)
-            loops.append(_Loop(kernels.tempered_table, n_tabled, of_table))
+        given = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         of_documents = (
-            batch.indptr, batch.words, batch.counts, batch.lengths, expected_log, table, shift,
-            self.doc_topic_prior, inv_temp, own, floor, self.max_doc_update_iter,
-            self.dtype.type(self.mean_change_tol), self.dtype.type(PRUNE), weights, ratio, bound,
-            energy, marginal, tokens, gamma,
+            *given, table, shift, writeable(self.doc_topic_prior), inv_temp, own, floor,
+            self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
+            self.dtype.type(PRUNE), weights, ratio, bound, energy, digamma_sums, gamma,
         )  # fmt: skip
         loops.append(_Loop(kernels.document_steps, batch.n_rows, of_documents))
+        if marginal is not None:
+            of_marginals = (*given, gamma, digamma_sums, floor, marginal)
+            loops.append(_Loop(kernels.log_marginals, batch.n_rows, of_marginals))
+        if tokens is not None:
+            of_tokens = (batch.indptr, batch.words, table, weights, ratio, tokens)
+            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, of_tokens))
         if with_stats:
             statistics = np.empty((n_words, self.n_components), self.dtype)
             of_statistics = (
@@ -352,6 +349,22 @@ class LDA:
             marginal,
             counts=tokens,
         )
+
+    def _tables(
+        self, global_params: Any, inv_temp: Any, n_words: int, n_tabled: int
+    ) -> tuple[list[_Loop], Array, Array, Array]:
+        """(loops that fill these, E[log beta] (A, K), its tempered exponential, shifts (A,))."""
+        loops, expected_log = [], global_params
+        table = np.empty((n_tabled, self.n_components), self.dtype)
+        shift = np.empty(n_tabled, self.dtype)
+        if isinstance(global_params, ExpectedLog):
+            expected_log = np.empty((n_words, self.n_components), self.dtype)
+            of_words = (*global_params.arguments, expected_log)
+            loops.append(_Loop(kernels.expected_log_topics, n_words, of_words))
+        if n_tabled:
+            of_table = (expected_log, inv_temp, kernels.FLOOR[self.dtype], table, shift)
+            loops.append(_Loop(kernels.tempered_table, n_tabled, of_table))
+        return loops, expected_log, table, shift
 
     # --------------------------------------------------------------------------- temperature
     log_partition_methods = ("closed_form", *METHODS)
