@@ -38,7 +38,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
     max_components : int, default=400
         Maximum number of components that births may reach.
 
-    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
+    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. None is 0.1;
         "auto" starts there and learns one value for all words at the maximum of the bound.
 
@@ -76,7 +76,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
     max_iter : int, default=100
         Maximum number of passes over the data.
 
-    tol : float, default=1e-5
+    tol : float, default=2e-4
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         word. Not while the fit is hot, or a move has anything left to try. A
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
@@ -112,8 +112,8 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         Print one line per pass if positive.
 
     random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the initial topics, the order of the batches, and the
-        documents on which births are learned.
+        Source of randomness. It decides the initial topics, those with which births begin, the
+        order of the batches, and the documents on which births are learned.
 
     Attributes
     ----------
@@ -240,7 +240,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         n_components=1,
         *,
         max_components=400,
-        topic_word_prior=None,
+        topic_word_prior="auto",
         topic_concentration=TOPIC_CONCENTRATION,
         doc_topic_concentration="auto",
         learning_method="memoized",
@@ -251,7 +251,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         learning_decay=0.7,
         learning_offset=10.0,
         max_iter=100,
-        tol=1e-5,
+        tol=2e-4,
         evaluate_every=-1,
         total_samples=None,
         mean_change_tol=1e-3,

@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 
 from skvt.compiled import serial_map
+from skvt.expfam import Stats
 from skvt.inference._bound import LocalTotals, global_divergence
 from skvt.inference._engine import PassResult, Stream, weighted_by_temperature
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
-from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement
+from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement, Restartable
 from skvt.moves import Merge, Move, MoveTools, dissolve
-from skvt.temperature import RunningPolicy
+from skvt.temperature import FitPlan, LinearAnnealing, RunningPolicy
 from skvt.ties import exceeds
 from skvt.typing import Run
 
@@ -23,6 +24,11 @@ _ROWS_PER_SEED = 50
 _PASSES_UNMERGED = 5
 _FRESH_PASSES = 40
 _FRESH_TOL = 1e-4
+# So many passes taken back in a row, and nothing is left to be gained.
+_MOST_TAKEN_BACK = 2
+# Passes of an annealed fit in which the temperature falls and in all, and the size of its batches.
+_HOT_PASSES, _ANNEALED_PASSES = 8, 10
+_MOST_BATCHES, _ROWS_PER_BATCH = 10, 100
 
 
 class MemoizedInference:
@@ -55,6 +61,8 @@ class MemoizedInference:
         self._n_passes = 0
         # the exact bound after the last pass at T = 1, by the model as it was left
         self._reached: float | None = None
+        # passes in a row that were taken back
+        self._n_taken_back = 0
 
     def start(self, state: State, total: float) -> MemoizedState:
         """A state without memos: its statistics represent all rows until each batch is visited."""
@@ -103,9 +111,13 @@ class MemoizedInference:
         sort_by_mass(model, state)
         if before is not None and self._has_fallen(model, state):
             state.restore(before)
+            self._n_taken_back += 1
+        else:
+            self._n_taken_back = 0
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        may_stop = all(move.exhausted for move in moves)
+        # (what moves find in passes that are taken back, they find again and again)
+        may_stop = self._n_taken_back >= _MOST_TAKEN_BACK or all(move.exhausted for move in moves)
         totals, divergence = exact_bound(model, state)
         self._reached = totals.untempered - divergence if before is not None else None
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
@@ -200,7 +212,10 @@ class MemoizedInference:
         def memo(model: Memoizable, result: LocalResult, batch: Any) -> Memo:
             return memo_of(model, result, batch, workers.run, pairs=True)
 
-        return MoveTools(n_iter, rng, workers.run, fresh, memo)
+        def annealed(model: Restartable, X: Any, weights: Any, n_components: int) -> Stats:
+            return annealed_fit(model, X, weights, n_components, workers, rng)
+
+        return MoveTools(n_iter, rng, workers.run, fresh, memo, annealed)
 
 
 def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
@@ -253,3 +268,23 @@ def fresh_mixture(
             break
     dissolve(model, state)
     return state.memos.total()
+
+
+def annealed_fit(
+    model: Restartable,
+    X: Any,
+    weights: Any,
+    n_components: int,
+    workers: Workers,
+    rng: np.random.Generator,
+) -> Stats:
+    """The statistics of a fit of its own to these rows: memoized, no moves, annealed to T = 1."""
+    n_batches = min(_MOST_BATCHES, max(2, len(weights) // _ROWS_PER_BATCH))
+    data = Rows(X, weights, max(1, -(-len(weights) // n_batches)))
+    model = model.with_start(n_components)
+    policy = LinearAnnealing(n_passes=_HOT_PASSES).start(FitPlan(model, _ANNEALED_PASSES))
+    engine = MemoizedInference()
+    state = engine.start(State(model.initial(data, rng)), data.total)
+    for _ in range(_ANNEALED_PASSES):
+        engine.run_pass(model, data, state, policy, workers, rng)
+    return state.memos.total().stats

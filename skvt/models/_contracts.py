@@ -228,6 +228,13 @@ class Memoizable(Model, Protocol):
         """Statistics, for this share of all rows, that make components differ which are equal."""
 
 
+class Restartable(Memoizable, Protocol):
+    """A model that can be begun anew with another number of components."""
+
+    def with_start(self, n_components: int) -> Self:
+        """The same model with another number of initial components."""
+
+
 class Mergeable(Memoizable, Protocol):
     """A model whose components can be born, merged and deleted."""
 

@@ -111,7 +111,7 @@ class MoveRecord:
     gain: float
 
 
-def _no_memos(*args: Any) -> Memo:
+def _no_memos(*args: Any) -> Any:
     raise RuntimeError("An engine without memos lends its moves none.")
 
 
@@ -132,6 +132,9 @@ class MoveTools:
     memo_of : callable
         ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
         Likewise.
+    annealed : callable
+        ``annealed(model, X, weights, n_components)`` fits the model anew to rows of these weights,
+        with falling temperature, and returns its statistics. Likewise.
     """
 
     n_iter: int
@@ -139,6 +142,7 @@ class MoveTools:
     run: Run
     fresh: Callable[[Any, Any, int], Memo] = _no_memos
     memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
+    annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
 
 
 class Move:

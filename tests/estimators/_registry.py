@@ -367,6 +367,7 @@ ENTRIES += [
             "tol": 0.0,
             "batch_size": 8,
             "doc_topic_concentration": 0.5,
+            "topic_word_prior": 0.1,
             "random_state": 0,
             # births, as above, with one engine and with little room
             "max_components": 4,

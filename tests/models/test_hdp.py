@@ -1,6 +1,7 @@
 """The hierarchical Dirichlet process: its bound against brute force, its steps, its moves."""
 
 import itertools
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,11 +10,12 @@ from scipy.special import betaln, gammaln, logsumexp, psi
 
 from skvt.compiled import serial_map as run
 from skvt.datasets import make_topic_corpus
+from skvt.expfam import Stats
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import exact_bound
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.hdp import _model as hdp_model
-from skvt.models.hdp._sticks import _Problem, expected_weights
+from skvt.models.hdp._sticks import DOCUMENTS, IN_USE, N_COLUMNS, _Problem, expected_weights
 from skvt.models.lda import LDA
 from skvt.temperature import RunningPolicy
 
@@ -225,8 +227,6 @@ def test_the_bound_never_falls_between_births():
 
 
 def test_learned_concentrations_raise_the_bound():
-    from dataclasses import replace
-
     X = corpus()
     settings = {"mean_change_tol": 1e-3, "max_doc_update_iter": 100}
     model = model_of(200, 5, alpha=3.0, gamma=20.0, eta=0.1, **settings)
@@ -282,16 +282,36 @@ def test_moves_find_the_number_of_topics(n_topics):
     assert state.component_ids.size == 5
 
 
-def test_statistics_are_the_sum_of_the_memos_after_all_moves():
-    moves = [MergeTopics(), DeleteTopic(), BirthOfTopics(100)]
+@pytest.mark.parametrize(
+    ("n_topics", "moves"), [(30, (MergeTopics, DeleteTopic, BirthOfTopics)), (20, (DeleteTopic,))]
+)
+def test_statistics_are_those_of_all_words_after_all_moves(n_topics, moves, monkeypatch):
+    # (of the topics deleted in one pass, some share documents; and they stand anywhere)
+    monkeypatch.setattr(HDP, "best_order", lambda self, stats: None)
     X = corpus()
-    model = model_of(200, 30, eta=0.1, alpha=0.5, mean_change_tol=1e-3)
+    model = model_of(200, n_topics, eta=0.1, mean_change_tol=1e-3)
+    moves = [move(*[100] * (move is BirthOfTopics)) for move in moves]
     state, _, _ = fitted(X, model, moves, n_passes=12)
+    assert state.component_ids.size < n_topics - 8
     words, usage = state.stats.value().arrays
     np.testing.assert_allclose(words.sum(axis=0), X.sum(axis=0), rtol=1e-9)
     np.testing.assert_allclose(usage[:, 3], X.shape[0])
     # a topic that is in use has a token at least
     assert np.all(usage[:, 2] <= X.shape[0])
+
+
+def test_a_topic_of_two_is_split_although_births_see_a_part_of_its_documents():
+    # no third topic for the documents that were not collected
+    drawn = make_topic_corpus(300, n_components=5, n_features=200, random_state=0)
+    topics = np.stack([drawn.topics[:2].sum(axis=0), *drawn.topics[2:]])
+    usage = np.zeros((4, N_COLUMNS))
+    usage[:, [IN_USE, DOCUMENTS]] = 150.0, 300.0
+    start = Stats((topics * drawn.X.sum() / 5.0, usage))
+    model = replace(model_of(200, 4, eta=0.1, alpha=0.5, mean_change_tol=1e-3), start=start)
+    state, _, _ = fitted(
+        sp.csr_array(drawn.X.astype(float)), model, [BirthOfTopics(20)], n_passes=3
+    )
+    assert state.component_ids.size == 5
 
 
 def test_births_stop_at_the_largest_number():

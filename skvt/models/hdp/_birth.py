@@ -3,9 +3,8 @@
 For each of some topics, the *targets*, a sample of the documents that have it is collected during
 a pass, with what the memos owe to them. After the pass
 
-1. fresh topics are fitted to the target's tokens in these documents, by themselves: seeds that
-   differ, a mixture of multinomials, then a process of their own, in which merges decide how many
-   they are;
+1. fresh topics are fitted to the target's tokens in these documents, by themselves: more than are
+   expected, annealed, then merged while the bound of these documents rises;
 2. all topics, the fresh ones among them, compete for these documents, all of them and their
    tokens, in a few updates. All other documents have nothing of the fresh topics, so that the exact
    bound of the whole corpus is known: if it has risen, the change stays.
@@ -31,16 +30,19 @@ from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_a
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Documents collected for a target, and tokens of it that one has at least, in number and share.
-MOST_DOCUMENTS, FEWEST_DOCUMENTS = 1_000, 10
+# Documents collected for all targets of a pass at most and for each at least, and tokens of it that
+# one has at least, in number and share.
+MOST_DOCUMENTS, FEWEST_DOCUMENTS = 20_000, 10
 FEWEST_TOKENS, SMALLEST_SHARE = 2.0, 0.1
 # Targets of a pass, at most so many and so many for each topic.
 MOST_TARGETS, TARGETS_PER_TOPIC = 8, 0.5
-# Seeds of the fresh topics of one target, by the number of births that failed from it.
-SEEDS = (10, 4)
+# So many tokens support one fresh topic, four times as many two, and so on; the fewest of a fit.
+TOKENS_OF_FIRST, FEWEST_SEEDS = 40.0, 4
+# After so many failures the topics that are left are not tried; a birth makes up for some.
+MOST_FAILURES, FAILURES_OF_BIRTH = 24, 4
 # Local and global updates by which a birth is judged.
 TRIAL_STEPS = 4
-# A topic whose tokens changed by a larger share since its births failed is tried like a new one.
+# A topic whose tokens changed by a larger share since a birth failed is tried again.
 SAME_MASS = 0.15
 # The bound must rise by more nats than this.
 SMALLEST_GAIN = 0.1
@@ -75,9 +77,10 @@ class BirthOfTopics(Move):
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
         self._targets: list[_Target] = []
-        # (mass, number of births that failed) by the id of topics
-        self._failed: dict[int, tuple[float, int]] = {}
-        self._share = 1.0
+        # mass, by the id of topics from which births failed, or that births have made
+        self._failed: dict[int, float] = {}
+        self._in_vain = 0
+        self._most, self._share = MOST_DOCUMENTS, 1.0
         self._ids: IndexArray = np.empty(0, np.int64)
         self.exhausted = False
 
@@ -86,11 +89,13 @@ class BirthOfTopics(Move):
         """Choose targets."""
         masses = model.component_masses(state.plain_stats.value())
         self._ids = state.component_ids
-        self._targets = self._choose(masses, self._ids, tools.rng)
+        self._targets = []
+        if self._in_vain < MOST_FAILURES:
+            self._targets = self._choose(masses, self._ids, tools.rng)
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
-        wanted = MOST_DOCUMENTS * max(1, len(self._targets))
+        self._most = MOST_DOCUMENTS // max(1, len(self._targets))
         # as many of each batch
-        self._share = min(1.0, 2.0 * wanted / n_rows) if n_rows else 1.0
+        self._share = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
 
     def observe(
         self,
@@ -102,7 +107,7 @@ class BirthOfTopics(Move):
         tools: MoveTools,
     ) -> None:
         """Collect documents of the targets, each for that of which it has most tokens."""
-        open_targets = [t for t in self._targets if t.n_documents < MOST_DOCUMENTS]
+        open_targets = [t for t in self._targets if t.n_documents < self._most]
         if not open_targets:
             return
         assert result.counts is not None
@@ -113,7 +118,7 @@ class BirthOfTopics(Move):
         if self._share < 1.0:
             enough &= tools.rng.random(enough.size) < self._share
         for i, target in enumerate(open_targets):
-            rows = np.flatnonzero(enough & (most == i))[: MOST_DOCUMENTS - target.n_documents]
+            rows = np.flatnonzero(enough & (most == i))[: self._most - target.n_documents]
             if rows.size:
                 target.parts.append(Part.of(key, model, batch, rows, global_params, tools))
 
@@ -153,8 +158,8 @@ class BirthOfTopics(Move):
     # --------------------------------------------------------------------------------- both
     def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[_Target]:
         """Targets, drawn by their tokens among those not tried in vain."""
-        tries = [self._tries(id_, mass) for id_, mass in zip(ids.tolist(), masses, strict=True)]
-        eligible = np.array(tries) < len(SEEDS)
+        before = np.array([self._failed.get(id_, np.inf) for id_ in ids.tolist()])
+        eligible = exceeds(np.abs(masses - before), SAME_MASS * masses, scale=masses)
         targets: list[_Target] = []
         if masses.size >= self._max_components:
             return targets
@@ -168,51 +173,76 @@ class BirthOfTopics(Move):
             targets.append(_Target(k, int(ids[k]), float(masses[k])))
         return targets
 
-    def _tries(self, id_: int, mass: float) -> int:
-        """Births that failed from a topic as it is."""
-        before, tries = self._failed.get(id_, (0.0, 0))
-        return 0 if exceeds(abs(mass - before), SAME_MASS * before, scale=before) else tries
+    def _note_born(self, model: HDP, state: MovableState, topics: list[int]) -> None:
+        """Topics of which it was just judged how many they are: not to be tried as they are."""
+        masses = model.component_masses(state.memos.total().stats)
+        for k in topics:
+            self._failed[int(state.component_ids[k])] = float(masses[k])
 
     def _fail(self, target: _Target) -> None:
-        tries = self._tries(target.id, target.mass)
-        self._failed[target.id] = target.mass, tries + 1
+        self._failed[target.id] = target.mass
+        self._in_vain += 1
 
     def _birth(
         self, model: HDP, target: _Target, state: MovableState, tools: MoveTools
     ) -> tuple[int, float]:
         """(number of topics born, rise of the bound)."""
-        total = state.memos.total()
-        before = bound_of(model, total)
-        n_old = state.component_ids.size
-        room = self._max_components - n_old
-        n_seeds = SEEDS[self._tries(target.id, target.mass)]
+        room = self._max_components - state.component_ids.size
         if room > 0:
             own = int(np.flatnonzero(state.component_ids == target.id)[0])
             sample, weights = _tokens_of(model, target, own, state, tools)
+            n_seeds = max(FEWEST_SEEDS, int(np.sqrt(sample.sum() / TOKENS_OF_FIRST)))
             fresh = fresh_topics(model, sample, weights, min(n_seeds, room + 1), tools)
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(sample.sum()))
-            # one is the target by another name
-            order = order[:room] if order.size > 1 else order[:0]
-            while order.size:
-                new = Stats(tuple(array[order] for array in fresh.arrays))
-                index = np.concatenate([np.arange(n_old), np.full(order.size, -1)])
-                trial = Trial(model, target.parts, total, index, tools)
-                words, usage = copies(trial.total.stats)
-                words[own] = np.maximum(words[own] - new.arrays[0].sum(axis=0), 0.0)
-                words[n_old:], usage[n_old:] = new.arrays
-                stats = Stats((words, usage))
-                for _ in range(TRIAL_STEPS):
-                    bound = trial.update(stats)
-                    stats = trial.total.stats
-                lives = exceeds(stats.arrays[0][n_old:].sum(axis=1), FEWEST_TOKENS)
-                lives &= exceeds(stats.arrays[1][n_old:, IN_USE], 1.0)
-                if lives.all():
-                    if is_accepted(bound - before, size_of(before, total), SMALLEST_GAIN):
-                        trial.keep(state)
-                        return order.size, bound - before
-                    break
-                order = order[lives]
+            if order.size > 1:
+                fresh = Stats(tuple(array[order] for array in fresh.arrays))
+                # the largest is what else the target has, or something else
+                for n_kept in (1, 0):
+                    born, gain = self._trial(model, target, own, fresh, n_kept, state, tools)
+                    if born:
+                        self._in_vain = max(0, self._in_vain - FAILURES_OF_BIRTH)
+                        return born, gain
         self._fail(target)
+        return 0, 0.0
+
+    def _trial(
+        self,
+        model: HDP,
+        target: _Target,
+        own: int,
+        fresh: Stats,
+        n_kept: int,
+        state: MovableState,
+        tools: MoveTools,
+    ) -> tuple[int, float]:
+        """The same if the first ``n_kept`` fresh topics remain with the target, number ``own``."""
+        total = state.memos.total()
+        before, n_old = bound_of(model, total), state.component_ids.size
+        order = np.arange(n_kept, len(fresh.arrays[0]))[: self._max_components - n_old]
+        while order.size:
+            new = Stats(tuple(array[order] for array in fresh.arrays))
+            index = np.concatenate([np.arange(n_old), np.full(order.size, -1)])
+            trial = Trial(model, target.parts, total, index, tools)
+            words, usage = copies(trial.total.stats)
+            words[own] = np.maximum(words[own] - new.arrays[0].sum(axis=0), 0.0)
+            words[n_old:], usage[n_old:] = new.arrays
+            stats = Stats((words, usage))
+            gains = []
+            for step in range(TRIAL_STEPS):
+                gains.append(trial.update(stats) - before)
+                stats = trial.total.stats
+                # further updates only where as large ones could bring a rise
+                if step and gains[-1] + (TRIAL_STEPS - 1 - step) * (gains[-1] - gains[-2]) < 0.0:
+                    break
+            lives = exceeds(stats.arrays[0][n_old:].sum(axis=1), FEWEST_TOKENS)
+            lives &= exceeds(stats.arrays[1][n_old:, IN_USE], 1.0)
+            if lives.all():
+                if is_accepted(gains[-1], size_of(before, total), SMALLEST_GAIN):
+                    trial.keep(state)
+                    self._note_born(model, state, [own, *range(n_old, n_old + order.size)])
+                    return order.size, gains[-1]
+                break
+            order = order[lives]
         return 0, 0.0
 
 

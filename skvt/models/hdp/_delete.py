@@ -5,12 +5,13 @@ all others lose nothing. So the bound without the topic is exact.
 """
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 
 from skvt.expfam import Stats
 from skvt.models import LocalResult
-from skvt.models.hdp._documents import Part, Trial, of_topics
+from skvt.models.hdp._documents import Part, Trial, of_topics, with_topics
 from skvt.models.hdp._merge import LEAST_TOKENS
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
@@ -19,11 +20,13 @@ from skvt.ties import exceeds, stable_order
 from skvt.typing import IndexArray
 
 # Topics tried in a pass, and the largest share of documents that they may have.
-MOST_CANDIDATES, LARGEST_SHARE = 4, 0.3
+MOST_CANDIDATES, LARGEST_SHARE = 8, 0.3
 # Updates by which a delete is judged; further ones only where as many could bring a rise.
 TRIAL_STEPS = 5
 # A topic is tried again after a failure if the number of its documents has changed by this share.
 SAME_USE = 0.1
+# After so many failures in a row, larger topics are not tried until topics have come or gone.
+MOST_FAILURES = 8
 
 
 class DeleteTopic(Move):
@@ -33,24 +36,29 @@ class DeleteTopic(Move):
 
     def __init__(self) -> None:
         self._parts: dict[int, list[Part]] = {}
+        # (key, rows) of the batches
+        self._rows: dict[int, list[tuple[Hashable, IndexArray]]] = {}
         self._ids: IndexArray = np.empty(0, np.int64)
         # documents by the id of topics that could not be deleted
         self._failed: dict[int, float] = {}
+        self._in_vain = 0
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose the candidates: those in the fewest documents, not tried in vain."""
         usage = state.plain_stats.value().arrays[1]
+        if set(self._ids.tolist()) != set(state.component_ids.tolist()):
+            self._in_vain = 0
         self._ids = state.component_ids
         n, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
-        self._parts = {}
-        if len(n) < 2 or not len(state.memos):
+        self._parts, self._rows = {}, {}
+        if len(n) < 2 or not len(state.memos) or self._in_vain >= MOST_FAILURES:
             return
         failed = np.array([self._failed.get(int(id_), np.inf) for id_ in self._ids])
         fresh = exceeds(np.abs(n - failed), SAME_USE * n, scale=total)
         room = LARGEST_SHARE * total
         for k in stable_order(n, scale=total):
             if fresh[k] and n[k] < room and len(self._parts) < MOST_CANDIDATES:
-                self._parts[int(k)] = []
+                self._parts[int(k)], self._rows[int(k)] = [], []
                 room -= n[k]
 
     def observe(
@@ -68,30 +76,49 @@ class DeleteTopic(Move):
             rows = np.flatnonzero(result.counts[:, k] > LEAST_TOKENS)
             if rows.size:
                 parts.append(Part.of(key, model, batch, rows, global_params, tools))
+                self._rows[k].append((key, rows))
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Delete the first candidate without which the bound rises."""
+        """Delete the candidates without which the bound rises, as far as they share no documents.
+
+        What was collected of a document is its part of the bound as long as nothing has changed it.
+        """
         candidates, self.exhausted = list(self._parts), True
         if not np.array_equal(self._ids, state.component_ids):
             # merges of this pass have changed documents
             self.exhausted, candidates = False, []
-        tried, gain, deleted = 0, 0.0, 0
-        for k in candidates:
+        tried, rise, deleted = 0, 0.0, 0
+        changed: dict[Hashable, list[int]] = {}
+        for topic in candidates:
+            if any(np.isin(rows, changed.get(key, [])).any() for key, rows in self._rows[topic]):
+                continue
+            k = int(np.flatnonzero(state.component_ids == self._ids[topic])[0])
             tried += 1
-            gain = self._delete(model, k, state, tools)
+            gain = self._delete(model, self._parts[topic], k, state, tools)
             if gain > 0.0:
-                self.exhausted, deleted = False, 1
-                break
-        self._parts = {}
-        return MoveRecord(tools.n_iter, "delete", tried, deleted, gain)
+                self.exhausted, self._in_vain = False, 0
+                deleted, rise = deleted + 1, rise + gain
+                for key, rows in self._rows[topic]:
+                    changed[key] = [*changed.get(key, []), *rows.tolist()]
+                self._forget(k, len(state.component_ids) + 1)
+        self._parts, self._rows = {}, {}
+        return MoveRecord(tools.n_iter, "delete", tried, deleted, rise)
 
-    def _delete(self, model: HDP, k: int, state: MovableState, tools: MoveTools) -> float:
+    def _forget(self, k: int, n_topics: int) -> None:
+        """Topic k of so many is gone from what was collected."""
+        kept = np.delete(np.arange(n_topics), k)
+        for parts in self._parts.values():
+            parts[:] = [replace(part, memo=with_topics(part.memo, kept)) for part in parts]
+
+    def _delete(
+        self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools
+    ) -> float:
         """The rise of the bound without topic k; 0, and everything as it was, if there is none."""
         total = state.memos.total()
         before = bound_of(model, total)
         size = size_of(before, total)
         kept = np.delete(np.arange(state.component_ids.size), k)
-        trial = Trial(model, self._parts[k], total, kept, tools)
+        trial = Trial(model, parts, total, kept, tools)
         stats, gains = trial.total.stats, [-np.inf]
         for step in range(TRIAL_STEPS):
             gains.append(trial.update(stats) - before)
@@ -103,4 +130,5 @@ class DeleteTopic(Move):
                 break
             stats = Stats(trial.total.stats.arrays)
         self._failed[int(state.component_ids[k])] = float(total.stats.arrays[1][k, IN_USE])
+        self._in_vain += 1
         return 0.0

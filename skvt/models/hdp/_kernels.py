@@ -9,6 +9,9 @@ import numpy as np
 from skvt.compiled import digamma, exp, gammaln, jit, log, part
 from skvt.typing import Array, IndexArray
 
+# Logits of shares of sticks, and logarithms of a + b, stay within.
+LARGEST_LOGIT, SMALLEST_LOG_SIZE = 300.0, -30.0
+
 
 @part
 def trigamma(x: float) -> float:
@@ -96,6 +99,144 @@ def stick_bound(
         gradient[1, k] = a * by_a + b * by_b
         after += pull[k]
     return value
+
+
+@jit
+def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, found: Array) -> None:
+    """found[0] = logits of E[u_k], found[1] = logarithms of a_k + b_k, (2, K): near the best q(u).
+
+    Weights known for certain have their best where ``parts_k / (level - rise_k)`` add up to 1, at a
+    level that is found by bisection.
+    """
+    n_topics = usage.shape[0]
+    parts, rise = np.empty(n_topics + 1), np.empty(n_topics + 1)
+    for k in range(n_topics):
+        parts[k] = usage[k, 2] + 1.0
+        rise[k] = alpha * (usage[k, 0] - np.euler_gamma * (n_documents - usage[k, 2]))
+    parts[n_topics] = gamma
+    rise[n_topics] = -alpha * np.euler_gamma * n_documents
+    low, largest, total = -np.inf, -np.inf, 0.0
+    for k in range(n_topics + 1):
+        low = max(low, rise[k] + parts[k])
+        largest = max(largest, rise[k])
+        total += parts[k]
+    high = largest + total
+    for _ in range(100):  # a fall from 1 or more at low to 1 or less at high
+        middle = 0.5 * (low + high)
+        if not low < middle < high:
+            break
+        total = 0.0
+        for k in range(n_topics + 1):
+            total += parts[k] / (middle - rise[k])
+        if total > 1.0:
+            low = middle
+        else:
+            high = middle
+    remaining = parts[n_topics] / (high - rise[n_topics])
+    for i in range(n_topics):
+        k = n_topics - 1 - i
+        ratio = parts[k] / (high - rise[k]) / remaining
+        remaining *= 1.0 + ratio
+        found[0, k] = log(ratio)
+        # at given E[u], to second order in what is large
+        other = n_documents * (n_topics - k) + gamma
+        found[1, k] = log((n_documents + 1.0) / ratio + other * ratio)
+
+
+@part
+def _slope(
+    x: Array,
+    scale: Array,
+    usage: Array,
+    n_documents: float,
+    alpha: float,
+    gamma: float,
+    least: float,
+    room: Array,
+    out: Array,
+) -> None:
+    """out = minus the gradient of :func:`stick_bound` by x, both (2, K), x in units of 1 / scale.
+
+    ``room`` (2, K) is overwritten.
+    """
+    n_topics = x.shape[1]
+    for k in range(n_topics):
+        room[0, k] = min(max(x[0, k] / scale[0, k], -LARGEST_LOGIT), LARGEST_LOGIT)
+        room[1, k] = min(max(x[1, k] / scale[1, k], SMALLEST_LOG_SIZE), LARGEST_LOGIT)
+    stick_bound(room[0], room[1], usage, n_documents, alpha, gamma, least, out)
+    for i in range(2):
+        for k in range(n_topics):
+            out[i, k] = -out[i, k] / scale[i, k]
+
+
+@part
+def _dot(a: Array, b: Array) -> float:
+    total = 0.0
+    for i in range(a.shape[0]):
+        for k in range(a.shape[1]):
+            total += a[i, k] * b[i, k]
+    return total
+
+
+@jit
+def climb_sticks(
+    x: Array,
+    scale: Array,
+    usage: Array,
+    n_documents: float,
+    alpha: float,
+    gamma: float,
+    least: float,
+    enough: float,
+    n_steps: int,
+    n_polish: int,
+    n_conjugate: int,
+    difference: float,
+) -> float:
+    """Newton steps of x (2, K) by gradients alone, while these shrink. The last one's largest part.
+
+    What the bound itself says ends where its rounding begins, at the square root of that in x. Each
+    step solves ``H step = -gradient`` by conjugate gradients, H v from differences; ``n_polish``
+    steps, solved to more digits, follow where no part of the gradient is above ``enough``.
+    """
+    problem = scale, usage, n_documents, alpha, gamma, least
+    room, gradient, after = np.empty_like(x), np.empty_like(x), np.empty_like(x)
+    there, back = np.empty_like(x), np.empty_like(x)
+    _slope(x, *problem, room, gradient)
+    polished = 0
+    for _ in range(n_steps):
+        close = np.abs(gradient).max() <= enough
+        if close and polished == n_polish:
+            break
+        polished += close
+        step, residual = np.zeros_like(x), -gradient
+        direction, size = residual.copy(), _dot(residual, residual)
+        smallest = (1e-16 if close else 1e-4) * size
+        for _ in range(n_conjugate):
+            if size <= smallest:
+                break
+            unit = difference / np.sqrt(_dot(direction, direction))
+            _slope(x + unit * direction, *problem, room, there)
+            _slope(x - unit * direction, *problem, room, back)
+            there -= back
+            there /= 2.0 * unit
+            curvature = _dot(direction, there)
+            if not curvature > 0.0:
+                break
+            length = size / curvature
+            step += length * direction
+            residual -= length * there
+            size_now = _dot(residual, residual)
+            direction *= size_now / size
+            direction += residual
+            size = size_now
+        step += x
+        _slope(step, *problem, room, after)
+        if not _dot(after, after) < _dot(gradient, gradient):
+            break
+        x[:] = step
+        gradient[:] = after
+    return np.abs(gradient).max()
 
 
 @jit

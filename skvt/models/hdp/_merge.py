@@ -195,7 +195,9 @@ class MergeTopics(Move):
             self._pause = self._waiting = 0
         self._waiting -= 1
         if self._waiting < 0 and len(state.memos):
-            self._pairs = _alike(model, state.memos.total().stats.arrays[0], self._documents(ids))
+            self._pairs = pairs_alike(
+                model, state.memos.total().stats.arrays[0], self._documents(ids)
+            )
 
     def _documents(self, ids: IndexArray) -> Array:
         """How far the documents of topics are the same, (K, K), 0 where not known."""
@@ -258,12 +260,15 @@ class MergeTopics(Move):
         return MoveRecord(tools.n_iter, "merge", len(self._pairs), len(chosen), rise)
 
 
-def _alike(model: HDP, words: Array, documents: Array) -> IndexArray:
+def pairs_alike(model: HDP, words: Array, documents: Array | None = None) -> IndexArray:
     """Pairs (P, 2) of topics that have words or documents in common, the lower number first."""
     n_topics = len(words)
     root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
+    by_words = root @ root.T
     found: set[tuple[int, int]] = set()
-    for nearness, number in ((root @ root.T, BY_WORDS), (documents, BY_DOCUMENTS)):
+    for nearness, number in ((by_words, BY_WORDS), (documents, BY_DOCUMENTS)):
+        if nearness is None:
+            continue
         for k in range(n_topics):
             others = np.delete(np.arange(n_topics), k)
             order = others[stable_order(-nearness[k, others], scale=1.0)]

@@ -16,7 +16,13 @@ from scipy.optimize import minimize
 from scipy.special import expit, gammaln, psi
 
 from skvt.expfam import Beta, kl_divergence
-from skvt.models.hdp._kernels import stick_bound
+from skvt.models.hdp._kernels import (
+    LARGEST_LOGIT,
+    SMALLEST_LOG_SIZE,
+    climb_sticks,
+    near_sticks,
+    stick_bound,
+)
 from skvt.typing import Array
 
 # Columns of the usage (K, 5), sums over documents d weighted by w_d; "in use" are the documents
@@ -24,14 +30,15 @@ from skvt.typing import Array
 SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH = range(5)
 N_COLUMNS = 5
 
-# Evaluations of the objective at most; a gradient (in units of its curvature) that ends the search.
-_MOST_STEPS, _SMALLEST_GRADIENT = 500, 1e-4
-# Newton steps thereafter, the steps of conjugate gradients of each, and the length of differences.
-_POLISH, _CONJUGATE, _DIFFERENCE = 2, 25, 1e-4
+# Gradients in units of their curvature: that after which Newton steps polish, and that from which
+# they did not get there, so that a search follows, of so many evaluations at most.
+_SMALLEST_GRADIENT, _FLAT, _MOST_STEPS = 1e-4, 1e-2, 500
+# Newton steps at most, those after the gradient is as small, the steps of conjugate gradients of
+# each, and the length of differences.
+_NEWTON, _POLISH, _CONJUGATE, _DIFFERENCE = 20, 2, 25, 1e-4
 # Weights are at least this, so that the logarithm of a product of sticks is finite.
 _TINY = 1e-300
-# Of logits of shares, and logarithms of a + b.
-_SMALLEST, _LARGEST = np.array([[-300.0], [-30.0]]), np.array([[300.0], [300.0]])
+_SMALLEST = np.array([[-LARGEST_LOGIT], [SMALLEST_LOG_SIZE]])
 
 
 def expected_weights(sticks: Array) -> Array:
@@ -165,13 +172,15 @@ def _best(usage_bytes: bytes, n_topics: int, law: Sticks) -> Array:
     """See :meth:`Sticks.best`; what is asked for twice is computed once."""
     usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS)
     problem = _Problem.of(law, usage)
-    x = problem.start()
-    found = minimize(
-        problem.loss, x, jac=True, method="L-BFGS-B",
-        options={"maxfun": _MOST_STEPS, "maxiter": _MOST_STEPS, "ftol": 1e-13,
-                 "gtol": _SMALLEST_GRADIENT, "maxcor": 20},
-    )  # fmt: skip
-    best = problem.sticks(problem.polished(found.x))
+    x, gradient = problem.climbed(problem.start())
+    if not gradient <= _FLAT:
+        found = minimize(
+            problem.loss, x, jac=True, method="L-BFGS-B",
+            options={"maxfun": _MOST_STEPS, "maxiter": _MOST_STEPS, "ftol": 1e-13,
+                     "gtol": _SMALLEST_GRADIENT, "maxcor": 20},
+        )  # fmt: skip
+        x, _ = problem.climbed(found.x)
+    best = problem.sticks(x)
     best.flags.writeable = False
     return best
 
@@ -200,32 +209,15 @@ class _Problem:
         With ``log Gamma(1 + c) ~ -0.577 c`` the part of topic k is ``n_k log beta_k + beta_k g_k``,
         so that ``beta_k = n_k / (lambda - g_k)`` with a lambda for which they add up to 1.
         """
-        usage, alpha = self.usage, self.law.doc_concentration
-        without = np.append(self.n_documents - usage[:, IN_USE], self.n_documents)
-        rise = alpha * (np.append(usage[:, SLOPE], 0.0) - np.euler_gamma * without)
-        parts = np.append(usage[:, IN_USE] + 1.0, self.law.concentration)
-        low = float((rise + parts).max())
-        high = float(rise.max() + parts.sum())
-        for _ in range(100):  # a fall from 1 or more at low to 1 or less at high
-            middle = 0.5 * (low + high)
-            if (parts / (middle - rise)).sum() > 1.0:
-                low = middle
-            else:
-                high = middle
-        weights = parts / (high - rise)
-        remaining = np.cumsum(weights[::-1])[::-1]
-        logit = np.log(weights[:-1] / remaining[1:])
-        share = expit(logit)
-        n = len(usage)
-        one = self.n_documents + 1.0
-        other = self.n_documents * np.arange(n, 0, -1) + self.law.concentration
-        # at given E[u], to second order in what is large
-        size = one * (1.0 - share) / share + other * share / (1.0 - share)
-        return (np.stack([logit, np.log(size)]) * self.scale).ravel()
+        found = np.empty((2, len(self.usage)))
+        near_sticks(
+            self.usage, self.n_documents, self.law.doc_concentration, self.law.concentration, found
+        )
+        return (found * self.scale).ravel()
 
     def _legal(self, x: Array) -> Array:
         """Logits and logarithms of sizes, (2, K)."""
-        return np.asarray(np.clip(x.reshape(2, -1) / self.scale, _SMALLEST, _LARGEST))
+        return np.asarray(np.clip(x.reshape(2, -1) / self.scale, _SMALLEST, LARGEST_LOGIT))
 
     def sticks(self, x: Array) -> Array:
         """(a_k, b_k), shape (K, 2)."""
@@ -242,36 +234,12 @@ class _Problem:
         )  # fmt: skip
         return -value, -(gradient / self.scale).ravel()
 
-    def polished(self, x: Array) -> Array:
-        """Newton steps by gradients alone.
-
-        What the bound itself says ends where its rounding begins, at the square root of that in x.
-        """
-        gradient = self.loss(x)[1]
-        for _ in range(_POLISH):
-            step = self._newton_step(x, gradient)
-            after = self.loss(x + step)[1]
-            if not np.linalg.norm(after) < np.linalg.norm(gradient):
-                break
-            x, gradient = x + step, after
-        return x
-
-    def _newton_step(self, x: Array, gradient: Array) -> Array:
-        """Solve ``H step = -gradient`` by conjugate gradients, H v from differences."""
-        step, residual = np.zeros_like(x), -gradient
-        direction, size = residual, residual @ residual
-        least = 1e-16 * size
-        for _ in range(_CONJUGATE):
-            if size <= least:
-                break
-            unit = _DIFFERENCE / np.sqrt(direction @ direction)
-            there, back = (self.loss(x + sign * unit * direction)[1] for sign in (1.0, -1.0))
-            curved = (there - back) / (2.0 * unit)
-            curvature = direction @ curved
-            if not curvature > 0.0:
-                break
-            length = size / curvature
-            step, residual = step + length * direction, residual - length * curved
-            size_now = residual @ residual
-            direction, size = residual + size_now / size * direction, size_now
-        return step
+    def climbed(self, x: Array) -> tuple[Array, float]:
+        """Newton steps from x, and the largest part of the gradient at their end."""
+        x = np.array(x).reshape(2, -1)
+        gradient = climb_sticks(
+            x, self.scale, self.usage, self.n_documents, self.law.doc_concentration,
+            self.law.concentration, _TINY, _SMALLEST_GRADIENT, _NEWTON, _POLISH, _CONJUGATE,
+            _DIFFERENCE,
+        )  # fmt: skip
+        return x.ravel(), float(gradient)
