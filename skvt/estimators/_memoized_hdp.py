@@ -233,6 +233,10 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         "max_doc_update_iter",
     )
     _rows_of_batch = 250, 5_000
+    _no_prior_of_each = (
+        " Topics whose number is found share one prior, since births, merges and deletes exchange "
+        "them; components_init begins with topics of yours."
+    )
     _in_words = True
 
     def __init__(

@@ -37,9 +37,12 @@ class StructuredLDA(TopicEstimator):
         n_components``; "auto" starts there and learns each entry by maximising the bound, once the
         temperature is 1.
 
-    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
-        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is ``1 /
-        n_components``; "auto" starts there and learns one value for all words.
+    topic_word_prior : float, array-like, "auto" or None, default=None
+        Concentration eta of the Dirichlet prior of a topic's word probabilities: a number, one for
+        each word, shape (n_features,), or for each topic and word, shape (n_components,
+        n_features), such as :func:`skvt.seeded_prior` makes of words. Topic k then has row k of
+        the prior, and no move exchanges topics whose priors differ. None is ``1 / n_components``;
+        "auto" starts there and learns one value for all words.
 
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
         Local step of a row given the globals. For a document, Gibbs sampling of its assignments

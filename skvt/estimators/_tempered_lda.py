@@ -29,9 +29,12 @@ class TemperedLDA(TopicEstimator):
         n_components``; "auto" starts there and learns each entry by maximising the bound, once the
         temperature is 1.
 
-    topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default=None
-        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is ``1 /
-        n_components``; "auto" starts there and learns one value for all words.
+    topic_word_prior : float, array-like, "auto" or None, default=None
+        Concentration eta of the Dirichlet prior of a topic's word probabilities: a number, one for
+        each word, shape (n_features,), or for each topic and word, shape (n_components,
+        n_features), such as :func:`skvt.seeded_prior` makes of words. Topic k then has row k of
+        the prior, and no move exchanges topics whose priors differ. None is ``1 / n_components``;
+        "auto" starts there and learns one value for all words.
 
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.

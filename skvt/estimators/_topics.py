@@ -3,6 +3,8 @@
 from dataclasses import replace
 from numbers import Integral, Real
 
+import numpy as np
+
 from skvt.estimators._base import VariationalEstimator, all_or_nothing
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
@@ -94,10 +96,11 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
             )
         self._check_moves(("split-merge",))
         alpha = self._prior("doc_topic_prior", self.n_components, "n_components")
-        eta = self._prior("topic_word_prior", X.shape[1], "n_features")
+        eta = self._prior("topic_word_prior", X.shape[1], "n_features", n_topics=self.n_components)
         return LDA(
             doc_topic_prior=alpha.astype(X.dtype),
-            topic_word_prior=eta.astype(X.dtype),
+            # word by word, as statistics
+            topic_word_prior=np.ascontiguousarray(eta.T, X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
             learn_doc_topic_prior=is_auto(self.doc_topic_prior),
@@ -115,9 +118,9 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
             kept["topic_word_prior"] = old.topic_word_prior
         return replace(model, **kept)
 
-    def _prior(self, name, size, size_name):
+    def _prior(self, name, size, size_name, **more):
         """The prior's vector: given, 1 / n_components by default and where learning starts."""
-        return self._prior_vector(name, size, size_name, 1.0 / self.n_components)
+        return self._prior_vector(name, size, size_name, 1.0 / self.n_components, **more)
 
     def _with_moves(self, engine, stream):
         """The engine with moves between its passes; a stream has none."""
@@ -150,4 +153,4 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
         """The priors as used, a float where all entries are one."""
         model = self._fitted.model
         self.doc_topic_prior_ = simplest(self.doc_topic_prior, model.doc_topic_prior)
-        self.topic_word_prior_ = simplest(self.topic_word_prior, model.topic_word_prior)
+        self.topic_word_prior_ = simplest(self.topic_word_prior, model.topic_word_prior.T)

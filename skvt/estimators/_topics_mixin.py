@@ -28,6 +28,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Non-negative counts in, topic proportions out; topics are the first block of the globals."""
 
     _of_counts = True
+    # What to do instead where topics cannot have priors of their own.
+    _no_prior_of_each = ""
 
     @all_or_nothing
     def fit(self, X, y=None, sample_weight=None):
@@ -65,8 +67,11 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         require_counts(X, type(self).__name__, *OF_WORDS)
         return canonical(X)
 
-    def _prior_vector(self, name, size, size_name, default):
-        """The prior's vector: given, or so many of the default, which is where learning starts."""
+    def _prior_vector(self, name, size, size_name, default, *, n_topics=None):
+        """The prior's vector: given, or so many of the default, which is where learning starts.
+
+        With ``n_topics``, it may be an array of a vector for each topic, too.
+        """
         value = getattr(self, name)
         if value is None or is_auto(value):
             return np.full(size, default)
@@ -76,10 +81,14 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             raise ValueError(
                 f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
             ) from error
-        if value.ndim > 1 or (value.ndim == 1 and value.size != size):
+        rows = () if n_topics is None else ((n_topics, size),)
+        if value.shape not in ((), (size,), *rows):
+            legal = f"a number or a vector of {size_name} = {size} numbers"
+            if rows:
+                legal += f", or an array of shape (n_components, {size_name}) = {rows[0]}"
             raise ValueError(
-                f"The {name!r} parameter must be a number or a vector of {size_name} = {size} "
-                f"numbers. Got an array of shape {value.shape} instead."
+                f"The {name!r} parameter must be {legal}. Got an array of shape {value.shape} "
+                f"instead.{self._no_prior_of_each if value.ndim == 2 and not rows else ''}"
             )
         if not (np.all(np.isfinite(value)) and np.all(value > 0.0)):
             raise ValueError(
@@ -87,7 +96,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 "instead; drop words or topics that shall have no mass."
             )
         require_prior(name, getattr(self, name))
-        return np.broadcast_to(value, (size,)).copy()
+        return value if value.ndim == 2 else np.broadcast_to(value, (size,)).copy()
 
     # --------------------------------------------------------------------------- attributes
     @property

@@ -109,6 +109,14 @@ class Dirichlet:
         return slope
 
     @staticmethod
+    def log_mean_powers(eta: ArrayLike, powers: Array) -> tuple[Array, Array]:
+        """``log E[x_d^b]`` of each event and its derivative in b, (D, M) each; eta is (D,)."""
+        eta = np.asarray(eta, dtype=np.float64)[:, None]
+        total = eta.sum()
+        value = betaln(total, powers) - betaln(eta, powers)
+        return value, digamma(eta + powers) - digamma(total + powers)
+
+    @staticmethod
     def fit(eta: Array, mean_log: Array, *, max_iter: int = 50, tol: float = 1e-6) -> Array:
         """Maximise ``<eta, mean_log> - A(eta)`` over eta > 0: a Dirichlet from E[log x], (D,).
 

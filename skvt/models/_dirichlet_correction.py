@@ -302,7 +302,7 @@ def corrected_statistics(
     run : callable
         ``run(function, tasks)``.
     scale : float
-    prior : ndarray, shape (V,), optional
+    prior : ndarray, shape (V,) or (V, K), optional
         Zero without.
     most : float
         What the common part of a topic, see below, may add up to.
@@ -323,6 +323,8 @@ def corrected_statistics(
         return hat  # a topic of one word has no parameter to correct for
     if prior is None:
         prior = np.zeros(n_words)
+    if prior.ndim == 2:
+        array, scale, prior = prior + scale * array, 1.0, np.zeros(n_words)
     places = np.full(n_words, -1)
     places[slice(None) if gammas.rows is None else gammas.rows] = np.arange(len(hat))
     totals = hat.sum(axis=0, dtype=np.float64)

@@ -24,6 +24,7 @@ from estimators._registry import (
     takes,
 )
 
+from skvt.estimators._topics import TopicEstimator
 from skvt.metrics import document_completion_split
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 
@@ -447,13 +448,22 @@ def test_zero_jobs_are_refused(entry):
         ("doc_topic_prior", [], "n_components = 3"),
         ("doc_topic_prior", [[1.0, 1.0, 1.0]], "n_components = 3"),
         ("topic_word_prior", np.ones(24), "n_features = 25"),
-        ("topic_word_prior", np.ones((3, 25)), "n_features = 25"),
     ],
 )
 def test_a_prior_of_another_size_is_refused_with_both_sizes(entry, name, value, size):
     message = _message_on(entry, **{name: value})
     assert f"The {name!r} parameter must be a number or a vector of {size} numbers" in message
     assert str(np.shape(value)) in message
+
+
+@every_class_of_topic_models
+def test_a_prior_of_each_topic_is_refused_with_its_shape_or_the_remedy(entry):
+    message = _message_on(entry, topic_word_prior=np.ones((2, 25)))
+    if issubclass(entry.cls, TopicEstimator):
+        assert "or an array of shape (n_components, n_features) = (3, 25)" in message
+    else:
+        assert "components_init" in message
+    assert "(2, 25)" in message
 
 
 @every_class_of_topic_models

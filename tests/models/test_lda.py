@@ -41,10 +41,10 @@ def expected_log(concentration):
 
 
 def prior_minus_entropy(q, p):
-    """E_q[log Dir(x | p)] - E_q[log Dir(x | q)], rows of q."""
+    """E_q[log Dir(x | p)] - E_q[log Dir(x | q)], rows of q; p is theirs, or has rows, too."""
     value = 0.0
-    for row, mean_log in zip(q, expected_log(q), strict=True):
-        log_p = gammaln(p.sum()) - gammaln(p).sum() + (p - 1.0) @ mean_log
+    for row, own, mean_log in zip(q, np.broadcast_to(p, q.shape), expected_log(q), strict=True):
+        log_p = gammaln(own.sum()) - gammaln(own).sum() + (own - 1.0) @ mean_log
         log_q = gammaln(row.sum()) - gammaln(row).sum() + (row - 1.0) @ mean_log
         value += log_p - log_q
     return value
@@ -78,13 +78,14 @@ def log_evidence(documents, alpha, eta, b):
     terms = []
     for z in product(range(alpha.size), repeat=len(tokens)):
         in_document = np.zeros((len(documents), alpha.size))
-        in_topic = np.zeros((alpha.size, eta.size))
+        in_topic = np.zeros((alpha.size, eta.shape[-1]))
+        own = np.broadcast_to(eta, in_topic.shape)
         for (d, w), k in zip(tokens, z, strict=True):
             in_document[d, k] += 1.0
             in_topic[k, w] += 1.0
         terms.append(
             sum(log_integral(alpha, counts) for counts in in_document)
-            + sum(log_integral(eta, counts) for counts in in_topic)
+            + sum(map(log_integral, own, in_topic))
         )
     return logsumexp(terms)
 
@@ -145,7 +146,9 @@ SHARP = dict(
     eta=np.array([0.1, 0.2, 0.3]),
     lam=np.array([[9.1, 0.2, 0.7], [0.3, 1.9, 4.0]]),
 )
-each_toy = pytest.mark.parametrize("toy", [TOY, SHARP], ids=["mild", "sharp"])
+# topics with priors of their own
+OWN = TOY | dict(eta=np.array([[2.5, 0.2, 0.4], [0.1, 0.9, 1.6]]))
+each_toy = pytest.mark.parametrize("toy", [TOY, SHARP, OWN], ids=["mild", "sharp", "own"])
 each_inv_temp = pytest.mark.parametrize("b", [1.0, 0.5], ids=["T=1", "T=2"])
 
 
@@ -157,7 +160,7 @@ def count(documents, n_words):
 
 def exact(alpha, eta, dtype=np.float64):
     """An LDA whose local steps converge to rounding."""
-    return LDA(alpha.astype(dtype), eta.astype(dtype), 10_000, 1e-13)
+    return LDA(alpha.astype(dtype), np.ascontiguousarray(eta.T, dtype), 10_000, 1e-13)
 
 
 def step(model, X, lam, b, *, rows=None, weights=None, **options):
@@ -202,7 +205,7 @@ def start_at(monkeypatch):
 # --------------------------------------------------------------------------- brute force
 def phi_of_local_step(model, toy, b):
     """gamma and q(z) of each token as the local step says, by documents one at a time."""
-    X = count(toy["documents"], toy["eta"].size)
+    X = count(toy["documents"], 3)
     gamma, phi = [], []
     for d, words in enumerate(toy["documents"]):
         result, statistics = step(model, X[d : d + 1], toy["lam"], b)
@@ -306,7 +309,8 @@ def test_batch_inference_equals_dense_coordinate_ascent(
     X = corpus(0, n=25)
     X[3] = 0.0  # an empty document
     rng = np.random.default_rng(1)
-    alpha, eta = rng.uniform(0.2, 0.9, n_topics), rng.uniform(0.1, 0.5, X.shape[1])
+    shape = (5, X.shape[1]) if n_topics == 5 else X.shape[1]
+    alpha, eta = rng.uniform(0.2, 0.9, n_topics), rng.uniform(0.1, 0.5, shape)
     lam = random_topics(2, n_topics, X.shape[1])
     start_at(lam)
     n_passes = 4
@@ -372,17 +376,17 @@ def test_annealed_batch_inference_equals_dense_coordinate_ascent(
     np.testing.assert_allclose(estimator.components_, lam, rtol=1e-7)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 1.4])
-def test_one_minibatch_makes_the_natural_gradient_step(start_at, monkeypatch, temperature):
+@pytest.mark.parametrize("temperature, shape", [(1.0, ()), (1.4, (3, 30))])
+def test_one_minibatch_makes_the_natural_gradient_step(start_at, monkeypatch, temperature, shape):
     monkeypatch.setattr(_lda, "PRUNE", 0.0)
     X = corpus(3, n=12)
-    alpha, eta = np.full(3, 0.5), np.full(X.shape[1], 0.2)
+    alpha, eta = np.full(3, 0.5), np.random.default_rng(5).uniform(0.1, 0.5, shape)
     lam = random_topics(4, 3, X.shape[1])
     start_at(lam)
     estimator = TemperedLDA(
         3,
         doc_topic_prior=0.5,
-        topic_word_prior=0.2,
+        topic_word_prior=eta,
         temperature=ConstantTemperature(temperature),
         learning_offset=3.0,
         learning_decay=0.6,

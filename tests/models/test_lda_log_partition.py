@@ -21,11 +21,13 @@ SAMPLED = ("nested", "log_mean", "mean_log")
 ALPHA2, ETA2 = np.array([0.8, 1.3]), np.array([0.9, 0.7])
 # two topics, three words, sparse and uneven
 ALPHA3, ETA3 = np.array([0.5, 0.8]), np.array([0.3, 0.6, 0.4])
+# topics with priors of their own
+OWN3 = np.array([[2.3, 0.6, 0.1], [0.2, 0.5, 0.9]])
 
 
 def closed_form(alpha, eta, inv_temps):
     """``(log C(T), slope)`` of one token by the model."""
-    model = LDA(alpha, eta)
+    model = LDA(alpha, eta.T)
     return model.tempered_log_partition(np.asarray(inv_temps))
 
 
@@ -40,7 +42,8 @@ def log_moment(concentration, powers):
 
 def exact_joint(b, alpha, eta, n_docs, n_tokens):
     """Sum over every corpus and assignment; the Dirichlet integrals of each are known."""
-    n_topics, n_words = len(alpha), len(eta)
+    n_topics, n_words = len(alpha), eta.shape[-1]
+    own = np.broadcast_to(eta, (n_topics, n_words))
     outcomes = list(itertools.product(range(n_topics), range(n_words)))
     terms = []
     for corpus in itertools.product(outcomes, repeat=n_docs * n_tokens):
@@ -51,7 +54,7 @@ def exact_joint(b, alpha, eta, n_docs, n_tokens):
             topic_counts[z, w] += 1
         terms.append(
             sum(log_moment(alpha, b * row) for row in doc_counts)
-            + sum(log_moment(eta, b * row) for row in topic_counts)
+            + sum(log_moment(eta, b * row) for eta, row in zip(own, topic_counts, strict=True))
         )
     return logsumexp(terms)
 
@@ -145,9 +148,25 @@ def test_jensen_bounds_by_monte_carlo_agree_with_quadrature():
 
 
 @pytest.mark.parametrize("b", [0.9, 0.5, 0.1])
-def test_closed_form_is_exact_for_a_single_token(b):
-    truth = exact_joint(b, ALPHA3, ETA3, 1, 1)
-    assert_allclose(closed_form(ALPHA3, ETA3, [b])[0], truth, rtol=1e-12)
+@pytest.mark.parametrize("eta", [ETA3, OWN3], ids=["shared", "own"])
+def test_closed_form_is_exact_for_a_single_token(b, eta):
+    truth = exact_joint(b, ALPHA3, eta, 1, 1)
+    assert_allclose(closed_form(ALPHA3, eta, [b])[0], truth, rtol=1e-12)
+    near = closed_form(ALPHA3, eta, [b - 1e-6, b + 1e-6])[0]
+    assert_allclose(closed_form(ALPHA3, eta, [b])[1], np.diff(near) / 2e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_topics_that_are_all_but_known_leave_nothing_to_estimate(method, monkeypatch):
+    monkeypatch.setattr(room, "_BLOCK_SIZE", 2 * 16)  # blocks of two words
+    alpha = 1e9 * np.array([0.3, 0.7])
+    eta = 1e9 * np.array([[0.7, 0.1, 0.1, 0.1], [0.2, 0.2, 0.2, 0.4]])
+    words = np.array([0.3, 0.7]) @ (eta / 1e9)
+    draws = Draws(np.random.default_rng(0), 2, 2)
+    found = log_partition(INV_TEMPS, alpha, eta, method, Corpus(2, 3.0), draws)
+    powers = words[:, None] ** INV_TEMPS
+    assert_allclose(found[0], np.log(powers.sum(axis=0)), atol=1e-3)
+    assert_allclose(found[1], np.log(words) @ powers / powers.sum(axis=0), rtol=1e-3)
 
 
 # ---- order -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ Of tokens of weight 1 the conditionals are those of the joint
 at T = 1 the posterior p(z | w, beta). Of unequal weights there is no such joint.
 """
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -645,10 +646,17 @@ def test_words_and_documents_do_not_share_random_numbers():
 LAM = np.array([[0.25, 3.0], [2.2, 0.21], [0.5, 7.0], [4.0, 0.4], [0.2, 1.0]])
 
 
-def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0):
-    """A model, statistics with lam = LAM, and a batch of these words."""
+def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0, own=False):
+    """A model, statistics with lam = LAM, and a batch of these words.
+
+    Topics have a prior of their ``own``, or the same.
+    """
     model = given_topics([0.5, 0.5], 5, local, dtype=dtype)
-    stats = RunningStats([((LAM - 0.2) / scale).astype(dtype)])
+    eta = 0.2
+    if own:
+        eta = np.array([[0.1, 0.5], [0.3, 0.2], [0.2, 2.0], [1.5, 0.1], [0.1, 0.4]])
+        model = replace(model, topic_word_prior=eta.astype(dtype))
+    stats = RunningStats([((LAM - eta) / scale).astype(dtype)])
     stats.rescale(scale)
     X = np.zeros((1, 5), dtype)
     X[0, words] = 1.0
@@ -657,9 +665,9 @@ def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0):
 
 @pytest.mark.parametrize("kind", ["ssvi", "ssvi-a"])
 @pytest.mark.parametrize("words", [[1, 4], [0, 2, 3], [0, 1, 2, 3, 4]], ids=str)
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_drawn_topics_have_the_law_of_the_dirichlet(kind, words, scale):
-    model, stats, batch = model_and_batch(words, scale=scale)
+@pytest.mark.parametrize(("scale", "own"), [(1.0, False), (0.5, True)])
+def test_drawn_topics_have_the_law_of_the_dirichlet(kind, words, scale, own):
+    model, stats, batch = model_and_batch(words, scale=scale, own=own)
     n, rng = 4000, np.random.default_rng(13)
     drawn = [model.drawn_globals(stats, batch, kind, rng, run) for _ in range(n)]
     beta = np.exp([topics.log_beta for topics in drawn])
@@ -699,9 +707,10 @@ def test_both_draws_are_the_same():
 
 @each_dtype
 @pytest.mark.parametrize("local", ["gibbs", "cvb0", "mean_field"])
-def test_expected_topics(dtype, local):
+@pytest.mark.parametrize("own", [False, True])
+def test_expected_topics(dtype, local, own):
     words = [0, 2, 3]
-    model, stats, batch = model_and_batch(words, dtype=dtype, local=local, scale=0.25)
+    model, stats, batch = model_and_batch(words, dtype=dtype, local=local, scale=0.25, own=own)
     expected_log = digamma(LAM) - digamma(LAM.sum(axis=0))
     log_mean = np.log(LAM / LAM.sum(axis=0))
     rng = np.random.default_rng(2)

@@ -1,5 +1,7 @@
 """Split-merge moves: found where topics are known, judged by the bound, harmless elsewhere."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -69,6 +71,24 @@ def test_a_topic_that_is_two_is_split_where_two_are_one(seed):
     assert distance(S, drawn.topics)[1:3].min() > 0.35
     state, record = moved(data_of(drawn.X), S)
     assert (record.move, record.accepted) == ("split-merge", 1)
+    assert distance(state.stats.value().arrays[0], drawn.topics).max() < 0.15
+
+
+def test_topics_are_exchanged_only_where_their_priors_are_the_same():
+    drawn = corpus()
+    S, data = stuck(drawn.topics, drawn.X.sum()), data_of(drawn.X)
+    assert moved(data, S)[1].accepted == 1
+    for seeded in (0, 2):  # a half, and the topic that is two
+        eta = np.full((N_WORDS, N_TOPICS), PRIOR)
+        eta[3, seeded] *= 2.0
+        state, record = moved(data, S, lda=replace(model(), topic_word_prior=eta))
+        assert record.accepted == 0
+        np.testing.assert_array_equal(state.stats.arrays[0], S)
+    # of another topic, the move is judged as before
+    eta = np.full((N_WORDS, N_TOPICS), PRIOR)
+    eta[3, 4] *= 2.0
+    state, record = moved(data, S, lda=replace(model(), topic_word_prior=eta))
+    assert record.accepted == 1
     assert distance(state.stats.value().arrays[0], drawn.topics).max() < 0.15
 
 

@@ -117,17 +117,18 @@ class LDAGivenTopics(LDA):
         logs = np.empty((words.size, self.n_components), np.float32)
         n_blocks = -(-words.size // sampling.DRAWN_WORDS)
         log_sums, shape_sums = np.empty((2, n_blocks, self.n_components))
+        parameters, rows, scale, eta = self.parameters_of(stats, batch)
         loop = SharedLoop(
-            words.size, sampling.DRAWN_WORDS, stats.arrays[0], words, self.dtype.type(stats.scale),
-            self.topic_word_prior, seed_of_words, logs, log_sums, shape_sums,
+            words.size, sampling.DRAWN_WORDS, parameters.arrays[0], rows, scale, eta,
+            seed_of_words, logs, log_sums, shape_sums,
         )  # fmt: skip
         run(sampling.draw_log_gammas, loop)
         gammas = Gammas(logs, np.logaddexp.reduce(log_sums), rows=words)
         if words.size < self.n_features:
             # of the words that do not occur, all that matters is the sum of their gammas: a gamma
-            rest = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
+            rest = stats.sums[0] + self.prior_totals
             rest -= shape_sums.sum(axis=0)
-            rest = np.maximum(rest, self.topic_word_prior.min())  # rounding
+            rest = np.maximum(rest, self.topic_word_prior.min(axis=0))  # rounding
             log_rest = log_standard_gamma(rest, rng)
             log_totals = np.logaddexp(gammas.log_totals, log_rest)
             gammas = Gammas(logs, log_totals, rest, log_rest, words)
@@ -149,9 +150,10 @@ class LDAGivenTopics(LDA):
 
     def _log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
         """log E[beta] of the batch's words, (A, K)."""
-        total = stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64)
+        total = stats.sums[0] + self.prior_totals
         lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
-        lam += self.topic_word_prior[batch.active, None]
+        eta = self.topic_word_prior[batch.active]
+        lam += eta if eta.ndim == 2 else eta[:, None]
         return np.log(lam / total).astype(self.dtype)
 
     def corrected(

@@ -75,7 +75,7 @@ def log_partition(
         1/T, each in (0, 1].
     alpha : ndarray, shape (K,)
         Dirichlet prior of a document's topic proportions.
-    eta : ndarray, shape (V,)
+    eta : ndarray, shape (V,) or (K, V)
         Dirichlet prior of a topic's words.
     method : {"log_mean", "mean_log", "nested", "map"}
         With expectations over both priors:
@@ -104,7 +104,10 @@ def log_partition(
     in log space and by blocks of columns: memory is a few matrices of 2 MB, for any ``K V``.
     """
     if method == "map":
-        values, slopes = _token_sums(inv_temps, [np.log(eta / eta.sum())[None, :]])
+        mode = np.atleast_2d(eta / eta.sum(axis=-1, keepdims=True))
+        if len(mode) > 1:
+            mode = alpha / alpha.sum() @ mode
+        values, slopes = _token_sums(inv_temps, [np.log(np.atleast_2d(mode))])
         return values[0], slopes[0]
     width = max(1, _BLOCK_SIZE // max(alpha.size, draws.n_proportions))
     of_document, of_corpus = {
@@ -192,17 +195,21 @@ def _log_topics(eta: Array, n_topics: int, width: int, rng: np.random.Generator)
     A Dirichlet splits exactly: the masses of the blocks are a Dirichlet of the blocks' summed
     concentrations, and within a block the shares are an independent Dirichlet.
     """
-    starts = np.arange(0, eta.size, width)
-    log_mass = _log_dirichlet(np.add.reduceat(eta, starts), n_topics, rng)  # (K, blocks)
+    starts = np.arange(0, eta.shape[-1], width)
+    log_mass = _log_dirichlet(np.add.reduceat(eta, starts, axis=-1), n_topics, rng)  # (K, blocks)
     for j, start in enumerate(starts):
-        block = _log_dirichlet(eta[start : start + width], n_topics, rng)
+        block = _log_dirichlet(eta[..., start : start + width], n_topics, rng)
         block += log_mass[:, j : j + 1]
         yield block
 
 
 def _log_dirichlet(concentration: Array, n_draws: int, rng: np.random.Generator) -> Array:
-    """Logs of draws from a Dirichlet, (n_draws, n); finite where the draws underflow."""
-    log_g = log_standard_gamma(np.broadcast_to(concentration, (n_draws, concentration.size)), rng)
+    """Logs of draws from a Dirichlet, (n_draws, n); finite where the draws underflow.
+
+    Of one Dirichlet, (n,), or of as many, (n_draws, n).
+    """
+    shape = n_draws, concentration.shape[-1]
+    log_g = log_standard_gamma(np.broadcast_to(concentration, shape), rng)
     log_g -= log_g.max(axis=1, keepdims=True)
     log_g -= np.log(np.exp(log_g).sum(axis=1, keepdims=True))
     return log_g

@@ -15,6 +15,7 @@ from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp, softmax
 
 from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, give_way, writeable
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
@@ -124,10 +125,11 @@ class ExpectedLog(NamedTuple):
     """``E[log beta_vk]`` of some words under ``lam = prior + scale * array``, not yet computed.
 
     A local step computes it with the rest, by all threads at once; others ask for the value.
-    ``stats`` is a view: once the statistics have been written to, it is an error to ask for either.
+    ``stats`` may be a view: once the statistics have been written to, it is an error to ask for
+    either.
     """
 
-    stats: RunningStats
+    stats: RunningStats | Stats
     words: IndexArray
     scale: np.floating[Any]
     prior: Array
@@ -137,7 +139,7 @@ class ExpectedLog(NamedTuple):
         """Only these words are sent to another process, not the vocabulary."""
         places = np.arange(self.words.size, dtype=self.words.dtype)
         array, prior = self.stats.arrays[0][self.words], self.prior[self.words]
-        return ExpectedLog, (RunningStats([array]), places, self.scale, prior, self.digamma_sums)
+        return ExpectedLog, (Stats((array,)), places, self.scale, prior, self.digamma_sums)
 
     @property
     def arguments(self) -> tuple[Any, ...]:
@@ -160,8 +162,9 @@ class LDA:
     ----------
     doc_topic_prior : ndarray, shape (K,)
         alpha, concentration of the Dirichlet prior of a document's topic proportions.
-    topic_word_prior : ndarray, shape (V,)
-        eta, concentration of the Dirichlet prior of a topic's word probabilities.
+    topic_word_prior : ndarray, shape (V,) or (V, K)
+        eta, concentration of the Dirichlet prior of a topic's word probabilities; (V, K) where
+        topics have priors of their own.
     max_doc_update_iter : int
         Most sweeps of one document's local step.
     mean_change_tol : float
@@ -199,7 +202,7 @@ class LDA:
     @property
     def n_features(self) -> int:
         """Size of the vocabulary V."""
-        return self.topic_word_prior.size
+        return len(self.topic_word_prior)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -208,12 +211,23 @@ class LDA:
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:
-        """Natural parameters of p(beta), shape (1, V) for the one block."""
-        return Stats((self.topic_word_prior[None, :],))
+        """Natural parameters of p(beta), shape (1, V) or (K, V) for the one block."""
+        return Stats((np.atleast_2d(self.topic_word_prior.T),))
+
+    def prior_kinds(self) -> IndexArray:
+        """A number for each topic, (K,), the same for topics with the same prior."""
+        if self.topic_word_prior.ndim == 1:
+            return np.zeros(self.n_components, np.intp)
+        return np.unique(self.topic_word_prior, axis=1, return_inverse=True)[1].ravel()
+
+    @property
+    def prior_totals(self) -> Array:
+        """Sum of a topic's eta, () or (K,), float64."""
+        return np.asarray(self.topic_word_prior.sum(axis=0, dtype=np.float64))
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """``lam = eta + S``, shape (K, V) for the one block."""
-        lam = stats.value().arrays[0].T + self.topic_word_prior
+        lam = stats.value().arrays[0].T + self.topic_word_prior.T
         return (np.ascontiguousarray(lam),)
 
     def size(self, stats: RunningStats) -> int:
@@ -228,7 +242,7 @@ class LDA:
     def from_topics(self, lam: ArrayLike) -> RunningStats:
         """Running statistics whose ``prior + S`` is the given lam, shape (K, V)."""
         lam = np.asarray(lam)
-        return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior).T, self.dtype)])
+        return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior.T).T, self.dtype)])
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> DocumentBatch:
@@ -269,11 +283,22 @@ class LDA:
 
     def expectation(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> ExpectedLog:
         """``E[log beta_vk]`` of the batch's words: an :class:`ExpectedLog`."""
-        digamma_sums = digamma_array(stats.sums[0] + self.topic_word_prior.sum(dtype=np.float64))
-        return ExpectedLog(
-            stats.scaled(1.0), batch.active, self.dtype.type(stats.scale),
-            self.topic_word_prior, digamma_sums.astype(self.dtype),
-        )  # fmt: skip
+        digamma_sums = digamma_array(stats.sums[0] + self.prior_totals)
+        return ExpectedLog(*self.parameters_of(stats, batch), digamma_sums.astype(self.dtype))
+
+    def parameters_of(
+        self, stats: RunningStats, batch: DocumentBatch
+    ) -> tuple[RunningStats | Stats, IndexArray, Any, Array]:
+        """lam of the batch's words as kernels take it: (S, rows of S, scale, eta (V,)).
+
+        Where topics have priors of their own, these words' lam take the place of S.
+        """
+        eta, scale, words = self.topic_word_prior, self.dtype.type(stats.scale), batch.active
+        if eta.ndim == 1:
+            return stats.scaled(1.0), words, scale, eta
+        lam = eta[words] + scale * stats.arrays[0][words]
+        places = np.arange(words.size, dtype=words.dtype)
+        return Stats((lam,)), places, self.dtype.type(1.0), np.zeros(words.size, self.dtype)
 
     def expected_log_topics(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Array:
         """``E[log beta_vk]`` of the batch's words, as an array (A, K)."""
@@ -376,10 +401,17 @@ class LDA:
         for a corpus of one token, with the token's assignment part of what is tempered.
         """
         alpha, eta = self.doc_topic_prior, self.topic_word_prior
-        value = Dirichlet.log_mean_power_sum(alpha, inv_temps)
-        slope = Dirichlet.log_mean_power_sum_slope(alpha, inv_temps)
-        value += Dirichlet.log_mean_power_sum(eta, inv_temps)
-        return value, slope + Dirichlet.log_mean_power_sum_slope(eta, inv_temps)
+        if eta.ndim == 1:
+            value = Dirichlet.log_mean_power_sum(alpha, inv_temps)
+            slope = Dirichlet.log_mean_power_sum_slope(alpha, inv_temps)
+            value += Dirichlet.log_mean_power_sum(eta, inv_temps)
+            return value, slope + Dirichlet.log_mean_power_sum_slope(eta, inv_temps)
+        # sum_k E[theta_k^b] E[sum_v topics_kv^b]
+        parts = np.array([Dirichlet.log_mean_power_sum(own, inv_temps) for own in eta.T])
+        slopes = np.array([Dirichlet.log_mean_power_sum_slope(own, inv_temps) for own in eta.T])
+        of_shares, of_slopes = Dirichlet.log_mean_powers(alpha, inv_temps)
+        parts, slopes = parts + of_shares, slopes + of_slopes
+        return logsumexp(parts, axis=0), (softmax(parts, axis=0) * slopes).sum(axis=0)
 
     def estimated_log_partition(
         self, inv_temps: Array, method: str, n_rows: int, n_units: float
@@ -391,7 +423,7 @@ class LDA:
         return log_partition(
             np.asarray(inv_temps, np.float64),
             np.asarray(self.doc_topic_prior, np.float64),
-            np.asarray(self.topic_word_prior, np.float64),
+            np.asarray(self.topic_word_prior.T, np.float64),
             method,
             Corpus(n_rows, n_units / n_rows),
             Draws(np.random.default_rng(0)),

@@ -12,6 +12,8 @@ words in topic k and log B(eta) the normaliser of the Dirichlet:
    topics, on the documents that have them, against as many updates of the unchanged topics. It is
    kept if the evidence lower bound ends higher.
 
+A topic with a prior of its own stays what that says: changes are among topics of the same prior.
+
 Mixtures with a fixed number of components have the same optima and the same remedy (Ueda et al.
 2000).
 """
@@ -101,9 +103,11 @@ class SplitMerge:
         precise = {"scale": S.sum() / sample.factor, "dtype": sample.model.dtype}
         order = [splits[i] for i in stable_order([-gain for gain, *_ in splits], **precise)]
         order = [split for split in order if exceeds(split[0], 0.0, **precise)]
+        kinds = sample.model.prior_kinds()
         for i in stable_order([-gain for gain, *_ in merges], **precise):
             loss, a, b = merges[i]
-            split = next((s for s in order if s[1] not in used and s[1] not in (a, b)), None)
+            others = (s for s in order if s[1] not in (a, b) and kinds[s[1]] == kinds[a])
+            split = next((s for s in others if s[1] not in used), None)
             if a in used or b in used or split is None:
                 continue
             gain, c, shares = split
@@ -135,6 +139,12 @@ class _Sample:
         self.batch = data.batch(model, self.rows)
         self.document = np.repeat(np.arange(self.rows.size), np.diff(self.batch.indptr))
         self.factor = data.total / self.batch.weights.sum(dtype=np.float64)
+        # (1, V), or (K, V) where topics have priors of their own
+        self.priors = np.ascontiguousarray(model.prior().arrays[0], np.float64)
+
+    def prior_of(self, topic: int) -> Array:
+        """eta of a topic, (V,)."""
+        return self.priors[topic if len(self.priors) > 1 else 0]
 
     @property
     def is_all(self) -> bool:
@@ -175,10 +185,13 @@ def _relative(log_values: Array) -> Array:
     return np.maximum(relative, floor)
 
 
-def _evidence(counts: Any, prior: Array, prior_sum: float) -> Array:
-    """``log B(eta + S) - log B(eta)`` for counts (..., A) of words, all that occur, (...)."""
+def _evidence(counts: Any, prior: Array, prior_sum: Any) -> Array:
+    """``log B(eta + S) - log B(eta)`` for counts (..., A) of words, all that occur, (...).
+
+    By one prior (A,), or one for each member.
+    """
     value = gammaln(prior + counts).sum(axis=-1) - gammaln(prior_sum + counts.sum(axis=-1))
-    return value - gammaln(prior).sum() + gammaln(np.array([prior_sum]))[0]
+    return value - gammaln(prior).sum(axis=-1) + gammaln(np.asarray(prior_sum))
 
 
 def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
@@ -187,34 +200,38 @@ def _merges(sample: "_Sample", S: Array) -> list[tuple[float, int, int]]:
     By the statistics of all documents, scaled to the size of the sample: topics that happen to be
     absent from the sample would appear to be mergeable at no cost.
     """
-    eta = sample.model.topic_word_prior.astype(np.float64)
-    eta_sum = eta.sum()
+    eta = sample.priors
+    eta_sums = eta.sum(axis=-1)
     counts = np.ascontiguousarray(S.T) / sample.factor
     root = np.sqrt(Dirichlet.mean(counts + eta))
     first, second = np.triu_indices(len(root), 1)
+    kinds = sample.model.prior_kinds()
+    same = kinds[first] == kinds[second]
+    first, second = first[same], second[same]
     alike = (root @ root.T)[first, second]
     order = stable_order(-alike, scale=1.0, dtype=sample.model.dtype)
     pairs = order[: PAIRS_PER_TOPIC * len(root)]
-    alone = _evidence(counts, eta, eta_sum)
-    return [
-        (float(_evidence(counts[a] + counts[b], eta, eta_sum) - alone[a] - alone[b]), a, b)
-        for a, b in zip(first[pairs].tolist(), second[pairs].tolist(), strict=True)
-    ]
+    alone = _evidence(counts, eta, eta_sums)
+    merges = []
+    for a, b in zip(first[pairs].tolist(), second[pairs].tolist(), strict=True):
+        own = sample.prior_of(a)
+        as_one = _evidence(counts[a] + counts[b], own, own.sum())
+        merges.append((float(as_one - alone[a] - alone[b]), a, b))
+    return merges
 
 
 def _splits(
     sample: "_Sample", S: Array, result: LocalResult, rng: np.random.Generator
 ) -> list[tuple[float, int, Array]]:
     """List of (gain in evidence, topic, share (A,) of each word's counts in one group)."""
-    batch, eta = sample.batch, sample.model.topic_word_prior.astype(np.float64)
-    eta, eta_sum = eta[batch.active], eta.sum()
-    splits, dtype = [], sample.model.dtype
+    batch, splits, dtype = sample.batch, [], sample.model.dtype
     for topic, (entries, values) in enumerate(sample.shares(S, result.q.astype(np.float64))):
         places = sample.document[entries], batch.words[entries]
         shape = batch.n_rows, batch.active.size
         counts = sp.csr_array((values.astype(np.float64), places), shape=shape)
         rows = np.flatnonzero(~exceeds(FEWEST_TOKENS, counts.sum(axis=1), dtype=dtype))
-        groups = _groups(counts[rows], batch.weights[rows].astype(np.float64), eta, eta_sum, rng)
+        own, weights = sample.prior_of(topic), batch.weights[rows].astype(np.float64)
+        groups = _groups(counts[rows], weights, own[batch.active], own.sum(), rng)
         if groups is not None:
             splits.append((groups[0], topic, groups[1]))
     return splits
@@ -305,6 +322,6 @@ def _after_updates(
         for k in topics:
             S[:, k] = 0.0
             S[stats.rows, k] = sample.factor * stats.arrays[0][:, k]
-    eta = sample.model.topic_word_prior.astype(np.float64)
+    eta = np.stack([sample.prior_of(k) for k in topics])
     bound = sample.solve(S, batch).bound @ batch.weights.astype(np.float64)
     return sample.factor * bound - kl_divergence(Dirichlet, S[:, topics].T + eta, eta), S
