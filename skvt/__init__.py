@@ -10,6 +10,7 @@ from skvt.estimators import (
     StructuredGaPNMF,
     StructuredLDA,
     TemperedLDA,
+    seeded_prior,
 )
 
 __version__ = "0.1.0.dev0"
@@ -25,4 +26,5 @@ __all__ = [
     "StructuredLDA",
     "TemperedLDA",
     "__version__",
+    "seeded_prior",
 ]

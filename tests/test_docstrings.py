@@ -156,6 +156,7 @@ OTHER_TYPES = {
     "noise_variance",
     "posterior_",
     "prior_variance",
+    "topic_word_prior",
     "weight_concentration_",
     "weight_concentration_prior",
 }

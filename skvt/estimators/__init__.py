@@ -6,6 +6,7 @@ from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
 from skvt.estimators._memoized_hdp import MemoizedHDP
 from skvt.estimators._memoized_mixture import MemoizedDPMixture
+from skvt.estimators._seeds import seeded_prior
 from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
 from skvt.estimators._structured_gap_nmf import StructuredGaPNMF
 from skvt.estimators._structured_lda import StructuredLDA
@@ -23,4 +24,5 @@ __all__ = [
     "TemperedLDA",
     "VariationalEstimator",
     "all_or_nothing",
+    "seeded_prior",
 ]

@@ -38,11 +38,11 @@ class StructuredLDA(TopicEstimator):
         temperature is 1.
 
     topic_word_prior : float, array-like, "auto" or None, default=None
-        Concentration eta of the Dirichlet prior of a topic's word probabilities: a number, one for
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
-        n_features), such as :func:`skvt.seeded_prior` makes of words. Topic k then has row k of
-        the prior, and no move exchanges topics whose priors differ. None is ``1 / n_components``;
-        "auto" starts there and learns one value for all words.
+        n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
+        the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
+        n_components``; "auto" starts there and learns one value for all words.
 
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
         Local step of a row given the globals. For a document, Gibbs sampling of its assignments
@@ -281,7 +281,7 @@ class StructuredLDA(TopicEstimator):
     def _temperature_policy(self, model):
         if isinstance(self.temperature, str) and self.temperature == "annealed":
             # the initial value of a learned prior says little about its final one
-            eta = HOT_PRIOR if model.learn_topic_word_prior else model.topic_word_prior.mean()
+            eta = HOT_PRIOR if model.learn_topic_word_prior else _typical(model.topic_word_prior)
             first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
             return LinearAnnealing(first, replication=1.0, share=SHARE)
         return super()._temperature_policy(model)
@@ -309,3 +309,8 @@ class StructuredLDA(TopicEstimator):
             total_samples=self.total_samples,
             in_words=True,
         )
+
+
+def _typical(eta):
+    """The prior of most words: of topics that have words of their own, not the mean."""
+    return eta.mean() if eta.ndim == 1 else np.median(eta)

@@ -30,11 +30,11 @@ class TemperedLDA(TopicEstimator):
         temperature is 1.
 
     topic_word_prior : float, array-like, "auto" or None, default=None
-        Concentration eta of the Dirichlet prior of a topic's word probabilities: a number, one for
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
-        n_features), such as :func:`skvt.seeded_prior` makes of words. Topic k then has row k of
-        the prior, and no move exchanges topics whose priors differ. None is ``1 / n_components``;
-        "auto" starts there and learns one value for all words.
+        n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
+        the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
+        n_components``; "auto" starts there and learns one value for all words.
 
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.

