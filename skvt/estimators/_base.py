@@ -333,12 +333,16 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         plan = self._checked_plan(model, X, weights, stream=True)
         with Workers(self.n_jobs) as workers:
             running = plan.policy.start(plan.for_policy(model, np.inf, workers, rng))
-        state = State(model.initial(Rows(X, weights, X.shape[0]), rng))
+        state = State(model.initial(self._first_rows(X, weights), rng))
         state.seed = _seed(rng)
         parameters = self.get_params(deep=False)
         self._fitted = Fitted(
             model, state, running, STREAM_ROWS, counts_rows=False, parameters=parameters
         )
+
+    def _first_rows(self, X, weights):
+        """Rows from which the initial globals of a stream are made."""
+        return Rows(X, weights, X.shape[0])
 
     # ------------------------------------------------------------------------------ helpers
     def _checked_plan(self, model, X, weights, *, stream=False):

@@ -50,6 +50,13 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         Concentration alpha of the topic proportions of a document about the weights of topics: the
         larger, the more topics a document has. "auto" starts at 0.5 and learns it.
 
+    components_init : array-like of shape (n_components, n_features) or None, default=None
+        Topics to begin with, instead of topics at random: numbers of which each row, divided by its
+        sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
+        allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
+        the tokens. ``topic_ids_`` of the first one is 0, that of the next 1, and so on, as long as
+        they live and wherever they stand.
+
     learning_method : {"memoized", "batch", "online"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "batch": memoized inference
         with one batch, which is coordinate ascent. "online": stochastic inference on shuffled
@@ -205,6 +212,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
             ],
             "topic_concentration": _CONCENTRATION,
             "doc_topic_concentration": _CONCENTRATION,
+            "components_init": [None, "array-like"],
             "learning_method": [StrOptions({"memoized", "batch", "online"})],
             "moves": [tuple, list],
             "n_batches": [None, Interval(Integral, 1, None, closed="left")],
@@ -247,6 +255,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         topic_word_prior="auto",
         topic_concentration=TOPIC_CONCENTRATION,
         doc_topic_concentration="auto",
+        components_init=None,
         learning_method="memoized",
         moves=("birth", "merge", "delete"),
         n_batches=None,
@@ -271,6 +280,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         self.topic_word_prior = topic_word_prior
         self.topic_concentration = topic_concentration
         self.doc_topic_concentration = doc_topic_concentration
+        self.components_init = components_init
         self.learning_method = learning_method
         self.moves = moves
         self.n_batches = n_batches
@@ -317,6 +327,7 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
             documents,
             sticks,
             n_initial=self.n_components,
+            start=self._initial_topics(X),
             learn_topic_concentration=is_auto(gamma),
             learn_doc_topic_concentration=is_auto(alpha),
             learn_topic_word_prior=is_auto(self.topic_word_prior),

@@ -15,6 +15,11 @@ class TemperatureMixin:
         "temperature": [None, StrOptions(set(POLICIES)), TemperaturePolicy],
     }
 
+    @property
+    def _is_annealed(self):
+        """Whether the temperature is annealed by default or by name, not by a policy."""
+        return isinstance(self.temperature, str) and self.temperature == "annealed"
+
     def _temperature_policy(self, model):
         if self.temperature is None:
             return ConstantTemperature()

@@ -44,6 +44,14 @@ class StructuredLDA(TopicEstimator):
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
         n_components``; "auto" starts there and learns one value for all words.
 
+    components_init : array-like of shape (n_components, n_features) or None, default=None
+        Topics to begin with, instead of topics at random: numbers of which each row, divided by its
+        sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
+        allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
+        the tokens. ``temperature="annealed"`` is then T = 1 throughout, since heat would wash the
+        topics out; other temperatures are taken as they are. Moves may put another topic in the
+        place of one that has become the same as a third: ``moves=()`` keeps each where it is.
+
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
         Local step of a row given the globals. For a document, Gibbs sampling of its assignments
         with the proportions integrated out [2]_; CVB0 [3]_, its deterministic approximation; or
@@ -229,6 +237,7 @@ class StructuredLDA(TopicEstimator):
         *,
         doc_topic_prior=None,
         topic_word_prior=None,
+        components_init=None,
         local_step="gibbs",
         global_step="ssvi-a",
         n_burn_in=2,
@@ -255,6 +264,7 @@ class StructuredLDA(TopicEstimator):
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.components_init = components_init
         self.local_step = local_step
         self.global_step = global_step
         self.n_burn_in = n_burn_in
@@ -279,7 +289,7 @@ class StructuredLDA(TopicEstimator):
         self.random_state = random_state
 
     def _temperature_policy(self, model):
-        if isinstance(self.temperature, str) and self.temperature == "annealed":
+        if self._is_annealed and model.start is None:
             # the initial value of a learned prior says little about its final one
             eta = HOT_PRIOR if model.learn_topic_word_prior else _typical(model.topic_word_prior)
             first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])

@@ -36,6 +36,14 @@ class TemperedLDA(TopicEstimator):
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
         n_components``; "auto" starts there and learns one value for all words.
 
+    components_init : array-like of shape (n_components, n_features) or None, default=None
+        Topics to begin with, instead of topics at random: numbers of which each row, divided by its
+        sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
+        allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
+        the tokens. ``temperature="annealed"`` is then T = 1 throughout, since heat would wash the
+        topics out; other temperatures are taken as they are. Moves may put another topic in the
+        place of one that has become the same as a third: ``moves=()`` keeps each where it is.
+
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" is :class:`~skvt.temperature.LinearAnnealing`, "variational"
@@ -181,6 +189,7 @@ class TemperedLDA(TopicEstimator):
         *,
         doc_topic_prior=None,
         topic_word_prior=None,
+        components_init=None,
         temperature="annealed",
         moves=("split-merge",),
         learning_method="online",
@@ -203,6 +212,7 @@ class TemperedLDA(TopicEstimator):
         self.n_components = n_components
         self.doc_topic_prior = doc_topic_prior
         self.topic_word_prior = topic_word_prior
+        self.components_init = components_init
         self.temperature = temperature
         self.moves = moves
         self.learning_method = learning_method

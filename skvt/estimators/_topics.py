@@ -5,14 +5,15 @@ from numbers import Integral, Real
 
 import numpy as np
 
-from skvt.estimators._base import VariationalEstimator, all_or_nothing
+from skvt.estimators._base import STREAM_ROWS, VariationalEstimator, all_or_nothing
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.estimators.component_specs import is_auto
-from skvt.inference import Stopping, WithMoves, perplexity_fall
+from skvt.inference import Rows, Stopping, WithMoves, perplexity_fall
 from skvt.models.lda import LDA, SplitMerge
 from skvt.schedules import RobbinsMonro
+from skvt.temperature import ConstantTemperature
 
 # learning_offset of a stream where it is not given
 STREAM_OFFSET = 64.0
@@ -36,6 +37,7 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
                 Interval(Real, 0, None, closed="neither"),
                 "array-like",
             ],
+            "components_init": [None, "array-like"],
             "moves": [tuple, list],
             "learning_method": [StrOptions({"batch", "online"})],
             "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -108,7 +110,19 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
             mean_change_tol=self.mean_change_tol,
             learn_doc_topic_prior=is_auto(self.doc_topic_prior),
             learn_topic_word_prior=is_auto(self.topic_word_prior),
+            start=self._initial_topics(X),
         )
+
+    def _first_rows(self, X, weights):
+        """Rows that stand for the whole stream: so do topics that are given."""
+        total = STREAM_ROWS if self.total_samples is None else float(self.total_samples)
+        return Rows(X, weights, X.shape[0], total)
+
+    def _temperature_policy(self, model):
+        if model.start is not None and self._is_annealed:
+            # heat would wash them out
+            return ConstantTemperature()
+        return super()._temperature_policy(model)
 
     def _continued_model(self, X, weights):
         """The model by the parameters as they are now, learned priors kept."""

@@ -11,9 +11,11 @@ from skvt.estimators._base import _attribute_of_fit, all_or_nothing
 from skvt.estimators.completion import completion_score, expected_proportions
 from skvt.estimators.component_specs import is_auto
 from skvt.estimators.validation import (
+    LARGEST,
     OF_WORDS,
     canonical,
     column_names,
+    in_range,
     require_counts,
     require_prior,
     validated,
@@ -97,6 +99,39 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             )
         require_prior(name, getattr(self, name))
         return value if value.ndim == 2 else np.broadcast_to(value, (size,)).copy()
+
+    def _initial_topics(self, X):
+        """Word probabilities of the topics given to begin with, (K, V); None without."""
+        if self.components_init is None:
+            return None
+        shape = (self.n_components, X.shape[1])
+        legal = (
+            f"The 'components_init' parameter must be an array of shape (n_components, n_features) "
+            f"= {shape} of numbers in the range [0, {LARGEST:g}], in each row some above 0."
+        )
+        try:
+            topics = np.asarray(self.components_init, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{legal} Got {self.components_init!r} instead.") from error
+        if topics.shape != shape:
+            raise ValueError(
+                f"{legal} Got an array of shape {topics.shape} instead; give a row for each topic, "
+                "or set n_components."
+            )
+        wrong = ~((topics >= 0.0) & (topics <= LARGEST))
+        if wrong.any():
+            raise ValueError(
+                f"{legal} Got {topics[wrong][0]:g} in row {wrong.any(axis=1).argmax()}; rows need "
+                "not be normalised."
+            )
+        totals = topics.sum(axis=1, keepdims=True)
+        if not in_range(totals):
+            row = int(((totals < 1.0 / LARGEST) | (totals > LARGEST)).argmax())
+            raise ValueError(
+                f"{legal} Got a sum of {totals[row, 0]:g} in row {row}; leave the topic out, or "
+                "begin it with the words of all documents."
+            )
+        return topics / totals
 
     # --------------------------------------------------------------------------- attributes
     @property

@@ -1,9 +1,11 @@
-"""Mixtures that begin where they are told to."""
+"""Mixtures and topic models that begin where they are told to."""
 
 import numpy as np
 import pytest
 
-from skvt import MemoizedDPGMM, MemoizedDPMixture
+from skvt import MemoizedDPGMM, MemoizedDPMixture, MemoizedHDP, StructuredLDA, TemperedLDA
+from skvt.datasets import make_topic_corpus
+from skvt.temperature import LinearAnnealing
 
 rng = np.random.default_rng(0)
 LABELS = rng.integers(3, size=150)
@@ -80,3 +82,69 @@ def test_a_fit_begins_with_the_means_given():
 def test_starts_that_do_not_fit_are_refused(parameters, message):
     with pytest.raises(ValueError, match=message):
         MemoizedDPGMM(**parameters).fit(X)
+
+
+# --------------------------------------------------------------------------------- topics
+DRAWN = make_topic_corpus(300, n_components=5, n_features=120, mean_length=40.0, random_state=0)
+TOPICS = DRAWN.topics
+every_topic_model = pytest.mark.parametrize(
+    "make", [TemperedLDA, StructuredLDA, MemoizedHDP], ids=lambda cls: cls.__name__
+)
+
+
+def distances(components):
+    """Total variation of each topic of the truth from the component of the same number."""
+    found = components / components.sum(axis=1, keepdims=True)
+    return 0.5 * np.abs(found - TOPICS).sum(axis=1)
+
+
+@every_topic_model
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+def test_a_fit_begins_with_the_topics_given(make, method):
+    scales = np.array([[1.0], [30.0], [0.1], [2.0], [500.0]])  # rows are normalised
+    model = make(5, components_init=scales * TOPICS, moves=(), random_state=0)
+    if make is not MemoizedHDP:
+        model.set_params(batch_size=100, **({"max_iter": 3} if method == "fit" else {}))
+    getattr(model, method)(DRAWN.X)
+    places = model.topic_ids_ if make is MemoizedHDP else np.arange(5)
+    assert distances(model.components_[np.argsort(places)]).max() < 0.2
+    # nothing was heated
+    assert max(model.history_["temperature"]) == 1.0
+
+
+def test_topics_given_to_a_stream_stand_for_all_of_it():
+    X = np.zeros((20, 120))
+    X[:, :60] = DRAWN.X[:20, :60].toarray()
+    settings = {"topic_word_prior": 0.1, "learning_offset": 4.0, "learning_decay": 0.5}
+    model = TemperedLDA(5, components_init=3.0 * TOPICS, total_samples=1e4, **settings)
+    model.partial_fit(X)
+    tokens = X.sum() / 20 * 1e4
+    # of words that do not occur, half is forgotten in the first step
+    expected = 0.1 + 0.5 * TOPICS[:, 60:] * tokens / 5
+    np.testing.assert_allclose(model.components_[:, 60:], expected, rtol=1e-9)
+
+
+def test_a_policy_heats_topics_that_are_given():
+    policy = LinearAnnealing(initial_temperature=2.0)
+    for make in (TemperedLDA, StructuredLDA):
+        model = make(5, components_init=TOPICS, temperature=policy, max_iter=3).fit(DRAWN.X)
+        assert max(model.history_["temperature"]) > 1.2
+
+
+@every_topic_model
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (TOPICS[:4], r"\(5, 120\) .* shape \(4, 120\) instead; give a row for each topic"),
+        (np.where(np.eye(5, 120) == 1.0, -0.5, TOPICS), r"\[0, 1e\+30\].* Got -0\.5 in row 0"),
+        (np.where(np.eye(5, 120, -3) == 1.0, np.nan, TOPICS), "Got nan in row 3"),
+        (TOPICS * (np.arange(5) != 2)[:, None], "Got a sum of 0 in row 2; leave the topic out"),
+        ([["a"] * 120] * 5, "some above 0. Got"),
+    ],
+)
+def test_topics_that_do_not_fit_are_refused(make, given, message):
+    model = make(5, components_init=given)
+    for method in (model.fit, model.partial_fit):
+        with pytest.raises(ValueError, match="'components_init'.*" + message):
+            method(DRAWN.X)
+        assert not hasattr(model, "components_") and not hasattr(model, "n_iter_")

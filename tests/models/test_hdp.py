@@ -10,12 +10,11 @@ from scipy.special import betaln, gammaln, logsumexp, psi
 
 from skvt.compiled import serial_map as run
 from skvt.datasets import make_topic_corpus
-from skvt.expfam import Stats
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import exact_bound
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.hdp import _model as hdp_model
-from skvt.models.hdp._sticks import DOCUMENTS, IN_USE, N_COLUMNS, _Problem, expected_weights
+from skvt.models.hdp._sticks import _Problem, expected_weights
 from skvt.models.lda import LDA
 from skvt.temperature import RunningPolicy
 
@@ -304,9 +303,7 @@ def test_a_topic_of_two_is_split_although_births_see_a_part_of_its_documents():
     # no third topic for the documents that were not collected
     drawn = make_topic_corpus(300, n_components=5, n_features=200, random_state=0)
     topics = np.stack([drawn.topics[:2].sum(axis=0), *drawn.topics[2:]])
-    usage = np.zeros((4, N_COLUMNS))
-    usage[:, [IN_USE, DOCUMENTS]] = 150.0, 300.0
-    start = Stats((topics * drawn.X.sum() / 5.0, usage))
+    start = topics / topics.sum(axis=1, keepdims=True)
     model = replace(model_of(200, 4, eta=0.1, alpha=0.5, mean_change_tol=1e-3), start=start)
     state, _, _ = fitted(
         sp.csr_array(drawn.X.astype(float)), model, [BirthOfTopics(20)], n_passes=3

@@ -107,8 +107,8 @@ class HDP:
         gamma and alpha.
     n_initial : int
         Topics at the start.
-    start : Stats or None
-        Statistics to begin with; None is at random.
+    start : ndarray, shape (n_initial, V), or None
+        Word probabilities of the topics to begin with; None is at random.
     learn_topic_concentration, learn_doc_topic_concentration, learn_topic_word_prior : bool
         Move gamma, alpha or eta (one value for all words) to the maximum of the bound.
 
@@ -120,7 +120,7 @@ class HDP:
     topics: Any
     sticks: Sticks
     n_initial: int = 1
-    start: Stats | None = None
+    start: Array | None = None
     learn_topic_concentration: bool = False
     learn_doc_topic_concentration: bool = False
     learn_topic_word_prior: bool = False
@@ -309,13 +309,17 @@ class HDP:
         return replace(self, n_initial=n_components, start=None)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """The words of all documents, shared evenly among the topics but for noise."""
-        if self.start is not None:
-            return RunningStats([np.array(array) for array in self.start.arrays])
+        """The words of all documents, shared evenly among the topics but for noise.
+
+        Of given topics, the tokens of all documents in equal parts.
+        """
         n = self.n_initial
         counts = np.asarray(data.X.T @ data.weights, np.float64) * (data.total / data.weights.sum())
-        noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, self.n_features))
-        words = noise * (counts + 1.0) / n
+        if self.start is None:
+            noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, self.n_features))
+            words = noise * (counts + 1.0) / n
+        else:
+            words = self.start * (max(float(counts.sum()), 1.0) / n)
         usage = np.zeros((n, N_COLUMNS))
         usage[:, IN_USE] = data.total / n
         usage[:, DOCUMENTS] = data.total

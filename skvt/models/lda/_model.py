@@ -173,6 +173,8 @@ class LDA:
         Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
     counts_tokens : bool
         Whether local steps say how many tokens of each document belong to each topic.
+    start : ndarray, shape (K, V), or None
+        Word probabilities of the topics to begin with; None is at random.
 
     Notes
     -----
@@ -186,6 +188,7 @@ class LDA:
     learn_doc_topic_prior: bool = False
     learn_topic_word_prior: bool = False
     counts_tokens: bool = False
+    start: Array | None = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)
 
@@ -235,7 +238,15 @@ class LDA:
         return self.n_components
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
-        """Random statistics: every S_vk ~ Gamma(100, 1/100), about one token of each word."""
+        """Random statistics: every S_vk ~ Gamma(100, 1/100), about one token of each word.
+
+        Of given topics, the tokens of all rows, in equal parts.
+        """
+        if self.start is not None:
+            tokens = float(data.weights @ data.X.sum(axis=1, dtype=np.float64))
+            tokens = max(tokens, 1.0) * data.total / float(data.weights.sum())
+            counts = self.start * (tokens / self.n_components)
+            return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
         counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
