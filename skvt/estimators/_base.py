@@ -143,6 +143,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     _warns_unconverged = True
     # Whether X holds counts, or other non-negative numbers.
     _of_counts = False
+    # After what there is no bound of all rows.
+    _bound_is_lost_by = "partial_fit"
     # Attributes, beside scikit-learn's, that the validation of the rows of ``fit`` sets.
     _row_attributes = ()
 
@@ -464,7 +466,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         if elbo is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'elbo_' during a fit and "
-                "after partial_fit: it is the bound of all rows, which are not available then. "
+                f"after {self._bound_is_lost_by}: it is the bound of all rows, which are not "
+                "available then. "
                 "elbo(X) is the bound of the rows X."
             )
         return elbo

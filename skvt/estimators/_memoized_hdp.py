@@ -9,8 +9,10 @@ from skvt.estimators._base import VariationalEstimator, _attribute_of_fit, all_o
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._moves_mixin import MemoizedMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.estimators.component_specs import is_auto
+from skvt.expfam import RunningStats
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
 
@@ -20,7 +22,7 @@ TOPIC_WORD_PRIOR, TOPIC_CONCENTRATION, DOC_TOPIC_CONCENTRATION = 0.1, 1.0, 0.5
 _CONCENTRATION = [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")]
 
 
-class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
+class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Topic model that finds its number of topics: a hierarchical Dirichlet process.
 
     A neighbour of :class:`sklearn.decomposition.LatentDirichletAllocation` without a number of
@@ -401,6 +403,12 @@ class MemoizedHDP(MemoizedMixin, TopicsMixin, VariationalEstimator):
         Merges and deletes need documents of all batches, and are made by ``fit`` alone.
         """
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
+
+    def _in_order(self, fitted, groups):
+        """Topics most used first."""
+        stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
+        order = fitted.model.best_order(RunningStats(stats.arrays))
+        return groups if order is None else [groups[k] for k in order]
 
     # ---------------------------------------------------------------------------- attributes
     @property

@@ -8,6 +8,7 @@ import numpy as np
 from skvt.estimators._base import STREAM_ROWS, VariationalEstimator, all_or_nothing
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, MoveLogMixin, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.estimators.component_specs import is_auto
 from skvt.inference import Rows, Stopping, WithMoves, perplexity_fall
@@ -19,7 +20,7 @@ from skvt.temperature import ConstantTemperature
 STREAM_OFFSET = 64.0
 
 
-class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
+class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of latent Dirichlet allocation: a given number of topics."""
 
     _parameter_constraints = (
@@ -161,6 +162,28 @@ class TopicEstimator(MoveLogMixin, TopicsMixin, VariationalEstimator):
         if self.tol is None:
             return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, perplexity_fall)
         return Stopping(self.max_iter, self.evaluate_every, self.tol)
+
+    def _regrouped_parameters(self, fitted, groups):
+        """Priors as they are then: what ``1 / n_components`` was does not change."""
+        given, n_topics = fitted.parameters, fitted.model.n_components
+        alpha, eta, start = (
+            given[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
+        )
+        changed = {"n_components": len(groups)}
+        if not is_auto(alpha):
+            of_topics = np.broadcast_to(1.0 / n_topics if alpha is None else alpha, n_topics)
+            of_topics = np.array([of_topics[group].sum() for group in groups])
+            changed["doc_topic_prior"] = simplest(alpha, of_topics)
+        if eta is None:
+            changed["topic_word_prior"] = 1.0 / n_topics
+        elif np.ndim(eta) == 2:
+            eta = np.asarray(eta)
+            changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
+        if start is not None:
+            start = np.asarray(start, np.float64)
+            start = start / start.sum(axis=1, keepdims=True)
+            changed["components_init"] = np.stack([start[group].sum(axis=0) for group in groups])
+        return changed
 
     def _publish(self, X):
         """The priors as used, a float where all entries are one."""

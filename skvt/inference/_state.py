@@ -119,6 +119,14 @@ class State:
             move_log=list(self.move_log),
         )
 
+    def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
+        """A state of other components, which stand at these places of those of before.
+
+        ``change`` makes their statistics; those from which priors are learned begin anew.
+        """
+        stats = RunningStats(change(self.stats.value()).arrays)
+        return replace(self.draft(), stats=stats, prior_stats=PriorStats())
+
     def with_memos(self) -> "MemoizedState":
         """The same state, with memos."""
         return MemoizedState(**vars(self))
@@ -155,6 +163,17 @@ class MemoizedState(State):
     def draft(self, rows: IndexArray | None = None) -> Self:
         """An independent copy to be changed."""
         return replace(super().draft(rows), memos=Memos(self.memos))
+
+    def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
+        """A state of other components, each memo changed."""
+        memos = {key: replace(memo, stats=change(memo.stats)) for key, memo in self.memos.items()}
+        state = replace(
+            super().regrouped(change, places),
+            memos=Memos.of(memos),
+            component_ids=self.component_ids[places],
+        )
+        state.resum()
+        return state
 
     def with_memos(self) -> "MemoizedState":
         """The state as it is."""

@@ -41,6 +41,7 @@ documents) and one number. The best q(u) is a function of the usage alone. At T 
 raises L. Sticks are sorted by the usage of topics where that raises L.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -60,6 +61,7 @@ from skvt.models.hdp._sticks import (
     TRACES,
     Sticks,
     expected_weights,
+    usage_of_one,
 )
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
@@ -217,6 +219,22 @@ class HDP:
             return None
         before, after = self.sticks.best_bound(usage), self.sticks.best_bound(usage[order])
         return order if exceeds(after, before) else None
+
+    def regrouped(self, groups: Sequence[IndexArray]) -> Self:
+        """The model of other topics, see :meth:`regrouped_stats`: itself."""
+        return self
+
+    def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
+        """Statistics where topic j is in the place of topics ``groups[j]``, which add up.
+
+        But for documents that have several of them: their number is not known, and taken to be what
+        it would be by chance.
+        """
+        words, usage = stats.arrays
+        return Stats((
+            np.stack([words[group].sum(axis=0) for group in groups]),
+            np.stack([usage_of_one(usage[group]) for group in groups]),
+        ))  # fmt: skip
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:

@@ -60,6 +60,26 @@ def totals(usage: Array) -> tuple[float, float]:
     return float(usage[:, DOCUMENTS].max()), float(usage[:, LENGTH].max())
 
 
+def usage_of_one(usage: Array) -> Array:
+    """The usage, (5,), of topics that become one, (n, 5), where documents are not there to ask.
+
+    Of D documents n_a and n_b have a topic, ``n_a n_b / D`` of them both by chance. Of these, psi
+    of the sum of the thetas is ``log(exp(psi_a) + exp(psi_b))`` or more, since exp(psi) is convex,
+    and 0 at 0.
+    """
+    one = usage[0].copy()
+    for other in usage[1:]:
+        n_documents = max(one[DOCUMENTS], other[DOCUMENTS])
+        if one[IN_USE] > 0.0 and other[IN_USE] > 0.0:
+            both = one[IN_USE] * other[IN_USE] / n_documents
+            psi_one, psi_other = one[SLOPE] / one[IN_USE], other[SLOPE] / other[IN_USE]
+            one[SLOPE] += both * (np.logaddexp(psi_one, psi_other) - psi_one - psi_other)
+            one[IN_USE] -= both
+        one[[SLOPE, TRACES, IN_USE]] += other[[SLOPE, TRACES, IN_USE]]
+        one[DOCUMENTS], one[LENGTH] = n_documents, max(one[LENGTH], other[LENGTH])
+    return one
+
+
 @dataclass(frozen=True)
 class Sticks:
     """The prior of the weights, and the concentration of documents about them.

@@ -10,6 +10,7 @@ p(beta | eta) nor p(theta | alpha) is tempered [VT16 app. B.2].
 """
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -254,6 +255,23 @@ class LDA:
         """Running statistics whose ``prior + S`` is the given lam, shape (K, V)."""
         lam = np.asarray(lam)
         return RunningStats([np.ascontiguousarray((lam - self.topic_word_prior.T).T, self.dtype)])
+
+    def regrouped(self, groups: Sequence[IndexArray]) -> Self:
+        """The model whose topic j is in the place of topics ``groups[j]`` of this one.
+
+        Their alpha add up, and each word has the largest of their eta.
+        """
+        alpha = np.array([self.doc_topic_prior[group].sum() for group in groups], self.dtype)
+        eta = self.topic_word_prior
+        if eta.ndim == 2:
+            eta = np.ascontiguousarray(np.stack([eta[:, group].max(axis=1) for group in groups]).T)
+        return replace(self, doc_topic_prior=alpha, topic_word_prior=eta, start=None)
+
+    def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
+        """The same of its statistics: those of a group add up."""
+        (counts,) = stats.arrays
+        together = np.stack([counts[:, group].sum(axis=1) for group in groups])
+        return Stats((np.ascontiguousarray(together.T),))
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> DocumentBatch:

@@ -1,0 +1,156 @@
+"""Topics of a fitted model that users merge and drop."""
+
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+
+from skvt.inference import History
+
+
+class TopicEditsMixin:
+    """``merge_topics`` and ``drop_topics``."""
+
+    # After what there is no bound of all rows.
+    _bound_is_lost_by = "partial_fit, merge_topics and drop_topics"
+
+    def merge_topics(self, groups):
+        """Make one topic of several, in place.
+
+        The words of the topics of a group are added up, and so are their ``doc_topic_prior_``; of
+        the priors of their words, where they have their own, each word has the largest. The new
+        topic stands where the first of its group stood, and the others move up.
+
+        Parameters
+        ----------
+        groups : list of lists of int
+            Topics that become one, by their index in ``components_``: a list for each new topic.
+
+        Returns
+        -------
+        self : estimator
+            The same estimator, with fewer topics.
+
+        Raises
+        ------
+        ValueError
+            For topics that are out of range, or in two groups.
+
+        See Also
+        --------
+        drop_topics : Remove topics.
+
+        Notes
+        -----
+        ``partial_fit`` and fits with ``warm_start`` go on with the topics that result, which may
+        part again. Documents are not kept, so that ``elbo_`` is gone; ``elbo(X)`` is the bound of
+        X. ``history_`` and ``move_log_`` tell of the fit, as before.
+        """
+        n_topics = len(self._require_fitted().lam()[0])
+        merged = [
+            _checked(group, n_topics, "groups of merge_topics", "[[0, 3], [1, 4]] for example")
+            for group in groups
+        ]
+        named = np.concatenate([*merged, np.empty(0, np.intp)])
+        if np.unique(named).size < named.size:
+            again = int(np.flatnonzero(np.bincount(named) > 1)[0])
+            raise ValueError(
+                f"groups of merge_topics must name each topic at most once. Got topic {again} more "
+                "often; topics that shall become one make one group."
+            )
+        others = [np.array([k]) for k in np.setdiff1d(np.arange(n_topics), named)]
+        groups = [np.sort(group) for group in merged if group.size] + others
+        return self._regroup(sorted(groups, key=min))
+
+    def drop_topics(self, ids):
+        """Remove topics, in place.
+
+        Their words leave the model. What documents had of them is explained by the other topics
+        when the documents are seen again: by ``transform`` at once, and for the topics themselves
+        by ``partial_fit`` and fits with ``warm_start``.
+
+        Parameters
+        ----------
+        ids : list of int
+            Topics, by their index in ``components_``.
+
+        Returns
+        -------
+        self : estimator
+            The same estimator, with fewer topics. They keep their order.
+
+        Raises
+        ------
+        ValueError
+            For topics that are out of range or named twice, and if none would be left.
+
+        See Also
+        --------
+        merge_topics : Make one topic of several.
+
+        Notes
+        -----
+        ``elbo_`` is gone, as after ``merge_topics``.
+        """
+        n_topics = len(self._require_fitted().lam()[0])
+        gone = _checked(ids, n_topics, "ids of drop_topics", "[1, 4] for example")
+        if np.unique(gone).size < gone.size:
+            raise ValueError(f"ids of drop_topics must name each topic once. Got {ids!r} instead.")
+        if gone.size == n_topics:
+            raise ValueError(
+                f"drop_topics must leave a topic. Got all {n_topics} of them; fit anew instead."
+            )
+        return self._regroup([np.array([k]) for k in np.setdiff1d(np.arange(n_topics), gone)])
+
+    def _regroup(self, groups):
+        """Let topic j take the place of topics ``groups[j]``: all attributes change, or none."""
+        fitted = self._fitted
+        if len(groups) == len(fitted.lam()[0]):
+            return self
+        groups = self._in_order(fitted, groups)
+        change = partial(fitted.model.regrouped_stats, groups=groups)
+        state = fitted.state.regrouped(change, np.array([group[0] for group in groups]))
+        changed = self._regrouped_parameters(fitted, groups)
+        new = replace(
+            fitted,
+            model=fitted.model.regrouped(groups),
+            state=state,
+            policy=deepcopy(fitted.policy),
+            elbo=None,
+            history=History(fitted.history),
+            parameters=fitted.parameters | changed,
+            cache={},
+        )
+        twin = object.__new__(type(self))
+        vars(twin).update(vars(self) | changed | {"_fitted": new})
+        twin._publish(None)
+        self.__dict__ = vars(twin)
+        return self
+
+    def _in_order(self, fitted, groups):
+        """The groups in the order in which the model has its topics."""
+        return groups
+
+    def _regrouped_parameters(self, fitted, groups):
+        """Parameters of each topic, for the topics that result."""
+        return {}
+
+
+def _checked(topics, n_topics, what, example):
+    """Numbers of topics as an array, if that is what they are."""
+    given = np.asarray(topics)
+    if given.size == 0 and given.ndim == 1:
+        return np.empty(0, np.intp)
+    if given.ndim != 1 or given.dtype.kind not in "iu":
+        raise ValueError(
+            f"{what} must be lists of integers, {example}. Got {topics!r}; of a mask, take "
+            "np.flatnonzero."
+        )
+    wrong = given[(given < 0) | (given >= n_topics)]
+    if wrong.size:
+        raise ValueError(
+            f"{what} must be in the range [0, number of topics) = [0, {n_topics}). Got {wrong[0]}; "
+            "count from 0, as components_ does."
+        )
+    return given.astype(np.intp)
