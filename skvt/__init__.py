@@ -10,7 +10,9 @@ from skvt.estimators import (
     StructuredGaPNMF,
     StructuredLDA,
     TemperedLDA,
+    consensus,
     seeded_prior,
+    top_words,
 )
 
 __version__ = "0.1.0.dev0"
@@ -26,5 +28,7 @@ __all__ = [
     "StructuredLDA",
     "TemperedLDA",
     "__version__",
+    "consensus",
     "seeded_prior",
+    "top_words",
 ]

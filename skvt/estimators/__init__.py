@@ -3,6 +3,7 @@
 from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
 from skvt.estimators._base import VariationalEstimator, all_or_nothing
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
+from skvt.estimators._consensus import consensus, distributions, matched
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
 from skvt.estimators._memoized_hdp import MemoizedHDP
 from skvt.estimators._memoized_mixture import MemoizedDPMixture
@@ -11,6 +12,7 @@ from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
 from skvt.estimators._structured_gap_nmf import StructuredGaPNMF
 from skvt.estimators._structured_lda import StructuredLDA
 from skvt.estimators._tempered_lda import TemperedLDA
+from skvt.estimators._top_words import top_words
 
 __all__ = [
     "AnnealedFactorialMixture",
@@ -24,5 +26,9 @@ __all__ = [
     "TemperedLDA",
     "VariationalEstimator",
     "all_or_nothing",
+    "consensus",
+    "distributions",
+    "matched",
     "seeded_prior",
+    "top_words",
 ]

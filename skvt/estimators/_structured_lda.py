@@ -34,8 +34,9 @@ class StructuredLDA(TopicEstimator):
 
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
-        n_components``; "auto" starts there and learns each entry by maximising the bound, once the
-        temperature is 1.
+        n_components``, or one by the mean number of tokens of a document (of the first call, in a
+        stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
+        learns each entry by maximising the bound, once the temperature is 1.
 
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
@@ -192,11 +193,10 @@ class StructuredLDA(TopicEstimator):
     -----
     A step draws beta_k ~ Dir(lam_k), finds the expected counts S of a minibatch of B documents
     given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``; the
-    expectation of V is the identity, by which "ssvi-a" replaces it. ``transform`` and ``score`` are
-    deterministic and treat each row by itself: CVB0 at the expected topics (with
-    ``local_step="mean_field"``, mean field). A count that is not whole consists of tokens of weight
-    1 and one token of the remaining weight. The sampler visits tokens one by one, given the others;
-    the tokens of a count above 1,000 are drawn jointly, given a draw of the document's proportions.
+    expectation of V is the identity, by which "ssvi-a" replaces it. A count that is not whole
+    consists of tokens of weight 1 and one token of the remaining weight. The sampler visits tokens
+    one by one, given the others; the tokens of a count above 1,000 are drawn jointly, given a draw
+    of the document's proportions.
 
     References
     ----------

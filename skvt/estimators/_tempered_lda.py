@@ -26,8 +26,9 @@ class TemperedLDA(TopicEstimator):
 
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
-        n_components``; "auto" starts there and learns each entry by maximising the bound, once the
-        temperature is 1.
+        n_components``, or one by the mean number of tokens of a document (of the first call, in a
+        stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
+        learns each entry by maximising the bound, once the temperature is 1.
 
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for

@@ -99,7 +99,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             )
         self._check_moves(("split-merge",))
         n_topics = self.n_components
-        alpha = self._prior_vector("doc_topic_prior", n_topics, "n_components", 1.0 / n_topics)
+        alpha = self._prior_vector(
+            "doc_topic_prior",
+            n_topics,
+            "n_components",
+            _default_concentration(X, weights, n_topics),
+        )
         eta = self._prior_vector(
             "topic_word_prior", X.shape[1], "n_features", 1.0 / n_topics, n_topics=n_topics
         )
@@ -130,7 +135,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         old = self._fitted.model
         model = self._build_model(X, weights)
         kept = {}
-        if model.learn_doc_topic_prior:
+        if model.learn_doc_topic_prior or self.doc_topic_prior is None:
+            # (which other rows may be shorter than)
             kept["doc_topic_prior"] = old.doc_topic_prior
         if model.learn_topic_word_prior:
             kept["topic_word_prior"] = old.topic_word_prior
@@ -190,3 +196,13 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         model = self._fitted.model
         self.doc_topic_prior_ = simplest(self.doc_topic_prior, model.doc_topic_prior)
         self.topic_word_prior_ = simplest(self.topic_word_prior, model.topic_word_prior.T)
+
+
+def _default_concentration(X, weights, n_topics):
+    """alpha where none is given: 1 / n_topics, and more where documents are shorter than that.
+
+    alpha below the reciprocal of a document's length makes its first token decide the topic of all.
+    """
+    n_documents = float(weights.sum())
+    mean_length = float(weights @ X.sum(axis=1)) / n_documents if n_documents > 0.0 else 1.0
+    return max(1.0 / n_topics, 1.0 / max(mean_length, 1.0))

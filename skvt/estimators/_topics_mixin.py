@@ -1,20 +1,17 @@
 """What every topic model shows: topics, proportions of documents, completion score, top words."""
 
-from numbers import Integral
-
 import numpy as np
 import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_scalar
 
 from skvt.estimators._base import _attribute_of_fit, all_or_nothing
+from skvt.estimators._top_words import top_words
 from skvt.estimators.completion import completion_score, expected_proportions
 from skvt.estimators.component_specs import is_auto
 from skvt.estimators.validation import (
     LARGEST,
     OF_WORDS,
     canonical,
-    column_names,
     in_range,
     require_counts,
     require_prior,
@@ -23,7 +20,6 @@ from skvt.estimators.validation import (
 from skvt.expfam import Dirichlet
 from skvt.inference import Workers
 from skvt.posterior import Posterior
-from skvt.ties import stable_order
 
 
 class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
@@ -159,7 +155,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def transform(self, X):
         """Topic proportions of each document, inferred at T = 1.
 
-        Deterministic, and independent of the other rows and of ``n_jobs``.
+        By CVB0 at the expected topics [1]_, whatever the local step of the fit was: each token's
+        topic given the expected counts of the others. Deterministic, and independent of the other
+        rows and of ``n_jobs``.
 
         Parameters
         ----------
@@ -170,6 +168,11 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         ndarray of shape (n_samples, n_components)
             E[theta] of each document; each row sums to 1.
+
+        References
+        ----------
+        .. [1] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for
+           topic models. UAI.
         """
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
@@ -180,8 +183,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """Document-completion log predictive probability in nats per held-out word.
 
         Half of each document's tokens (:func:`skvt.metrics.document_completion_split`) are used to
-        infer its topic proportions, and the others are predicted: ``sum log sum_k E[theta_k]
-        E[beta_kw] / number of held-out tokens``. Higher is better.
+        infer its topic proportions as ``transform`` does, and the others are predicted: ``sum log
+        sum_k E[theta_k] E[beta_kw] / number of held-out tokens``. Higher is better. Scores of all
+        topic models compare, and with those of :func:`skvt.metrics.document_completion_score`.
 
         Parameters
         ----------
@@ -233,21 +237,14 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         feature_names : array-like of str of shape (n_features,), optional
             By default the column names of X in ``fit``, or column numbers if it had none. The
             sparse counts of ``CountVectorizer`` have no column names: pass its
-            ``get_feature_names_out()``. In a pipeline, ``pipeline[-1].top_words(10,
-            pipeline[:-1].get_feature_names_out())``.
+            ``get_feature_names_out()``, or a whole pipeline to :func:`skvt.top_words`.
 
         Returns
         -------
         list of list
             ``n_components`` lists of ``n_words`` words, most probable first.
         """
-        lam = self._require_fitted().lam()[0]
-        check_scalar(n_words, "n_words", Integral, min_val=1)
-        names = column_names(self, feature_names, lam.shape[1])
-        probability = Dirichlet.mean(lam)
-        dtype = self._fitted.model.dtype
-        order = [stable_order(-topic, dtype=dtype)[:n_words] for topic in probability]
-        return [names[topic].tolist() for topic in order]
+        return top_words(self, n_words, feature_names)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

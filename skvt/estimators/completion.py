@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from skvt.compiled import GOLDEN, jit, mix, part
 from skvt.expfam import Dirichlet
 from skvt.inference import ROWS_PER_BATCH, Rows, local_results
+from skvt.models.lda import LDAGivenTopics, Topics
 
 _S63 = np.uint64(63)
 MOST_COINS = 4096
@@ -92,13 +93,14 @@ def split_tokens(X):
 
 
 def expected_proportions(model, stats, X, workers):
-    """E[theta] of each row of X at T = 1, shape (n, K)."""
+    """E[theta] of each row of X at T = 1, shape (n, K): by CVB0 at the mean of q(topics)."""
     data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
 
-    def globals_of(batch):
-        return model.row_globals(stats, batch, workers.run)
+    def topics_of(batch):
+        return Topics(model.log_mean_topics(stats, batch))
 
-    gammas = [result.q for _, result in local_results(model, globals_of, data, workers)]
+    gammas = [result.q for _, result in local_results(documents, topics_of, data, workers)]
     return np.concatenate([gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas])
 
 

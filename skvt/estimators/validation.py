@@ -5,6 +5,7 @@ from numbers import Integral
 
 import numpy as np
 import scipy.sparse as sp
+from sklearn.pipeline import Pipeline
 from sklearn.utils.validation import validate_data
 
 # Largest sum of counts, and its inverse the smallest; likewise for parameters of priors. Draws and
@@ -192,8 +193,18 @@ def warn_of_empty_rows(X):
         )
 
 
+def preprocessing_and_model(estimator):
+    """What a pipeline does before its last step, or None, and its last step, else the estimator."""
+    if not isinstance(estimator, Pipeline):
+        return None, estimator
+    return (estimator[:-1] if len(estimator) > 1 else None), estimator[-1]
+
+
 def column_names(estimator, feature_names, n_features):
-    """Names of the columns, shape (n_features,): given, of the data at ``fit``, or numbers."""
+    """Names of the columns, (n_features,): given, of a pipeline or of X at ``fit``, or numbers."""
+    preprocessing, estimator = preprocessing_and_model(estimator)
+    if feature_names is None and preprocessing is not None:
+        feature_names = preprocessing.get_feature_names_out()
     if feature_names is None:
         feature_names = getattr(estimator, "feature_names_in_", np.arange(n_features))
     names = np.asarray(feature_names)

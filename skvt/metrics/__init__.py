@@ -5,6 +5,7 @@ Logarithms are natural.
 """
 
 from skvt.metrics._clusters import cluster_alignment, match_components
+from skvt.metrics._stability import topic_stability
 from skvt.metrics._topics import (
     document_completion_score,
     document_completion_split,
@@ -21,4 +22,5 @@ __all__ = [
     "match_components",
     "perplexity",
     "topic_coherence",
+    "topic_stability",
 ]

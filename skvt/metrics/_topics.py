@@ -50,15 +50,15 @@ def document_completion_split(X):
 def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     """Held-out log predictive probability per word of topics from any library.
 
-    Half of each document's tokens are used to infer its topic proportions by mean field under
-    q(topics) = Dir(topic_word); the others are scored by ``log sum_k E[theta_k] E[beta_kw]`` (the
-    procedure of [1]_, section 4, and of ``TemperedLDA.score``).
+    Half of each document's tokens are used to infer its topic proportions, by CVB0 [2]_ at the
+    expected topics; the others are scored by ``log sum_k E[theta_k] E[beta_kw]`` (the procedure of
+    [1]_, section 4, and of ``score`` of the topic models).
 
     Parameters
     ----------
     topic_word : array-like of shape (n_components, n_features)
-        Positive pseudo-counts of the topics, such as ``components_``. For a library that gives
-        probabilities, multiply them by each topic's number of tokens and add the topic prior.
+        Positive weights of words: pseudo-counts, such as ``components_``, or probabilities. Rows
+        are divided by their sums.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Counts of held-out documents.
     doc_topic_prior : float or array-like of shape (n_components,)
@@ -79,6 +79,8 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     References
     ----------
     .. [1] S. Mandt et al. (2016). Variational tempering. AISTATS.
+    .. [2] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for topic
+       models. UAI.
     """
     X = _counts(X)
     topic_word = _topic_weights(topic_word, X)

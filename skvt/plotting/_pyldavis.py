@@ -5,7 +5,7 @@ import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 from sklearn.manifold import ClassicalMDS
 
-from skvt.estimators.validation import column_names
+from skvt.estimators.validation import column_names, preprocessing_and_model
 from skvt.plotting._topics import topic_probabilities
 
 
@@ -17,13 +17,14 @@ def prepare_arguments(estimator, X, feature_names=None):
 
     Parameters
     ----------
-    estimator : estimator
-        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``.
+    estimator : estimator or Pipeline
+        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``. Or a
+        pipeline that ends in one.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Counts of documents, such as those of ``fit``.
+        Counts of documents, such as those of ``fit``; for a pipeline, what it takes: texts.
     feature_names : array-like of str of shape (n_features,) or None, default=None
-        Such as ``CountVectorizer.get_feature_names_out()``; by default the column names that the
-        data had at ``fit``, else column numbers.
+        Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a pipeline
+        gives, or those that the columns had at ``fit``, else column numbers.
 
     Returns
     -------
@@ -54,7 +55,10 @@ def prepare_arguments(estimator, X, feature_names=None):
     """
     topics = topic_probabilities(estimator)
     names = column_names(estimator, feature_names, topics.shape[1])
-    proportions = np.asarray(estimator.transform(X), dtype=np.float64)
+    preprocessing, model = preprocessing_and_model(estimator)
+    if preprocessing is not None:
+        X = preprocessing.transform(X)
+    proportions = np.asarray(model.transform(X), dtype=np.float64)
     counts = sp.csr_array(X)
     lengths, frequency = counts.sum(axis=1), counts.sum(axis=0)
     if not frequency.any():

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.estimators.validation import column_names
+from skvt.estimators.validation import column_names, preprocessing_and_model
 from skvt.plotting._axes import chosen, fitted_attribute, panels
 
 
@@ -97,12 +97,13 @@ class TopicsDisplay:
 
         Parameters
         ----------
-        estimator : estimator
+        estimator : estimator or Pipeline
             A fitted topic model, also scikit-learn's: one with ``components_``, of which each row
-            is divided by its sum, so that bars are the expected probabilities of words.
+            is divided by its sum, so that bars are the expected probabilities of words. Or a
+            pipeline that ends in one.
         feature_names : array-like of str of shape (n_features,) or None, default=None
-            Such as ``CountVectorizer.get_feature_names_out()``; by default the column names that
-            the data had, else column numbers.
+            Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a
+            pipeline gives, or those that the columns of the data had, else column numbers.
         ax, n_words, topics, n_columns, bar_kw : see :meth:`plot`
             How to draw them.
 
@@ -127,6 +128,7 @@ class TopicsDisplay:
 
 def topic_probabilities(estimator):
     """``components_``, each row divided by its sum: E[beta], shape (n_components, n_features)."""
-    weights = fitted_attribute(estimator, "components_", "Pass a topic model such as TemperedLDA.")
+    model = preprocessing_and_model(estimator)[1]
+    weights = fitted_attribute(model, "components_", "Pass a topic model such as TemperedLDA.")
     weights = np.asarray(weights, dtype=np.float64)
     return weights / weights.sum(axis=1, keepdims=True)

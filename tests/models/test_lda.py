@@ -333,13 +333,29 @@ def test_batch_inference_equals_dense_coordinate_ascent(
     elbo = Dense(alpha, eta).update(X, lam)[2]
     assert estimator.elbo_ == pytest.approx(elbo, rel=1e-9)
     assert estimator.elbo(X) == pytest.approx(elbo, rel=1e-9)
-    gamma = Dense(alpha, eta).local(X, lam)[1]
-    np.testing.assert_allclose(
-        estimator.transform(X), gamma / gamma.sum(axis=1, keepdims=True), rtol=1e-6
-    )
     np.testing.assert_allclose(
         estimator.exp_dirichlet_component_, np.exp(expected_log(lam)), rtol=1e-6
     )
+
+
+def test_proportions_are_a_fixed_point_of_cvb0_at_the_mean_topics():
+    X = corpus(0, n=25)
+    X[3] = 0.0  # an empty document
+    X[4] *= 1.5  # a token of weight 1/2 next to whole ones
+    alpha = np.random.default_rng(1).uniform(0.2, 0.9, 5)
+    estimator = TemperedLDA(
+        5, doc_topic_prior=alpha, max_iter=4, max_doc_update_iter=5000, mean_change_tol=1e-13
+    ).fit(X)
+    beta = estimator.components_ / estimator.components_.sum(axis=1, keepdims=True)
+    theta = estimator.transform(X)
+    np.testing.assert_allclose(theta[3], alpha / alpha.sum(), rtol=1e-12)
+    pseudo = theta * (alpha.sum() + X.sum(axis=1, keepdims=True))  # alpha + E[n_k]
+    for counts, weights in zip(X, pseudo, strict=True):
+        q = np.full((counts.size, 5), 0.2)
+        for _ in range(200):  # CVB0, with the topics given
+            q = (weights - np.minimum(counts, 1.0)[:, None] * q) * beta.T
+            q /= q.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(alpha + counts @ q, weights, rtol=1e-8)
 
 
 @pytest.mark.parametrize("replication", [1.0, 10.0])

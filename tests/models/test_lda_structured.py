@@ -716,15 +716,12 @@ def test_expected_topics(dtype, local, own):
     rng = np.random.default_rng(2)
     tolerance = {"rtol": 1e-6 if dtype == np.float32 else 1e-12}
     mean_field = model.drawn_globals(stats, batch, "mean_field", rng, run).log_beta
-    rows = model.row_globals(stats, batch, run).log_beta
     if local == "mean_field":
-        # computed within the local step
-        mean_field, rows = mean_field.value(run), rows.value(run)
+        mean_field = mean_field.value(run)  # computed within the local step
     np.testing.assert_allclose(mean_field, expected_log[words], **tolerance)
     point = model.drawn_globals(stats, batch, "map", rng, run).log_beta
     np.testing.assert_allclose(point, log_mean[words], **tolerance)
     assert mean_field.dtype == point.dtype == dtype
-    np.testing.assert_array_equal(rows, mean_field if local == "mean_field" else point)
 
 
 @each_dtype

@@ -14,7 +14,9 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.pipeline import make_pipeline
 
 from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
@@ -183,6 +185,18 @@ def test_bars_are_the_most_probable_words_at_their_probabilities(lda):
         assert panel.get_title() == f"topic {k}"
         low, high = panel.get_ylim()
         assert low > high, "the most probable word is at the top"
+
+
+def test_a_pipeline_knows_the_words():
+    texts = ["ab", "bc", "cd", "de"]
+    pipeline = make_pipeline(CountVectorizer(token_pattern="."), TemperedLDA(2, max_iter=1))
+    pipeline.fit(texts)
+    panel = TopicsDisplay.from_estimator(pipeline, n_words=5).axes_[0]
+    assert {text.get_text() for text in panel.get_yticklabels()} == set("abcde")
+    arguments = prepare_arguments(pipeline, texts)
+    expected = prepare_arguments(pipeline[-1], pipeline[0].transform(texts), list("abcde"))
+    assert_array_equal(arguments["vocab"], expected["vocab"])
+    assert_array_equal(arguments["doc_topic_dists"], expected["doc_topic_dists"])
 
 
 def test_names_of_columns_are_the_default_words(X, lda):

@@ -172,9 +172,17 @@ class HDP:
         expected_log = digamma_array(np.ascontiguousarray(words.T) + eta[:, None]) - log_sums
         return Globals(expected_log, self.sticks.best(usage))
 
-    def row_globals(self, stats: RunningStats, batch: Any, run: Run) -> Globals:
-        """What documents are explained by after the fit: as while it runs."""
-        return self.expectation(stats, batch, run)
+    def log_mean_topics(self, stats: RunningStats, batch: Any) -> Array:
+        """log E[phi] of the batch's words, (A, K)."""
+        eta = self.topic_word_prior.astype(np.float64)
+        words = stats.scale * stats.arrays[0]
+        lam = words[:, batch.active].T + eta[batch.active, None]
+        return np.log(lam / (words.sum(axis=1) + eta.sum())).astype(self.dtype)
+
+    def documents(self, stats: RunningStats) -> Any:
+        """The model of documents given topics and their weights: LDA, without the rest."""
+        pseudo = self.sticks.doc_concentration * self.weights(stats)[:-1]
+        return replace(self.topics, doc_topic_prior=pseudo.astype(self.dtype))
 
     def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""

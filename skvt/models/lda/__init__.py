@@ -1,6 +1,6 @@
 """Latent Dirichlet allocation."""
 
-from skvt.models.lda._given_topics import LDAGivenTopics
+from skvt.models.lda._given_topics import LDAGivenTopics, Topics
 from skvt.models.lda._model import LDA
 from skvt.models.lda._split_merge import SplitMerge
 
@@ -8,4 +8,5 @@ __all__ = [
     "LDA",
     "LDAGivenTopics",
     "SplitMerge",
+    "Topics",
 ]

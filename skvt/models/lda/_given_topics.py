@@ -68,16 +68,21 @@ class LDAGivenTopics(LDA):
 
     @classmethod
     def of(
-        cls, lda: LDA, local: str, n_burn_in: int, n_samples: int, updates_all_rows: bool = False
+        cls,
+        lda: LDA,
+        local: str,
+        n_burn_in: int = 2,
+        n_samples: int = 4,
+        updates_all_rows: bool = False,
     ) -> Self:
         """The same model with these local steps."""
-        return cls(
-            **vars(lda),
-            local=local,
-            n_burn_in=n_burn_in,
-            n_samples=n_samples,
-            updates_all_rows=updates_all_rows,
-        )
+        steps = {
+            "local": local,
+            "n_burn_in": n_burn_in,
+            "n_samples": n_samples,
+            "updates_all_rows": updates_all_rows,
+        }
+        return cls(**vars(lda) | steps)
 
     def mean_field(self) -> Self:
         """The same model with mean-field local steps, whose bound is one."""
@@ -112,7 +117,7 @@ class LDAGivenTopics(LDA):
         if kind == "mean_field":
             return self.expectation(stats, batch, run)._replace(seed=seed)
         if kind == "map":
-            return Topics(self._log_mean_topics(stats, batch), seed)
+            return Topics(self.log_mean_topics(stats, batch), seed)
         words = batch.active
         logs = np.empty((words.size, self.n_components), np.float32)
         n_blocks = -(-words.size // sampling.DRAWN_WORDS)
@@ -141,20 +146,6 @@ class LDAGivenTopics(LDA):
         """E[log beta] of the batch's words, as the local step takes it: :class:`Topics`."""
         expected_log = super().expectation(stats, batch, run)
         return Topics(expected_log if self.local == "mean_field" else expected_log.value(run))
-
-    def row_globals(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
-        """Globals for rows after the fit: log E[beta], or E[log beta] in mean field."""
-        if self.local == "mean_field":
-            return self.expectation(stats, batch, run)
-        return Topics(self._log_mean_topics(stats, batch))
-
-    def _log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
-        """log E[beta] of the batch's words, (A, K)."""
-        total = stats.sums[0] + self.prior_totals
-        lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
-        eta = self.topic_word_prior[batch.active]
-        lam += eta if eta.ndim == 2 else eta[:, None]
-        return np.log(lam / total).astype(self.dtype)
 
     def corrected(
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run

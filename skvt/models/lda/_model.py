@@ -333,9 +333,17 @@ class LDA:
         """``E[log beta_vk]`` of the batch's words, as an array (A, K)."""
         return LDA.expectation(self, stats, batch, run).value(run)
 
-    def row_globals(self, stats: RunningStats, batch: DocumentBatch, run: Run) -> Any:
-        """Globals for rows after the fit: E[log beta]."""
-        return self.expectation(stats, batch, run)
+    def log_mean_topics(self, stats: RunningStats, batch: DocumentBatch) -> Array:
+        """log E[beta] of the batch's words, (A, K)."""
+        total = stats.sums[0] + self.prior_totals
+        lam = stats.scale * stats.arrays[0][batch.active].astype(np.float64)
+        eta = self.topic_word_prior[batch.active]
+        lam += eta if eta.ndim == 2 else eta[:, None]
+        return np.log(lam / total).astype(self.dtype)
+
+    def documents(self, stats: RunningStats) -> "LDA":
+        """The model of documents given topics and their weights: itself."""
+        return self
 
     def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""

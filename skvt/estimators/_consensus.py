@@ -1,0 +1,136 @@
+"""Topics on which independent fits agree."""
+
+from numbers import Integral
+
+import numpy as np
+from scipy.optimize import linear_sum_assignment
+from scipy.spatial.distance import cdist
+from sklearn.base import clone
+from sklearn.utils import check_array, check_scalar
+
+from skvt.estimators.validation import preprocessing_and_model
+
+# What the last passes of a consensus are: all documents, at T = 1, topics staying in their places.
+_POLISH = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}
+
+
+def consensus(fits, X, *, n_passes=1, sample_weight=None):
+    """The mean of independent fits: topics matched one to one, averaged, and polished.
+
+    The fit with the highest bound is the reference. Topics of each other fit are matched with its
+    topics by the mass they share (:func:`skvt.metrics.topic_stability`), variational parameters
+    ``lam`` of partners are averaged (natural parameters, and so pseudo-counts of words), and
+    ``n_passes`` passes over the documents at T = 1 follow, in which each topic keeps its place.
+
+    Parameters
+    ----------
+    fits : sequence of estimators
+        Two or more fitted topic models of one class that takes ``components_init``, fitted to X
+        with different ``random_state``. Numbers of topics may differ; there are as many as the
+        reference has, each averaged over the fits that have a partner for it.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of the documents.
+    n_passes : int, default=1
+        Passes over X that follow. More raise the bound, and take back what averaging gains for
+        held-out words.
+    sample_weight : array-like of shape (n_samples,), optional
+        As in ``fit``.
+
+    Returns
+    -------
+    estimator
+        A new fit with the parameters of the reference, but ``components_init`` and those of the
+        last passes: ``learning_method="batch"``, ``temperature=None``, ``moves=()``, ``n_init=1``,
+        ``max_iter=n_passes``. The fits stay as they are.
+
+    Raises
+    ------
+    NotFittedError
+        If one of them is not fitted.
+    ValueError
+        For fewer than two fits, fits of different classes or vocabularies, models that do not take
+        ``components_init``, or `n_passes` below 1.
+
+    See Also
+    --------
+    skvt.metrics.topic_stability : How far independent fits agree.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA, consensus
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(300, n_components=3, n_features=50, random_state=0).X
+    >>> fits = [TemperedLDA(3, random_state=seed).fit(X) for seed in range(4)]
+    >>> consensus(fits, X).components_.shape
+    (3, 50)
+    """
+    check_scalar(n_passes, "n_passes", Integral, min_val=1)
+    fits = list(fits)
+    classes = sorted({type(fit).__name__ for fit in fits})
+    if len(fits) < 2 or len(classes) > 1:
+        raise ValueError(
+            f"fits must be two or more fits of one class. Got {len(fits)}, of "
+            f"{' and '.join(classes) or 'no class'}."
+        )
+    if "components_init" not in getattr(fits[0], "get_params", dict)():
+        raise ValueError(
+            f"{classes[0]} does not take components_init, with which a consensus begins; pass fits "
+            "of TemperedLDA, StructuredLDA or MemoizedHDP."
+        )
+    topics = distributions(fits)
+    best = int(np.argmax([fit.elbo_ if hasattr(fit, "elbo_") else -np.inf for fit in fits]))
+    total, n_partners = np.zeros_like(topics[best]), np.zeros((len(topics[best]), 1))
+    for fit, own in zip(fits, topics, strict=True):
+        _, places, partners = matched(topics[best], own)
+        total[places] += fit.components_[partners]
+        n_partners[places] += 1.0
+    reference = clone(fits[best])
+    mean = total / n_partners
+    reference.set_params(n_components=len(mean), components_init=mean, max_iter=n_passes, **_POLISH)
+    return reference.fit(X, sample_weight=sample_weight)
+
+
+def matched(A, B):
+    """Pairs of topics with the largest sum of the mass ``sum_v min(p_v, q_v)`` they share.
+
+    Parameters
+    ----------
+    A : ndarray, shape (K, V)
+    B : ndarray, shape (L, V)
+        Rows sum to 1.
+
+    Returns
+    -------
+    shared : ndarray, shape (min(K, L),)
+        Mass that partners share, 0 to 1.
+    rows, columns : ndarray of int, shape (min(K, L),)
+        Topics of A, in order, and their partners in B.
+    """
+    shared = np.clip(1.0 - 0.5 * cdist(A, B, "cityblock"), 0.0, 1.0)
+    rows, columns = linear_sum_assignment(shared, maximize=True)
+    return shared[rows, columns], rows, columns
+
+
+def distributions(fits):
+    """The topics of each fit, (K, V) of rows that sum to 1, over one vocabulary."""
+    topics = [_distributions(fit, number) for number, fit in enumerate(fits)]
+    sizes = sorted({each.shape[1] for each in topics})
+    if len(sizes) > 1:
+        raise ValueError(
+            f"The fits have vocabularies of {', '.join(map(str, sizes))} words; topics can be "
+            "compared over one vocabulary only."
+        )
+    return topics
+
+
+def _distributions(fit, number):
+    model, name = preprocessing_and_model(fit)[1], f"fits[{number}]"
+    weights = model.components_ if hasattr(model, "fit") else model
+    weights = check_array(weights, dtype=np.float64, input_name=name)
+    totals = weights.sum(axis=1, keepdims=True)
+    if weights.min() < 0.0 or not totals.min() > 0.0:
+        raise ValueError(
+            f"Topics must be non-negative and have mass; {name} has entries down to "
+            f"{weights.min():g} and sums down to {totals.min():g}."
+        )
+    return weights / totals

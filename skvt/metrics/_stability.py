@@ -1,0 +1,72 @@
+"""How far independent fits find the same topics."""
+
+from itertools import combinations
+
+import numpy as np
+
+from skvt.estimators import distributions, matched
+
+
+def topic_stability(fits, *, average="macro"):
+    """Agreement of the topics of independent fits, matched one to one.
+
+    The agreement of two topics is the mass their distributions over words share, ``sum_v
+    min(p_v, q_v)``: 1 less their total variation. Two fits are matched by the pairing with the
+    largest sum of agreements. A topic's stability is its mean agreement with its partners in the
+    other fits; one without a partner, where the other fit has fewer topics, agrees 0 with it.
+
+    Parameters
+    ----------
+    fits : sequence of estimators or of array-like of shape (n_components, n_features)
+        Two or more fits to the same vocabulary with different ``random_state``: fitted topic
+        models of any library with ``components_``, pipelines that end in one, or the topics
+        themselves, non-negative, whose rows are divided by their sums. Numbers of topics may
+        differ.
+    average : {"macro"} or None, default="macro"
+        "macro": the mean over the topics of each fit, then over fits. None: no mean.
+
+    Returns
+    -------
+    float or list of ndarray of shape (n_components,)
+        The stability, 0 to 1; for ``average=None`` that of each topic of each fit.
+
+    Raises
+    ------
+    ValueError
+        For fewer than two fits, topics that are not finite and non-negative or have no mass, or
+        fits of different vocabularies.
+
+    Notes
+    -----
+    Few topics agree by chance more than many, and what agrees may still be a blend of two true
+    topics: stability compares fits of the same size, and tells of each topic whether it can be
+    trusted; it does not tell how many there are. In [1]_, agreement of ranked top words stands in
+    its place.
+
+    References
+    ----------
+    .. [1] D. Greene, D. O'Callaghan and P. Cunningham (2014). How many topics? Stability analysis
+       for topic models. ECML PKDD. https://doi.org/10.1007/978-3-662-44848-9_32
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.metrics import topic_stability
+    >>> X = make_topic_corpus(300, n_components=3, n_features=50, random_state=0).X
+    >>> fits = [TemperedLDA(3, max_iter=20, random_state=seed).fit(X) for seed in range(3)]
+    >>> topic_stability(fits) > 0.8
+    True
+    """
+    if average not in ("macro", None):
+        raise ValueError(f"average={average!r} must be 'macro' or None.")
+    topics = distributions(fits)
+    if len(topics) < 2:
+        raise ValueError(f"fits has {len(topics)} of them; agreement needs at least 2.")
+    shared = [np.zeros(len(each)) for each in topics]
+    for i, j in combinations(range(len(topics)), 2):
+        agreement, rows, columns = matched(topics[i], topics[j])
+        shared[i][rows] += agreement
+        shared[j][columns] += agreement
+    stability = [total / (len(topics) - 1) for total in shared]
+    return stability if average is None else float(np.mean([each.mean() for each in stability]))
