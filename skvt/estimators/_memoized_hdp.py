@@ -41,8 +41,9 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         Maximum number of components that births may reach.
 
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default="auto"
-        Concentration eta of the Dirichlet prior of a topic's word probabilities. None is 0.1;
-        "auto" starts there and learns one value for all words at the maximum of the bound.
+        Concentration eta of the Dirichlet prior of a topic's word probabilities. All topics share
+        it, since births, merges and deletes exchange them. None is 0.1; "auto" starts there and
+        learns one value for all words at the maximum of the bound.
 
     topic_concentration : float or "auto", default=1.0
         Concentration gamma of the weights of topics: the larger, the more topics are expected
@@ -143,7 +144,7 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         topics.
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Not there after
-        ``partial_fit``, see ``elbo``.
+        ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
     history_ : dict of lists
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",

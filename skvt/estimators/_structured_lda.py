@@ -160,7 +160,7 @@ class StructuredLDA(TopicEstimator):
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound at the final topics, comparable with that of ``TemperedLDA``. Not available after
-        ``partial_fit``, see ``elbo``.
+        ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
     history_ : dict of lists
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",

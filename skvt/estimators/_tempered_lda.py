@@ -130,7 +130,8 @@ class TemperedLDA(TopicEstimator):
         topics.
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Untempered, at
-        the final topics. Not available after ``partial_fit``, see ``elbo``.
+        the final topics. Not available after ``partial_fit``, ``merge_topics`` and
+        ``drop_topics``, see ``elbo``.
     history_ : dict of lists
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",

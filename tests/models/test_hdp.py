@@ -14,7 +14,7 @@ from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import exact_bound
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.hdp import _model as hdp_model
-from skvt.models.hdp._sticks import _Problem, expected_weights
+from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
 from skvt.models.lda import LDA
 from skvt.temperature import RunningPolicy
 
@@ -325,3 +325,20 @@ def test_words_that_do_not_occur_are_not_remembered():
     for entry in state.memos._levels[0]:
         assert entry[0].memo.stats.arrays[0].shape[1] <= 200
     assert state.memos[0].stats.arrays[0].shape == (3, 1000)
+
+
+def test_topics_that_become_one_share_documents_as_if_by_chance():
+    def usage(*theta, traces, n_documents):
+        return [psi(theta).sum(), traces, len(theta), n_documents, 7.0]
+
+    # all documents have both
+    both = [usage(*5 * [20.0], traces=0.0, n_documents=5.0),
+            usage(*5 * [30.0], traces=0.0, n_documents=5.0)]  # fmt: skip
+    one = usage(*5 * [50.0], traces=0.0, n_documents=5.0)
+    np.testing.assert_allclose(usage_of_one(np.array(both)), one, rtol=5e-3)
+    # of very many documents, none has both
+    none = [usage(2.0, 3.0, traces=0.2, n_documents=1e9),
+            usage(9.0, traces=0.1, n_documents=1e9),
+            usage(traces=0.4, n_documents=1e9)]  # fmt: skip
+    one = usage(2.0, 3.0, 9.0, traces=0.7, n_documents=1e9)
+    np.testing.assert_allclose(usage_of_one(np.array(none)), one, rtol=1e-6)

@@ -78,18 +78,20 @@ def test_topics_are_exchanged_only_where_their_priors_are_the_same():
     drawn = corpus()
     S, data = stuck(drawn.topics, drawn.X.sum()), data_of(drawn.X)
     assert moved(data, S)[1].accepted == 1
-    for seeded in (0, 2):  # a half, and the topic that is two
+    for seeded in (0, 1, 2):  # the halves, and the topic that is two
         eta = np.full((N_WORDS, N_TOPICS), PRIOR)
         eta[3, seeded] *= 2.0
         state, record = moved(data, S, lda=replace(model(), topic_word_prior=eta))
         assert record.accepted == 0
         np.testing.assert_array_equal(state.stats.arrays[0], S)
-    # of another topic, the move is judged as before
-    eta = np.full((N_WORDS, N_TOPICS), PRIOR)
-    eta[3, 4] *= 2.0
+    # of another topic, the first: the move is judged as if all had the prior of the three
+    S, eta = np.ascontiguousarray(S[:, ::-1]), np.full((N_WORDS, N_TOPICS), PRIOR)
+    eta[:, 0] *= 3.0
     state, record = moved(data, S, lda=replace(model(), topic_word_prior=eta))
     assert record.accepted == 1
     assert distance(state.stats.value().arrays[0], drawn.topics).max() < 0.15
+    # (what it has to say of the documents itself hardly changes)
+    assert record.gain == pytest.approx(moved(data, S)[1].gain, abs=2.0)
 
 
 @pytest.mark.parametrize("most", [50, 400])
