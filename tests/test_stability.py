@@ -12,8 +12,6 @@ X = make_topic_corpus(120, n_components=3, n_features=20, random_state=0).X
 A = np.array([[0.5, 0.5, 0.0], [0.0, 0.2, 0.8]])
 # A[0] shares .8 with B[2], A[1] .9 with B[0]
 B = np.array([[0, 1, 9], [4, 2, 4], [7, 3, 0]])  # counts
-    [[0, 1, 9], [4, 2, 4], [7, 3, 0]]
-)  # counts; A[0] shares .8 with B[2], A[1] .9 with B[0]
 
 
 def test_stability_is_the_mass_that_partners_share():

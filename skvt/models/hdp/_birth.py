@@ -40,6 +40,8 @@ MOST_TARGETS, TARGETS_PER_TOPIC = 8, 0.5
 TOKENS_OF_FIRST, FEWEST_SEEDS = 40.0, 4
 # After so many failures the topics that are left are not tried; a birth makes up for some.
 MOST_FAILURES, FAILURES_OF_BIRTH = 24, 4
+# Standard deviations by which a word is more frequent than expected where it surprises.
+SURPRISE = 2.0
 # Local and global updates by which a birth is judged.
 TRIAL_STEPS = 4
 # A topic whose tokens changed by a larger share since a birth failed is tried again.
@@ -145,15 +147,46 @@ class BirthOfTopics(Move):
     def within(
         self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
     ) -> list[MoveRecord]:
-        """Births on the documents of one batch, judged by the bound of all that is remembered."""
-        born, gain = 0, 0.0
-        masses = model.component_masses(state.memos[key].stats)
+        """Births on the documents of one batch, judged by the bound of all that is remembered.
+
+        First of words that no topic explains, then from targets.
+        """
+        proposed, born, gain = 0, 0, 0.0
+        while state.component_ids.size < self._max_components and proposed < MOST_TARGETS:
+            proposed += 1
+            n, rise = self._birth_of_surprises(model, Part(key, batch, state.memos[key]), state, tools)
+            if not n:
+                break
+            born, gain = born + n, gain + rise
+        masses = model.component_masses(state.memos.total().stats)
         targets = self._choose(masses, state.component_ids, tools.rng)
         for target in targets:
             target.parts = [Part(key, batch, state.memos[key])]
             n, rise = self._birth(model, target, state, tools)
             born, gain = born + n, gain + rise
-        return [MoveRecord(tools.n_iter, "birth", len(targets), born, gain)]
+        return [MoveRecord(tools.n_iter, "birth", proposed + len(targets), born, gain)]
+
+    def _birth_of_surprises(
+        self, model: HDP, part: Part, state: MovableState, tools: MoveTools
+    ) -> tuple[int, float]:
+        """The same from words that a batch has more often than its topics say.
+
+        A topic that is new in a stream is no topic's: each of the old takes a few of its tokens.
+        """
+        observed, usage = part.memo.stats.arrays
+        masses = observed.sum(axis=1)
+        lam = model.natural_parameters(state.stats)[0]
+        expected = masses @ (lam / lam.sum(axis=1, keepdims=True))
+        surplus = observed.sum(axis=0) - expected
+        surplus[surplus < SURPRISE * np.sqrt(expected)] = 0.0
+        if not exceeds(surplus.sum(), FEWEST_TOKENS):
+            return 0, 0.0
+        # half and half: words that a topic begins without stay away from it for long
+        surplus += surplus.sum() * expected / expected.sum()
+        # (until the first update, it is used as a topic of about as many tokens)
+        alike = int(np.argmin(np.abs(masses - surplus.sum())))
+        fresh = Stats((surplus[None], usage[alike : alike + 1]))
+        return self._trial(model, [part], None, fresh, 0, state, tools)
 
     # --------------------------------------------------------------------------------- both
     def _choose(self, masses: Array, ids: IndexArray, rng: np.random.Generator) -> list[_Target]:
@@ -198,7 +231,9 @@ class BirthOfTopics(Move):
                 fresh = Stats(tuple(array[order] for array in fresh.arrays))
                 # the largest is what else the target has, or something else
                 for n_kept in (1, 0):
-                    born, gain = self._trial(model, target, own, fresh, n_kept, state, tools)
+                    born, gain = self._trial(
+                        model, target.parts, own, fresh, n_kept, state, tools
+                    )
                     if born:
                         self._in_vain = max(0, self._in_vain - FAILURES_OF_BIRTH)
                         return born, gain
@@ -208,23 +243,27 @@ class BirthOfTopics(Move):
     def _trial(
         self,
         model: HDP,
-        target: _Target,
-        own: int,
+        parts: list[Part],
+        own: int | None,
         fresh: Stats,
         n_kept: int,
         state: MovableState,
         tools: MoveTools,
     ) -> tuple[int, float]:
-        """The same if the first ``n_kept`` fresh topics remain with the target, number ``own``."""
+        """The same if the first ``n_kept`` fresh topics remain with the target, number ``own``.
+
+        None is a target of no topic.
+        """
         total = state.memos.total()
         before, n_old = bound_of(model, total), state.component_ids.size
         order = np.arange(n_kept, len(fresh.arrays[0]))[: self._max_components - n_old]
         while order.size:
             new = Stats(tuple(array[order] for array in fresh.arrays))
             index = np.concatenate([np.arange(n_old), np.full(order.size, -1)])
-            trial = Trial(model, target.parts, total, index, tools)
+            trial = Trial(model, parts, total, index, tools)
             words, usage = copies(trial.total.stats)
-            words[own] = np.maximum(words[own] - new.arrays[0].sum(axis=0), 0.0)
+            if own is not None:
+                words[own] = np.maximum(words[own] - new.arrays[0].sum(axis=0), 0.0)
             words[n_old:], usage[n_old:] = new.arrays
             stats = Stats((words, usage))
             gains = []
@@ -239,7 +278,9 @@ class BirthOfTopics(Move):
             if lives.all():
                 if is_accepted(gains[-1], size_of(before, total), SMALLEST_GAIN):
                     trial.keep(state)
-                    self._note_born(model, state, [own, *range(n_old, n_old + order.size)])
+                    judged = [] if own is None else [own]
+                    judged.extend(range(n_old, n_old + order.size))
+                    self._note_born(model, state, judged)
                     return order.size, gains[-1]
                 break
             order = order[lives]
