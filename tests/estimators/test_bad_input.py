@@ -478,6 +478,17 @@ def test_an_illegal_entry_of_a_prior_is_refused_with_the_legal_range(entry, name
     assert str(value) in message
 
 
+@pytest.mark.parametrize(
+    "entry", [entry for entry in CLASSES if issubclass(entry.cls, TopicEstimator)], ids=str
+)
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf, 1e-40])
+def test_an_illegal_entry_of_a_prior_of_each_topic_is_refused_with_its_place(entry, bad):
+    value = np.ones((3, 25))
+    value[2, 7] = bad
+    message = _message_on(entry, topic_word_prior=value)
+    assert f"[1e-30, 1e+30], each entry. Got {bad:g} for word 7 of topic 2" in message
+
+
 @every_class_of_topic_models
 def test_a_prior_of_words_is_refused_with_its_name(entry):
     assert "doc_topic_prior" in _message_on(entry, doc_topic_prior=["a", "b", "c"])
