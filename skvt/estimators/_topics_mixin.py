@@ -10,6 +10,7 @@ from skvt.estimators.completion import completion_score, expected_proportions
 from skvt.estimators.component_specs import is_auto
 from skvt.estimators.validation import (
     LARGEST,
+    LEGAL_RANGE,
     OF_WORDS,
     canonical,
     in_range,
@@ -88,6 +89,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 f"The {name!r} parameter must be {legal}. Got an array of shape {value.shape} "
                 f"instead.{self._no_prior_of_each if value.ndim == 2 and not rows else ''}"
             )
+        if value.ndim == 2:
+            _require_prior_of_each(name, value)
         if not (np.all(np.isfinite(value)) and np.all(value > 0.0)):
             raise ValueError(
                 f"The {name!r} parameter must be in the range (0, inf), each entry. Got {value} "
@@ -252,6 +255,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _require_prior_of_each(name, value):
+    """Raise ValueError unless all entries (K, V) are in the range of priors: too many to show."""
+    wrong = ~((value >= 1.0 / LARGEST) & (value <= LARGEST))
+    if wrong.any():
+        topic, word = np.argwhere(wrong)[0].tolist()
+        raise ValueError(
+            f"The {name!r} parameter must be in {LEGAL_RANGE}, each entry. Got "
+            f"{value[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
+            "to a word that the topic shall not have."
+        )
 
 
 def simplest(given, used):

@@ -24,7 +24,7 @@ from estimators._registry import (
     takes,
 )
 
-from skvt.estimators._topics import TopicEstimator
+from skvt import MemoizedHDP
 from skvt.metrics import document_completion_split
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 
@@ -457,13 +457,17 @@ def test_a_prior_of_another_size_is_refused_with_both_sizes(entry, name, value, 
 
 
 @every_class_of_topic_models
-def test_a_prior_of_each_topic_is_refused_with_its_shape_or_the_remedy(entry):
+def test_a_prior_of_each_topic_is_refused_with_its_shape(entry):
     message = _message_on(entry, topic_word_prior=np.ones((2, 25)))
-    if issubclass(entry.cls, TopicEstimator):
-        assert "or an array of shape (n_components, n_features) = (3, 25)" in message
-    else:
-        assert "components_init" in message
+    assert "or an array of shape (n_components, n_features) = (3, 25)" in message
     assert "(2, 25)" in message
+
+
+def test_topics_whose_number_is_found_have_no_priors_of_their_own():
+    (entry,) = (entry for entry in CLASSES if entry.cls is MemoizedHDP)
+    message = _message_on(entry, n_components=3, topic_word_prior=np.ones((3, 25)))
+    assert "n_features = 25" in message and "shape (3, 25)" in message
+    assert "share one prior" in message and "components_init" in message
 
 
 @every_class_of_topic_models
@@ -476,6 +480,15 @@ def test_an_illegal_entry_of_a_prior_is_refused_with_the_legal_range(entry, name
     assert name in message
     assert "(0, inf)" in message
     assert str(value) in message
+
+
+@every_class_of_topic_models
+@pytest.mark.parametrize("bad", [0.0, -1.0, np.nan, np.inf, 1e-40])
+def test_an_illegal_entry_of_a_prior_of_each_topic_is_refused_with_its_place(entry, bad):
+    value = np.ones((3, 25))
+    value[2, 7] = bad
+    message = _message_on(entry, topic_word_prior=value)
+    assert f"[1e-30, 1e+30], each entry. Got {bad:g} for word 7 of topic 2" in message
 
 
 @every_class_of_topic_models
