@@ -7,10 +7,12 @@ from sphinx_gallery.scrapers import matplotlib_scraper
 
 # topics first, then mixtures, factors and spectra, then what holds for all of them
 ORDER = [
+    "plot_text_topics",
     "plot_structured_local_optima",
     "plot_hyperparameter_sensitivity",
     "plot_grid_search_schedules",
     "plot_stream_partial_fit",
+    "plot_new_topic",
     "plot_digits",
     "plot_clusters",
     "plot_stream_mixture",

@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import betaln, gammaln, logsumexp, psi
 
+from skvt import MemoizedHDP
 from skvt.compiled import serial_map as run
 from skvt.datasets import make_topic_corpus
 from skvt.inference import MemoizedInference, Rows, State, Workers
@@ -342,3 +343,25 @@ def test_topics_that_become_one_share_documents_as_if_by_chance():
             usage(traces=0.4, n_documents=1e9)]  # fmt: skip
     one = usage(2.0, 3.0, 9.0, traces=0.7, n_documents=1e9)
     np.testing.assert_allclose(usage_of_one(np.array(none)), one, rtol=1e-6)
+
+
+def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
+    truth = make_topic_corpus(1, n_components=9, n_features=200, random_state=0).topics
+    before = make_topic_corpus(1000, topics=truth[:8], random_state=1).X
+    after = make_topic_corpus(400, topics=truth, random_state=2).X
+    hdp = MemoizedHDP(random_state=0)
+    for start in range(0, 1000, 250):
+        hdp.partial_fit(before[start : start + 250])
+
+    def topics():
+        probability = hdp.components_ / hdp.components_.sum(axis=1, keepdims=True)
+        return dict(zip(hdp.topic_ids_.tolist(), probability, strict=True))
+
+    old = topics()
+    for start in (0, 200):
+        hdp.partial_fit(after[start : start + 200])
+    new = topics()
+    assert set(old) < set(new)
+    born = [new[k] for k in set(new) - set(old)]
+    assert min(0.5 * np.abs(topic - truth[8]).sum() for topic in born) < 0.2
+    assert max(0.5 * np.abs(old[k] - new[k]).sum() for k in old) < 0.1

@@ -154,7 +154,9 @@ class BirthOfTopics(Move):
         proposed, born, gain = 0, 0, 0.0
         while state.component_ids.size < self._max_components and proposed < MOST_TARGETS:
             proposed += 1
-            n, rise = self._birth_of_surprises(model, Part(key, batch, state.memos[key]), state, tools)
+            n, rise = self._birth_of_surprises(
+                model, Part(key, batch, state.memos[key]), state, tools
+            )
             if not n:
                 break
             born, gain = born + n, gain + rise
@@ -231,9 +233,7 @@ class BirthOfTopics(Move):
                 fresh = Stats(tuple(array[order] for array in fresh.arrays))
                 # the largest is what else the target has, or something else
                 for n_kept in (1, 0):
-                    born, gain = self._trial(
-                        model, target.parts, own, fresh, n_kept, state, tools
-                    )
+                    born, gain = self._trial(model, target.parts, own, fresh, n_kept, state, tools)
                     if born:
                         self._in_vain = max(0, self._in_vain - FAILURES_OF_BIRTH)
                         return born, gain

@@ -1,0 +1,85 @@
+"""
+From texts to topics that last
+==============================
+
+The whole way on real texts, the docstrings of NumPy, SciPy and scikit-learn: a pipeline from
+strings to topics that stops by itself, their words, how far other starts agree, the mean of several
+starts, names for topics, and new texts as they come.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+from sklearn.base import clone
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
+
+from skvt import TemperedLDA, consensus, top_words
+from skvt.datasets import DOCSTRING_STOP_WORDS, load_docstrings
+from skvt.metrics import topic_coherence, topic_stability
+from skvt.plotting import TopicsDisplay
+
+texts = np.array(load_docstrings().data, dtype=object)
+order = np.random.default_rng(0).permutation(len(texts))
+known, later = texts[order[:-400]], texts[order[-400:]]
+
+# %%
+# A pipeline from strings. The bound is evaluated after every second pass, and the fit stops when it
+# gains less than a thousandth of a nat per word: after how many passes, nobody has to say.
+
+words = dict(stop_words=sorted(DOCSTRING_STOP_WORDS), min_df=5, max_df=0.3)
+pipeline = make_pipeline(
+    CountVectorizer(token_pattern="[a-z]{3,}", **words),
+    TemperedLDA(12, learning_method="batch", max_iter=500, evaluate_every=2, tol=1e-3),
+)
+pipeline[-1].set_params(random_state=0)
+pipeline.fit(known)
+print(f"{pipeline[-1].n_iter_} passes of 500, converged: {pipeline[-1].converged_}")
+for number, topic in enumerate(top_words(pipeline, 7)):
+    print(number, *topic)
+
+# %%
+# Would another start find the same? Four fits, the share of words on which each topic agrees with
+# its partners in the other fits, and the mean of the four.
+
+X = pipeline[0].transform(known)
+fits = [clone(pipeline[-1]).set_params(random_state=seed).fit(X) for seed in range(4)]
+topics = consensus(fits, X)
+agreement = topic_stability([topics, *fits], average=None)[0]
+print(f"stability of single fits: {topic_stability(fits):.2f}")
+print(f"of their mean with each of them: {agreement.mean():.2f}")
+
+# %%
+# The six topics on which the fits agree most, named by their first two words. (``TopicsDisplay`` takes
+# pipelines, too.)
+
+names = pipeline[0].get_feature_names_out()
+labels = ["/".join(topic[:2]) for topic in topics.top_words(7, names)]
+best = np.argsort(-agreement)[:6]
+display = TopicsDisplay.from_estimator(
+    topics, feature_names=names, n_words=7, topics=best, n_columns=3
+)
+for panel, k in zip(display.axes_, best, strict=True):
+    panel.set_title(f"{labels[k]}: {agreement[k]:.2f}")
+
+# %%
+# Coherence judges each topic by the documents: do its first words occur together?
+
+coherence = topic_coherence(topics.components_, X)
+fig, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+axes.scatter(agreement, coherence, color="C0")
+for k, label in enumerate(labels):
+    place = dict(xytext=(3, 3), textcoords="offset points", fontsize=7)
+    axes.annotate(label, (agreement[k], coherence[k]), **place)
+axes.set(xlabel="agreement with other fits", ylabel="coherence (NPMI)")
+
+# %%
+# Texts that come later, a hundred at a time. Each is predicted before the topics learn from it.
+
+for start in range(0, 400, 100):
+    new = pipeline[0].transform(later[start : start + 100])
+    print(f"{start + 100} later texts: {topics.score(new):.3f} nats per held-out word")
+    topics.partial_fit(new)
+newest = topics.transform(pipeline[0].transform(later[-3:]))
+for text, shares in zip(later[-3:], newest, strict=True):
+    print(f"{labels[shares.argmax()]} ({shares.max():.0%}): {text.strip()[:60]!r}")
+plt.show()
