@@ -49,8 +49,8 @@ print(f"stability of single fits: {topic_stability(fits):.2f}")
 print(f"of their mean with each of them: {agreement.mean():.2f}")
 
 # %%
-# The six topics on which the fits agree most, named by their first two words. (``TopicsDisplay`` takes
-# pipelines, too.)
+# The six topics on which the fits agree most, named by their first two words. (``TopicsDisplay``
+# takes pipelines, too.)
 
 names = pipeline[0].get_feature_names_out()
 labels = ["/".join(topic[:2]) for topic in topics.top_words(7, names)]
