@@ -199,18 +199,25 @@ def tomotopy_model(X, n_components, *, alpha, eta, random_state, optimise=False)
 
     model = tomotopy.LDAModel(k=n_components, alpha=alpha, eta=eta, seed=random_state)
     model.optim_interval = model.optim_interval if optimise else 0
+    return with_documents(model, X)
+
+
+def with_documents(model, X):
+    """A model of tomotopy that has been given the documents of X."""
     words = np.array([str(v) for v in range(X.shape[1])], dtype=object)
+    counts = X.data.astype(np.int64)
     for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True):
-        model.add_doc(np.repeat(words[X.indices[a:b]], X.data[a:b]).tolist())
+        model.add_doc(np.repeat(words[X.indices[a:b]], counts[a:b]).tolist())
     return model
 
 
-def tomotopy_topics(model, n_features, eta):
+def tomotopy_topics(model, n_features, eta, numbers=None):
     """Pseudo-counts (K, V) in our order of words; a word it never saw has its prior."""
-    topics = np.full((model.k, n_features), eta)
+    numbers = range(model.k) if numbers is None else numbers
+    topics = np.full((len(numbers), n_features), eta)
     columns = np.array([int(word) for word in model.used_vocabs])
-    for k in range(model.k):
-        topics[k, columns] = model.get_topic_word_dist(k, normalize=False)
+    for place, k in enumerate(numbers):
+        topics[place, columns] = model.get_topic_word_dist(k, normalize=False)
     return topics
 
 

@@ -6,7 +6,8 @@ Without a corpus, 2,000 documents of 20 topics. For each number of topics, that 
 TemperedLDA (and MemoizedHDP from one topic): means of the bound (nats per word), `score` of
 held-out documents, NPMI coherence, and `topic_stability`. Then, two groups of fits each: a single
 fit of each, the one with the higher bound, and their consensus, with stability between the two
-groups; "and a pass" is the better fit after the pass that a consensus ends with.
+groups; "and a pass" is the better fit after the pass that a consensus ends with. ``--peers`` adds
+fits of scikit-learn (batch) and tomotopy (collapsed Gibbs), without bounds.
 """
 
 import argparse
@@ -15,11 +16,12 @@ import warnings
 
 import numpy as np
 from _common import load_corpus
+from _peers import sklearn_batch_curve, tomotopy_curve
 from sklearn.base import clone
 
 from skvt import MemoizedHDP, StructuredLDA, TemperedLDA, consensus
 from skvt.datasets import make_topic_corpus
-from skvt.metrics import topic_coherence, topic_stability
+from skvt.metrics import document_completion_score, topic_coherence, topic_stability
 
 GRIDS = {None: (5, 10, 15, 20, 25, 30, 40, 60)}
 GRID = (10, 20, 50, 100, 200)
@@ -55,6 +57,29 @@ def timed(make, train, seeds):
     return fits, time.process_time() - start
 
 
+def peers(k, train, test, n_seeds):
+    """Fits of other libraries: score, coherence and stability."""
+    prior = 1.0 / k
+    for name, curve in {
+        "scikit-learn, 50 passes": lambda seed: sklearn_batch_curve(
+            train, k, [50], random_state=seed, n_jobs=1
+        ),
+        "tomotopy, 500 sweeps": lambda seed: tomotopy_curve(
+            train, k, [500], alpha=prior, eta=prior, random_state=seed, workers=1
+        ),
+    }.items():
+        points = [list(curve(seed))[-1] for seed in range(n_seeds)]
+        topics = [np.asarray(point.topics, dtype=float) for point in points]
+        scores = [document_completion_score(each, test, doc_topic_prior=prior) for each in topics]
+        coherence = np.mean([topic_coherence(each, train).mean() for each in topics])
+        seconds = np.mean([point.cpu for point in points])
+        print(
+            f"{name:34s} {k:8d} {'':8s} {np.mean(scores):8.4f} {coherence:6.3f} "
+            f"{topic_stability(topics):6.3f} {seconds:7.1f}",
+            flush=True,
+        )
+
+
 def groups(name, make, train, test, n_seeds):
     """Single fits, better ones and consensuses of two groups of fits."""
     fits, seconds = timed(make, train, range(2 * n_seeds))
@@ -77,6 +102,7 @@ def main():
     parser.add_argument("--data")
     parser.add_argument("--corpus")
     parser.add_argument("--seeds", type=int, default=4)
+    parser.add_argument("--peers", action="store_true")
     parser.add_argument("--k", type=int, help="topics of the groups; by default 20 or 50")
     arguments = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -93,6 +119,8 @@ def main():
             fits, seconds = timed(make, train, range(arguments.seeds))
             line(f"TemperedLDA, {method}", fits, train, test, seconds)
     k = arguments.k or (20 if arguments.corpus is None else 50)
+    if arguments.peers:
+        peers(k, train, test, arguments.seeds)
     for estimator in (TemperedLDA, StructuredLDA):
         groups(estimator.__name__, lambda e=estimator: e(k), train, test, arguments.seeds)
 

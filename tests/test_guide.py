@@ -54,8 +54,19 @@ PAGES = [
 
 
 # These take many seconds each.
-LONG = [f"doc/guide/{page}.md" for page in ("clusters", "how_many_topics", "memoized_dpgmm",
-        "memoized_mixture", "streams", "structured_bernoulli", "structured_lda", "tempered_lda")]  # fmt: skip
+LONG = [
+    f"doc/guide/{page}.md"
+    for page in (
+        "clusters",
+        "how_many_topics",
+        "memoized_dpgmm",
+        "memoized_mixture",
+        "streams",
+        "structured_bernoulli",
+        "structured_lda",
+        "tempered_lda",
+    )
+]
 
 
 @pytest.mark.parametrize(
