@@ -213,12 +213,12 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     --------
     >>> from skvt import StructuredGaPNMF
     >>> from skvt.datasets import make_spectrogram
-    >>> X = make_spectrogram(300, n_components=4, n_features=60, random_state=0).X
-    >>> nmf = StructuredGaPNMF(20, random_state=0).fit(X)
+    >>> X = make_spectrogram(150, n_components=4, n_features=40, random_state=0).X
+    >>> nmf = StructuredGaPNMF(12, random_state=0).fit(X)
     >>> nmf.n_active_components_ < 8
     True
     >>> nmf.transform(X[:2]).shape
-    (2, 20)
+    (2, 12)
     """
 
     _parameter_constraints = (

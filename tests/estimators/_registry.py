@@ -345,6 +345,7 @@ ENTRIES += [
             "tol": 0.0,
             "batch_size": 8,
             "random_state": 0,
+            "max_components": 4,
             "moves": ("delete",),
         },
         data=rows,

@@ -82,8 +82,11 @@ def _expected_failures(estimator):
 
 
 def _brief(entry, **params):
-    """Of the entry's engine, with passes enough for scikit-learn's checks."""
-    return entry.cls(**(entry.engine | {"max_iter": 4} | params))
+    """Of the entry's engine, with passes enough for scikit-learn's checks, and room for births."""
+    room = {}
+    if "max_components" in entry.quick:
+        room["max_components"] = entry.quick["max_components"]
+    return entry.cls(**(entry.engine | {"max_iter": 4} | room | params))
 
 
 @parametrize_with_checks(
@@ -110,14 +113,14 @@ def test_scikit_learn_check_of_engines(entry, temperature, check):
 @every_class
 @pytest.mark.parametrize("check", MORE_CHECKS, ids=_name_of_check)
 def test_further_scikit_learn_check(entry, check):
-    check(entry.cls.__name__, _brief(entry))
+    check(entry.cls.__name__, _brief(entry, **entry.still))
 
 
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
 @every_transforming_class
 @pytest.mark.parametrize("check", TRANSFORMER_CHECKS, ids=_name_of_check)
 def test_further_scikit_learn_check_of_transformers(entry, check):
-    check(entry.cls.__name__, _brief(entry))
+    check(entry.cls.__name__, _brief(entry, **entry.still))
 
 
 @every_class
