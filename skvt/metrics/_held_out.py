@@ -130,16 +130,18 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
     state += GOLDEN
     middle = int(uniform(mix(state)) * n_samples)
     logs = np.empty(n_samples)
-    state = _sweep(words, topics, alpha, topic, sizes, weights, True, state)
-    logs[middle] = _log_transition(words, topics, alpha, topic, sizes, special, weights)
     middle_topic, middle_sizes = topic.copy(), sizes.copy()
-    for s in range(middle + 1, n_samples):
-        state = _sweep(words, topics, alpha, topic, sizes, weights, False, state)
+    # the middle, all after it, and back from the middle all before it: one loop, since each call
+    # of a sweep is compiled by itself
+    for step in range(n_samples):
+        if step == n_samples - middle:
+            topic, sizes = middle_topic, middle_sizes
+        backwards = step == 0 or step >= n_samples - middle
+        state = _sweep(words, topics, alpha, topic, sizes, weights, backwards, state)
+        s = n_samples - 1 - step if step >= n_samples - middle else middle + step
         logs[s] = _log_transition(words, topics, alpha, topic, sizes, special, weights)
-    topic, sizes = middle_topic, middle_sizes
-    for s in range(middle - 1, -1, -1):
-        state = _sweep(words, topics, alpha, topic, sizes, weights, True, state)
-        logs[s] = _log_transition(words, topics, alpha, topic, sizes, special, weights)
+        if step == 0:
+            middle_topic, middle_sizes = topic.copy(), sizes.copy()
 
     joint = gammaln(alpha.sum()) - gammaln(alpha.sum() + n_tokens)
     for k in range(n_topics):

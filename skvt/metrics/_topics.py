@@ -170,11 +170,13 @@ def held_out_log_likelihood(
     seed = np.uint64(check_random_state(random_state).randint(np.iinfo(np.int32).max))
     seeds = content_keys(X) ^ mix(seed)
     out, tasks = np.empty(X.shape[0]), []
+    # whole numbers in any case: the loop is compiled once, whatever holds the counts
+    indptr, words, counts = (a.astype(np.int64) for a in (X.indptr, X.indices, X.data))
     for start in range(0, X.shape[0], _DOCUMENTS_PER_TASK):
         rows = slice(start, start + _DOCUMENTS_PER_TASK)
-        indptr = X.indptr[start : start + _DOCUMENTS_PER_TASK + 1]
-        part = slice(indptr[0], indptr[-1])
-        tasks.append((indptr - indptr[0], X.indices[part], X.data[part], topics, alpha,
+        ends = indptr[start : start + _DOCUMENTS_PER_TASK + 1]
+        part = slice(ends[0], ends[-1])
+        tasks.append((ends - ends[0], words[part], counts[part], topics, alpha,
                       seeds[rows], method == "chib", n_samples, n_burn_in, out[rows]))  # fmt: skip
     with Workers(n_jobs) as workers:
         workers.run(held_out_documents, tasks)

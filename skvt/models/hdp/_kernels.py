@@ -146,6 +146,8 @@ def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, fo
 @part
 def _slope(
     x: Array,
+    far: float,
+    direction: Array,
     scale: Array,
     usage: Array,
     n_documents: float,
@@ -155,14 +157,16 @@ def _slope(
     room: Array,
     out: Array,
 ) -> None:
-    """out = minus the gradient of :func:`stick_bound` by x, both (2, K), x in units of 1 / scale.
+    """out = minus the gradient of :func:`stick_bound` at ``x + far * direction``, all (2, K).
 
-    ``room`` (2, K) is overwritten.
+    They are in units of 1 / scale. ``room`` (2, K) is overwritten.
     """
     n_topics = x.shape[1]
-    for k in range(n_topics):
-        room[0, k] = min(max(x[0, k] / scale[0, k], -LARGEST_LOGIT), LARGEST_LOGIT)
-        room[1, k] = min(max(x[1, k] / scale[1, k], SMALLEST_LOG_SIZE), LARGEST_LOGIT)
+    for i in range(2):
+        smallest = SMALLEST_LOG_SIZE if i else -LARGEST_LOGIT
+        for k in range(n_topics):
+            place = (x[i, k] + far * direction[i, k]) / scale[i, k]
+            room[i, k] = min(max(place, smallest), LARGEST_LOGIT)
     stick_bound(room[0], room[1], usage, n_documents, alpha, gamma, least, out)
     for i in range(2):
         for k in range(n_topics):
@@ -176,6 +180,27 @@ def _dot(a: Array, b: Array) -> float:
         for k in range(a.shape[1]):
             total += a[i, k] * b[i, k]
     return total
+
+
+@part
+def _combine(one: float, a: Array, other: float, b: Array, out: Array) -> None:
+    """out = one a + other b."""
+    for i in range(out.shape[0]):
+        for k in range(out.shape[1]):
+            out[i, k] = one * a[i, k] + other * b[i, k]
+
+
+@part
+def _largest(a: Array) -> float:
+    largest = 0.0
+    for i in range(a.shape[0]):
+        for k in range(a.shape[1]):
+            size = abs(a[i, k])
+            if not size <= largest:
+                largest = size
+            if size != size:
+                return size
+    return largest
 
 
 @jit
@@ -199,44 +224,45 @@ def climb_sticks(
     step solves ``H step = -gradient`` by conjugate gradients, H v from differences; ``n_polish``
     steps, solved to more digits, follow where no part of the gradient is above ``enough``.
     """
+    # Loops, not expressions of arrays: each of those takes the compiler half a second.
     problem = scale, usage, n_documents, alpha, gamma, least
     room, gradient, after = np.empty_like(x), np.empty_like(x), np.empty_like(x)
     there, back = np.empty_like(x), np.empty_like(x)
-    _slope(x, *problem, room, gradient)
+    direction, residual, step = np.empty_like(x), np.empty_like(x), np.zeros_like(x)
     polished = 0
-    for _ in range(n_steps):
-        close = np.abs(gradient).max() <= enough
-        if close and polished == n_polish:
+    for taken in range(n_steps + 1):
+        _slope(x, 1.0, step, *problem, room, after)
+        if taken > 0 and not _dot(after, after) < _dot(gradient, gradient):
+            break
+        _combine(1.0, x, 1.0, step, x)
+        _combine(1.0, after, 0.0, x, gradient)
+        close = _largest(gradient) <= enough
+        if taken == n_steps or (close and polished == n_polish):
             break
         polished += close
-        step, residual = np.zeros_like(x), -gradient
-        direction, size = residual.copy(), _dot(residual, residual)
+        _combine(-1.0, gradient, 0.0, x, residual)
+        _combine(-1.0, gradient, 0.0, x, direction)
+        _combine(0.0, x, 0.0, x, step)
+        size = _dot(residual, residual)
         smallest = (1e-16 if close else 1e-4) * size
         for _ in range(n_conjugate):
             if size <= smallest:
                 break
             unit = difference / np.sqrt(_dot(direction, direction))
-            _slope(x + unit * direction, *problem, room, there)
-            _slope(x - unit * direction, *problem, room, back)
-            there -= back
-            there /= 2.0 * unit
+            for way in range(2):
+                out = back if way else there
+                _slope(x, -unit if way else unit, direction, *problem, room, out)
+            _combine(0.5 / unit, there, -0.5 / unit, back, there)
             curvature = _dot(direction, there)
             if not curvature > 0.0:
                 break
             length = size / curvature
-            step += length * direction
-            residual -= length * there
+            _combine(1.0, step, length, direction, step)
+            _combine(1.0, residual, -length, there, residual)
             size_now = _dot(residual, residual)
-            direction *= size_now / size
-            direction += residual
+            _combine(size_now / size, direction, 1.0, residual, direction)
             size = size_now
-        step += x
-        _slope(step, *problem, room, after)
-        if not _dot(after, after) < _dot(gradient, gradient):
-            break
-        x[:] = step
-        gradient[:] = after
-    return np.abs(gradient).max()
+    return _largest(gradient)
 
 
 @jit
