@@ -24,6 +24,21 @@ def _draw(weights, state):
     return weights.size - 1, total, state
 
 
+# Loops where NumPy has expressions and slices: these take the compiler half a second each.
+@part
+def _total(values):
+    total = 0.0
+    for i in range(values.size):
+        total += values[i]
+    return total
+
+
+@part
+def _copy(source, target):
+    for i in range(source.size):
+        target[i] = source[i]
+
+
 @part
 def _conditional(alpha, sizes, row, weights):
     for k in range(alpha.size):
@@ -46,11 +61,12 @@ def left_to_right(words, topics, alpha, n_particles, state):
     alpha : (K,)
     """
     n_tokens, n_topics = words.size, alpha.size
-    topic, old_topic = np.empty((2, n_particles, n_tokens), np.int64)
-    sizes, old_sizes = np.zeros((2, n_particles, n_topics))
+    topic = np.empty((n_particles, n_tokens), np.int64)
+    sizes = np.zeros((n_particles, n_topics))
+    old_topic, old_sizes = np.empty_like(topic), np.empty_like(sizes)
     increments, weights = np.empty(n_particles), np.empty(n_topics)
     parents = np.empty(n_particles, np.int64)
-    alpha_sum = alpha.sum()
+    alpha_sum = _total(alpha)
     value = 0.0
     for n in range(n_tokens):
         for r in range(n_particles):
@@ -60,13 +76,16 @@ def left_to_right(words, topics, alpha, n_particles, state):
                 topic[r, i], _, state = _draw(weights, state)
                 sizes[r, topic[r, i]] += 1.0
             _conditional(alpha, sizes[r], topics[words[n]], weights)
-            increments[r] = weights.sum() / (alpha_sum + n)
-        value += log(increments.mean())
+            increments[r] = _total(weights) / (alpha_sum + n)
+        value += log(_total(increments) / n_particles)
         state += GOLDEN
         resample(increments, uniform(mix(state)), parents)
-        old_topic[:], old_sizes[:] = topic, sizes
         for r in range(n_particles):
-            topic[r], sizes[r] = old_topic[parents[r]], old_sizes[parents[r]]
+            _copy(topic[r], old_topic[r])
+            _copy(sizes[r], old_sizes[r])
+        for r in range(n_particles):
+            _copy(old_topic[parents[r]], topic[r])
+            _copy(old_sizes[parents[r]], sizes[r])
             _conditional(alpha, sizes[r], topics[words[n]], weights)
             topic[r, n], _, state = _draw(weights, state)
             sizes[r, topic[r, n]] += 1.0
@@ -93,7 +112,7 @@ def _log_transition(words, topics, alpha, topic, sizes, target, weights):
     for n in range(words.size):
         sizes[topic[n]] -= 1.0
         _conditional(alpha, sizes, topics[words[n]], weights)
-        value += log(weights[target[n]] / weights.sum())
+        value += log(weights[target[n]] / _total(weights))
         sizes[target[n]] += 1.0
     for n in range(words.size):
         sizes[target[n]] -= 1.0
@@ -123,7 +142,11 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
         for n in range(n_tokens):
             sizes[topic[n]] -= 1.0
             _conditional(alpha, sizes, topics[words[n]], weights)
-            topic[n] = np.argmax(weights)
+            best = 0
+            for k in range(1, n_topics):
+                if weights[k] > weights[best]:
+                    best = k
+            topic[n] = best
             sizes[topic[n]] += 1.0
     special, special_sizes = topic.copy(), sizes.copy()
 
@@ -143,13 +166,18 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
         if step == 0:
             middle_topic, middle_sizes = topic.copy(), sizes.copy()
 
-    joint = gammaln(alpha.sum()) - gammaln(alpha.sum() + n_tokens)
+    alpha_sum = _total(alpha)
+    joint = gammaln(alpha_sum) - gammaln(alpha_sum + n_tokens)
     for k in range(n_topics):
         joint += gammaln(alpha[k] + special_sizes[k]) - gammaln(alpha[k])
     for n in range(n_tokens):
         joint += log(topics[words[n], special[n]])
-    top = logs.max()
-    return joint - (top + np.log(np.exp(logs - top).sum()) - np.log(n_samples))
+    top, chance = logs[0], 0.0
+    for s in range(1, n_samples):
+        top = max(top, logs[s])
+    for s in range(n_samples):
+        chance += np.exp(logs[s] - top)
+    return joint - (top + np.log(chance / n_samples))
 
 
 @jit
