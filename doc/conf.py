@@ -94,6 +94,8 @@ if any(EXAMPLES.glob("plot_*.py")):
         "download_all_examples": False,
         "plot_gallery": "True",
         "remove_config_comments": True,
+        # two examples at a time, each in a process of its own
+        "parallel": 2,
         "show_memory": False,
         "show_signature": False,
     }

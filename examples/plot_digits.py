@@ -22,7 +22,7 @@ digits = load_digits()
 pca = PCA(16, random_state=0)
 X = pca.fit_transform(digits.data)
 
-mixture = MemoizedDPGMM(n_init=3, random_state=0)
+mixture = MemoizedDPGMM(random_state=0)
 labels = mixture.fit_predict(X)
 accuracy, classes = cluster_alignment(digits.target, labels)
 print(f"{mixture.n_components_} components, ELBO {mixture.elbo_:,.0f} nats")

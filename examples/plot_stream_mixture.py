@@ -19,12 +19,12 @@ from skvt import MemoizedDPGMM
 from skvt.plotting import ComponentsDisplay
 
 rng = np.random.default_rng(0)
-n_batches, batch_size = 40, 500
+n_batches, batch_size = 30, 300
 angles = 2 * np.pi * np.arange(10) / 10
 centres = 12.0 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
 factors = rng.normal(size=(10, 2, 2)) * 0.7 + np.eye(2)
 # The first batches show two clusters, the last ones all ten.
-n_clusters = np.minimum(10, 2 + np.arange(n_batches) // 4)
+n_clusters = np.minimum(10, 2 + np.arange(n_batches) // 3)
 
 
 def draw(n_shown):
