@@ -87,8 +87,8 @@ class Entry:
     visit has a bound of its own, where rows begun anew may end in other optima; one that
     ``searches`` asks more starts of a row for ``elbo`` than a fit does. ``rounding`` is what the
     company of a row may change in its answers. One that is ``sampled`` draws for a repeated row
-    twice and for one of weight 2 once. One that is ``alike`` differs from another of its class in
-    nothing that most tests look at.
+    twice and for one of weight 2 once. One that is ``alike`` has its class in common with one
+    entry and its engine with others, which is all that most tests look at.
     """
 
     cls: type
@@ -186,7 +186,7 @@ ENTRIES = (
             shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
             claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
             remembers=learning_method != "online",
-            alike=learning_method == "batch",
+            alike=learning_method != "memoized",
         )
         for learning_method, covariance_type in (
             ("memoized", "full"),
@@ -270,8 +270,7 @@ ENTRIES = (
             claimed=_claimed_by_weights,
             remembers=learning_method == "memoized",
             bounded=learning_method != "structured",
-            alike=(learning_method, law)
-            in [("structured", "dirichlet_distribution"), ("online", "dirichlet_process")],
+            alike=(learning_method, law) != ("structured", "dirichlet_process"),
             unwatched={"evaluate_every": 1 if learning_method == "structured" else 0},
         )
         for learning_method, law in (
@@ -381,7 +380,7 @@ ENTRIES += [
         shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
         claimed=lambda estimator: estimator.components_.sum(),
         remembers=method != "online",
-        alike=method == "batch",
+        alike=method != "memoized",
     )
     for method in ("memoized", "batch", "online")
 ]

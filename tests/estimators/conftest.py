@@ -1,7 +1,7 @@
 import pytest
 
 # These cross all that estimators do with all their engines, though most has nothing to do with
-# engines: of those that are alike to them, one has its turn in each run, the others in long ones.
+# engines: in each run all classes and all engines have their turn, in long ones the other pairs.
 CROSSES = ("test_common", "test_callbacks", "test_bad_input")
 
 
@@ -11,4 +11,3 @@ def pytest_collection_modifyitems(items):
         entry = item.callspec.params.get("entry") if hasattr(item, "callspec") else None
         if getattr(entry, "alike", False) and item.path.stem in CROSSES:
             item.add_marker(pytest.mark.slow)
-            item.add_marker(pytest.mark.alike)

@@ -218,7 +218,7 @@ def test_the_score_selects_the_number_of_topics_of_a_small_corpus():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("settings", [{}, {"learning_method": "batch", "max_iter": 50}], ids=str)
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1])
 def test_the_score_selects_twenty_topics(seed, settings):
     # The corpus on which scikit-learn's perplexity selects the smallest K. Where too much of the
     # hot passes remains in the topics at the end, K = 40 is ahead.
