@@ -52,6 +52,12 @@ each_kind = pytest.mark.parametrize(
 )
 
 
+def with_room(n_components=1, **params):
+    """With room for eight components: none is full here, and births take half the time."""
+    room = {"max_components": max(8, n_components)} if isinstance(n_components, int) else {}
+    return MemoizedDPGMM(n_components, **(room | params))
+
+
 def clusters(n=300, seed=0, *, D=2, distance=9.0):
     """Three clusters far apart, and their labels."""
     rng = np.random.default_rng(seed)
@@ -109,7 +115,7 @@ def test_fixed_components_are_those_of_scikit_learn(shape):
         "covariance_prior": covariance,
         "random_state": 0,
     }
-    ours = MemoizedDPGMM(3, moves=(), n_init=5, **priors).fit(X)
+    ours = with_room(3, moves=(), n_init=5, **priors).fit(X)
     theirs = BayesianGaussianMixture(
         n_components=3, reg_covar=0.0, n_init=5, tol=1e-8, **priors
     ).fit(X)
@@ -165,7 +171,7 @@ def direct_log_density(mixture, x):
 @pytest.mark.parametrize("D", [1, 3])
 def test_the_log_density_is_what_its_definition_says(kind, D):
     X, _ = clusters(60, D=D, distance=2.0)
-    mixture = MemoizedDPGMM(3, random_state=0, moves=(), max_iter=5, tol=0.0, **kind).fit(X)
+    mixture = with_room(3, random_state=0, moves=(), max_iter=5, tol=0.0, **kind).fit(X)
     direct = [direct_log_density(mixture, x) for x in X[:15]]
     np.testing.assert_allclose(mixture.score_samples(X[:15]), direct, rtol=1e-9)
     assert mixture.score(X) == pytest.approx(mixture.score_samples(X).mean(), rel=1e-14)
@@ -174,7 +180,7 @@ def test_the_log_density_is_what_its_definition_says(kind, D):
 @each_kind
 def test_the_density_has_mass_one(kind):
     X, _ = clusters(60, D=1, distance=3.0)
-    mixture = MemoizedDPGMM(2, random_state=0, moves=(), max_iter=5, **kind).fit(X)
+    mixture = with_room(2, random_state=0, moves=(), max_iter=5, **kind).fit(X)
 
     def density(x):
         return np.exp(mixture.score_samples([[x]])[0])
@@ -199,7 +205,7 @@ def test_labels_are_the_most_probable_components(entry):
 @each_kind
 def test_draws_come_from_the_components_in_use(kind):
     X, _ = clusters(200, distance=5.0)
-    mixture = MemoizedDPGMM(3, random_state=0, moves=(), **kind).fit(X)
+    mixture = with_room(3, random_state=0, moves=(), **kind).fit(X)
     drawn, labels = mixture.sample(20_000, random_state=1)
     assert drawn.shape == (20_000, 2) and labels.shape == (20_000,)
     assert np.all(np.diff(labels) >= 0)
@@ -218,14 +224,14 @@ def test_draws_come_from_the_components_in_use(kind):
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_draws_are_in_the_precision_of_the_data(dtype):
-    mixture = MemoizedDPGMM(moves=(), random_state=0).fit(clusters()[0].astype(dtype))
+    mixture = with_room(moves=(), random_state=0).fit(clusters()[0].astype(dtype))
     assert mixture.sample()[0].dtype == dtype
     assert mixture.sample()[0].shape == (1, 2)
 
 
 @pytest.mark.parametrize("n_samples", [0, -3])
 def test_a_number_of_draws_below_one_is_refused(n_samples):
-    mixture = MemoizedDPGMM(moves=(), random_state=0).fit(clusters()[0])
+    mixture = with_room(moves=(), random_state=0).fit(clusters()[0])
     with pytest.raises(ValueError, match=rf"n_samples .*\[1, inf\).* Got {n_samples}"):
         mixture.sample(n_samples)
 
@@ -235,7 +241,7 @@ def test_a_number_of_draws_below_one_is_refused(n_samples):
 def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
     X, _ = clusters(200)
     X = X + 100.0
-    mixture = MemoizedDPGMM(3, random_state=0, moves=(), **kind).fit(X)
+    mixture = with_room(3, random_state=0, moves=(), **kind).fit(X)
     posterior = mixture.posterior_
     mean, var = posterior.mean(), posterior.var()
     assert set(mean) == set(var) == {"weights", "components"}
@@ -269,7 +275,7 @@ def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
 
 @each_shape
 def test_precisions_are_inverses_and_their_roots(shape):
-    mixture = MemoizedDPGMM(3, covariance_type=shape, random_state=0).fit(rows(n_rows=100))
+    mixture = with_room(3, covariance_type=shape, random_state=0).fit(rows(n_rows=100))
     K, P = mixture.n_components_, mixture.precisions_
     shapes = {"full": (K, 3, 3), "diag": (K, 3), "spherical": (K,)}
     assert mixture.covariances_.shape == shapes[shape]
@@ -297,7 +303,7 @@ def test_missing_values_are_left_out(shape, mean_type):
     held = np.where(gaps, np.nan, X)
     held[7] = np.nan
     settings = {"covariance_type": shape, "mean_type": mean_type, "random_state": 0}
-    mixture = MemoizedDPGMM(**settings).fit(held)
+    mixture = with_room(**settings).fit(held)
     if mean_type == "full":
         assert mixture.n_components_ == 3
         others = np.delete(np.arange(300), 7)
@@ -317,7 +323,7 @@ def test_a_column_without_any_value_changes_nothing(shape):
     empty = np.column_stack([X, np.full(300, np.nan)])
     settings = {"covariance_type": shape, "random_state": 0, "degrees_of_freedom_prior": 2.0}
     settings["covariance_prior"] = 1.0 if shape == "spherical" else None
-    one, other = MemoizedDPGMM(**settings).fit(X), MemoizedDPGMM(**settings).fit(empty)
+    one, other = with_room(**settings).fit(X), with_room(**settings).fit(empty)
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(empty), rtol=1e-9)
     np.testing.assert_allclose(one.score_samples(X), other.score_samples(empty), rtol=1e-9)
     assert one.elbo_ == pytest.approx(other.elbo_, rel=1e-9)
@@ -329,7 +335,7 @@ def test_with_full_covariances_a_column_without_any_value_says_nothing(mean_type
     X = X if mean_type == "full" else X - X.mean(axis=0)
     empty = np.column_stack([X, np.full(300, np.nan)])
     settings = {"mean_type": mean_type, "random_state": 0}
-    one, other = MemoizedDPGMM(**settings).fit(X), MemoizedDPGMM(**settings).fit(empty)
+    one, other = with_room(**settings).fit(X), with_room(**settings).fit(empty)
     # its prior is that of columns like the others, its covariances with them are none
     prior = other.covariance_prior_
     variance = np.mean(np.append(np.diagonal(one.covariance_prior_), 0.0))
@@ -367,8 +373,8 @@ def test_holes_in_few_rows_cost_little_of_what_is_known():
 def test_a_far_origin_changes_nothing(shape, moves):
     X = rows(n_rows=200)
     settings = {"covariance_type": shape, "moves": moves, "random_state": 0, "batch_size": 50}
-    near = MemoizedDPGMM(3, **settings).fit(X)
-    far = MemoizedDPGMM(3, **settings).fit(X + 1e8)
+    near = with_room(3, **settings).fit(X)
+    far = with_room(3, **settings).fit(X + 1e8)
     np.testing.assert_allclose(far.means_ - 1e8, near.means_, atol=1e-6)
     np.testing.assert_allclose(far.covariances_, near.covariances_, rtol=1e-6, atol=1e-6)
     assert far.elbo_ == pytest.approx(near.elbo_, rel=1e-6)
@@ -383,7 +389,7 @@ def test_a_far_origin_changes_nothing(shape, moves):
 def test_units_of_columns_change_nothing(shape, mean_type):
     X, unit = rows(n_rows=200), np.array([1e-6, 1.0, 1e6])
     settings = {"covariance_type": shape, "mean_type": mean_type, "random_state": 0}
-    one, other = MemoizedDPGMM(3, **settings).fit(X), MemoizedDPGMM(3, **settings).fit(X * unit)
+    one, other = with_room(3, **settings).fit(X), with_room(3, **settings).fit(X * unit)
     assert one.n_components_ == other.n_components_ > 1
     np.testing.assert_allclose(other.means_ / unit, one.means_, rtol=1e-6, atol=1e-9)
     np.testing.assert_allclose(other.predict_proba(X * unit), one.predict_proba(X), atol=1e-7)
@@ -400,13 +406,13 @@ def test_a_rotation_changes_nothing(shape):
     Q = np.linalg.qr(np.random.default_rng(3).standard_normal((3, 3)))[0]
     settings = {"covariance_type": shape, "random_state": 0, "init_params": "random_from_data"}
     # (few rows are drawn in their own order, which a rotation changes: one component at first)
-    one = MemoizedDPGMM(moves=("merge",), **settings).fit(X)
-    other = MemoizedDPGMM(moves=("merge",), **settings).fit(X @ Q)
+    one = with_room(moves=("merge",), **settings).fit(X)
+    other = with_room(moves=("merge",), **settings).fit(X @ Q)
     # up to what keeps the default prior of collinear columns positive definite
     assert other.elbo_ == pytest.approx(one.elbo_, rel=1e-8)
     np.testing.assert_allclose(other.score_samples(X @ Q), one.score_samples(X), rtol=1e-6)
     np.testing.assert_allclose(other.means_, one.means_ @ Q, atol=1e-9)
-    grown = [MemoizedDPGMM(**settings).fit(clusters()[0] @ R) for R in (np.eye(2), Q2)]
+    grown = [with_room(**settings).fit(clusters()[0] @ R) for R in (np.eye(2), Q2)]
     assert grown[0].n_components_ == grown[1].n_components_ == 3
     assert grown[0].elbo_ == pytest.approx(grown[1].elbo_, rel=1e-6)
 
@@ -422,7 +428,7 @@ def test_dependent_columns_do_not_hide_the_clusters(n_dependent, start):
     labels = np.arange(600) % 3
     X = means[labels] + rng.standard_normal((600, 3))
     X = np.c_[X, X @ rng.standard_normal((3, n_dependent))]
-    mixture = MemoizedDPGMM(random_state=0, **start).fit(X)
+    mixture = with_room(random_state=0, **start).fit(X)
     assert mixture.n_components_ == 3
     assert adjusted_rand_score(labels, mixture.predict(X)) > 0.95
 
@@ -431,7 +437,7 @@ def test_dependent_columns_do_not_hide_the_clusters(n_dependent, start):
 def test_constant_columns_do_not_hide_the_clusters(shape):
     X, labels = clusters(600)
     X = np.c_[X, np.tile([3.0, 0.0, -7.0, 1e-3], (600, 1))]
-    mixture = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
+    mixture = with_room(covariance_type=shape, random_state=0).fit(X)
     assert mixture.n_components_ == 3
     assert adjusted_rand_score(labels, mixture.predict(X)) > 0.95
 
@@ -477,8 +483,8 @@ def test_extreme_rows_give_finite_answers(entry, extreme, dtype, n_components):
 def test_single_precision_fits_are_close_to_double_ones(shape):
     X, _ = clusters(1000)
     X[::5, 1] = np.nan
-    wide = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
-    single = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X.astype(np.float32))
+    wide = with_room(covariance_type=shape, random_state=0).fit(X)
+    single = with_room(covariance_type=shape, random_state=0).fit(X.astype(np.float32))
     assert wide.n_components_ == single.n_components_ == 3
     assert single.elbo_ == pytest.approx(wide.elbo_, rel=1e-4)
     np.testing.assert_allclose(single.means_, wide.means_, rtol=1e-3, atol=1e-3)
@@ -497,8 +503,7 @@ def test_number_of_workers_does_not_change_a_bit(dtype, learning_method, tempera
     X[np.random.default_rng(0).random(X.shape) < 0.02] = np.nan
     settings = {"learning_method": learning_method, "temperature": temperature, "max_iter": 5}
     fits = [
-        MemoizedDPGMM(3, n_jobs=n, batch_size=1500, random_state=0, **settings).fit(X)
-        for n in (1, 3)
+        with_room(3, n_jobs=n, batch_size=1500, random_state=0, **settings).fit(X) for n in (1, 3)
     ]
     assert_same_fit(fits[1], fits[0])
     np.testing.assert_array_equal(fits[1].predict_proba(X), fits[0].predict_proba(X))
@@ -513,7 +518,7 @@ def test_a_search_over_covariances_and_temperatures():
                         ([0.0, 0.0], [5.0, -5.0])])  # fmt: skip
     grid = {"covariance_type": ["diag", "full"], "temperature": [None, "annealed"]}
     # (births would make up for covariances that are left out)
-    mixture = MemoizedDPGMM(2, moves=(), max_iter=20, random_state=0)
+    mixture = with_room(2, moves=(), max_iter=20, random_state=0)
     search = GridSearchCV(mixture, grid, cv=3).fit(X)
     assert np.isfinite(search.cv_results_["mean_test_score"]).all()
     assert search.best_params_["covariance_type"] == "full"
@@ -523,10 +528,10 @@ def test_a_search_over_covariances_and_temperatures():
 
 def test_a_pipeline_scales_first():
     X, labels = clusters()
-    pipeline = make_pipeline(StandardScaler(), MemoizedDPGMM(3, moves=(), random_state=0))
+    pipeline = make_pipeline(StandardScaler(), with_room(3, moves=(), random_state=0))
     found = pipeline.fit(X * [1.0, 1e4]).predict(X * [1.0, 1e4])
     assert adjusted_rand_score(labels, found) == 1.0
-    by_hand = MemoizedDPGMM(3, moves=(), random_state=0).fit(
+    by_hand = with_room(3, moves=(), random_state=0).fit(
         StandardScaler().fit_transform(X * [1.0, 1e4])
     )
     assert_same_fit(pipeline[-1], by_hand)
@@ -537,7 +542,7 @@ def test_a_pipeline_scales_first():
 @pytest.mark.parametrize("learning_method", ["memoized", "batch", "online"])
 def test_records_fit_together(shape, learning_method):
     X, _ = clusters()
-    mixture = MemoizedDPGMM(
+    mixture = with_room(
         covariance_type=shape,
         learning_method=learning_method,
         batch_size=100,
@@ -571,7 +576,7 @@ def test_records_fit_together(shape, learning_method):
 @pytest.mark.parametrize("moves", [("merge",), ["delete"], ("birth",), ("merge", "delete"), ()])
 def test_only_the_moves_asked_for_are_made(moves):
     X = rows(n_rows=200)
-    mixture = MemoizedDPGMM(4, moves=moves, random_state=0).fit(X)
+    mixture = with_room(4, moves=moves, random_state=0).fit(X)
     assert set(mixture.move_log_["move"]) == set(moves)
     if not moves:
         assert mixture.history_["n_components"] == [4] * mixture.n_iter_
@@ -583,11 +588,11 @@ def test_only_the_moves_asked_for_are_made(moves):
 @pytest.mark.parametrize("most", [1, 2, 3, 5])
 def test_no_more_components_than_allowed(most):
     X, _ = clusters()
-    mixture = MemoizedDPGMM(max_components=most, batch_size=100, random_state=0).fit(X)
+    mixture = with_room(max_components=most, batch_size=100, random_state=0).fit(X)
     assert mixture.n_components_ == min(most, 3)
     assert max(mixture.history_["n_components"]) <= most
     assert mixture.converged_
-    stream = MemoizedDPGMM(max_components=most, random_state=0)
+    stream = with_room(max_components=most, random_state=0)
     for part in np.array_split(X, 3):
         stream.partial_fit(part)
         assert stream.n_components_ <= most
@@ -596,7 +601,7 @@ def test_no_more_components_than_allowed(most):
 @pytest.mark.parametrize("learning_method", ["memoized", "batch"])
 def test_the_bound_does_not_fall_and_convergence_means_that_it_stands(learning_method):
     X = rows(n_rows=500)
-    mixture = MemoizedDPGMM(
+    mixture = with_room(
         5, learning_method=learning_method, batch_size=100, tol=1e-6, random_state=0
     ).fit(X)
     gains = np.diff(mixture.lower_bounds_)
@@ -610,7 +615,7 @@ def test_the_tolerance_is_in_nats_per_row_whatever_the_unit():
     X = rows(n_rows=500)
     numbers = []
     for unit in (1.0, 1e20):
-        mixture = MemoizedDPGMM(5, moves=(), tol=1e-3, random_state=0).fit(X * unit)
+        mixture = with_room(5, moves=(), tol=1e-3, random_state=0).fit(X * unit)
         gains = np.diff(mixture.lower_bounds_)
         assert gains[-1] < 1e-3 * 500 and np.all(gains[:-1] >= 1e-3 * 500)
         numbers.append(mixture.n_iter_)
@@ -621,7 +626,7 @@ def test_the_tolerance_is_in_nats_per_row_whatever_the_unit():
 @pytest.mark.parametrize("learned", ["variational", "local"])
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_a_learned_temperature_is_refused_with_a_remedy(learned, method):
-    mixture = MemoizedDPGMM(temperature=learned)
+    mixture = with_room(temperature=learned)
     with pytest.raises(ValueError, match=r"Mixture does not have. Use LinearAnnealing\(\) instead"):
         getattr(mixture, method)(rows())
     assert published(mixture) == {}
@@ -636,7 +641,7 @@ def test_a_learned_temperature_is_refused_with_a_remedy(learned, method):
 def test_an_annealed_fit_ends_cold_and_makes_moves_then(shape, mean_type, temperature):
     X, _ = clusters()
     kind = {"covariance_type": shape, "mean_type": mean_type}
-    mixture = MemoizedDPGMM(
+    mixture = with_room(
         3, temperature=temperature, max_iter=40, batch_size=100, tol=0.0, random_state=0, **kind
     ).fit(X)
     hot = np.array(mixture.history_["temperature"]) > 1.0
@@ -654,7 +659,7 @@ def test_an_annealed_fit_ends_cold_and_makes_moves_then(shape, mean_type, temper
 @pytest.mark.parametrize("batch_size", [100, 300])
 def test_components_that_heat_has_made_equal_differ_again(batch_size):
     X, labels = clusters()
-    mixture = MemoizedDPGMM(
+    mixture = with_room(
         3, temperature=LinearAnnealing(300.0, n_passes=15.0, replication=1.0), moves=(),
         max_iter=60, batch_size=batch_size, random_state=0, covariance_type="spherical",
     ).fit(X)  # fmt: skip
@@ -663,7 +668,7 @@ def test_components_that_heat_has_made_equal_differ_again(batch_size):
 
 def test_at_a_constant_temperature_above_one_no_move_is_made():
     X, _ = clusters()
-    mixture = MemoizedDPGMM(3, temperature=ConstantTemperature(1.5), random_state=0).fit(X)
+    mixture = with_room(3, temperature=ConstantTemperature(1.5), random_state=0).fit(X)
     assert mixture.move_log_["move"] == []
     assert mixture.converged_ and mixture.n_components_ == 3
     objective = np.array(mixture.history_["objective"])
@@ -674,7 +679,7 @@ def test_at_a_constant_temperature_above_one_no_move_is_made():
 def test_batches_with_ids_take_each_other_s_place():
     X = rows(n_rows=200)
     parts = np.array_split(X, 4)
-    stream = MemoizedDPGMM(3, moves=(), random_state=0)
+    stream = with_room(3, moves=(), random_state=0)
     for _ in range(40):
         for key, part in enumerate(parts):
             stream.partial_fit(part, batch_id=key)
@@ -690,11 +695,11 @@ def test_batches_with_ids_take_each_other_s_place():
 
 def test_batches_without_ids_are_all_remembered():
     parts = np.array_split(rows(n_rows=200), 4)
-    stream = MemoizedDPGMM(random_state=0)
+    stream = with_room(random_state=0)
     for n, part in enumerate(parts):
         stream.partial_fit(part)
         assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(50.0 * (n + 1))
-    named = MemoizedDPGMM(random_state=0)
+    named = with_room(random_state=0)
     for name, part in zip(range(4), parts, strict=True):
         named.partial_fit(part, batch_id=name)
     assert_same_fit(stream, named)
@@ -706,13 +711,13 @@ def test_batches_without_ids_are_all_remembered():
 @pytest.mark.parametrize("batch_id", ["a", ("file", 3), 7, -1, 2.5])
 def test_any_hashable_is_a_name_of_a_batch(batch_id):
     parts = np.array_split(rows(n_rows=100), 2)
-    mixture = MemoizedDPGMM(random_state=0).partial_fit(parts[0], batch_id=batch_id)
+    mixture = with_room(random_state=0).partial_fit(parts[0], batch_id=batch_id)
     mixture.partial_fit(parts[1]).partial_fit(parts[0], batch_id=batch_id)
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(100.0)
 
 
 def test_what_is_no_name_of_a_batch_is_refused_and_changes_nothing():
-    mixture = MemoizedDPGMM(random_state=0).fit(rows())
+    mixture = with_room(random_state=0).fit(rows())
     before = published(mixture)
     with pytest.raises(TypeError, match="unhashable"):
         mixture.partial_fit(rows(1), batch_id=[1])
@@ -721,7 +726,7 @@ def test_what_is_no_name_of_a_batch_is_refused_and_changes_nothing():
 
 def test_a_batch_of_fit_can_be_seen_again():
     X = rows(n_rows=200)
-    mixture = MemoizedDPGMM(3, moves=(), n_batches=4, max_iter=3, tol=0.0, random_state=0).fit(X)
+    mixture = with_room(3, moves=(), n_batches=4, max_iter=3, tol=0.0, random_state=0).fit(X)
     elbo = mixture.elbo(X)
     for key, part in enumerate(np.array_split(X, 4)):
         mixture.partial_fit(part, batch_id=key)
@@ -734,7 +739,7 @@ def test_a_batch_of_fit_can_be_seen_again():
 
 def test_a_stream_learns_clusters_as_they_come():
     X, labels = clusters(600)
-    stream = MemoizedDPGMM(random_state=0)
+    stream = with_room(random_state=0)
     numbers = []
     # one cluster after the other
     for part in np.array_split(np.argsort(labels, kind="stable"), 6):
@@ -752,7 +757,7 @@ def test_a_stream_learns_clusters_as_they_come():
 )
 def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch, before, error):
     X, more = clusters(120)[0], clusters(120, seed=1)[0] + [0.0, 40.0]
-    model = type(MemoizedDPGMM(moves=(), random_state=0).fit(X)._fitted.model)
+    model = type(with_room(moves=(), random_state=0).fit(X)._fitted.model)
     step, counter = model.local_step, {"steps": 0, "fail_at": None}
 
     def local_step(*args, **kwargs):
@@ -765,7 +770,7 @@ def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch, before
 
     def start():
         counter.update(steps=0, fail_at=None)
-        return getattr(MemoizedDPGMM(random_state=0), before)(X)
+        return getattr(with_room(random_state=0), before)(X)
 
     whole = start()
     n_before, n_components = counter["steps"], whole.n_components_
@@ -788,7 +793,7 @@ def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch, before
 
 def test_moves_may_begin_later_in_a_stream():
     parts = np.array_split(rows(n_rows=300), 3)
-    stream = MemoizedDPGMM(4, moves=(), random_state=0).partial_fit(parts[0])
+    stream = with_room(4, moves=(), random_state=0).partial_fit(parts[0])
     assert stream.n_components_ == 4
     stream.set_params(moves=("birth", "merge", "delete"))
     for part in parts[1:]:
@@ -801,14 +806,14 @@ def test_moves_may_begin_later_in_a_stream():
 
 def test_n_batches_and_batch_size_divide_fit_and_not_a_stream():
     X = rows(n_rows=60)
-    assert MemoizedDPGMM(n_batches=6, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 6
-    assert MemoizedDPGMM(batch_size=25, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 3
-    assert MemoizedDPGMM(batch_size=100, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
-    assert MemoizedDPGMM(max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
-    full = MemoizedDPGMM(learning_method="batch", n_batches=6, max_iter=1, random_state=0).fit(X)
+    assert with_room(n_batches=6, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 6
+    assert with_room(batch_size=25, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 3
+    assert with_room(batch_size=100, max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
+    assert with_room(max_iter=1, random_state=0).fit(X).n_batch_iter_ == 1
+    full = with_room(learning_method="batch", n_batches=6, max_iter=1, random_state=0).fit(X)
     assert full.n_batch_iter_ == 1
     # batches of a stream are what it is given
-    assert MemoizedDPGMM(n_batches=100, random_state=0).partial_fit(X).n_batch_iter_ == 1
+    assert with_room(n_batches=100, random_state=0).partial_fit(X).n_batch_iter_ == 1
 
 
 # ---------------------------------------------------------------------------------- warm starts
@@ -822,7 +827,7 @@ def test_a_warm_start_on_other_rows_begins_with_what_was_learned(learning_method
         "random_state": 0,
         "batch_size": 100,
     }
-    warm = MemoizedDPGMM(3, warm_start=True, **settings).fit(X)
+    warm = with_room(3, warm_start=True, **settings).fit(X)
     n_before = warm.n_iter_
     warm.fit(other)
     assert adjusted_rand_score(labels, warm.predict(other)) == 1.0
@@ -834,7 +839,7 @@ def test_a_warm_start_on_other_rows_begins_with_what_was_learned(learning_method
 
 def test_a_warm_start_records_its_moves_after_those_before():
     X, _ = clusters()
-    warm = MemoizedDPGMM(warm_start=True, random_state=0).fit(X).fit(X)
+    warm = with_room(warm_start=True, random_state=0).fit(X).fit(X)
     assert warm.move_log_["n_iter"] == list(np.repeat(warm.history_["n_iter"], 3))
 
 
@@ -842,7 +847,7 @@ def test_a_warm_start_records_its_moves_after_those_before():
     "changed", [{"covariance_type": "diag"}, {"mean_type": "zero"}, {"n_components": 4}]
 )
 def test_a_warm_start_of_another_kind_is_refused_and_changes_nothing(changed):
-    warm = MemoizedDPGMM(warm_start=True, random_state=0).fit(rows())
+    warm = with_room(warm_start=True, random_state=0).fit(rows())
     before = published(warm)
     warm.set_params(**changed)
     with pytest.raises(ValueError, match=f"warm start .*{next(iter(changed))}.*warm_start=False"):
@@ -853,13 +858,13 @@ def test_a_warm_start_of_another_kind_is_refused_and_changes_nothing(changed):
 # ------------------------------------------------------------------------------------ parameters
 def test_priors_are_published_as_they_are_used():
     X = rows()
-    mixture = MemoizedDPGMM(random_state=0).fit(X)
+    mixture = with_room(random_state=0).fit(X)
     assert mixture.weight_concentration_prior_ == 1.0
     assert mixture.mean_precision_prior_ == 1.0
     assert mixture.degrees_of_freedom_prior_ == 3.0
     np.testing.assert_allclose(mixture.mean_prior_, X.mean(axis=0))
     np.testing.assert_allclose(mixture.covariance_prior_, np.cov(X.T, ddof=0), rtol=1e-4)
-    given = MemoizedDPGMM(weight_concentration_prior=0.2, mean_prior=[0, 1, 2]).fit(X)
+    given = with_room(weight_concentration_prior=0.2, mean_prior=[0, 1, 2]).fit(X)
     assert given.weight_concentration_prior_ == 0.2
     np.testing.assert_array_equal(given.mean_prior_, [0.0, 1.0, 2.0])
 
@@ -868,7 +873,7 @@ def message_on(**params):
     """Of fit and of partial_fit on 40 rows of 3 columns, the same; they change nothing."""
     messages = []
     for method in ("fit", "partial_fit"):
-        mixture = MemoizedDPGMM(**params)
+        mixture = with_room(**params)
         with pytest.raises(ValueError) as caught:
             getattr(mixture, method)(rows())
         assert published(mixture) == {}
@@ -969,7 +974,7 @@ def test_parameters_that_do_not_go_together_are_refused_with_a_remedy(what):
 
 
 def test_more_batches_than_rows_are_refused_by_fit():
-    mixture = MemoizedDPGMM(n_batches=41)
+    mixture = with_room(n_batches=41)
     with pytest.raises(ValueError, match=r"'n_batches' .*\[1, n_samples\] = \[1, 40\]\. Got 41"):
         mixture.fit(rows())
     assert published(mixture) == {}
@@ -977,14 +982,14 @@ def test_more_batches_than_rows_are_refused_by_fit():
 
 def test_degrees_of_freedom_below_the_columns_are_legal_without_covariances():
     for shape in ("diag", "spherical"):
-        mixture = MemoizedDPGMM(covariance_type=shape, degrees_of_freedom_prior=0.5).fit(rows())
+        mixture = with_room(covariance_type=shape, degrees_of_freedom_prior=0.5).fit(rows())
         assert np.isfinite(mixture.elbo_)
 
 
 @pytest.mark.parametrize("init_params", ["k-means++", "random", "random_from_data"])
 def test_every_start_ends_well(init_params):
     X, labels = clusters()
-    mixture = MemoizedDPGMM(3, init_params=init_params, random_state=0, batch_size=100).fit(X)
+    mixture = with_room(3, init_params=init_params, random_state=0, batch_size=100).fit(X)
     assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
     assert clone(mixture).init_params == init_params
 
@@ -993,7 +998,7 @@ def test_a_larger_concentration_expects_more_components():
     X = rows(n_rows=300)
     rest = []
     for alpha in (0.01, 1.0, 100.0):
-        mixture = MemoizedDPGMM(3, weight_concentration_prior=alpha, moves=(), random_state=0)
+        mixture = with_room(3, weight_concentration_prior=alpha, moves=(), random_state=0)
         a, b = mixture.fit(X).weight_concentration_
         rest.append(np.prod(b / (a + b)))
     assert rest == sorted(rest) and rest[0] < 1e-3 < rest[2]
@@ -1014,7 +1019,7 @@ def test_a_larger_concentration_expects_more_components():
 )
 def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
     X, (name,) = rows(), changed
-    stream = MemoizedDPGMM(2, random_state=0).partial_fit(X)
+    stream = with_room(2, random_state=0).partial_fit(X)
     before = published(stream)
     stream.set_params(**changed)
     with pytest.raises(ValueError, match=rf"partial_fit continues .*with {name}=.*Got {name}="):
@@ -1027,13 +1032,13 @@ def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
 
 def test_the_value_of_an_array_counts_and_not_which_array():
     prior = np.zeros(rows().shape[1])
-    stream = MemoizedDPGMM(2, mean_prior=prior, random_state=0).partial_fit(rows())
+    stream = with_room(2, mean_prior=prior, random_state=0).partial_fit(rows())
     stream.set_params(mean_prior=prior.tolist()).partial_fit(rows())
     assert stream.n_iter_ == 2
 
 
 def test_parameters_are_validated_at_each_call_of_a_stream():
-    stream = MemoizedDPGMM(2, random_state=0).partial_fit(rows())
+    stream = with_room(2, random_state=0).partial_fit(rows())
     for changed in ({"n_components": -5}, {"max_components": 1}, {"n_components": "many"}):
         with pytest.raises(ValueError, match=f"'{next(iter(changed))}' parameter"):
             clone_of(stream).set_params(**changed).partial_fit(rows())
@@ -1045,7 +1050,7 @@ def clone_of(fitted):
 
 @pytest.mark.parametrize("n_samples", [1.5, 2.0, 0, -1, "3", None])
 def test_only_whole_numbers_of_rows_are_drawn(n_samples):
-    mixture = MemoizedDPGMM(2, max_iter=2, random_state=0).fit(rows())
+    mixture = with_room(2, max_iter=2, random_state=0).fit(rows())
     factorial = AnnealedFactorialMixture(2, max_iter=2, random_state=0).fit(rows())
     for model in (mixture, factorial):
         with pytest.raises(ValueError, match=r"n_samples must be an int .*\[1, inf\)\. Got "):
@@ -1056,7 +1061,7 @@ def test_only_whole_numbers_of_rows_are_drawn(n_samples):
 @pytest.mark.parametrize(
     "mixture",
     [
-        MemoizedDPGMM(),
+        with_room(),
         CAVIGaussianMixture(),
         StructuredBernoulliMixture(2),
         AnnealedFactorialMixture(2),
@@ -1074,7 +1079,7 @@ def test_columns_of_text_are_refused_with_the_names_of_encoders(mixture):
 def real_mixtures():
     rows = np.random.default_rng(0).standard_normal((60, 3))
     return rows, [
-        MemoizedDPGMM(covariance_type="diag", max_iter=20, random_state=0),
+        with_room(covariance_type="diag", max_iter=20, random_state=0),
         CAVIGaussianMixture(2, random_state=0),
         AnnealedFactorialMixture(2, temperature=None, tol=1e3, random_state=0),
     ]

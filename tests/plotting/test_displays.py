@@ -57,7 +57,8 @@ def overlapping(n=300, seed=0):
 
 @pytest.fixture(scope="module")
 def mixture():
-    return MemoizedDPGMM(covariance_prior=np.eye(2), random_state=1).fit(overlapping())
+    few = {"max_components": 8, "random_state": 1}  # births take half the time
+    return MemoizedDPGMM(covariance_prior=np.eye(2), **few).fit(overlapping())
 
 
 # ------------------------------------------------------------------------------------ histories
