@@ -19,3 +19,18 @@ def pytest_xdist_auto_num_workers(config):
     """
     folders = all(Path(arg).is_dir() for arg in config.args)
     return None if folders and not config.option.keyword else 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items):
+    """Two workers begin with different loops, so that both do not compile the same ones at once.
+
+    Each takes a half: while the first compiles all loops, those of topic models the longest, the
+    second has mixtures, which need few.
+    """
+    mixtures, others = [], []
+    for item in items:
+        known = item.path.stem in ("test_mixtures", "test_tables", "test_clusters")
+        (mixtures if known else others).append(item)
+    half = len(items) // 2
+    items[:] = others[:half] + mixtures + others[half:]
