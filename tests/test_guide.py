@@ -53,14 +53,16 @@ PAGES = [
 ]
 
 
-# These take many seconds each.
+# These take a second or many.
 LONG = [
     f"doc/guide/{page}.md"
     for page in (
         "clusters",
+        "from_scikit_learn",
         "how_many_topics",
         "memoized_dpgmm",
         "memoized_mixture",
+        "plotting",
         "streams",
         "structured_bernoulli",
         "structured_lda",
