@@ -170,14 +170,15 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return Stopping(self.max_iter, self.evaluate_every, self.tol)
 
     def _regrouped_parameters(self, fitted, groups):
-        """Priors as they are then: what ``1 / n_components`` was does not change."""
+        """Priors as they are then: those of the default do not change."""
         given, n_topics = fitted.parameters, fitted.model.n_components
         alpha, eta, start = (
             given[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
         )
         changed = {"n_components": len(groups)}
         if not is_auto(alpha):
-            of_topics = np.broadcast_to(1.0 / n_topics if alpha is None else alpha, n_topics)
+            used = fitted.model.doc_topic_prior if alpha is None else alpha
+            of_topics = np.broadcast_to(used, n_topics)
             of_topics = np.array([of_topics[group].sum() for group in groups])
             changed["doc_topic_prior"] = simplest(alpha, of_topics)
         if eta is None:

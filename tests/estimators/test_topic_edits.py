@@ -148,3 +148,11 @@ def test_edits_that_make_no_sense_are_refused(make):
             edit()
         assert vars(model) == before
     assert model.merge_topics([[1]]).drop_topics([]) is model and vars(model) == before
+
+
+def test_the_default_prior_of_short_documents_survives_an_edit():
+    X = np.eye(8)[np.arange(40) % 8] + np.eye(8)[np.arange(40) // 2 % 8]  # two tokens each
+    lda = TemperedLDA(4, max_iter=2, random_state=0).fit(X)
+    assert lda.doc_topic_prior_ == 0.5
+    lda.merge_topics([[0, 2]]).partial_fit(X)
+    assert lda.doc_topic_prior_.tolist() == [1.0, 0.5, 0.5]
