@@ -22,7 +22,7 @@ from scipy.special import psi
 
 from skvt.expfam import Stats
 from skvt.models import LocalResult
-from skvt.models.hdp._documents import Part, Trial, copies, of_topics
+from skvt.models.hdp._documents import Part, Trial, copies, is_out_of_reach, of_topics
 from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
@@ -270,8 +270,7 @@ class BirthOfTopics(Move):
             for step in range(TRIAL_STEPS):
                 gains.append(trial.update(stats) - before)
                 stats = trial.total.stats
-                # further updates only where as large ones could bring a rise
-                if step and gains[-1] + (TRIAL_STEPS - 1 - step) * (gains[-1] - gains[-2]) < 0.0:
+                if is_out_of_reach(gains, TRIAL_STEPS - 1 - step):
                     break
             lives = exceeds(stats.arrays[0][n_old:].sum(axis=1), FEWEST_TOKENS)
             lives &= exceeds(stats.arrays[1][n_old:, IN_USE], 1.0)

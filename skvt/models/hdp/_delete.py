@@ -9,9 +9,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from skvt.expfam import Stats
 from skvt.models import LocalResult
-from skvt.models.hdp._documents import Part, Trial, of_topics, with_topics
+from skvt.models.hdp._documents import Part, Trial, is_out_of_reach, of_topics, with_topics
 from skvt.models.hdp._merge import LEAST_TOKENS
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
@@ -119,16 +118,15 @@ class DeleteTopic(Move):
         size = size_of(before, total)
         kept = np.delete(np.arange(state.component_ids.size), k)
         trial = Trial(model, parts, total, kept, tools)
-        stats, gains = trial.total.stats, [-np.inf]
+        stats, gains = trial.total.stats, list[float]()
         for step in range(TRIAL_STEPS):
             gains.append(trial.update(stats) - before)
             if is_accepted(gains[-1], size):
                 trial.keep(state)
                 return gains[-1]
-            left = TRIAL_STEPS - 1 - step
-            if step and gains[-1] + left * (gains[-1] - gains[-2]) < 0.0:
+            if is_out_of_reach(gains, TRIAL_STEPS - 1 - step):
                 break
-            stats = Stats(trial.total.stats.arrays)
+            stats = trial.total.stats
         self._failed[int(state.component_ids[k])] = float(total.stats.arrays[1][k, IN_USE])
         self._in_vain += 1
         return 0.0

@@ -123,6 +123,11 @@ class Trial:
         state.resum()
 
 
+def is_out_of_reach(gains: list[float], n_left: int) -> bool:
+    """Whether the last gain stays below 0 even if the updates left raise it as the last one did."""
+    return len(gains) > 1 and gains[-1] + n_left * (gains[-1] - gains[-2]) < 0.0
+
+
 def copies(stats: Stats) -> tuple[Array, ...]:
     """Its arrays, to be written to."""
     return tuple(array.copy() for array in stats.arrays)

@@ -175,9 +175,10 @@ class HDP:
     def log_mean_topics(self, stats: RunningStats, batch: Any) -> Array:
         """log E[phi] of the batch's words, (A, K)."""
         eta = self.topic_word_prior.astype(np.float64)
-        words = stats.scale * stats.arrays[0]
-        lam = words[:, batch.active].T + eta[batch.active, None]
-        return np.log(lam / (words.sum(axis=1) + eta.sum())).astype(self.dtype)
+        words = stats.arrays[0]
+        lam = stats.scale * words[:, batch.active].T + eta[batch.active, None]
+        totals = stats.scale * words.sum(axis=1) + eta.sum()
+        return np.log(lam / totals).astype(self.dtype)
 
     def documents(self, stats: RunningStats) -> Any:
         """The model of documents given topics and their weights: LDA, without the rest."""
@@ -194,7 +195,7 @@ class HDP:
 
     def weights(self, stats: RunningStats) -> Array:
         """``E[beta_k]`` and last that of the rest, (K + 1,)."""
-        return expected_weights(self.natural_parameters(stats)[1])
+        return expected_weights(self.sticks.best(stats.scale * stats.arrays[1]))
 
     def component_masses(self, stats: Stats) -> Array:
         """Expected tokens of each topic, (K,)."""
