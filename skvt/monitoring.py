@@ -14,8 +14,8 @@ class FitMonitor:
     X, y : array-like
         What ``fit`` was given.
     snapshot : callable
-        ``snapshot(model, state) -> dict``, the attributes that make an estimator as if the fit had
-        stopped here; called only when a callback needs them.
+        ``snapshot(model, state, position) -> dict``, the attributes that make an estimator as if
+        the fit had stopped here; called only when a callback needs them.
     history : History
         The loop appends an entry for each pass.
     """
@@ -34,7 +34,7 @@ class FitMonitor:
         self._pass = self._context.subcontext(task_name="pass")
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
-    def end_pass(self, model, state):
+    def end_pass(self, model, state, position):
         """Close the task of a pass; returns whether a callback stops the fit."""
         if self._verbose > 0:
             entry = self.history[-1]
@@ -49,6 +49,6 @@ class FitMonitor:
             estimator=self._estimator,
             X=self._X,
             y=self._y,
-            reconstruction_attributes=lambda: self._snapshot(model, state),
+            reconstruction_attributes=lambda: self._snapshot(model, state, position),
         )
         return self.stopped

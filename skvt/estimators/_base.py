@@ -4,7 +4,7 @@ import time
 import warnings
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
-from functools import wraps
+from functools import cache, wraps
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
+from skvt.estimators._progress import Progress, RowsSeen, Start, Starts
 from skvt.estimators._sklearn_private import check_sample_weight, fit_context
 from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
@@ -36,6 +37,11 @@ from skvt.ties import exceeds
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
 STREAM_ROWS = 1e6
+# Parameters that do not matter to what has been done so far when an interrupted fit is resumed;
+# the seeds of its starts are kept.
+_FREE_TO_CHANGE = frozenset(
+    {"max_iter", "tol", "perp_tol", "evaluate_every", "verbose", "n_jobs", "random_state"}
+)
 
 
 @dataclass
@@ -192,23 +198,66 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         plan = self._checked_plan(model, X, weights)
         random_state = check_random_state(self.random_state)
         n_init = 1 if self._continues() else self.n_init
-        context = self._init_callback_context(max_subtasks=n_init * self.max_iter)
+        seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
+        return self._make_starts(model, plan, (raw, y), Starts(seeds))
+
+    def _resume(self, X, y, sample_weight):
+        """``resume`` of every estimator."""
+        progress = self._require_progress()
+        self._validate_params()
+        fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
+        self._refuse_changes("resume", fixed, "call fit to start anew")
+        raw = X
+        X = self._validate_rows(X, reset=False)
+        X, weights = self._weighted_rows(X, sample_weight)
+        progress.rows.check(X, weights)
+        model, starts = None, replace(progress.starts, elbos=list(progress.starts.elbos))
+        if len(starts.elbos) + 1 < len(starts.seeds):
+            with one_blas_thread():
+                model = self._build_model(X, weights)  # for the starts that follow
+        plan = self._plan(self._fitted.model, X, weights)
+        return self._make_starts(model, plan, (raw, y), starts, progress)
+
+    def _require_progress(self):
+        self._require_fitted()
+        try:
+            return vars(self)["_progress"]
+        except KeyError:
+            raise ValueError(
+                f"This {type(self).__name__} has no interrupted fit to resume. Load a file written "
+                "during a fit by skvt.callbacks.Checkpoint; to continue a fit that has ended, call "
+                "fit with warm_start=True."
+            ) from None
+
+    def _make_starts(self, model, plan, shown, starts, interrupted=None):
+        """The remaining starts of a fit, of which the best is kept.
+
+        The first continues where it was ``interrupted``. Callbacks are shown the rows and targets
+        as given.
+        """
+        raw, y = shown
+        X, weights = plan.data.X, plan.data.weights
+        context = self._init_callback_context(max_subtasks=len(starts.seeds) * self.max_iter)
         context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
-        best, restart_elbos = None, []
         with Workers(self.n_jobs) as workers:
-            for number in range(n_init):
-                if number:  # an engine serves one fit
-                    plan = self._plan(model, X, weights)
-                rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
-                run = self._run(model, plan, context, (raw, y), rng, workers)
-                restart_elbos.append(run.fitted.elbo)
+            while len(starts.elbos) < len(starts.seeds):
+                if interrupted is None:
+                    begun = self._begin_start(model, plan, starts, workers)
+                else:
+                    begun = self._taken_up(plan, interrupted)
+                run = self._run(*begun, plan, context, shown, starts, workers)
+                starts.elbos.append(run.fitted.elbo)
                 # of starts that end in the same optimum the first
-                if best is None or exceeds(run.fitted.elbo, best.fitted.elbo, dtype=X.dtype):
-                    best = run
+                best = starts.best
+                if best is None or exceeds(run.fitted.elbo, best.elbo, dtype=X.dtype):
+                    starts.best, starts.converged = run.fitted, run.converged
                 if run.stopped:
                     break
-        self._fitted, self.converged_ = best.fitted, best.converged
-        self.restart_elbos_ = np.array(restart_elbos)
+                if len(starts.elbos) < len(starts.seeds):  # an engine serves one fit
+                    interrupted, plan = None, self._plan(model, X, weights)
+        self._fitted, self.converged_ = starts.best, starts.converged
+        self.__dict__.pop("_progress", None)
+        self.restart_elbos_ = np.array(starts.elbos)
         self.n_iter_ = len(self._fitted.history)
         self._publish(X)
         self._look_again(X, weights)
@@ -223,8 +272,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             self._warn_unconverged()
         return self
 
-    def _run(self, model, plan, context, shown, rng, workers):
-        """One start: a :class:`_Run`. Callbacks are shown the rows and targets as given."""
+    def _begin_start(self, model, plan, starts, workers):
+        """What a start begins with: the model, state, policy and history as a Fitted; its Start."""
+        rng = np.random.default_rng(starts.seeds[len(starts.elbos)])
         data, history = plan.data, History()
         if self._continues():
             before = self._fitted.draft()
@@ -236,24 +286,50 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             state.seed = _seed(rng)
         state = plan.engine.start(state, data.total)
         state.row_starts = plan.row_starts
+        return self._begun(model, state, policy, history, data), Start(
+            rng, n_moves=len(state.move_log)
+        )
 
-        def fitted(model, state, elbo=None):
-            parameters = self.get_params(deep=False)
-            return Fitted(
-                model, state, policy, data.total, True, elbo, history, parameters=parameters
-            )
+    def _taken_up(self, plan, interrupted):
+        """The same of an interrupted fit."""
+        before = self._fitted.draft()
+        if interrupted.row_starts is not None:
+            before.state.row_starts = interrupted.row_starts.copy()
+        plan.engine.take_up(deepcopy(interrupted.engine))
+        start = replace(interrupted.start, rng=deepcopy(interrupted.start.rng))
+        parts = before.model, before.state, before.policy, before.history
+        return self._begun(*parts, plan.data), start
 
-        def snapshot(model, state):
+    def _begun(self, model, state, policy, history, data):
+        parameters = self.get_params(deep=False)
+        return Fitted(model, state, policy, data.total, True, None, history, parameters=parameters)
+
+    def _run(self, begun, start, plan, context, shown, starts, workers):
+        """One start: a :class:`_Run`."""
+        state, policy, history = begun.state, begun.policy, begun.history
+        data = plan.data
+
+        @cache
+        def rows():
+            return RowsSeen.of(data.X, data.weights)
+
+        def snapshot(model, state, position):
+            here = replace(start, rng=deepcopy(start.rng), position=position)
+            ended = replace(starts, elbos=list(starts.elbos))
+            row_starts = None if state.row_starts is None else state.row_starts.copy()
             return {
-                "_fitted": fitted(model, state).draft(),
+                "_fitted": replace(begun, model=model).draft(),
+                "_progress": Progress(rows(), ended, here, plan.engine.progress(), row_starts),
                 "n_iter_": len(history),
                 "n_features_in_": data.X.shape[1],
                 **{name: getattr(self, name) for name in self._row_attributes},
             }
 
-        n_before, n_moves = len(history), len(state.move_log)
         monitor = FitMonitor(self, context, *shown, snapshot, history)
-        model, converged = fit_loop(model, plan, policy, state, workers, rng, monitor)
+        n_before = len(history) - start.position.n_passes
+        model, converged = fit_loop(
+            begun.model, plan, policy, state, workers, start.rng, monitor, start.position
+        )
         elbo = plan.engine.finish(model, state)
         if elbo is None:
             whole = Rows(data.X, data.weights, ROWS_PER_BATCH)
@@ -262,10 +338,12 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             raise out_of_range(f"the bound is {elbo}")
         state.row_starts = None
         # engines count the passes of a fit, the history those of the model
-        state.move_log[n_moves:] = [
-            replace(record, n_iter=n_before + record.n_iter) for record in state.move_log[n_moves:]
+        log, n_moves = state.move_log, start.n_moves
+        log[n_moves:] = [
+            replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
         ]
-        return _Run(fitted(model, state, float(elbo)), converged, monitor.stopped)
+        fitted = replace(begun, model=model, elbo=float(elbo), cache={})
+        return _Run(fitted, converged, monitor.stopped)
 
     def _partial_fit(self, X, sample_weight, batch_id=None):
         """``partial_fit`` of every estimator; ``batch_id`` is for memoized inference."""
@@ -276,6 +354,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             self._start_stream(X, weights)
         else:
             self._fitted = self._fitted.draft(self._fitted.model.affected_rows(X))
+        self.__dict__.pop("_progress", None)  # other rows follow
         fitted, started = self._fitted, time.perf_counter()
         fitted.policy.resume(X.shape[0])
         with Workers(self.n_jobs) as workers:
@@ -360,8 +439,45 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to "
             "try. Raise max_iter or tol.",
             ConvergenceWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
+
+    @all_or_nothing
+    def resume(self, X, y=None, sample_weight=None):
+        """Continue a fit that was interrupted, to the same result as without interruption.
+
+        For estimators that :func:`skvt.load` reads from a file written by
+        :class:`skvt.callbacks.Checkpoint`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            The rows of the interrupted fit, in the same order. Shape, type and a sample of them are
+            compared.
+        y : ignored
+            Shown to callbacks.
+        sample_weight : array-like of shape (n_samples,), optional
+            Their weights, as then.
+
+        Returns
+        -------
+        self
+            Fitted.
+
+        Raises
+        ------
+        ValueError
+            If there is nothing to resume, if these are other rows, or if a parameter has changed
+            that the passes so far depend on: all but ``max_iter``, ``tol``, ``perp_tol``,
+            ``evaluate_every``, ``verbose``, ``n_jobs`` and ``random_state``.
+
+        Notes
+        -----
+        On the same machine with the same libraries the result has the same bits as that of the
+        uninterrupted fit; see the guide for what may differ elsewhere. Callbacks are not kept in
+        files: set them again before.
+        """
+        return self._resume(X, y, sample_weight)
 
     def elbo(self, X):
         """Untempered evidence lower bound of X in nats, every constant included.

@@ -10,7 +10,7 @@ from skvt.inference._engine import (
     weighted_by_temperature,
 )
 from skvt.inference._gain import gain_per_unit, perplexity_fall
-from skvt.inference._loop import Entry, History, Plan, Stopping, fit_loop
+from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
@@ -32,6 +32,7 @@ __all__ = [
     "MemoizedState",
     "PassResult",
     "Plan",
+    "Position",
     "Rows",
     "State",
     "StochasticInference",

@@ -12,6 +12,7 @@ from skvt.inference._engine import PassResult, weighted_by_temperature
 from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State
 from skvt.models import LocalResult, Model, Requirement
+from skvt.progress import Continued
 from skvt.temperature import RunningPolicy
 from skvt.typing import Array
 
@@ -27,7 +28,7 @@ def _local_task(
     return model.local_step(batch, global_params, inv_temp, serial_map, **requested)
 
 
-class CoordinateAscent:
+class CoordinateAscent(Continued):
     """Full-data variational inference at the temperature given by the policy.
 
     At a constant temperature the tempered bound never falls.

@@ -86,6 +86,12 @@ class Engine(Protocol[ModelT, StateT]):
     def finish(self, model: ModelT, state: StateT) -> float | None:
         """After the last pass. Returns the exact bound in nats, or None if it is not known."""
 
+    def progress(self) -> dict[str, Any]:
+        """What the next pass needs: see :class:`~skvt.progress.Continued`."""
+
+    def take_up(self, progress: dict[str, Any]) -> None:
+        """Continue an interrupted fit from there."""
+
 
 #: An engine for any models and states.
 AnyEngine: TypeAlias = Engine[Any, Any]

@@ -160,6 +160,25 @@ class Plan:
         )
 
 
+@dataclass(frozen=True)
+class Position:
+    """Where a fit stands after a pass.
+
+    Attributes
+    ----------
+    n_passes : int
+        Number of passes made.
+    bound : float or None
+        The exact bound in nats by which convergence was last judged.
+    converged : bool
+        Whether the fit has ended with this pass.
+    """
+
+    n_passes: int = 0
+    bound: float | None = None
+    converged: bool = False
+
+
 def fit_loop(
     model: Model,
     plan: Plan,
@@ -168,6 +187,7 @@ def fit_loop(
     workers: Workers,
     rng: np.random.Generator,
     monitor: FitMonitor,
+    position: Position,
 ) -> tuple[Model, bool]:
     """Make passes until convergence, ``max_iter``, or a stop by a callback.
 
@@ -183,6 +203,8 @@ def fit_loop(
         For shuffling minibatches, and for jitter.
     monitor : FitMonitor
         Is notified of each pass, holds the history, and may stop the fit.
+    position : Position
+        Where the fit begins, or was interrupted.
 
     Returns
     -------
@@ -192,8 +214,9 @@ def fit_loop(
     """
     data, engine, stopping, history = plan.data, plan.engine, plan.stopping, monitor.history
     started = time.perf_counter() - history.seconds
-    n_before, previous, n_units = len(history), None, plan.n_units
-    for iteration in range(1, stopping.max_iter + 1):
+    n_before, n_units = len(history) - position.n_passes, plan.n_units
+    while position.n_passes < stopping.max_iter and not position.converged:
+        iteration, previous = position.n_passes + 1, position.bound
         monitor.begin_pass()
         done = engine.run_pass(model, data, state, policy, workers, rng)
         model, divergence, totals = done.model, done.divergence, done.totals.scaled(data.total)
@@ -220,9 +243,10 @@ def fit_loop(
             gain = None if previous is None else (previous, exact, n_units)
             converged = _has_converged(gain, stopping, monotone, data.X.dtype)
             previous = exact
-        if monitor.end_pass(model, state) or converged:
-            return model, converged
-    return model, False
+        position = Position(iteration, previous, converged)
+        if monitor.end_pass(model, state, position):
+            break
+    return model, position.converged
 
 
 def _has_converged(

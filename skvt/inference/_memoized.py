@@ -14,6 +14,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
 from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement, Restartable
 from skvt.moves import Merge, Move, MoveTools, dissolve
+from skvt.progress import Continued
 from skvt.temperature import FitPlan, LinearAnnealing, RunningPolicy
 from skvt.ties import exceeds
 from skvt.typing import Run
@@ -31,7 +32,7 @@ _HOT_PASSES, _ANNEALED_PASSES = 8, 10
 _MOST_BATCHES, _ROWS_PER_BATCH = 10, 100
 
 
-class MemoizedInference:
+class MemoizedInference(Continued):
     """Memoized inference for mixtures, with moves at the end of each pass.
 
     Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces the
@@ -45,6 +46,7 @@ class MemoizedInference:
         Made in this order, births last, and only at T = 1.
     """
 
+    not_kept = frozenset({"requires"})
     knows_exact_bound = True
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
@@ -57,7 +59,8 @@ class MemoizedInference:
             ),
             *(requirement for move in moves for requirement in move.requires),
         )
-        self._active: Sequence[Move] = ()
+        # whether the last pass was at T = 1, so that moves were made
+        self._moving = False
         self._n_passes = 0
         # the exact bound after the last pass at T = 1, by the model as it was left
         self._reached: float | None = None
@@ -91,14 +94,15 @@ class MemoizedInference:
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         self._n_passes += 1
-        self._active = moves = self._moves if policy.at_unit_temperature else ()
+        self._moving = policy.at_unit_temperature
+        moves = self._moves if self._moving else ()
         tools = self._tools(self._n_passes, workers, rng)
         # Births begin first, so that the others see the new components, and finish last.
         for move in reversed(moves):
             move.begin(model, state, tools)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
-        before = state.checkpoint() if policy.at_unit_temperature else None
+        before = state.checkpoint() if self._moving else None
         batches = data.order()
         for key in rng.permutation(len(batches)).tolist():
             batch = data.batch(model, batches[key])
@@ -135,7 +139,7 @@ class MemoizedInference:
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
         """Conclude the moves after the last pass. Returns the exact bound in nats."""
-        for move in self._active:
+        for move in self._moves if self._moving else ():
             if move.conclude(model, state):
                 sort_by_mass(model, state)
         totals, divergence = exact_bound(model, state)

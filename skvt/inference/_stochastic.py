@@ -11,12 +11,13 @@ from skvt.inference._engine import PassResult, Stream, weighted_by_temperature
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.models import LocalResult, Model, Requirement
+from skvt.progress import Continued
 from skvt.temperature import RunningPolicy
 
 M = TypeVar("M", bound=Model)
 
 
-class StochasticInference(Generic[M]):
+class StochasticInference(Continued, Generic[M]):
     """SVI on shuffled minibatches, at the temperature given by the policy [VT16 alg. 1].
 
     Parameters
@@ -25,6 +26,7 @@ class StochasticInference(Generic[M]):
         Step number -> rho.
     """
 
+    not_kept = frozenset({"requires", "_global_step"})
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
     bound_kind = "estimate"

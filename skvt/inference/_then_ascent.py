@@ -7,10 +7,11 @@ from skvt.inference._engine import AnyEngine, PassResult
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.models import Model
+from skvt.progress import Continued
 from skvt.temperature import RunningPolicy
 
 
-class ThenCoordinateAscent:
+class ThenCoordinateAscent(Continued):
     """An engine for the first passes, then coordinate ascent with mean-field local steps.
 
     The result of a structured engine serves as a starting point: it has no bound, and noise keeps
@@ -23,6 +24,7 @@ class ThenCoordinateAscent:
         Number of passes that it makes.
     """
 
+    not_kept = frozenset({"requires"})
     knows_exact_bound = False
 
     def __init__(self, engine: AnyEngine, n_passes: int) -> None:

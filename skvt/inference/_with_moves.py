@@ -9,6 +9,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.models import Model
 from skvt.moves import MoveTools, SampledMove
+from skvt.progress import Continued
 from skvt.temperature import RunningPolicy
 
 # Moves begin after this share of the passes, or this number of passes: earlier, topics are too
@@ -16,7 +17,7 @@ from skvt.temperature import RunningPolicy
 FIRST_SHARE, MOST_BEFORE = 0.5, 10
 
 
-class WithMoves:
+class WithMoves(Continued):
     """An engine, with moves after its passes at T = 1, except the last: a pass must follow.
 
     Parameters
@@ -27,6 +28,8 @@ class WithMoves:
         Number of passes of the fit.
     """
 
+    # (a resumed fit may have another number of passes)
+    not_kept = frozenset({"requires", "_n_passes", "_first"})
     knows_exact_bound = False
 
     def __init__(self, engine: AnyEngine, moves: Sequence[SampledMove], n_passes: int) -> None:

@@ -8,6 +8,7 @@ import numpy as np
 
 from skvt.expfam import RunningStats, Stats
 from skvt.models import Capability, LocalResult, Memoizable, Requirement, RowSource
+from skvt.progress import Continued
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
@@ -145,7 +146,7 @@ class MoveTools:
     annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
 
 
-class Move:
+class Move(Continued):
     """A move accompanies a pass: it prepares, observes the batches, and acts at the end.
 
     The base of all moves; steps that a move does not need are inherited. Memos and the identity of

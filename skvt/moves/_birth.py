@@ -18,7 +18,7 @@ for the sake of other batches.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -105,6 +105,10 @@ class Birth(Move):
         Whether no component waits for adoption or has just been adopted, and none is left to try.
     """
 
+    not_kept = frozenset(
+        {"_max_components", "_n_fresh", "_max_rows", "_threshold"}
+        | {"_before", "_adopted", "_newborn"}
+    )
     requires = of_components("A birth")
 
     def __init__(
@@ -192,7 +196,7 @@ class Birth(Move):
             fresh = self._create(model, target, tools, room + n_old)
             if fresh is not None:
                 self._fresh.append(fresh)
-                self._targets.append(target)
+                self._targets.append(replace(target, rows=[], weights=[], resp=[]))
                 born += len(fresh.arrays[0])
                 room -= len(fresh.arrays[0]) - n_old
         self.exhausted = self._before is None and proposed == 0

@@ -66,6 +66,8 @@ class Superposition(Move):
         Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
     )
 
+    not_kept = frozenset({"_memos", "_ends", "_sample"})
+
     def __init__(self) -> None:
         self.exhausted, self._rested_at = False, -np.inf
         self._rests = False

@@ -76,6 +76,8 @@ class BirthOfTopics(Move):
 
     requires = of_topics("A birth")
 
+    not_kept = frozenset({"_max_components", "_targets", "_most", "_share"})
+
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components
         self._targets: list[_Target] = []

@@ -31,6 +31,7 @@ MOST_FAILURES = 8
 class DeleteTopic(Move):
     """Delete topics that the documents do not miss, smallest first."""
 
+    not_kept = frozenset({"_parts", "_rows"})
     requires = of_topics("A delete")
 
     def __init__(self) -> None:

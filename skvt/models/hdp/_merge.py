@@ -173,6 +173,7 @@ def _merged_usage(
 class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic once a pass."""
 
+    not_kept = frozenset({"_pairs", "_changes", "_gathered"})
     requires = of_topics("A merge")
 
     def __init__(self) -> None:

@@ -31,6 +31,7 @@ from skvt.models import Capability, LocalResult, Requirement, RowSource
 from skvt.models.lda._kernels import FLOOR
 from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.moves import MoveRecord, MoveTools, SampledState
+from skvt.progress import Continued
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -52,7 +53,7 @@ SMALLEST_SQUARE = 1e-12
 DIRECTION_STEPS, MIXTURE_STEPS = 15, 15
 
 
-class SplitMerge:
+class SplitMerge(Continued):
     """Split a topic that combines two, and merge two topics that are one.
 
     Attributes

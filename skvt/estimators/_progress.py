@@ -1,0 +1,121 @@
+"""An interrupted fit: what :meth:`resume` needs beside the model and the state."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.inference import Position
+
+# Number of rows of which a checksum is kept.
+_SAMPLED = 1000
+
+
+@dataclass(frozen=True)
+class RowsSeen:
+    """By what the rows of a fit are recognised: shape, type, and a checksum of a sample.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (N, D), rows of weight 0 apart.
+    dtype : str
+    digest : str
+        BLAKE2b of at most 1,000 rows at even distances, and of their weights.
+    """
+
+    shape: tuple
+    dtype: str
+    digest: str
+
+    @classmethod
+    def of(cls, X, weights):
+        """Those of these rows."""
+        n_rows = X.shape[0]
+        rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(np.int64))
+        sample = X[rows]
+        parts = [np.asarray(weights[rows], np.float64)]
+        if sp.issparse(sample):
+            sample = sp.csr_array(sample)
+            sample.sum_duplicates()
+            parts += [sample.indptr.astype(np.int64), sample.indices.astype(np.int64), sample.data]
+        else:
+            parts.append(sample)
+        digest = hashlib.blake2b(digest_size=16)
+        for part in parts:
+            digest.update(np.ascontiguousarray(part).tobytes())
+        return cls(tuple(X.shape), np.dtype(X.dtype).name, digest.hexdigest())
+
+    def check(self, X, weights):
+        """Raise ValueError unless these are the same rows."""
+        given = RowsSeen.of(X, weights)
+        if given != self:
+            raise ValueError(
+                "resume continues on the rows of the interrupted fit, in their order: "
+                f"{self.shape[0]} rows of positive weight, {self.shape[1]} columns, "
+                f"{self.dtype}, checksum {self.digest}. Got {given.shape[0]} rows, "
+                f"{given.shape[1]} columns, {given.dtype}, checksum {given.digest}. Pass the same "
+                "X and sample_weight, or call fit to start anew."
+            )
+
+
+@dataclass
+class Starts:
+    """The starts of a fit (``n_init``).
+
+    Attributes
+    ----------
+    seeds : list of int
+        One for each start.
+    elbos : list of float
+        The bounds of those that have ended, in nats.
+    best : Fitted or None
+        The best of them.
+    converged : bool
+        Whether it has converged.
+    """
+
+    seeds: list
+    elbos: list = field(default_factory=list)
+    best: object = None
+    converged: bool = False
+
+
+@dataclass
+class Start:
+    """The start under way: what a pass changes, beside the state.
+
+    Attributes
+    ----------
+    rng : numpy.random.Generator
+    position : Position
+    n_moves : int
+        Entries of the log of moves before this fit.
+    """
+
+    rng: np.random.Generator
+    position: Position = field(default_factory=Position)
+    n_moves: int = 0
+
+
+@dataclass
+class Progress:
+    """An interrupted fit.
+
+    Attributes
+    ----------
+    rows : RowsSeen
+    starts : Starts
+    start : Start
+    engine : dict
+        What the engine remembers, see :class:`~skvt.progress.Continued`.
+    row_starts : ndarray or None
+        Where the next local step of each row begins.
+    """
+
+    rows: RowsSeen
+    starts: Starts
+    start: Start
+    engine: dict
+    row_starts: np.ndarray | None = None
