@@ -14,6 +14,7 @@ from skvt.estimators import (
     seeded_prior,
     top_words,
 )
+from skvt.io import load, save
 
 __version__ = "0.1.0.dev0"
 
@@ -29,6 +30,8 @@ __all__ = [
     "TemperedLDA",
     "__version__",
     "consensus",
+    "load",
+    "save",
     "seeded_prior",
     "top_words",
 ]

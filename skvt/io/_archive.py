@@ -1,0 +1,176 @@
+"""The file: an uncompressed zip archive of one JSON text and of arrays in NumPy's format.
+
+Nothing is unpickled, and nothing is allocated before the file is known to hold as much: members are
+not compressed, so that an array cannot be larger than the part of the file that it is read from.
+"""
+
+import json
+import os
+import zipfile
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+
+DOCUMENT = "model.json"
+# Kinds of arrays: booleans, integers, real numbers, text.
+_KINDS = "biufU"
+# Bytes per character of JSON that its Python objects may take, by which its size is limited: the
+# document may make up at most this fraction of a file unless it is small.
+_SMALL_DOCUMENT = 2**24
+_LARGEST_SHARE = 0.5
+
+
+class FileError(ValueError):
+    """A file that is no model file of skvt, or a damaged one."""
+
+
+def member_of(number):
+    """Name of an array in the archive."""
+    return f"arrays/{number}.npy"
+
+
+def write(path, document, arrays):
+    """Write the file, as a whole or not at all: an interruption leaves what was there before.
+
+    Parameters
+    ----------
+    path : str or path-like
+    document : object
+        As JSON.
+    arrays : list of ndarray
+    """
+    path = Path(path)
+    partial = path.with_name(path.name + ".partial")
+    try:
+        with open(partial, "wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                for number, array in enumerate(arrays):
+                    with archive.open(_info(member_of(number)), "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+                text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+                archive.writestr(_info(DOCUMENT), text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException:
+        with suppress(OSError):
+            partial.unlink()
+        raise
+    _sync(path.parent)
+
+
+def _info(name):
+    """A member with a fixed date: equal models make equal files."""
+    info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+    info.external_attr = 0o644 << 16
+    return info
+
+
+def _sync(folder):
+    """Make a rename in this folder last, where the system can."""
+    with suppress(OSError):
+        handle = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(handle)
+        finally:
+            os.close(handle)
+
+
+class Archive:
+    """A file opened for reading.
+
+    Raises
+    ------
+    FileError
+        By every method, if the file is not as :func:`write` makes it.
+    """
+
+    def __init__(self, path):
+        self._size = os.path.getsize(path)
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except OSError:
+            raise
+        except Exception as error:
+            raise FileError(f"{path} is no model file, or not a whole one: {error}") from error
+        self._members = {}
+        self._arrays = {}
+
+    def __enter__(self):
+        self._check_members()
+        return self
+
+    def __exit__(self, *error):
+        self._zip.close()
+
+    def _check_members(self):
+        infos = self._zip.infolist()
+        for info in infos:
+            if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
+                raise FileError(f"{info.filename!r} is compressed; a model file's parts are not.")
+            if info.flag_bits & 0x1:
+                raise FileError(f"{info.filename!r} is encrypted.")
+        self._members = {info.filename: info for info in infos}
+        expected = {DOCUMENT, *map(member_of, range(len(infos) - 1))}
+        if set(self._members) != expected or len(infos) != len(expected):
+            raise FileError(f"The file must consist of {DOCUMENT} and arrays/0.npy, 1, 2, ...")
+        if sum(info.file_size for info in infos) > self._size:
+            raise FileError("Parts of the file overlap.")
+
+    def document(self):
+        """The JSON, as Python objects."""
+        size = self._members[DOCUMENT].file_size
+        if size > max(_SMALL_DOCUMENT, _LARGEST_SHARE * self._size):
+            raise FileError(f"{DOCUMENT} has {size} bytes, more than any model needs.")
+        try:
+            return json.loads(self._zip.read(DOCUMENT), parse_constant=_no_constant)
+        except Exception as error:
+            raise FileError(f"{DOCUMENT} cannot be read: {error}") from error
+
+    def array(self, number):
+        """An array, read once."""
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise FileError(f"{number!r} is no number of an array.")
+        if number not in self._arrays:
+            self._arrays[number] = self._read(number)
+        return self._arrays[number]
+
+    def _read(self, number):
+        info = self._members.get(member_of(number))
+        if info is None:
+            raise FileError(f"There is no {member_of(number)}.")
+        try:
+            with self._zip.open(info) as member:
+                return _read_array(member, info.file_size)
+        except FileError:
+            raise
+        except Exception as error:
+            raise FileError(f"{info.filename} cannot be read: {error}") from error
+
+
+def _read_array(member, size):
+    """An array in NumPy's format, of this number of bytes with its header."""
+    version = np.lib.format.read_magic(member)
+    reader = {(1, 0): np.lib.format.read_array_header_1_0}.get(
+        version, np.lib.format.read_array_header_2_0
+    )
+    shape, fortran_order, dtype = reader(member)
+    if dtype.hasobject or dtype.kind not in _KINDS or not dtype.isnative:
+        raise FileError(f"An array of {dtype} cannot be part of a model.")
+    count = 1
+    for length in shape:
+        count *= length
+    if count < 0 or count * dtype.itemsize != size - member.tell():
+        raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")
+    array = np.empty(shape, dtype, "F" if fortran_order else "C")
+    if array.nbytes:
+        flat = array.reshape(-1, order="A").view(np.uint8)
+        n_read = member.readinto(memoryview(flat))
+        if n_read != array.nbytes or member.read(1):
+            raise FileError("An array is cut short.")
+    return array
+
+
+def _no_constant(name):
+    raise FileError(f"{name} is no JSON.")

@@ -1,0 +1,162 @@
+"""Whether the parts of a model that was read fit together.
+
+Compiled loops rely on the shapes of what they are given.
+"""
+
+from dataclasses import fields, is_dataclass
+
+import numpy as np
+
+from skvt.io._archive import FileError
+from skvt.io._classes import ESTIMATORS, name_of
+
+
+def check_estimator(estimator):
+    """Raise FileError unless this is a fitted estimator whose parts fit together."""
+    name = name_of(type(estimator))
+    if name is None or name.removeprefix("estimators.") not in ESTIMATORS:
+        raise FileError("The file holds no estimator.")
+    own = vars(estimator)
+    missing = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_"} - set(own)
+    if missing:
+        raise FileError(f"The estimator has no {sorted(missing)[0]!r}.")
+    fitted = own["_fitted"]
+    if name_of(type(fitted)) != "estimators.Fitted":
+        raise FileError("The estimator is not fitted.")
+    n_features = own["n_features_in_"]
+    if type(n_features) is not int or n_features < 1:
+        raise FileError(f"n_features_in_ is {n_features!r}.")
+    progress = own.get("_progress")
+    if progress is not None and name_of(type(progress)) != "estimators.Progress":
+        raise FileError("The progress of the fit is not legible.")
+    try:
+        estimator._validate_params()
+        _check_fitted(fitted, n_features)
+        if progress is not None:
+            _check_progress(progress, fitted)
+        fitted.lam()
+    except FileError:
+        raise
+    except Exception as error:
+        raise FileError(f"The parts of the model do not fit together: {error}") from error
+
+
+def _check_fitted(fitted, n_features):
+    model, state = fitted.model, fitted.state
+    if model.n_features != n_features:
+        raise FileError(f"The model has {model.n_features} columns, not {n_features}.")
+    _check_columns(model, n_features)
+    expected = _shapes(model, n_features)
+    stats = state.stats
+    _require(stats.arrays, expected, "The statistics")
+    n_components = model.size(stats)
+    for array, total in zip(stats.arrays, stats.sums, strict=True):
+        if np.shape(total) != array.shape[1:]:
+            raise FileError(f"Sums of shape {np.shape(total)} for {array.shape}.")
+    memos = getattr(state, "memos", None)
+    if memos is not None:
+        _check_memos(memos, state, stats)
+        if memos and state.component_ids.shape != (n_components,):
+            raise FileError(f"{state.component_ids.size} ids for {n_components} components.")
+
+
+def _shapes(model, n_features):
+    """Shapes of the statistics; -1 is any number, the same everywhere."""
+    kind = name_of(type(model))
+    if kind in ("models.LDA", "models.LDAGivenTopics"):
+        n_topics = len(model.doc_topic_prior)
+        if model.topic_word_prior.shape not in ((n_features,), (n_features, n_topics)):
+            raise FileError(f"A prior of topics of shape {model.topic_word_prior.shape}.")
+        return [(n_features, n_topics)]
+    if kind == "models.HDP":
+        if model.topic_word_prior.shape != (n_features,):
+            raise FileError(f"A prior of topics of shape {model.topic_word_prior.shape}.")
+        return [(-1, n_features), (-1, 5)]
+    if kind == "models.GaPNMF":
+        return [(model.n_components, n_features)] * 2
+    if kind == "models.FactorialMixture":
+        K = model.n_components
+        if model.activation_prior.shape != (K,):
+            raise FileError(f"Activations of shape {model.activation_prior.shape}.")
+        n_precisions = n_features if model.by_column else 1
+        return [(n_precisions, K, K), (K, n_features), (K,), (3,)]
+    if kind not in ("models.Mixture", "models.MixtureGivenGlobals"):
+        raise FileError(f"{type(model).__name__} is no model.")
+    return _shapes_of_mixture(model, n_features)
+
+
+def _shapes_of_mixture(model, n_features):
+    component = model.component
+    width = component.features(component.filled(np.zeros((1, n_features)))).shape[1]
+    prior = component.prior
+    spread = np.shape(component.spread(np.zeros((1, width))))[1:]
+    if spread != prior.shape:
+        raise FileError(f"A prior of shape {prior.shape} for statistics of {spread}.")
+    of_weights = () if name_of(type(model.weights)) != "models.SeparateSticks" else (2,)
+    return [(-1, *of_weights), (-1, width)]
+
+
+def _check_columns(part, n_features):
+    """Centres of columns have one entry for each; columns of blocks exist."""
+    if not is_dataclass(part):
+        return
+    for field in fields(part):
+        value = getattr(part, field.name)
+        if field.name == "center" and np.shape(value) != (part.n_features,):
+            raise FileError(f"A centre of shape {np.shape(value)} for {part.n_features} columns.")
+        if field.name == "component":
+            if value.n_features != n_features:
+                raise FileError(f"Components of {value.n_features} columns, not {n_features}.")
+            _check_columns(value, n_features)
+        if field.name == "blocks":
+            columns = np.concatenate([block.columns for block in value])
+            if not np.array_equal(np.sort(columns), np.arange(n_features)):
+                raise FileError("The blocks do not share the columns.")
+            for block in value:
+                if block.component.n_features != block.columns.size:
+                    raise FileError(f"Block {block.name!r} has other columns.")
+                _check_columns(block.component, block.columns.size)
+
+
+def _require(arrays, expected, what):
+    """Raise FileError unless the shapes are these; -1 is any number, the same everywhere."""
+    shapes = [array.shape for array in arrays]
+    free = {n for shape, own in zip(shapes, expected, strict=True) for n, m in
+            zip(shape, own, strict=True) if m == -1}  # fmt: skip
+    legal = len(free) <= 1 and all(
+        m in (-1, n)
+        for shape, own in zip(shapes, expected, strict=True)
+        for n, m in zip(shape, own, strict=True)
+    )
+    if not legal or any(array.dtype.kind != "f" for array in arrays):
+        raise FileError(f"{what} have the shapes {shapes}, not {expected}.")
+
+
+def _check_memos(memos, state, stats):
+    """Memos that have been changed since are not older than the changes due."""
+    n_changes, widths = len(memos._changes), [array.shape[1:] for array in stats.arrays]
+    n_places = len(memos._levels[0])
+    if sorted(memos._places.values()) != list(range(n_places)):
+        raise FileError("Memos without place.")
+    for level in memos._levels:
+        for entry in level:
+            if entry is None and level is not memos._levels[0]:
+                continue
+            packed, n_made = entry
+            if name_of(type(packed)) != "inference.Packed" or not 0 <= n_made <= n_changes:
+                raise FileError("A memo is not legible.")
+            whole = [array.shape[1:] for array in packed.whole().stats.arrays]
+            if whole != widths:
+                raise FileError(f"A memo of {whole} beside statistics of {widths}.")
+
+
+def _check_progress(progress, fitted):
+    starts = progress.starts
+    if starts.best is not None and name_of(type(starts.best)) != "estimators.Fitted":
+        raise FileError("The best start is not legible.")
+    if len(starts.elbos) >= len(starts.seeds):
+        raise FileError("No start is left.")
+    if progress.row_starts is not None:
+        expected = progress.rows.shape[0], fitted.model.n_components
+        if progress.row_starts.shape != expected:
+            raise FileError(f"Starts of rows of shape {progress.row_starts.shape}.")

@@ -1,0 +1,289 @@
+"""The classes whose objects a model file may hold, and the types of their fields.
+
+Names in files are those on the left: they stay when a class is moved or renamed. A class is looked
+up when it is needed, so that reading a mixture does not import the rest.
+"""
+
+import dataclasses
+import inspect
+import types
+import typing
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from enum import Enum
+from functools import cache
+from importlib import import_module
+from typing import Any, get_args, get_origin
+
+import numpy as np
+
+from skvt.typing import Array
+
+ESTIMATORS = (
+    "AnnealedFactorialMixture",
+    "CAVIGaussianMixture",
+    "MemoizedDPGMM",
+    "MemoizedDPMixture",
+    "MemoizedHDP",
+    "StructuredBernoulliMixture",
+    "StructuredGaPNMF",
+    "StructuredLDA",
+    "TemperedLDA",
+)
+
+
+def _under(folder, module, names):
+    """Entries of classes in one module: their names, without leading underscores."""
+    return {f"{folder}.{name.lstrip('_')}": f"skvt.{module}:{name}" for name in names.split()}
+
+
+PLACES = {
+    **{f"estimators.{name}": f"skvt:{name}" for name in ESTIMATORS},
+    **_under("estimators", "estimators._base", "Fitted"),
+    **_under("estimators", "estimators._progress", "Progress RowsSeen Start Starts"),
+    **_under("estimators", "estimators._tables", "Table TableBlock"),
+    **_under("components", "components", "Bernoulli Categorical Gaussian Multinomial Poisson"),
+    **_under("inference", "inference._loop", "Entry History Position"),
+    **_under("inference", "inference._memos", "Memo Memos _Packed"),
+    **_under("inference", "inference._state", "MemoizedState PriorStats State"),
+    **_under("expfam", "expfam._stats", "RunningStats Stats"),
+    **_under("moves", "moves._base", "MoveRecord"),
+    **_under("moves", "moves._birth", "_Target"),
+    **_under("schedules", "schedules", "RobbinsMonro"),
+    **_under("temperature", "temperature._base", "RunningPolicy"),
+    **_under("temperature", "temperature._constant", "ConstantTemperature"),
+    **_under(
+        "temperature", "temperature._annealed", "GeometricAnnealing LinearAnnealing _Scheduled"
+    ),
+    **_under("temperature", "temperature._variational", "VariationalTempering _Ladder _Learned"),
+    **_under("temperature", "temperature._local", "LocalTempering _LearnedByRow"),
+    **_under("models", "models._contracts", "Capability"),
+    **_under("models", "models.factorial._model", "FactorialMixture"),
+    **_under("models", "models.gap_nmf._model", "GaPNMF"),
+    **_under("models", "models.hdp._model", "HDP"),
+    **_under("models", "models.hdp._sticks", "Sticks"),
+    **_under("models", "models.lda._model", "LDA"),
+    **_under("models", "models.lda._given_topics", "LDAGivenTopics"),
+    **_under("models", "models.mixture._model", "Mixture"),
+    **_under("models", "models.mixture._given_globals", "MixtureGivenGlobals"),
+    **_under("models", "models.mixture._joins", "Joins"),
+    **_under("models", "models.mixture._product", "Block Product"),
+    **_under(
+        "models",
+        "models.mixture._weights",
+        "KnownWeights SeparateSticks StickBreaking SymmetricDirichlet",
+    ),
+    **_under(
+        "models",
+        "models.mixture._components",
+        "Bernoulli DiagonalGaussian FullGaussian KnownVarianceGaussian Multinomial "
+        "SphericalGaussian ZeroMeanDiagonalGaussian ZeroMeanFullGaussian ZeroMeanSphericalGaussian",
+    ),
+    **_under("models", "models.mixture._discrete", "Categorical Poisson"),
+    **_under("models", "models.mixture._tied", "TiedGaussian"),
+    **_under(
+        "models",
+        "models.mixture._learned_priors",
+        "DirichletLearner GammaLearner GaussianLearner ProductLearner",
+    ),
+}
+
+# Types of fields of classes that do not declare them.
+_RUNNING = {
+    "mean_inv_temp": float,
+    "replication": float,
+    "done": bool,
+    "wants_marginal": bool,
+}
+_LEARNED = _RUNNING | {
+    "_ladder": "temperature.Ladder",
+    "_reference": float,
+    "_units": float,
+    "_memory": float | None,
+    "_hot_passes": float,
+    "_energy": float | None,
+    "_seen_energy": float,
+    "_seen_units": float,
+    "_seen_share": float,
+    "_r": Array,
+}
+_UNDECLARED = {
+    "inference.Memos": {"_places": dict, "_levels": list, "_changes": list},
+    "inference.PriorStats": {"total": Any, "weight": float},
+    "expfam.RunningStats": {
+        "_arrays": tuple[Array, ...],
+        "scale": float,
+        "sums": tuple[Array | float, ...],
+    },
+    "temperature.RunningPolicy": _RUNNING,
+    "temperature.Scheduled": _RUNNING
+    | {"_recipe": "temperature.", "_length": float, "_in_steps": bool},
+    "temperature.Ladder": {
+        "inv_temps": Array,
+        "log_partition": Array,
+        "slope_at_one": float,
+        "_full": tuple[Array, ...],
+    },
+    "temperature.Learned": _LEARNED,
+    "temperature.LearnedByRow": _LEARNED
+    | {"_references": Array, "_energies": Array, "_lengths": Array, "_all_rows": float},
+}
+# Attributes of theirs that concern the process alone.
+_NOT_WRITTEN = {"expfam.RunningStats": {"_version", "_spare", "_owner"}}
+# Fields that may be NaN: bounds not evaluated, entropies not known, rows not visited.
+MAY_BE_NAN = {
+    "inference.Entry": {"elbo", "objective", "learning_rate"},
+    "inference.Memo": {"merge_entropy_loss"},
+    "temperature.LearnedByRow": {"_energies"},
+    "estimators.Progress": {"row_starts", "engine"},
+    "estimators.Fitted": {"parameters"},
+}
+# The parameters of scikit-learn objects are validated by these; of components by their use.
+_PARAMETRISED = ("components.", "temperature.")
+
+
+@cache
+def class_of(name):
+    """The class of this name in files; KeyError if there is none."""
+    module, _, attribute = PLACES[name].partition(":")
+    return getattr(import_module(module), attribute)
+
+
+@cache
+def _names():
+    """The same the other way round, by module and qualified name: nothing is imported."""
+    return {place: name for name, place in PLACES.items()}
+
+
+def name_of(cls):
+    """The name in files of a class, or None."""
+    names, own = _names(), f"{cls.__module__}:{cls.__qualname__}"
+    if own in names:
+        return names[own]
+    public = names.get(f"skvt:{cls.__qualname__}") or names.get(
+        f"skvt.components:{cls.__qualname__}"
+    )
+    return public if public is not None and class_of(public) is cls else None
+
+
+def is_tuple(cls):
+    """Whether it is a NamedTuple."""
+    return issubclass(cls, tuple)
+
+
+def fields_of(obj):
+    """What is written of an object: field by field."""
+    cls, name = type(obj), name_of(type(obj))
+    if is_tuple(cls):
+        return obj._asdict()
+    if dataclasses.is_dataclass(cls):
+        own = [field.name for field in dataclasses.fields(cls)]
+        values = {field: getattr(obj, field) for field in own}
+        if name == "estimators.Fitted":
+            values["cache"] = {}
+        return values
+    hidden = _NOT_WRITTEN.get(name, ())
+    return {field: value for field, value in vars(obj).items() if field not in hidden}
+
+
+@cache
+def types_of(name):
+    """Types of the fields of a class, None if they are parameters that it validates itself."""
+    cls = class_of(name)
+    if name in _UNDECLARED:
+        return _UNDECLARED[name]
+    if dataclasses.is_dataclass(cls) or is_tuple(cls):
+        hints = typing.get_type_hints(cls)
+        own = cls._fields if is_tuple(cls) else [field.name for field in dataclasses.fields(cls)]
+        return {field: hints[field] for field in own}
+    return None
+
+
+def parameters_of(name):
+    """Names of the parameters of a class that has nothing else; None if it is no such class."""
+    if name.startswith(_PARAMETRISED) and types_of(name) is None:
+        return class_of(name)._get_param_names()
+    return None
+
+
+def required(name):
+    """Fields without which an object of the class is incomplete."""
+    cls, declared = class_of(name), types_of(name)
+    if declared is None:
+        return set(parameters_of(name) or ())
+    if dataclasses.is_dataclass(cls) or is_tuple(cls):
+        return set(declared)
+    return {field for field in declared if not hasattr(cls, field)}
+
+
+def conforms(value, hint):
+    """Whether a value is of the type that a field declares."""
+    if hint is Any or hint is object or hint is inspect.Parameter.empty:
+        return True
+    if isinstance(hint, str):
+        name = name_of(type(value))
+        return name is not None and name.startswith(hint)
+    if isinstance(hint, typing.TypeVar):
+        return True
+    origin = get_origin(hint)
+    if origin in (typing.Union, types.UnionType):
+        return any(conforms(value, option) for option in get_args(hint))
+    if hint is None or hint is type(None):
+        return value is None
+    if origin is not None:
+        return _conforms_to_generic(value, origin, get_args(hint))
+    if hint is float:
+        return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
+    if hint is int:
+        return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if hint is np.dtype:
+        return isinstance(value, np.dtype)
+    if getattr(hint, "_is_protocol", False):
+        return _shares_folder(value, hint)
+    return isinstance(value, hint)
+
+
+def _conforms_to_generic(value, origin, arguments):
+    if origin is np.ndarray:
+        # (of shape () it may be a number)
+        return isinstance(value, np.ndarray | np.generic) and (
+            len(arguments) < 2 or _is_of_kind(value.dtype, get_args(arguments[1]))
+        )
+    if origin is np.dtype:
+        return isinstance(value, np.dtype)
+    if origin is type:
+        return isinstance(value, type)
+    if origin in (Callable, Hashable):
+        return True
+    if origin in (dict, Mapping):
+        key, entry = arguments
+        return isinstance(value, dict) and all(
+            conforms(k, key) and conforms(v, entry) for k, v in value.items()
+        )
+    if origin is tuple and not (len(arguments) == 2 and arguments[1] is Ellipsis):
+        return (
+            isinstance(value, tuple)
+            and len(value) == len(arguments)
+            and all(map(conforms, value, arguments))
+        )
+    container = {Sequence: list | tuple}.get(origin, origin)
+    return isinstance(value, container) and all(conforms(entry, arguments[0]) for entry in value)
+
+
+def _is_of_kind(dtype, kinds):
+    """Whether an array's type is that of its annotation, such as ``np.floating``."""
+    kind = get_origin(kinds[0]) or kinds[0] if kinds else Any
+    return not (isinstance(kind, type) and issubclass(kind, np.generic)) or (
+        np.issubdtype(dtype, kind)
+    )
+
+
+def _shares_folder(value, protocol):
+    """Whether an object's class is of the folder that defines the protocol."""
+    cls = type(value)
+    folders = [one.__module__.rpartition(".")[0] for one in (cls, protocol)]
+    return name_of(cls) is not None and folders[0] == folders[1]
+
+
+def is_enum(cls):
+    """Whether it is an enumeration, of which files hold the members' names."""
+    return issubclass(cls, Enum)

@@ -1,0 +1,115 @@
+"""What users call."""
+
+from sklearn.utils.validation import check_is_fitted
+
+from skvt.io._archive import Archive, FileError, write
+from skvt.io._checks import check_estimator
+from skvt.io._classes import ESTIMATORS, fields_of, name_of
+from skvt.io._graph import Decoder, Encoder
+
+FORMAT = "skvt model"
+VERSION = 1
+# What scikit-learn keeps of callbacks during a fit; those of the user are set again after loading.
+_OF_THE_PROCESS = ("_skl_callbacks", "_callback_fit_ctx", "_parent_callback_ctx")
+_OF_TEARDOWN = "_skl_callbacks_to_teardown"
+
+
+def save(estimator, path, *, dtype=None):
+    """Write a fitted estimator to a file that lasts: JSON and arrays, no pickle.
+
+    The file is written as a whole or not at all: if the process is interrupted, what was there
+    before remains.
+
+    Parameters
+    ----------
+    estimator : estimator of skvt
+        Fitted. Callbacks are left out.
+    path : str or path-like
+        The file, replaced if it exists.
+    dtype : {None, "float32"}, default=None
+        "float32" halves the file: arrays of double precision are rounded, and have double precision
+        again when they are loaded. Answers then agree to about 1e-6 of the size of statistics;
+        leave it out where means are large compared with standard deviations, and for checkpoints.
+
+    Raises
+    ------
+    TypeError
+        If it is no estimator of skvt, or has a part that is neither text, number nor array nor an
+        object of skvt, such as a component or a temperature policy of the user's own.
+    sklearn.exceptions.NotFittedError
+        If it is not fitted.
+
+    See Also
+    --------
+    load : Read the file.
+    skvt.callbacks.Checkpoint : Write one during a fit.
+    """
+    name = name_of(type(estimator))
+    if name is None or name.removeprefix("estimators.") not in ESTIMATORS:
+        raise TypeError(
+            f"save takes an estimator of skvt, one of {', '.join(ESTIMATORS)}. Got a "
+            f"{type(estimator).__qualname__}; for a pipeline, save its steps one by one, or use "
+            "pickle or joblib."
+        )
+    if dtype not in (None, "float32"):
+        raise ValueError(f"dtype must be None or 'float32'. Got {dtype!r}.")
+    check_is_fitted(estimator)
+    from skvt import __version__
+
+    encoder = Encoder(dtype)
+    hidden = (*_OF_THE_PROCESS, _OF_TEARDOWN)
+    fields = {
+        field: encoder.encode(value, field)
+        for field, value in fields_of(estimator).items()
+        if field not in hidden
+    }
+    document = {
+        "format": FORMAT,
+        "version": VERSION,
+        "skvt": __version__,
+        "estimator": {"object": name, "fields": fields},
+    }
+    write(path, document, encoder.arrays)
+
+
+def load(path):
+    """Read an estimator from a file written by :func:`save` or a checkpoint.
+
+    Nothing is unpickled and no code of the file runs: it holds numbers and text alone, which are
+    checked before the estimator is returned. The memory needed is at most twice the file's size.
+
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    estimator
+        As it was when it was saved: with the same parameters and answers, and ready for
+        ``partial_fit``, warm starts, or, from a checkpoint, ``resume``.
+
+    Raises
+    ------
+    skvt.io.FileError
+        If it is no such file, a damaged one, or one of a later version of the format.
+    OSError
+        If it cannot be read.
+    """
+    from skvt import __version__
+
+    with Archive(path) as archive:
+        document = archive.document()
+        if not isinstance(document, dict) or document.get("format") != FORMAT:
+            raise FileError(f"{path} is no model file of skvt.")
+        if document.get("version") != VERSION:
+            raise FileError(
+                f"{path} has version {document.get('version')!r} of the format; this release of "
+                f"skvt ({__version__}) reads version {VERSION}. Use the release that wrote it, "
+                f"{document.get('skvt')!r}, or a later one."
+            )
+        try:
+            estimator = Decoder(archive).decode(document.get("estimator"))
+        except RecursionError as error:
+            raise FileError(f"{path} is nested more deeply than any model.") from error
+    check_estimator(estimator)
+    return estimator

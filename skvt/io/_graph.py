@@ -1,0 +1,441 @@
+"""Objects as JSON and arrays, and back.
+
+None, booleans, numbers, strings and lists stand for themselves in JSON; everything else is an
+object with one key that names its kind:
+
+===================  =============================================================================
+``array``            number of an array in the file; ``as`` its precision if it was reduced
+``object``           name of a class; ``fields`` its fields
+``ref``              number of an object that came before, counted from 0
+``tuple``, ``set``,  list of the elements
+``frozenset``
+``dict``             list of pairs of key and value
+``float``            "nan", "inf" or "-inf"
+``scalar``           a NumPy number: name of its type; ``value``
+``objects``          elements of an array of objects (categories, names); ``shape``
+``slice``            start, stop, step
+``dtype``, ``type``  name of a number's type, as ``numpy.dtype`` or as class
+``member``           class and name of a member of an enumeration
+``call``             name of a change of memos that is still to be made; ``args``, ``kwargs``
+``random_state``,    state of NumPy's generators
+``generator``
+===================  =============================================================================
+"""
+
+import math
+from functools import partial
+from operator import methodcaller
+
+import numpy as np
+
+from skvt.io._archive import FileError
+from skvt.io._classes import (
+    MAY_BE_NAN,
+    class_of,
+    conforms,
+    fields_of,
+    is_enum,
+    is_tuple,
+    name_of,
+    parameters_of,
+    required,
+    types_of,
+)
+
+# Changes of memos that may be due, see `skvt.inference.MemoizedState`.
+_CHANGES = {"merged", "rearranged"}
+_NUMBER_TYPES = ("float32", "float64")
+
+
+class NotWritableError(TypeError):
+    """Something that cannot be part of a model file."""
+
+
+class Encoder:
+    """Python objects as JSON; collects the arrays.
+
+    Parameters
+    ----------
+    dtype : {"float32", None}
+        "float32" reduces arrays of float64 to this precision where their values are in its range.
+    """
+
+    def __init__(self, dtype=None):
+        self.arrays = []
+        self._reduced = dtype
+        self._numbers_of_arrays = {}
+        self._numbers_of_objects = {}
+        # (objects whose numbers are remembered must live as long)
+        self._alive = []
+
+    def encode(self, value, where):
+        """``value`` as JSON; ``where`` names it in error messages."""
+        if value is None or (isinstance(value, bool | str) and type(value) in (bool, str)):
+            return value
+        if type(value) is int:
+            return value
+        if type(value) is float:
+            return value if math.isfinite(value) else {"float": repr(value)}
+        if type(value) is list:
+            return [self.encode(part, f"{where}[{i}]") for i, part in enumerate(value)]
+        if isinstance(value, np.ndarray) and value.dtype.kind != "O":
+            return self._array(value, where)
+        for cls, encode in self._KINDS.items():
+            if isinstance(value, cls) and (name_of(type(value)) is None):
+                return encode(self, value, where)
+        return self._object(value, where)
+
+    def _sequence(self, value, where):
+        kind = type(value).__name__
+        if kind not in ("tuple", "set", "frozenset"):
+            raise self._refusal(value, where)
+        # in a fixed order, so that equal models make equal files
+        parts = value if kind == "tuple" else sorted(value, key=repr)
+        return {kind: [self.encode(part, f"{where}[{i}]") for i, part in enumerate(parts)]}
+
+    def _dict(self, value, where):
+        if type(value) is not dict:
+            raise self._refusal(value, where)
+        return {
+            "dict": [
+                [self.encode(key, f"{where} (key)"), self.encode(part, f"{where}[{key!r}]")]
+                for key, part in value.items()
+            ]
+        }
+
+    def _scalar(self, value, where):
+        plain = value.item()
+        if not isinstance(plain, bool | int | float | str):
+            raise self._refusal(value, where)
+        return {"scalar": type(value).__name__, "value": self.encode(plain, where)}
+
+    def _objects(self, value, where):
+        parts = [self.encode(part, f"{where}[{i}]") for i, part in enumerate(value.ravel())]
+        return {"objects": parts, "shape": list(value.shape)}
+
+    def _slice(self, value, where):
+        parts = value.start, value.stop, value.step
+        return {"slice": [self.encode(part, where) for part in parts]}
+
+    def _dtype(self, value, where):
+        if value.name not in _NUMBER_TYPES:
+            raise self._refusal(value, where)
+        return {"dtype": value.name}
+
+    def _type(self, value, where):
+        if value.__name__ not in _NUMBER_TYPES or not issubclass(value, np.generic):
+            raise self._refusal(value, where)
+        return {"type": value.__name__}
+
+    def _change(self, value, where):
+        make, args = value.__reduce__()
+        kwargs = {}
+        if isinstance(make, partial):
+            args, kwargs = (*make.args, *args), make.keywords
+        name, *args = args
+        if name not in _CHANGES:
+            raise self._refusal(value, where)
+        return {
+            "call": name,
+            "args": self.encode(args, where),
+            "kwargs": self.encode(kwargs, where),
+        }
+
+    def _random_state(self, value, where):
+        kind, keys, *rest = value.get_state()
+        if kind != "MT19937":
+            raise self._refusal(value, where)
+        return {"random_state": [self.encode(part, where) for part in (keys, *rest)]}
+
+    def _generator(self, value, where):
+        if type(value.bit_generator) is not np.random.PCG64:
+            raise self._refusal(value, where)
+        # (children drawn by spawn() follow from the number of those before)
+        seeds = value.bit_generator.seed_seq
+        sequence = {
+            "entropy": seeds.entropy,
+            "spawn_key": tuple(int(key) for key in seeds.spawn_key),
+            "n_children_spawned": seeds.n_children_spawned,
+        }
+        return {"generator": self.encode([value.bit_generator.state, sequence], where)}
+
+    _KINDS = {
+        tuple: _sequence,
+        set: _sequence,
+        frozenset: _sequence,
+        dict: _dict,
+        np.generic: _scalar,
+        np.ndarray: _objects,
+        slice: _slice,
+        np.dtype: _dtype,
+        type: _type,
+        methodcaller: _change,
+        np.random.RandomState: _random_state,
+        np.random.Generator: _generator,
+    }
+
+    def _array(self, value, where):
+        if value.dtype.kind not in "biufU" or (value.dtype.itemsize == 0 and value.size):
+            raise self._refusal(value, where)
+        number = self._numbers_of_arrays.get(id(value))
+        if number is None:
+            number = len(self.arrays)
+            array = np.asarray(value)
+            if not array.dtype.isnative:
+                array = array.astype(array.dtype.newbyteorder("="))
+            if self._reduced == "float32" and array.dtype == np.float64:
+                array = _as_float32(array)
+            self.arrays.append(array)
+            self._numbers_of_arrays[id(value)] = number
+            self._alive.append(value)
+        if self.arrays[number].dtype.itemsize < value.dtype.itemsize and value.dtype.kind == "f":
+            return {"array": number, "as": value.dtype.name}
+        return {"array": number}
+
+    def _object(self, value, where):
+        cls = type(value)
+        name = name_of(cls)
+        if name is None:
+            raise self._refusal(value, where)
+        if is_enum(cls):
+            return {"member": [name, value.name]}
+        if id(value) in self._numbers_of_objects:
+            return {"ref": self._numbers_of_objects[id(value)]}
+        if isinstance(value, list):
+            node = {"object": name, "fields": {"": self.encode(list(value), where)}}
+        else:
+            fields = {
+                field: self.encode(part, f"{where}.{field}" if where else field)
+                for field, part in fields_of(value).items()
+            }
+            node = {"object": name, "fields": fields}
+        # numbered when complete, as it is when read
+        self._numbers_of_objects[id(value)] = len(self._numbers_of_objects)
+        self._alive.append(value)
+        return node
+
+    @staticmethod
+    def _refusal(value, where):
+        cls = type(value)
+        return NotWritableError(
+            f"{where} is a {cls.__module__}.{cls.__qualname__}, which a model file cannot hold: "
+            "it holds numbers, text, arrays, and objects of skvt's own classes. Replace it, or use "
+            "pickle or joblib instead."
+        )
+
+
+def _as_float32(array):
+    """The array in this precision if all its values are in range, otherwise as it is."""
+    with np.errstate(over="ignore", under="ignore"):
+        reduced = array.astype(np.float32)
+    lost = (np.isinf(reduced) & np.isfinite(array)) | ((np.abs(reduced) < 1e-37) & (array != 0.0))
+    return array if lost.any() else reduced
+
+
+class Decoder:
+    """JSON and arrays as Python objects.
+
+    Parameters
+    ----------
+    archive : Archive
+
+    Raises
+    ------
+    FileError
+        By :meth:`decode`, for whatever :class:`Encoder` would not have written.
+    """
+
+    def __init__(self, archive):
+        self._archive = archive
+        self._objects = []
+
+    def decode(self, node, *, nan=False):
+        """The value of a node; ``nan`` if it may be, or have elements that are, not a number."""
+        if node is None or isinstance(node, bool | int | float | str):
+            return node
+        if isinstance(node, list):
+            return [self.decode(part, nan=nan) for part in node]
+        for kind, decode in self._KINDS.items():
+            if kind in node:
+                return decode(self, node, nan)
+        raise FileError(f"A node of kind {sorted(node)!r} is not known.")
+
+    def _list(self, part, nan):
+        value = self.decode(part, nan=nan)
+        if type(value) is not list:
+            raise FileError("A list is missing.")
+        return value
+
+    def _array(self, node, nan):
+        array = self._archive.array(node["array"])
+        if "as" in node:
+            if node["as"] != "float64" or array.dtype != np.float32:
+                raise FileError(f"An array of {array.dtype} cannot become {node['as']!r}.")
+            array = array.astype(np.float64)
+        if array.dtype.kind == "f" and not nan and np.isnan(array).any():
+            raise FileError(f"Array {node['array']} has NaN where a model has none.")
+        return array
+
+    def _object(self, node, nan):
+        name, nodes = node["object"], node.get("fields")
+        try:
+            cls = class_of(name)
+        except (KeyError, TypeError):
+            raise FileError(f"There is no class {name!r} in model files.") from None
+        if not isinstance(nodes, dict) or is_enum(cls):
+            raise FileError(f"An object of {name} has no fields.")
+        if issubclass(cls, list):
+            value = cls(self._list(nodes.get(""), nan))
+            if not all(name_of(type(part)) == "inference.Entry" for part in value):
+                raise FileError(f"{name} holds something else than entries.")
+        else:
+            may_be = MAY_BE_NAN.get(name, ())
+            any_nan = nan or (name.startswith("estimators.") and types_of(name) is None)
+            fields = {
+                field: self.decode(part, nan=any_nan or field in may_be)
+                for field, part in nodes.items()
+            }
+            _check_fields(name, fields)
+            value = _made(cls, fields)
+        self._objects.append(value)
+        return value
+
+    def _ref(self, node, nan):
+        number = node["ref"]
+        if type(number) is not int or not 0 <= number < len(self._objects):
+            raise FileError(f"There is no object number {number!r} before this.")
+        return self._objects[number]
+
+    def _tuple(self, node, nan):
+        return tuple(self._list(node["tuple"], nan))
+
+    def _set(self, node, nan):
+        kind = set if "set" in node else frozenset
+        try:
+            return kind(self._list(node[kind.__name__], nan))
+        except TypeError as error:
+            raise FileError(str(error)) from error
+
+    def _dict(self, node, nan):
+        try:
+            return {key: value for key, value in self._list(node["dict"], nan)}
+        except (TypeError, ValueError) as error:
+            raise FileError(f"A dict is not a list of pairs: {error}") from error
+
+    def _float(self, node, nan):
+        value = {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}.get(str(node["float"]))
+        if value is None or (math.isnan(value) and not nan):
+            raise FileError(f"{node['float']!r} where a model has none.")
+        return value
+
+    def _scalar(self, node, nan):
+        value = self.decode(node.get("value"), nan=nan)
+        cls = getattr(np, str(node["scalar"]), None)
+        if not (isinstance(cls, type) and issubclass(cls, np.number | np.bool_ | np.str_)):
+            raise FileError(f"{node['scalar']!r} is no type of number.")
+        try:
+            return cls(value)
+        except (TypeError, ValueError, OverflowError) as error:
+            raise FileError(str(error)) from error
+
+    def _elements(self, node, nan):
+        parts, shape = self._list(node["objects"], nan), node.get("shape")
+        if not isinstance(shape, list) or any(type(n) is not int or n < 0 for n in shape):
+            raise FileError(f"{shape!r} is no shape.")
+        if math.prod(shape) != len(parts):
+            raise FileError(f"{len(parts)} elements are no array of shape {shape}.")
+        out = np.empty(len(parts), object)
+        out[:] = parts
+        return out.reshape(shape)
+
+    def _slice(self, node, nan):
+        parts = self._list(node["slice"], nan)
+        if len(parts) != 3:
+            raise FileError("A slice has a start, a stop and a step.")
+        return slice(*parts)
+
+    def _number_type(self, node, nan):
+        (kind,) = (kind for kind in ("dtype", "type") if kind in node)
+        if node[kind] not in _NUMBER_TYPES:
+            raise FileError(f"{node[kind]!r} is no type of number.")
+        return np.dtype(node[kind]) if kind == "dtype" else getattr(np, node[kind])
+
+    def _member(self, node, nan):
+        try:
+            name, member = node["member"]
+            cls = class_of(name)
+            assert is_enum(cls)
+            return cls[member]
+        except Exception as error:
+            raise FileError(f"There is no {node['member']!r}.") from error
+
+    def _change(self, node, nan):
+        args, kwargs = self._list(node.get("args"), nan), self.decode(node.get("kwargs"), nan=nan)
+        if node["call"] not in _CHANGES or not isinstance(kwargs, dict):
+            raise FileError(f"{node['call']!r} is no change of memos.")
+        return methodcaller(node["call"], *args, **kwargs)
+
+    def _random_state(self, node, nan):
+        state = np.random.RandomState()
+        try:
+            state.set_state(("MT19937", *self._list(node["random_state"], nan)))
+        except Exception as error:
+            raise FileError(f"No state of random numbers: {error}") from error
+        return state
+
+    def _generator(self, node, nan):
+        try:
+            state, sequence = self._list(node["generator"], nan)
+            bits = np.random.PCG64(np.random.SeedSequence(**sequence))
+            bits.state = state
+        except Exception as error:
+            raise FileError(f"No state of random numbers: {error}") from error
+        return np.random.Generator(bits)
+
+    _KINDS = {
+        "array": _array,
+        "object": _object,
+        "ref": _ref,
+        "tuple": _tuple,
+        "set": _set,
+        "frozenset": _set,
+        "dict": _dict,
+        "float": _float,
+        "scalar": _scalar,
+        "objects": _elements,
+        "slice": _slice,
+        "dtype": _number_type,
+        "type": _number_type,
+        "member": _member,
+        "call": _change,
+        "random_state": _random_state,
+        "generator": _generator,
+    }
+
+
+def _check_fields(name, fields):
+    """Raise FileError unless these are the fields of the class, of the types that it declares."""
+    missing = required(name) - set(fields)
+    if missing:
+        raise FileError(f"An object of {name} has no {sorted(missing)[0]!r}.")
+    declared, parameters = types_of(name), parameters_of(name)
+    for field, value in fields.items():
+        if declared is not None:
+            legal = field in declared and conforms(value, declared[field])
+        elif parameters is not None:
+            legal = field in parameters
+        else:  # an estimator: parameters, what validation sets, and what was fitted
+            legal = field.isidentifier() and not hasattr(class_of(name), field)
+        if not legal:
+            raise FileError(
+                f"{name} has no field {field!r}, or not of type {type(value).__name__}."
+            )
+
+
+def _made(cls, fields):
+    """An object of these fields; nothing of the class runs but what NamedTuples check."""
+    if is_tuple(cls):
+        return cls(**fields)
+    value = object.__new__(cls)
+    vars(value).update(fields)
+    return value
