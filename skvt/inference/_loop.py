@@ -270,4 +270,4 @@ def _has_converged(
     # at convergence the bound fluctuates in its last digits
     if exceeds(previous, current, dtype=dtype):
         return False
-    return stopping.tol > 0.0 and stopping.gain(*change) < stopping.tol
+    return bool(stopping.tol > 0.0 and stopping.gain(*change) < stopping.tol)

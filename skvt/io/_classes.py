@@ -235,6 +235,8 @@ def conforms(value, hint):
         return isinstance(value, int | float | np.floating) and not isinstance(value, bool)
     if hint is int:
         return isinstance(value, int | np.integer) and not isinstance(value, bool)
+    if hint is bool:
+        return isinstance(value, bool | np.bool_)
     if hint is np.dtype:
         return isinstance(value, np.dtype)
     if getattr(hint, "_is_protocol", False):
