@@ -14,7 +14,6 @@ from skvt.estimators import (
     seeded_prior,
     top_words,
 )
-from skvt.io import load, save
 
 __version__ = "0.1.0.dev0"
 
@@ -35,3 +34,12 @@ __all__ = [
     "seeded_prior",
     "top_words",
 ]
+
+
+def __getattr__(name):
+    # (reading and writing files looks into every room)
+    if name in ("load", "save"):
+        from skvt import io
+
+        return getattr(io, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

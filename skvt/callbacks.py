@@ -1,11 +1,13 @@
 """Callbacks for fits, set with ``estimator.set_callbacks(...)``."""
 
+import glob
 import os
+import shutil
 from contextlib import suppress
 from numbers import Integral
 from pathlib import Path
 
-from skvt.io import save
+from skvt.io import PARTIAL, save
 
 
 class Checkpoint:
@@ -51,27 +53,77 @@ class Checkpoint:
         self._n_passes = 0
 
     def setup(self, estimator, context):
-        """Before the fit."""
+        """Before the fit: remove what a process that was killed has left unfinished.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The one being fitted.
+        context : sklearn.callback.CallbackContext
+            Its task.
+        """
         self._n_passes = 0
+        for left in self.path.parent.glob(f"{glob.escape(self.path.name)}.*{PARTIAL}"):
+            with suppress(OSError):
+                left.unlink()
 
     def teardown(self, estimator, context):
-        """After the fit."""
+        """After the fit: nothing.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The one being fitted.
+        context : sklearn.callback.CallbackContext
+            Its task.
+        """
 
     def on_fit_task_begin(self, estimator, context):
-        """Before a pass."""
+        """Before a pass: nothing.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The one being fitted.
+        context : sklearn.callback.CallbackContext
+            Its task.
+        """
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-        """After a pass: write the file when it is due."""
+        """After a pass: write the file when it is due.
+
+        Parameters
+        ----------
+        estimator : estimator
+            The one being fitted.
+        context : sklearn.callback.CallbackContext
+            Its task.
+        fitted_estimator : estimator, default=None
+            As if the fit had ended with this pass.
+
+        Returns
+        -------
+        bool
+            False: the fit continues.
+        """
         if context.task_name != "pass":
             return False
         self._n_passes += 1
         if self._n_passes % self.every == 0:
-            previous = self.path.with_name(self.path.name + ".previous")
-            linked = previous.with_name(previous.name + ".partial")
             if self.path.exists():
-                with suppress(FileNotFoundError):
-                    linked.unlink()
-                os.link(self.path, linked)
-                os.replace(linked, previous)
+                self._keep()
             save(fitted_estimator, self.path)
         return False
+
+    def _keep(self):
+        """Give the last file a second name; there is no moment without it."""
+        previous = self.path.with_name(f"{self.path.name}.previous")
+        second = self.path.with_name(f"{self.path.name}.{os.getpid()}.previous{PARTIAL}")
+        second.unlink(missing_ok=True)
+        try:
+            os.link(self.path, second)
+        except OSError:  # a file system without links
+            shutil.copy2(self.path, second)
+        os.replace(second, previous)
+        # (of two names of one file, as a process killed here leaves them, both stay)
+        second.unlink(missing_ok=True)

@@ -11,22 +11,24 @@ class FitMonitor:
     estimator : estimator
     context : sklearn.callback.CallbackContext
         The root task of the fit; one subtask a pass.
-    X, y : array-like
-        What ``fit`` was given.
+    shown : tuple of array-like
+        X and y as ``fit`` was given them.
     snapshot : callable
         ``snapshot(model, state, position) -> dict``, the attributes that make an estimator as if
         the fit had stopped here; called only when a callback needs them.
     history : History
         The loop appends an entry for each pass.
+    position : Position
+        Where the fit begins, or was interrupted; the loop replaces it after each pass.
     """
 
-    def __init__(self, estimator, context, X, y, snapshot, history):
-        self._estimator, self._context, self._X = estimator, context, X
+    def __init__(self, estimator, context, shown, snapshot, history, position):
+        self._estimator, self._context, (self._X, y) = estimator, context, shown
         # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
         # models without one ignore it.
-        self._y = np.zeros(np.shape(X)[0]) if y is None else y
+        self._y = np.zeros(np.shape(self._X)[0]) if y is None else y
         self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
-        self._pass = None
+        self._pass, self.position = None, position
         self.stopped = False
 
     def begin_pass(self):
@@ -34,7 +36,7 @@ class FitMonitor:
         self._pass = self._context.subcontext(task_name="pass")
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
-    def end_pass(self, model, state, position):
+    def end_pass(self, model, state):
         """Close the task of a pass; returns whether a callback stops the fit."""
         if self._verbose > 0:
             entry = self.history[-1]
@@ -49,6 +51,6 @@ class FitMonitor:
             estimator=self._estimator,
             X=self._X,
             y=self._y,
-            reconstruction_attributes=lambda: self._snapshot(model, state, position),
+            reconstruction_attributes=lambda: self._snapshot(model, state, self.position),
         )
         return self.stopped

@@ -27,6 +27,7 @@ FLOORS = [
     "compiled",
     "ties",
     "typing",
+    "progress",
 ]
 # Helpers beside the stairs: who may import them, themselves apart.
 LEAVES = {
@@ -37,7 +38,7 @@ LEAVES = {
 # What helpers themselves may import.
 OF_LEAVES = {"posterior": {"expfam", "typing"}}
 # They look into every floor, and no floor needs them.
-SIDE_ROOMS = {"metrics", "datasets", "plotting"}
+SIDE_ROOMS = {"metrics", "datasets", "plotting", "io", "callbacks"}
 ROOMS = {*FLOORS, *LEAVES, *SIDE_ROOMS}
 
 # Only the functions that need them import these: they are not among the package's dependencies.

@@ -325,11 +325,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                 **{name: getattr(self, name) for name in self._row_attributes},
             }
 
-        monitor = FitMonitor(self, context, *shown, snapshot, history)
+        monitor = FitMonitor(self, context, shown, snapshot, history, start.position)
         n_before = len(history) - start.position.n_passes
-        model, converged = fit_loop(
-            begun.model, plan, policy, state, workers, start.rng, monitor, start.position
-        )
+        model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.engine.finish(model, state)
         if elbo is None:
             whole = Rows(data.X, data.weights, ROWS_PER_BATCH)

@@ -187,7 +187,6 @@ def fit_loop(
     workers: Workers,
     rng: np.random.Generator,
     monitor: FitMonitor,
-    position: Position,
 ) -> tuple[Model, bool]:
     """Make passes until convergence, ``max_iter``, or a stop by a callback.
 
@@ -202,9 +201,7 @@ def fit_loop(
     rng : numpy.random.Generator
         For shuffling minibatches, and for jitter.
     monitor : FitMonitor
-        Is notified of each pass, holds the history, and may stop the fit.
-    position : Position
-        Where the fit begins, or was interrupted.
+        Is notified of each pass, holds the history and the position, and may stop the fit.
 
     Returns
     -------
@@ -213,7 +210,7 @@ def fit_loop(
     converged : bool
     """
     data, engine, stopping, history = plan.data, plan.engine, plan.stopping, monitor.history
-    started = time.perf_counter() - history.seconds
+    position, started = monitor.position, time.perf_counter() - history.seconds
     n_before, n_units = len(history) - position.n_passes, plan.n_units
     while position.n_passes < stopping.max_iter and not position.converged:
         iteration, previous = position.n_passes + 1, position.bound
@@ -243,8 +240,8 @@ def fit_loop(
             gain = None if previous is None else (previous, exact, n_units)
             converged = _has_converged(gain, stopping, monotone, data.X.dtype)
             previous = exact
-        position = Position(iteration, previous, converged)
-        if monitor.end_pass(model, state, position):
+        monitor.position = position = Position(iteration, previous, converged)
+        if monitor.end_pass(model, state):
             break
     return model, position.converged
 

@@ -47,6 +47,7 @@ class MemoizedInference(Continued):
     """
 
     not_kept = frozenset({"requires"})
+    parts = frozenset({"_moves"})
     knows_exact_bound = True
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:

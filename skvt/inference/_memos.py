@@ -89,6 +89,30 @@ class Memo:
 
 
 @dataclass(frozen=True)
+class Merged:
+    """A change of memos: component a takes over the rows of b."""
+
+    a: int
+    b: int
+    bounded: bool
+
+    def __call__(self, memo: Memo) -> Memo:
+        """The memo after it."""
+        return memo.merged(self.a, self.b, bounded=self.bounded)
+
+
+@dataclass(frozen=True)
+class Rearranged:
+    """A change of memos: components in another order."""
+
+    index: IndexArray
+
+    def __call__(self, memo: Memo) -> Memo:
+        """The memo after it."""
+        return memo.rearranged(self.index)
+
+
+@dataclass(frozen=True)
 class _Packed:
     """A memo of whose wide arrays only those columns are kept that are not zero throughout.
 

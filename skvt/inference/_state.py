@@ -4,13 +4,12 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator
 from copy import copy
 from dataclasses import dataclass, field, replace
-from operator import methodcaller
 from typing import Any, Self, TypeAlias
 
 import numpy as np
 
 from skvt.expfam import RunningStats, Stats
-from skvt.inference._memos import Memo, Memos, take
+from skvt.inference._memos import Memo, Memos, Merged, Rearranged, take
 from skvt.inference._parallel import Workers
 from skvt.models import LocalResult, Model, PriorAddend
 from skvt.moves import MoveRecord
@@ -237,7 +236,7 @@ class MemoizedState(State):
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Component a takes over the rows of b, which is left empty; a < b. See `Memo.merged`."""
-        self.memos.change_all(methodcaller("merged", a, b, bounded=bounded))
+        self.memos.change_all(Merged(int(a), int(b), bounded))
         self.component_ids = self.component_ids.copy()  # a snapshot shares them
         self.component_ids[a] = self.new_ids(1)[0]
 
@@ -249,7 +248,7 @@ class MemoizedState(State):
         self.component_ids = ids
         self.stats.fold()
         self.stats = RunningStats(take(array, index) for array in self.stats.arrays)
-        self.memos.change_all(methodcaller("rearranged", index))
+        self.memos.change_all(Rearranged(index))
         if self.initial is not None:
             self.initial = Stats(tuple(take(array, index) for array in self.initial.arrays))
 

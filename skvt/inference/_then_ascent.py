@@ -25,6 +25,7 @@ class ThenCoordinateAscent(Continued):
     """
 
     not_kept = frozenset({"requires"})
+    parts = frozenset({"_engine", "_ascent"})
     knows_exact_bound = False
 
     def __init__(self, engine: AnyEngine, n_passes: int) -> None:

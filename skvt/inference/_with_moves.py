@@ -30,6 +30,7 @@ class WithMoves(Continued):
 
     # (a resumed fit may have another number of passes)
     not_kept = frozenset({"requires", "_n_passes", "_first"})
+    parts = frozenset({"_engine", "_moves"})
     knows_exact_bound = False
 
     def __init__(self, engine: AnyEngine, moves: Sequence[SampledMove], n_passes: int) -> None:

@@ -13,6 +13,8 @@ from pathlib import Path
 import numpy as np
 
 DOCUMENT = "model.json"
+# Ends the name of a file that is being written.
+PARTIAL = ".partial"
 # Kinds of arrays: booleans, integers, real numbers, text.
 _KINDS = "biufU"
 # Bytes per character of JSON that its Python objects may take, by which its size is limited: the
@@ -41,7 +43,8 @@ def write(path, document, arrays):
     arrays : list of ndarray
     """
     path = Path(path)
-    partial = path.with_name(path.name + ".partial")
+    # (of this process alone: another may write the same file)
+    partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:
         with open(partial, "wb") as file:
             with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:

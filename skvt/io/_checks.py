@@ -10,6 +10,13 @@ import numpy as np
 from skvt.io._archive import FileError
 from skvt.io._classes import ESTIMATORS, name_of
 
+# Relative error that running sums may have, in single precision too.
+_ROUNDING = 1e-3
+# What learned temperatures know of each row.
+_BY_ROW = "_references", "_energies", "_lengths"
+# Models whose globals are Dirichlet, beta and gamma variables.
+_OF_POSITIVE = {"models.LDA", "models.LDAGivenTopics", "models.HDP", "models.GaPNMF"}
+
 
 def check_estimator(estimator):
     """Raise FileError unless this is a fitted estimator whose parts fit together."""
@@ -29,16 +36,11 @@ def check_estimator(estimator):
     progress = own.get("_progress")
     if progress is not None and name_of(type(progress)) != "estimators.Progress":
         raise FileError("The progress of the fit is not legible.")
-    try:
-        estimator._validate_params()
-        _check_fitted(fitted, n_features)
-        if progress is not None:
-            _check_progress(progress, fitted)
-        fitted.lam()
-    except FileError:
-        raise
-    except Exception as error:
-        raise FileError(f"The parts of the model do not fit together: {error}") from error
+    estimator._validate_params()
+    _check_fitted(fitted, n_features)
+    if progress is not None:
+        _check_progress(progress, fitted)
+    _check_posterior(fitted.model, fitted.lam())
 
 
 def _check_fitted(fitted, n_features):
@@ -53,11 +55,34 @@ def _check_fitted(fitted, n_features):
     for array, total in zip(stats.arrays, stats.sums, strict=True):
         if np.shape(total) != array.shape[1:]:
             raise FileError(f"Sums of shape {np.shape(total)} for {array.shape}.")
+        scale = stats.scale * np.abs(array).sum(axis=0, dtype=np.float64)
+        fresh = stats.scale * array.sum(axis=0, dtype=np.float64)
+        if not np.all(np.abs(total - fresh) <= _ROUNDING * scale):
+            raise FileError("Sums are not those of the statistics.")
+    rows = [getattr(fitted.policy, name, ()) for name in _BY_ROW]
+    if len({len(values) for values in rows}) > 1:
+        raise FileError("Temperatures of rows of different numbers.")
     memos = getattr(state, "memos", None)
     if memos is not None:
-        _check_memos(memos, state, stats)
+        shapes = [array.shape for array in stats.arrays]
+        _check_memos(memos, shapes)
+        if state.initial is not None and [a.shape for a in state.initial.arrays] != shapes:
+            raise FileError("The initial statistics have other shapes.")
         if memos and state.component_ids.shape != (n_components,):
             raise FileError(f"{state.component_ids.size} ids for {n_components} components.")
+
+
+def _check_posterior(model, lam):
+    """Natural parameters lie where their families have a normaliser."""
+    of_positive = name_of(type(model)) in _OF_POSITIVE
+    for number, (family, own) in enumerate(zip(model.families, lam, strict=True)):
+        # (the first block of mixtures are their weights)
+        positive = not (of_positive or (number == 0 and len(lam) == 2)) or (own > 0.0).all()
+        if not (positive and np.isfinite(family.log_normalizer(own)).all()):
+            raise FileError("The posterior is no distribution.")
+    for name in ("doc_topic_prior", "topic_word_prior", "activation_prior", "noise_variance"):
+        if not np.all(np.asarray(getattr(model, name, 1.0)) > 0.0):
+            raise FileError(f"{name} is not positive.")
 
 
 def _shapes(model, n_features):
@@ -132,9 +157,8 @@ def _require(arrays, expected, what):
         raise FileError(f"{what} have the shapes {shapes}, not {expected}.")
 
 
-def _check_memos(memos, state, stats):
-    """Memos that have been changed since are not older than the changes due."""
-    n_changes, widths = len(memos._changes), [array.shape[1:] for array in stats.arrays]
+def _check_memos(memos, shapes):
+    """Each memo, and each sum of memos, has these shapes after the changes that are due."""
     n_places = len(memos._levels[0])
     if sorted(memos._places.values()) != list(range(n_places)):
         raise FileError("Memos without place.")
@@ -143,11 +167,23 @@ def _check_memos(memos, state, stats):
             if entry is None and level is not memos._levels[0]:
                 continue
             packed, n_made = entry
-            if name_of(type(packed)) != "inference.Packed" or not 0 <= n_made <= n_changes:
+            if name_of(type(packed)) != "inference.Packed" or type(n_made) is not int or n_made < 0:
                 raise FileError("A memo is not legible.")
-            whole = [array.shape[1:] for array in packed.whole().stats.arrays]
-            if whole != widths:
-                raise FileError(f"A memo of {whole} beside statistics of {widths}.")
+            memo = packed.whole()
+            for change in memos._changes[n_made:]:
+                memo = change(memo)
+            _check_memo(memo, shapes)
+
+
+def _check_memo(memo, shapes):
+    n, loss = shapes[0][0], memo.merge_entropy_loss
+    legal = (
+        [array.shape for array in memo.stats.arrays] == shapes
+        and np.shape(memo.entropy) in ((), (1,), (n,))
+        and (loss is None or loss.shape in ((), (n, n)))
+    )
+    if not legal:
+        raise FileError(f"A memo has other shapes than the statistics, {shapes}.")
 
 
 def _check_progress(progress, fitted):

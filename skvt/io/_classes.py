@@ -43,7 +43,7 @@ PLACES = {
     **_under("estimators", "estimators._tables", "Table TableBlock"),
     **_under("components", "components", "Bernoulli Categorical Gaussian Multinomial Poisson"),
     **_under("inference", "inference._loop", "Entry History Position"),
-    **_under("inference", "inference._memos", "Memo Memos _Packed"),
+    **_under("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
     **_under("inference", "inference._state", "MemoizedState PriorStats State"),
     **_under("expfam", "expfam._stats", "RunningStats Stats"),
     **_under("moves", "moves._base", "MoveRecord"),
@@ -205,14 +205,31 @@ def parameters_of(name):
     return None
 
 
+def defaults_of(name):
+    """Default values of fields: files of releases that did not have these yet are complete."""
+    cls = class_of(name)
+    if is_tuple(cls):
+        return dict(cls._field_defaults)
+    if dataclasses.is_dataclass(cls):
+        own = {}
+        for field in dataclasses.fields(cls):
+            if field.default is not dataclasses.MISSING:
+                own[field.name] = field.default
+            elif field.default_factory is not dataclasses.MISSING:
+                own[field.name] = field.default_factory()
+        return own
+    declared = types_of(name)
+    if declared is not None:
+        return {field: getattr(cls, field) for field in declared if hasattr(cls, field)}
+    parameters = inspect.signature(cls.__init__).parameters.values()
+    return {one.name: one.default for one in parameters if one.default is not one.empty}
+
+
 def required(name):
     """Fields without which an object of the class is incomplete."""
-    cls, declared = class_of(name), types_of(name)
-    if declared is None:
-        return set(parameters_of(name) or ())
-    if dataclasses.is_dataclass(cls) or is_tuple(cls):
-        return set(declared)
-    return {field for field in declared if not hasattr(cls, field)}
+    declared = types_of(name)
+    own = set(declared if declared is not None else class_of(name)._get_param_names())
+    return own - set(defaults_of(name))
 
 
 def conforms(value, hint):

@@ -2,6 +2,7 @@
 
 from sklearn.utils.validation import check_is_fitted
 
+import skvt
 from skvt.io._archive import Archive, FileError, write
 from skvt.io._checks import check_estimator
 from skvt.io._classes import ESTIMATORS, fields_of, name_of
@@ -54,8 +55,6 @@ def save(estimator, path, *, dtype=None):
     if dtype not in (None, "float32"):
         raise ValueError(f"dtype must be None or 'float32'. Got {dtype!r}.")
     check_is_fitted(estimator)
-    from skvt import __version__
-
     encoder = Encoder(dtype)
     hidden = (*_OF_THE_PROCESS, _OF_TEARDOWN)
     fields = {
@@ -66,7 +65,7 @@ def save(estimator, path, *, dtype=None):
     document = {
         "format": FORMAT,
         "version": VERSION,
-        "skvt": __version__,
+        "skvt": skvt.__version__,
         "estimator": {"object": name, "fields": fields},
     }
     write(path, document, encoder.arrays)
@@ -81,6 +80,7 @@ def load(path):
     Parameters
     ----------
     path : str or path-like
+        The file.
 
     Returns
     -------
@@ -95,21 +95,21 @@ def load(path):
     OSError
         If it cannot be read.
     """
-    from skvt import __version__
-
     with Archive(path) as archive:
         document = archive.document()
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise FileError(f"{path} is no model file of skvt.")
         if document.get("version") != VERSION:
             raise FileError(
-                f"{path} has version {document.get('version')!r} of the format; this release of "
-                f"skvt ({__version__}) reads version {VERSION}. Use the release that wrote it, "
+                f"{path} has version {document.get('version')!r} of the format; this release, skvt "
+                f"{skvt.__version__}, reads version {VERSION}. Use the one that wrote it, "
                 f"{document.get('skvt')!r}, or a later one."
             )
         try:
             estimator = Decoder(archive).decode(document.get("estimator"))
-        except RecursionError as error:
-            raise FileError(f"{path} is nested more deeply than any model.") from error
-    check_estimator(estimator)
+            check_estimator(estimator)
+        except FileError:
+            raise
+        except Exception as error:  # of which a hostile file can raise any
+            raise FileError(f"{path} is not as a model file is written: {error!r}") from error
     return estimator

@@ -16,15 +16,12 @@ object with one key that names its kind:
 ``slice``            start, stop, step
 ``dtype``, ``type``  name of a number's type, as ``numpy.dtype`` or as class
 ``member``           class and name of a member of an enumeration
-``call``             name of a change of memos that is still to be made; ``args``, ``kwargs``
 ``random_state``,    state of NumPy's generators
 ``generator``
 ===================  =============================================================================
 """
 
 import math
-from functools import partial
-from operator import methodcaller
 
 import numpy as np
 
@@ -33,6 +30,7 @@ from skvt.io._classes import (
     MAY_BE_NAN,
     class_of,
     conforms,
+    defaults_of,
     fields_of,
     is_enum,
     is_tuple,
@@ -42,8 +40,6 @@ from skvt.io._classes import (
     types_of,
 )
 
-# Changes of memos that may be due, see `skvt.inference.MemoizedState`.
-_CHANGES = {"merged", "rearranged"}
 _NUMBER_TYPES = ("float32", "float64")
 
 
@@ -127,20 +123,6 @@ class Encoder:
             raise self._refusal(value, where)
         return {"type": value.__name__}
 
-    def _change(self, value, where):
-        make, args = value.__reduce__()
-        kwargs = {}
-        if isinstance(make, partial):
-            args, kwargs = (*make.args, *args), make.keywords
-        name, *args = args
-        if name not in _CHANGES:
-            raise self._refusal(value, where)
-        return {
-            "call": name,
-            "args": self.encode(args, where),
-            "kwargs": self.encode(kwargs, where),
-        }
-
     def _random_state(self, value, where):
         kind, keys, *rest = value.get_state()
         if kind != "MT19937":
@@ -169,7 +151,6 @@ class Encoder:
         slice: _slice,
         np.dtype: _dtype,
         type: _type,
-        methodcaller: _change,
         np.random.RandomState: _random_state,
         np.random.Generator: _generator,
     }
@@ -290,13 +271,13 @@ class Decoder:
                 raise FileError(f"{name} holds something else than entries.")
         else:
             may_be = MAY_BE_NAN.get(name, ())
-            any_nan = nan or (name.startswith("estimators.") and types_of(name) is None)
+            of_user = name.startswith("estimators.") and types_of(name) is None
             fields = {
-                field: self.decode(part, nan=any_nan or field in may_be)
+                field: self.decode(part, nan=of_user or field in may_be)
                 for field, part in nodes.items()
             }
             _check_fields(name, fields)
-            value = _made(cls, fields)
+            value = _made(cls, defaults_of(name) | fields)
         self._objects.append(value)
         return value
 
@@ -369,12 +350,6 @@ class Decoder:
         except Exception as error:
             raise FileError(f"There is no {node['member']!r}.") from error
 
-    def _change(self, node, nan):
-        args, kwargs = self._list(node.get("args"), nan), self.decode(node.get("kwargs"), nan=nan)
-        if node["call"] not in _CHANGES or not isinstance(kwargs, dict):
-            raise FileError(f"{node['call']!r} is no change of memos.")
-        return methodcaller(node["call"], *args, **kwargs)
-
     def _random_state(self, node, nan):
         state = np.random.RandomState()
         try:
@@ -407,7 +382,6 @@ class Decoder:
         "dtype": _number_type,
         "type": _number_type,
         "member": _member,
-        "call": _change,
         "random_state": _random_state,
         "generator": _generator,
     }

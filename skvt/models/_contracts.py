@@ -14,7 +14,7 @@ multiplies the natural parameters of a prior.
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
+from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
@@ -120,7 +120,7 @@ class RowSource(Protocol):
         """The model's preparation of these rows."""
 
 
-class Capability(Enum):
+class Capability(StrEnum):
     """Capabilities of models beyond the contract of all; the value completes "needs ..."."""
 
     MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"

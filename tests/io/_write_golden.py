@@ -1,0 +1,55 @@
+"""Writes the files of this version of the format: once, and never again for the same version.
+
+    python tests/io/_write_golden.py
+
+Each class has a fitted estimator in one file and an interrupted fit in another. What the estimators
+answered when they were written stands in ``answers.json``.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+
+FOLDER = Path(__file__).parent / "version_1"
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+
+class Interrupted:
+    """Saves the estimator as it is after the second pass."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def setup(self, estimator, context):
+        pass
+
+    teardown = on_fit_task_begin = setup
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        if context.task_name == "pass" and context.task_id == 1:
+            from skvt import save
+
+            save(fitted_estimator, self.path)
+
+
+def main():
+    from estimators._registry import CLASSES
+
+    from skvt import save
+
+    FOLDER.mkdir(exist_ok=True)
+    answers = {}
+    for entry in CLASSES:
+        name = entry.cls.__name__
+        heat = {"temperature": "annealed"} | entry.heated
+        estimator = entry.make(**heat).set_callbacks(Interrupted(FOLDER / f"{name}.part.skvt"))
+        X = entry.data()
+        save(estimator.fit(X), FOLDER / f"{name}.skvt")
+        answers[name] = [float(np.square(answer).sum()) for answer in entry.answers(estimator, X)]
+    (FOLDER / "answers.json").write_text(json.dumps(answers, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+"""Fits that are interrupted and resumed end with the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+from estimators._registry import assert_same_fit, counts, every_estimator, rows, sums, takes
+
+import skvt
+from skvt import load
+from skvt.callbacks import Checkpoint
+
+
+class Copies(Checkpoint):
+    """Keeps the file of each pass under a name of its own."""
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
+        if context.task_name == "pass":
+            os.replace(self.path, self.path.with_name(f"{self._n_passes}.skvt"))
+
+    def files(self):
+        return [self.path.with_name(f"{i + 1}.skvt") for i in range(self._n_passes)]
+
+
+def fit_with_copies(estimator, X, folder, **given):
+    copies = Copies(folder / "fit.skvt")
+    estimator.set_callbacks(copies).fit(X, **given)
+    estimator.set_callbacks()
+    return copies.files()
+
+
+@every_estimator
+@pytest.mark.parametrize(
+    ("temperature", "params"),
+    [
+        (None, {"n_init": 2}),
+        ("annealed", {}),
+        ("annealed", {"warm_start": True}),
+        ("variational", {}),
+        ("local", {"n_init": 2}),
+    ],
+)
+def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, params, tmp_path):
+    if not takes(entry, temperature):
+        pytest.skip("not a temperature of this model")
+    heat = {} if temperature is None else {"temperature": temperature}
+    fit, X = entry.make(**heat, **params), entry.data()
+    if params.get("warm_start"):
+        fit.fit(entry.data(1))
+    weights = np.random.default_rng(0).uniform(0.5, 2.0, len(X))
+    files = fit_with_copies(fit, X, tmp_path, sample_weight=weights)
+    assert len(files) == 4 * params.get("n_init", 1)
+    for file in files[::3] if params else files:
+        resumed = load(file).resume(X, sample_weight=weights)
+        assert_same_fit(resumed, fit)
+        for one, other in zip(entry.answers(resumed, X), entry.answers(fit, X), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+
+def blobs(n_rows=1500):
+    return rows(n_rows=n_rows, n_features=4, n_clusters=7)
+
+
+MOVING = {
+    "births": (
+        lambda: skvt.MemoizedDPGMM(max_iter=12, n_batches=4, random_state=0),
+        blobs,
+    ),
+    "topics": (
+        lambda: skvt.MemoizedHDP(n_components=8, max_iter=12, tol=0.0, random_state=0),
+        lambda: counts(n_rows=200, n_features=40, n_topics=4),
+    ),
+    "split-merge": (
+        lambda: skvt.TemperedLDA(5, temperature=None, max_iter=12, random_state=0),
+        lambda: counts(n_rows=200, n_features=40, n_topics=5),
+    ),
+    "superposition": (
+        lambda: skvt.AnnealedFactorialMixture(4, max_iter=24, random_state=0),
+        lambda: sums(n_rows=200, n_features=8, n_components=4),
+    ),
+}
+
+
+@pytest.mark.parametrize(("make", "data"), MOVING.values(), ids=MOVING)
+def test_moves_remember_what_they_have_tried(make, data, tmp_path):
+    fit, X = make(), data()
+    files = fit_with_copies(fit, X, tmp_path)
+    assert sum(fit.move_log_["accepted"]) > 0
+    for file in files:
+        assert_same_fit(load(file).resume(X), fit)
+
+
+def interrupted(path, X, **params):
+    """A fit that was interrupted after its third pass."""
+
+    class Stop(Checkpoint):
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
+            if self._n_passes == 3:
+                raise KeyboardInterrupt
+
+    mixture = skvt.MemoizedDPGMM(max_iter=8, tol=0.0, random_state=0, moves=(), **params)
+    with pytest.raises(KeyboardInterrupt):
+        mixture.set_callbacks(Stop(path)).fit(X)
+    return path
+
+
+def test_other_rows_and_parameters_are_refused(tmp_path):
+    X = rows()
+    path = interrupted(tmp_path / "fit.skvt", X, n_components=3)
+    others = {
+        "40 rows": X[:-1],
+        "6 features": np.c_[X, X],
+        "float64": X.astype(np.float32),
+        "checksum": X + np.eye(*X.shape) * 1e-9,
+        "in their order": X[::-1],
+    }
+    for complaint, other in others.items():
+        with pytest.raises(ValueError, match=complaint):
+            load(path).resume(other)
+    with pytest.raises(ValueError, match="sample_weight"):
+        load(path).resume(X, sample_weight=np.arange(1.0, 41.0))
+    with pytest.raises(ValueError, match="n_components=3"):
+        load(path).set_params(n_components=4).resume(X)
+    with pytest.raises(ValueError, match="max_iter"):
+        load(path).set_params(max_iter=0).resume(X)
+
+
+def test_a_resumed_fit_may_have_more_passes(tmp_path):
+    X = rows()
+    path = interrupted(tmp_path / "fit.skvt", X, n_components=3)
+    whole = skvt.MemoizedDPGMM(3, max_iter=20, tol=0.0, random_state=0, moves=()).fit(X)
+    resumed = load(path).set_params(max_iter=20).resume(X)
+    assert_same_fit(resumed, whole)
+
+
+def test_there_is_nothing_to_resume_but_an_interrupted_fit(tmp_path):
+    X = rows()
+    path = interrupted(tmp_path / "fit.skvt", X)
+    for ended in (load(path).resume(X), load(path).fit(X), load(path).partial_fit(X)):
+        with pytest.raises(ValueError, match="no interrupted fit"):
+            ended.resume(X)
+
+
+def test_a_failed_resume_can_be_repeated(tmp_path):
+    X = rows()
+    path = interrupted(tmp_path / "fit.skvt", X)
+    fit = load(path)
+    with pytest.raises(ValueError, match="same X"):
+        fit.resume(X[:-1])
+    assert_same_fit(fit.resume(X), load(path).resume(X))
+
+
+def test_the_last_two_are_kept(tmp_path):
+    path = tmp_path / "fit.skvt"
+    mixture = skvt.MemoizedDPGMM(max_iter=7, tol=0.0, random_state=0, moves=())
+    stale = path.with_name("fit.skvt.123.partial")
+    stale.write_text("left by a process that was killed")
+    mixture.set_callbacks(Checkpoint(path, every=2)).fit(rows())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["fit.skvt", "fit.skvt.previous"]
+    assert [load(file).n_iter_ for file in (path, f"{path}.previous")] == [6, 4]
+    # as a process leaves it that is killed between two files
+    path.with_name("fit.skvt.previous").unlink()
+    os.link(path, path.with_name("fit.skvt.previous"))
+    load(path).set_callbacks(Checkpoint(path)).set_params(max_iter=9).resume(rows())
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["fit.skvt", "fit.skvt.previous"]
+    assert [load(file).n_iter_ for file in (path, f"{path}.previous")] == [9, 8]
+    for every in (0, 1.5, True):
+        with pytest.raises(ValueError, match="every must be"):
+            Checkpoint(path, every=every)
+
+
+WRITER = """
+import sys
+import skvt
+from skvt.callbacks import Checkpoint
+from estimators._registry import rows
+mixture = skvt.MemoizedDPGMM(30, max_iter=10**6, tol=0.0, moves=(), random_state=0)
+mixture.set_callbacks(Checkpoint(sys.argv[1])).fit(rows())
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
+@pytest.mark.parametrize("n_kills", [2, pytest.param(100, marks=pytest.mark.slow)])
+def test_no_kill_leaves_half_a_file(n_kills, tmp_path):
+    path, rng = tmp_path / "fit.skvt", np.random.default_rng(0)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    for _ in range(n_kills):
+        path.unlink(missing_ok=True)
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, path], env=environment)
+        try:
+            while not path.exists():
+                assert writer.poll() is None
+                time.sleep(0.01)
+            time.sleep(rng.uniform(0.0, 0.1))
+        finally:
+            writer.send_signal(signal.SIGKILL)
+            writer.wait()
+        assert load(path).n_iter_ >= 1
+        previous = path.with_name("fit.skvt.previous")
+        if previous.exists():
+            assert load(previous).n_iter_ >= 1

@@ -1,0 +1,428 @@
+"""Model files: what is saved is loaded, and nothing else is."""
+
+import io
+import json
+import pickle
+import random
+import tracemalloc
+import zipfile
+from contextlib import suppress
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from estimators._registry import (
+    CLASSES,
+    assert_same_fit,
+    every_estimator,
+    rows,
+    takes,
+)
+from sklearn.exceptions import NotFittedError
+from sklearn.pipeline import make_pipeline
+
+import skvt
+from skvt import components, load, save
+from skvt.io import FileError
+from skvt.io._classes import PLACES, class_of, name_of, types_of
+from skvt.temperature import LinearAnnealing
+
+VERSION_1 = Path(__file__).parent / "version_1"
+
+
+class Second:
+    """The estimator as it is after the second pass."""
+
+    fitted = None
+
+    def setup(self, estimator, context):
+        pass
+
+    teardown = on_fit_task_begin = setup
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        if context.task_name == "pass" and context.task_id == 1:
+            self.fitted = fitted_estimator
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.skvt"
+
+
+def through(estimator, path, **how):
+    save(estimator, path, **how)
+    return load(path)
+
+
+def parts_of(path):
+    """The JSON and the other members of a file."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    return json.loads(members.pop("model.json")), members
+
+
+def put(path, document, members, compression=zipfile.ZIP_STORED):
+    with zipfile.ZipFile(path, "w", compression) as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.writestr("model.json", json.dumps(document))
+
+
+def npy(array):
+    out = io.BytesIO()
+    np.lib.format.write_array(out, array)
+    return out.getvalue()
+
+
+def header(text):
+    """The beginning of a file of NumPy's that claims whatever the text says."""
+    text = text.encode() + b" " * (-(len(text) + 11) % 64) + b"\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text
+
+
+# ------------------------------------------------------------------------------- what comes back
+@every_estimator
+@pytest.mark.parametrize("temperature", [None, "annealed", "variational", "local"])
+def test_a_loaded_estimator_is_the_saved_one(entry, temperature, path):
+    if not takes(entry, temperature):
+        pytest.skip("not a temperature of this model")
+    heat = {} if temperature is None else {"temperature": temperature}
+    X = entry.data()
+    saved = entry.make(**heat).fit(X)
+    loaded = through(saved, path)
+    assert loaded.get_params().keys() == saved.get_params().keys()
+    assert_same_fit(loaded, saved)
+    for one, other in zip(entry.answers(loaded, X), entry.answers(saved, X), strict=True):
+        np.testing.assert_array_equal(one, other)
+    if temperature != "local":  # which streams refuse
+        assert_same_fit(loaded.partial_fit(X), saved.partial_fit(X))
+
+
+def test_equal_models_make_equal_files(tmp_path):
+    for name in ("one", "other"):
+        mixture = skvt.MemoizedDPGMM(max_iter=3, random_state=0).fit(rows())
+        mixture._fitted.history.clear()  # seconds differ
+        save(mixture, tmp_path / name)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "other").read_bytes()
+
+
+def test_tables_with_all_their_categories(path):
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(
+        {
+            "real": rng.normal(size=60),
+            "word": rng.choice(["x", "y", "ż"], 60).astype(object),
+            "flag": rng.random(60) < 0.3,
+            "level": pd.Categorical(rng.choice([1, 2, 5], 60)),
+            "count": rng.poisson(3.0, 60),
+        }
+    )
+    table.loc[3:9, "real"] = np.nan
+    table.loc[20:25, "word"] = None
+    blocks = [
+        ("numbers", components.Gaussian(covariance_type="diag", mean_prior="auto"), ["real"]),
+        ("kinds", "categorical", ["word", "flag", "level"]),
+        ("counts", components.Poisson(), slice("count", None)),
+    ]
+    saved = skvt.MemoizedDPMixture(components=blocks, max_iter=5, random_state=0).fit(table)
+    loaded = through(saved, path)
+    assert_same_fit(loaded, saved)
+    pd.testing.assert_frame_equal(loaded.impute(table), saved.impute(table))
+    pd.testing.assert_frame_equal(loaded.describe(), saved.describe())
+    with pytest.raises(ValueError, match="unexpected"):
+        loaded.predict(table.assign(word="unexpected"))
+
+
+def test_generators_go_on_where_they_were(path):
+    saved = skvt.MemoizedDPGMM(max_iter=2, random_state=np.random.RandomState(3)).fit(rows())
+    loaded = through(saved, path)
+    np.testing.assert_array_equal(loaded.sample(5)[0], saved.sample(5)[0])
+
+
+def test_single_precision_halves_the_file_and_keeps_the_answers(tmp_path):
+    X = rows(n_rows=300, n_features=40)
+    saved = skvt.MemoizedDPGMM(max_iter=4, moves=(), n_components=4, random_state=0).fit(X)
+    loaded = through(saved, tmp_path / "single", dtype="float32")
+    save(saved, tmp_path / "double")
+    sizes = [(tmp_path / name).stat().st_size for name in ("single", "double")]
+    assert sizes[0] < 0.65 * sizes[1]
+    assert loaded._fitted.stats.arrays[1].dtype == np.float64
+    np.testing.assert_allclose(loaded.score_samples(X), saved.score_samples(X), rtol=1e-4)
+
+
+def test_skops_works_too(path):
+    sio = pytest.importorskip("skops.io")
+    entry = CLASSES[1]
+    saved = entry.make(temperature="annealed").fit(entry.data())
+    sio.dump(saved, path)
+    assert_same_fit(sio.load(path, trusted=sio.get_untrusted_types(file=path)), saved)
+
+
+def test_callbacks_stay_behind(path):
+    spy = Second()
+    saved = skvt.MemoizedDPGMM(max_iter=2, random_state=0).set_callbacks(spy).fit(rows())
+    assert not hasattr(through(saved, path), "_skl_callbacks")
+    assert saved._skl_callbacks == [spy]
+
+
+@pytest.mark.parametrize("entry", CLASSES, ids=str)
+def test_files_of_version_1_load_for_ever(entry):
+    name = entry.cls.__name__
+    X = entry.data()
+    loaded = load(VERSION_1 / f"{name}.skvt")
+    given = json.loads((VERSION_1 / "answers.json").read_text())[name]
+    answers = [float(np.square(answer).sum()) for answer in entry.answers(loaded, X)]
+    np.testing.assert_allclose(answers, given, rtol=1e-6)
+    resumed = load(VERSION_1 / f"{name}.part.skvt").resume(X)
+    # (passes by another processor may differ in their last digits)
+    np.testing.assert_allclose(resumed.elbo(X), loaded.elbo(X), rtol=1e-3)
+
+
+def test_fields_that_a_release_did_not_have_yet_get_their_defaults(path):
+    document, members = parts_of(VERSION_1 / "MemoizedDPGMM.skvt")
+    fields = document["estimator"]["fields"]
+    del fields["verbose"]
+    del fields["_fitted"]["fields"]["model"]["fields"]["learns_concentration"]
+    put(path, document, members)
+    loaded = load(path)
+    assert loaded.verbose == 0
+    assert loaded._fitted.model.learns_concentration is False
+
+
+def test_every_class_of_files_exists_under_one_name():
+    for name in PLACES:
+        assert name_of(class_of(name)) == name
+        types_of(name)
+
+
+# --------------------------------------------------------------------------- what cannot be saved
+class OwnPolicy(LinearAnnealing):
+    """A policy of the user's."""
+
+
+def test_what_a_file_cannot_hold_is_refused_by_name(path):
+    mixture = skvt.MemoizedDPGMM(max_iter=2, random_state=0)
+    with pytest.raises(NotFittedError):
+        save(mixture, path)
+    mixture.fit(rows())
+    save(mixture, path)
+    before = path.read_bytes()
+    with pytest.raises(TypeError, match="steps one by one"):
+        save(make_pipeline(mixture), path)
+    with pytest.raises(ValueError, match="'float16'"):
+        save(mixture, path, dtype="float16")
+    mixture.set_params(temperature=OwnPolicy())
+    with pytest.raises(TypeError, match=r"temperature is a .*OwnPolicy"):
+        save(mixture, path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError])
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_an_interrupted_save_leaves_what_was_there(interruption, step, path, monkeypatch):
+    mixture = skvt.MemoizedDPGMM(max_iter=2, random_state=0).fit(rows())
+    save(mixture, path)
+    before = path.read_bytes()
+
+    def interrupted(*args):
+        raise interruption("now")
+
+    monkeypatch.setattr(f"os.{step}", interrupted)
+    with pytest.raises(interruption):
+        save(skvt.MemoizedDPGMM(max_iter=3, random_state=1).fit(rows(1)), path)
+    assert path.read_bytes() == before
+    assert list(path.parent.iterdir()) == [path]
+
+
+# --------------------------------------------------------------------------------- hostile files
+def mixture_parts():
+    return parts_of(VERSION_1 / "MemoizedDPGMM.skvt")
+
+
+def fitted_of(document):
+    return document["estimator"]["fields"]["_fitted"]["fields"]
+
+
+def statistics_of(document):
+    """Numbers of the arrays of the statistics."""
+    nodes = fitted_of(document)["state"]["fields"]["stats"]["fields"]["_arrays"]["tuple"]
+    return [f"arrays/{node['array']}.npy" for node in nodes]
+
+
+def _changed(change):
+    def hostile(document, members):
+        change(document, members)
+
+    return hostile
+
+
+HOSTILE = {
+    "another class": lambda d, m: d["estimator"].update(object="builtins.eval"),
+    "no estimator": lambda d, m: d.update(estimator=fitted_of(d)["state"]),
+    "a later version": lambda d, m: d.update(version=2),
+    "no format": lambda d, m: d.pop("format"),
+    "not fitted": lambda d, m: d["estimator"]["fields"].pop("_fitted"),
+    "a method replaced": lambda d, m: d["estimator"]["fields"].update(predict=1),
+    "a parameter out of range": lambda d, m: d["estimator"]["fields"].update(max_iter=-1),
+    "a number as text": lambda d, m: fitted_of(d).update(n_rows="40"),
+    "no number": lambda d, m: fitted_of(d).update(n_rows={"float": "nan"}),
+    "an unknown kind": lambda d, m: fitted_of(d).update(n_rows={"pickle": "gASVAAA"}),
+    "a field of its own": lambda d, m: fitted_of(d).update(extra=1),
+    "a list for a name": lambda d, m: fitted_of(d).update(n_rows={"object": [], "fields": {}}),
+    "itself": lambda d, m: fitted_of(d).update(model={"ref": 10**6}),
+    "NaN in JSON": lambda d, m: fitted_of(d).update(n_rows=float("nan")),
+    "a path that leaves": lambda d, m: m.update({"../../evil.npy": b"x"}),
+    "an array too many": lambda d, m: m.update({"arrays/9999.npy": npy(np.zeros(2))}),
+    "another number of columns": lambda d, m: d["estimator"]["fields"].update(n_features_in_=4),
+    "NaN in an array": lambda d, m: m.update(
+        {statistics_of(d)[0]: npy(np.full(3, np.nan))}
+    ),
+    "an array of another shape": lambda d, m: m.update({statistics_of(d)[0]: npy(np.ones(9))}),
+    "negative counts": lambda d, m: m.update({statistics_of(d)[0]: npy(np.full(3, -9.0))}),
+    "an array of text": lambda d, m: m.update({statistics_of(d)[0]: npy(np.array(["a", "b"]))}),
+    "a pickle": lambda d, m: m.update({statistics_of(d)[0]: pickle.dumps([1, 2])}),
+    "an array of objects": lambda d, m: m.update(
+        {statistics_of(d)[0]: header("{'descr': '|O', 'fortran_order': False, 'shape': (1,), }")}
+    ),
+    "a huge array": lambda d, m: m.update(
+        {statistics_of(d)[0]: header(
+            "{'descr': '<f8', 'fortran_order': False, 'shape': (1000000000000,), }")}
+    ),
+    "a negative shape": lambda d, m: m.update(
+        {statistics_of(d)[0]: header("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,), }")}
+    ),
+    "no end of brackets": lambda d, m: m.update({statistics_of(d)[0]: header("(" * 900)}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
+def test_hostile_files_get_an_error_and_no_memory(hostile, path):
+    document, members = mixture_parts()
+    hostile(document, members)
+    put(path, document, members)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FileError):
+            load(path)
+        assert tracemalloc.get_traced_memory()[1] < 5e6
+    finally:
+        tracemalloc.stop()
+
+
+def test_the_file_with_which_the_hostile_ones_begin_is_legible(path):
+    put(path, *mixture_parts())
+    load(path)
+
+
+def test_nesting_without_end(path):
+    document, members = mixture_parts()
+    put(path, document, members)
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.writestr("model.json", "[" * 100_000 + "]" * 100_000)
+    with pytest.raises(FileError):
+        load(path)
+
+
+def test_zip_bombs(path):
+    document, members = mixture_parts()
+    members[f"arrays/{len(members)}.npy"] = npy(np.zeros(10**7))
+    put(path, document, members, zipfile.ZIP_DEFLATED)
+    assert path.stat().st_size < 10**6
+    with pytest.raises(FileError, match="compressed"):
+        load(path)
+
+
+def test_files_that_are_cut_short_or_none(path):
+    whole = (VERSION_1 / "MemoizedHDP.part.skvt").read_bytes()
+    for length in np.linspace(0, len(whole) - 1, 40).astype(int):
+        path.write_bytes(whole[:length])
+        with pytest.raises(FileError):
+            load(path)
+    path.write_text("{}")
+    with pytest.raises(FileError, match=r"model\.skvt is no model file"):
+        load(path)
+    with pytest.raises(FileNotFoundError):
+        load(path.with_name("another"))
+
+
+# Values that stand where they should not.
+STRANGE = [
+    None, True, -1, 0, 2**40, 1e308, "", [], {}, {"float": "inf"}, {"array": 0}, {"ref": 0},
+    {"tuple": []}, {"dict": []}, {"set": [[]]},
+    {"object": "inference.Merged", "fields": {"a": 0, "b": 9, "bounded": True}},
+    {"slice": [0, 1, None]}, {"member": ["models.Capability", "MERGEABLE"]}, {"dtype": "float32"},
+]  # fmt: skip
+
+
+def nodes_of(tree, path=()):
+    if path:
+        yield path
+    keys = range(len(tree)) if isinstance(tree, list) else tree if isinstance(tree, dict) else ()
+    for key in keys:
+        yield from nodes_of(tree[key], (*path, key))
+
+
+def at(tree, path):
+    for key in path:
+        tree = tree[key]
+    return tree
+
+
+def mutate(rng, document, members):
+    """One thing is not as it was: a node of the JSON, or an array."""
+    if rng.random() < 0.6:
+        places = list(nodes_of(document))
+        place = rng.choice(places)
+        other = rng.choice(STRANGE) if rng.random() < 0.6 else at(document, rng.choice(places))
+        at(document, place[:-1])[place[-1]] = deepcopy(other)
+        return
+    name = rng.choice(sorted(members))
+    array = np.lib.format.read_array(io.BytesIO(members[name]))
+    change = rng.choice(["short", "long", "flat", "turned", "negative", "single", "other"])
+    members[name] = {
+        "short": lambda: npy(array[:-1] if array.ndim else array),
+        "long": lambda: npy(np.concatenate([array, array]) if array.ndim else array),
+        "flat": lambda: npy(array.ravel()),
+        "turned": lambda: npy(array.T),
+        "negative": lambda: npy(-array if array.dtype.kind in "if" else array),
+        "single": lambda: npy(array.astype(np.float32) if array.dtype.kind in "if" else array),
+        "other": lambda: members[rng.choice(sorted(members))],
+    }[change]()
+
+
+@pytest.mark.parametrize("seed", [*range(3), *(pytest.param(s, marks=pytest.mark.slow)
+                                               for s in range(3, 10))])  # fmt: skip
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_mutated_files_get_an_error_or_make_an_estimator_that_works(seed, path):
+    rng = random.Random(seed)
+    for _ in range(50):
+        entry, kind = rng.choice(CLASSES), rng.choice([".skvt", ".part.skvt"])
+        document, members = parts_of(VERSION_1 / f"{entry.cls.__name__}{kind}")
+        mutate(rng, document, members)
+        put(path, document, members)
+        try:
+            loaded = load(path)
+        except FileError:
+            continue
+        # what it answers may be as wrong as its numbers; compiled loops must stay within arrays
+        for question in ("transform", "predict_proba", "score"):
+            if hasattr(loaded, question):
+                with suppress(ValueError, TypeError, ArithmeticError, AttributeError):
+                    getattr(loaded, question)(entry.data())
+
+
+def test_flipped_bytes_get_an_error(path):
+    whole = (VERSION_1 / "TemperedLDA.part.skvt").read_bytes()
+    rng = np.random.default_rng(0)
+    for place in rng.integers(len(whole), size=100):
+        flipped = bytearray(whole)
+        flipped[place] ^= 0xFF
+        path.write_bytes(flipped)
+        with suppress(FileError):  # unless it is a byte that nobody reads, such as a date's
+            assert load(path).n_features_in_ == 25
