@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from estimators._registry import assert_same_fit, counts, every_estimator, rows, sums, takes
+from estimators._registry import ENTRIES, assert_same_fit, counts, rows, sums, takes
 
 import skvt
 from skvt import load
@@ -34,20 +34,22 @@ def fit_with_copies(estimator, X, folder, **given):
     return copies.files()
 
 
-@every_estimator
-@pytest.mark.parametrize(
-    ("temperature", "params"),
-    [
+FITS = [
+    pytest.param(entry, temperature, params, id=f"{entry}-{temperature}-{''.join(params)}")
+    for entry in ENTRIES
+    for temperature, params in [
         (None, {"n_init": 2}),
         ("annealed", {}),
         ("annealed", {"warm_start": True}),
         ("variational", {}),
         ("local", {"n_init": 2}),
-    ],
-)
+    ]
+    if takes(entry, temperature)
+]
+
+
+@pytest.mark.parametrize(("entry", "temperature", "params"), FITS)
 def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, params, tmp_path):
-    if not takes(entry, temperature):
-        pytest.skip("not a temperature of this model")
     heat = {} if temperature is None else {"temperature": temperature}
     fit, X = entry.make(**heat, **params), entry.data()
     if params.get("warm_start"):

@@ -16,9 +16,8 @@ import pytest
 from estimators._registry import (
     CLASSES,
     assert_same_fit,
-    every_estimator,
+    every_temperature,
     rows,
-    takes,
 )
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
@@ -84,11 +83,8 @@ def header(text):
 
 
 # ------------------------------------------------------------------------------- what comes back
-@every_estimator
-@pytest.mark.parametrize("temperature", [None, "annealed", "variational", "local"])
+@every_temperature(None, "annealed", "variational", "local")
 def test_a_loaded_estimator_is_the_saved_one(entry, temperature, path):
-    if not takes(entry, temperature):
-        pytest.skip("not a temperature of this model")
     heat = {} if temperature is None else {"temperature": temperature}
     X = entry.data()
     saved = entry.make(**heat).fit(X)
