@@ -103,7 +103,9 @@ class MemoizedInference(Continued):
             move.begin(model, state, tools)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
-        before = state.checkpoint() if self._moving else None
+        # (who cannot fall needs no second set of memos)
+        searches = Capability.LOCAL_SEARCH in model.capabilities
+        before = state.checkpoint() if self._moving and searches else None
         batches = data.order()
         for key in rng.permutation(len(batches)).tolist():
             batch = data.batch(model, batches[key])
@@ -124,7 +126,7 @@ class MemoizedInference(Continued):
         # (what moves find in passes that are taken back, they find again and again)
         may_stop = self._n_taken_back >= _MOST_TAKEN_BACK or all(move.exhausted for move in moves)
         totals, divergence = exact_bound(model, state)
-        self._reached = totals.untempered - divergence if before is not None else None
+        self._reached = totals.untempered - divergence if self._moving else None
         return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
 
     def _has_fallen(self, model: Memoizable, state: MemoizedState) -> bool:
@@ -133,7 +135,7 @@ class MemoizedInference(Continued):
         Local steps that search, and begin anew each time, may end in another optimum. (Moves that
         changed components have raised the bound by more; births of mixtures are judged later.)
         """
-        if self._reached is None or Capability.LOCAL_SEARCH not in model.capabilities:
+        if self._reached is None:
             return False
         totals, divergence = exact_bound(model, state)
         return bool(exceeds(self._reached, totals.untempered - divergence))

@@ -156,16 +156,14 @@ class BirthOfTopics(Move):
         proposed, born, gain = 0, 0, 0.0
         while state.component_ids.size < self._max_components and proposed < MOST_TARGETS:
             proposed += 1
-            n, rise = self._birth_of_surprises(
-                model, Part(key, batch, state.memos[key]), state, tools
-            )
+            n, rise = self._birth_of_surprises(model, Part.whole(key, batch, state), state, tools)
             if not n:
                 break
             born, gain = born + n, gain + rise
         masses = model.component_masses(state.memos.total().stats)
         targets = self._choose(masses, state.component_ids, tools.rng)
         for target in targets:
-            target.parts = [Part(key, batch, state.memos[key])]
+            target.parts = [Part.whole(key, batch, state)]
             n, rise = self._birth(model, target, state, tools)
             born, gain = born + n, gain + rise
         return [MoveRecord(tools.n_iter, "birth", proposed + len(targets), born, gain)]
@@ -177,7 +175,7 @@ class BirthOfTopics(Move):
 
         A topic that is new in a stream is no topic's: each of the old takes a few of its tokens.
         """
-        observed, usage = part.memo.stats.arrays
+        observed, usage = state.memos[part.key].stats.arrays
         masses = observed.sum(axis=1)
         lam = model.natural_parameters(state.stats)[0]
         expected = masses @ (lam / lam.sum(axis=1, keepdims=True))

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.models import LocalResult
-from skvt.models.hdp._documents import Part, Trial, is_out_of_reach, of_topics, with_topics
+from skvt.models.hdp._documents import Part, Trial, is_out_of_reach, of_topics
 from skvt.models.hdp._merge import LEAST_TOKENS
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
@@ -20,6 +20,8 @@ from skvt.typing import IndexArray
 
 # Topics tried in a pass, and the largest share of documents that they may have.
 MOST_CANDIDATES, LARGEST_SHARE = 8, 0.3
+# Bytes that may be kept of their documents; topics beyond, the largest, are not tried in this pass.
+MOST_BYTES = 2**28
 # Updates by which a delete is judged; further ones only where as many could bring a rise.
 TRIAL_STEPS = 5
 # A topic is tried again after a failure if the number of its documents has changed by this share.
@@ -77,6 +79,14 @@ class DeleteTopic(Move):
             if rows.size:
                 parts.append(Part.of(key, model, batch, rows, global_params, tools))
                 self._rows[k].append((key, rows))
+        while (
+            sum(part.share.nbytes for parts in self._parts.values() for part in parts) > MOST_BYTES
+        ):
+            self._parts.popitem()
+            self._rows.popitem()
+
+    def _nbytes(self) -> int:
+        return sum(part.share.nbytes for parts in self._parts.values() for part in parts)
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Delete the candidates without which the bound rises, as far as they share no documents.
@@ -108,7 +118,7 @@ class DeleteTopic(Move):
         """Topic k of so many is gone from what was collected."""
         kept = np.delete(np.arange(n_topics), k)
         for parts in self._parts.values():
-            parts[:] = [replace(part, memo=with_topics(part.memo, kept)) for part in parts]
+            parts[:] = [replace(part, share=part.share.with_topics(kept)) for part in parts]
 
     def _delete(
         self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools

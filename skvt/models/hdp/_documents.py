@@ -1,6 +1,6 @@
 """Some documents of a corpus, taken out and solved again: what moves of topics have in common."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,65 @@ def of_topics(whom: str) -> tuple[Requirement, ...]:
     return (Requirement(whom, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
+# Tokens below this are left out of what is kept of documents: far below rounding.
+_NOTHING = 1e-30
+
+
+@dataclass(frozen=True)
+class Share:
+    """What a memo owes to some of its documents: sparse, as these have few words and topics.
+
+    Attributes
+    ----------
+    words : csr_array, shape (K, A)
+        Tokens of each topic by word.
+    columns : ndarray of int, shape (A,)
+        Which words these are.
+    usage : ndarray, shape (K, 5)
+    entropy : ndarray, shape ()
+    weight : float
+        As in the memo.
+    """
+
+    words: sp.csr_array
+    columns: IndexArray
+    usage: Array
+    entropy: Any
+    weight: float
+
+    @classmethod
+    def of(cls, memo: Any, columns: IndexArray) -> "Share":
+        """The memo of documents that have these words."""
+        words, usage = memo.stats.arrays
+        words = words[:, columns]
+        words[words < _NOTHING] = 0.0
+        return cls(sp.csr_array(words), columns, usage, memo.entropy, memo.weight)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the tokens, by far the most."""
+        return int(self.words.data.nbytes + self.words.indices.nbytes)
+
+    def with_topics(self, index: IndexArray) -> "Share":
+        """Topics in another order: those of ``index``, empty ones where there is no such."""
+        known = (index >= 0) & (index < len(self.usage))
+        place = np.where(known, index, 0)
+        chosen = sp.csr_array((known.astype(np.float64), (np.arange(index.size), place)),
+                              shape=(index.size, len(self.usage)))  # fmt: skip
+        return replace(self, words=chosen @ self.words, usage=known[:, None] * self.usage[place])
+
+
+def plus(memo: Any, shares: Iterable[Share], sign: float = 1.0) -> Any:
+    """A memo with these added, or with ``sign=-1`` without them."""
+    words, usage = (array.copy() for array in memo.stats.arrays)
+    entropy, weight = memo.entropy, memo.weight
+    for share in shares:
+        words[:, share.columns] += sign * share.words.toarray()
+        usage += sign * share.usage
+        entropy, weight = entropy + sign * share.entropy, weight + sign * share.weight
+    return replace(memo, stats=Stats((words, usage)), entropy=entropy, weight=weight)
+
+
 @dataclass(frozen=True)
 class Part:
     """Documents of one batch, and what its memo owes to them.
@@ -29,18 +88,23 @@ class Part:
         Of the batch.
     batch : object
         The documents.
-    memo : Memo
+    share : Share
         Their part of the batch's memo.
     """
 
     key: Hashable
     batch: Any
-    memo: Any
+    share: Share
 
     @property
     def n_documents(self) -> int:
         """How many they are."""
         return int(self.batch.n_rows)
+
+    @classmethod
+    def whole(cls, key: Hashable, batch: Any, state: MovableState) -> "Part":
+        """All documents of a batch."""
+        return cls(key, batch, Share.of(state.memos[key], batch.active))
 
     @classmethod
     def of(
@@ -55,7 +119,7 @@ class Part:
         own = Globals(found.expected_log[places], found.sticks)
         # (a document's local step does not depend on its company)
         solved = model.local_step(part, own, 1.0, tools.run)
-        return cls(key, part, tools.memo_of(model, solved, part))
+        return cls(key, part, Share.of(tools.memo_of(model, solved, part), part.active))
 
 
 def with_topics(memo: Any, index: IndexArray) -> Any:
@@ -93,33 +157,29 @@ class Trial:
     ) -> None:
         self._model, self._parts, self._tools = model, parts, tools
         self._index = np.asarray(index)
-        self._old = [
-            with_topics(part.memo, np.where(self._index < len(part.memo.stats.arrays[0]),
-                                            self._index, -1))
-            for part in parts
-        ]  # fmt: skip
+        self._old = [part.share.with_topics(self._index) for part in parts]
         self._new = self._old
-        self.total = self._others = with_topics(total, self._index)
-        for old in self._old:
-            self._others = self._others.plus(old, sign=-1.0)
+        self.total = with_topics(total, self._index)
+        self._others = plus(self.total, self._old, sign=-1.0)
 
     def update(self, stats: Stats) -> float:
         """One local step of the documents given these statistics; the bound of all in nats."""
         model, run = self._model, self._tools.run
         running, self._new = RunningStats(stats.arrays), []
-        self.total = self._others
         for part in self._parts:
             global_params = model.expectation(running, part.batch, run)
             result = model.local_step(part.batch, global_params, 1.0, run)
-            self._new.append(self._tools.memo_of(model, result, part.batch))
-            self.total = self.total.plus(self._new[-1])
+            memo = self._tools.memo_of(model, result, part.batch)
+            self._new.append(Share.of(memo, part.batch.active))
+        self.total = plus(self._others, self._new)
         return bound_of(model, self.total)
 
     def keep(self, state: MovableState) -> None:
         """Let the state be what the last update has found."""
         state.rearrange(self._index)
         for part, old, new in zip(self._parts, self._old, self._new, strict=True):
-            state.memos[part.key] = state.memos[part.key].plus(old, sign=-1.0).plus(new)
+            without = plus(state.memos[part.key], [old], sign=-1.0)
+            state.memos[part.key] = plus(without, [new])
         state.resum()
 
 

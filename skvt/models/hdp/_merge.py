@@ -78,8 +78,11 @@ def changes_of_pairs(
     theta, tokens = result.q, result.counts
     weights = batch.weights.astype(np.float64)
     in_use = theta != pseudo
-    safe = np.where(in_use, theta, 1.0)
-    alone = weights @ np.where(in_use, gammaln(safe) + (tokens - safe) * psi(safe), 0.0)
+    document, topic = np.nonzero(in_use)
+    used, held = theta[document, topic], tokens[document, topic]
+    terms = weights[document] * (gammaln(used) + (held - used) * psi(used))
+    alone = np.zeros(in_use.shape[1])
+    np.add.at(alone, topic, terms)
     entropy = -alone[pairs[:, 0]] - alone[pairs[:, 1]]
     usage = np.zeros((len(pairs), 5))
     for p, (a, b) in enumerate(pairs):

@@ -37,6 +37,8 @@ WORDS, DOCUMENTS = np.int64(16), np.int64(1)
 LANES = 8
 # Sweeps over all topics before those without a share are set aside.
 FULL_SWEEPS = 3
+# By this factor less may be given up later, when topics that fall at all have fallen far.
+LATER = 0.01
 FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 
 
@@ -288,10 +290,10 @@ def document_steps(
 ) -> None:
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
 
-    After a few sweeps over all topics, those whose share of the document has fallen below ``prune``
-    tokens are set aside (gamma = alpha) and the others continue, packed together; the last
-    evaluation is over all topics again, so that q(z) is the exact optimum given gamma, and the
-    bound is the bound of what is returned.
+    After a few sweeps over all topics, and again each time their number has doubled, topics whose
+    share of the document has fallen below ``prune`` tokens are set aside (gamma = alpha), and the
+    others continue, packed together. The last evaluation is over all topics, so that q(z) is the
+    exact optimum given gamma, and the bound is the bound of what is returned.
 
     Parameters
     ----------
@@ -364,6 +366,9 @@ def document_steps(
         of_topics, gamma_of, alpha_of, weights_of, total_of = topics, g, prior, weights, total
         most = max_iter if n_words > 0 and n_topics > 1 else 0
         sweeps = n_kept = 0
+        n_left, next_look = n_topics, FULL_SWEEPS
+        for k in range(n_topics):
+            kept[k] = k
         last = False
         while True:
             last = last or sweeps == most
@@ -371,19 +376,26 @@ def document_steps(
                 for i in range(n_kept):
                     g[kept[i]] = gamma_of[i]
                 of_topics, gamma_of, weights_of = topics, g, weights
-            elif sweeps == FULL_SWEEPS:
+            elif sweeps == next_look:
                 # Only topics that have a share continue, packed together; all others are back at
                 # their prior. Well below an equal share, so that flat documents keep all topics.
                 threshold = min(prune, lit(inv_temp, 0.1) * share)
-                gamma_of, alpha_of = per_topic[4], per_topic[5]
-                for k in range(n_topics):
-                    if g[k] - prior[k] > threshold:
+                if sweeps > FULL_SWEEPS:
+                    # (what is given up adds up over topics)
+                    threshold *= lit(inv_temp, LATER)
+                next_look *= 2
+                n_kept = 0
+                for i in range(n_left):
+                    k, value = kept[i], gamma_of[i]
+                    if value - prior[k] > threshold:
                         kept[n_kept] = k
                         for j in range(filled):
-                            packed[n_kept * filled + j] = topics[k, j]
-                        gamma_of[n_kept], alpha_of[n_kept] = g[k], prior[k]
+                            packed[n_kept * filled + j] = of_topics[i, j]
+                        per_topic[4, n_kept], per_topic[5, n_kept] = value, prior[k]
                         n_kept += 1
                     g[k] = prior[k]
+                n_left = n_kept
+                gamma_of, alpha_of = per_topic[4], per_topic[5]
                 n_packed = (n_kept + LANES - 1) // LANES * LANES
                 for k in range(n_kept, n_packed):
                     packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
