@@ -11,10 +11,13 @@ from scipy.special import betaln, gammaln, logsumexp, psi
 from skvt import MemoizedHDP
 from skvt.compiled import serial_map as run
 from skvt.datasets import make_topic_corpus
+from skvt.expfam import Stats
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import exact_bound
-from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
+from skvt.inference._memos import Memo
+from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
 from skvt.models.hdp import _model as hdp_model
+from skvt.models.hdp._documents import Share
 from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
 from skvt.models.lda import LDA
 from skvt.temperature import RunningPolicy
@@ -377,3 +380,24 @@ def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     born = [new[k] for k in set(new) - set(old)]
     assert min(0.5 * np.abs(topic - truth[8]).sum() for topic in born) < 0.2
     assert max(0.5 * np.abs(old[k] - new[k]).sum() for k in old) < 0.1
+
+
+def test_deletes_without_room_for_documents_do_not_keep_a_fit_from_its_end(monkeypatch):
+    X = make_topic_corpus(200, n_components=3, n_features=60, random_state=0).X
+    fit = MemoizedHDP(8, max_iter=40, moves=("delete",), temperature=None, random_state=0)
+    found = []
+    for room in (2**28, 2**15, 0):  # for all candidates, for one at a time, for none
+        monkeypatch.setattr(_delete, "MOST_BYTES", room)
+        found.append(fit.fit(X).n_components_)
+        assert fit.converged_
+    assert found[0] == found[1] == 3 < found[2]
+
+
+@pytest.mark.parametrize("weight", [1.0, 2.0**-120, 2.0**120])
+def test_what_is_kept_of_documents_leaves_out_what_rounding_hides_at_any_row_weight(weight):
+    # as floors of float32 leave it: 1e-18 of a token
+    words = weight * np.array([[3.0, 1e-18, 1e-6], [1e-18, 2.0, 0.5]])
+    memo = Memo(Stats((words, np.zeros((2, 5)))), np.zeros(()), None, weight)
+    kept = Share.of(memo, np.arange(3)).words
+    assert kept.nnz == 4
+    np.testing.assert_array_equal(kept.toarray(), np.where(words > 1e-9 * weight, words, 0.0))

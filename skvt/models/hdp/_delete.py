@@ -20,7 +20,7 @@ from skvt.typing import IndexArray
 
 # Topics tried in a pass, and the largest share of documents that they may have.
 MOST_CANDIDATES, LARGEST_SHARE = 8, 0.3
-# Bytes that may be kept of their documents; topics beyond, the largest, are not tried in this pass.
+# Bytes that may be kept of their documents; the largest topics, which would exceed them, wait.
 MOST_BYTES = 2**28
 # Updates by which a delete is judged; further ones only where as many could bring a rise.
 TRIAL_STEPS = 5
@@ -33,7 +33,7 @@ MOST_FAILURES = 8
 class DeleteTopic(Move):
     """Delete topics that the documents do not miss, smallest first."""
 
-    not_kept = frozenset({"_parts", "_rows"})
+    not_kept = frozenset({"_parts", "_rows", "_use", "_waiting"})
     requires = of_topics("A delete")
 
     def __init__(self) -> None:
@@ -44,6 +44,9 @@ class DeleteTopic(Move):
         # documents by the id of topics that could not be deleted
         self._failed: dict[int, float] = {}
         self._in_vain = 0
+        # of the candidates of this pass: their documents; whether some must wait for a later one
+        self._use: dict[int, float] = {}
+        self._waiting = False
 
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose the candidates: those in the fewest documents, not tried in vain."""
@@ -53,6 +56,7 @@ class DeleteTopic(Move):
         self._ids = state.component_ids
         n, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
         self._parts, self._rows = {}, {}
+        self._use, self._waiting = {}, False
         if len(n) < 2 or not len(state.memos) or self._in_vain >= MOST_FAILURES:
             return
         failed = np.array([self._failed.get(int(id_), np.inf) for id_ in self._ids])
@@ -61,6 +65,7 @@ class DeleteTopic(Move):
         for k in stable_order(n, scale=total):
             if fresh[k] and n[k] < room and len(self._parts) < MOST_CANDIDATES:
                 self._parts[int(k)], self._rows[int(k)] = [], []
+                self._use[int(k)] = float(n[k])
                 room -= n[k]
 
     def observe(
@@ -79,21 +84,23 @@ class DeleteTopic(Move):
             if rows.size:
                 parts.append(Part.of(key, model, batch, rows, global_params, tools))
                 self._rows[k].append((key, rows))
-        while (
-            sum(part.share.nbytes for parts in self._parts.values() for part in parts) > MOST_BYTES
-        ):
-            self._parts.popitem()
-            self._rows.popitem()
+        while sum(part.nbytes for parts in self._parts.values() for part in parts) > MOST_BYTES:
+            self._leave_out()
 
-    def _nbytes(self) -> int:
-        return sum(part.share.nbytes for parts in self._parts.values() for part in parts)
+    def _leave_out(self) -> None:
+        """The largest candidate has its turn in a later pass; or never, if it is the only one."""
+        topic, _ = self._parts.popitem()
+        del self._rows[topic]
+        self._waiting = self._waiting or bool(self._parts)
+        if not self._parts:
+            self._failed[int(self._ids[topic])] = self._use[topic]
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Delete the candidates without which the bound rises, as far as they share no documents.
 
         What was collected of a document is its part of the bound as long as nothing has changed it.
         """
-        candidates, self.exhausted = list(self._parts), True
+        candidates, self.exhausted = list(self._parts), not self._waiting
         if not np.array_equal(self._ids, state.component_ids):
             # merges of this pass have changed documents
             self.exhausted, candidates = False, []

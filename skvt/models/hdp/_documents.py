@@ -19,8 +19,11 @@ def of_topics(whom: str) -> tuple[Requirement, ...]:
     return (Requirement(whom, Capability.GROWING_TOPICS, "Leave it out of moves."),)
 
 
-# Tokens below this are left out of what is kept of documents: far below rounding.
-_NOTHING = 1e-30
+# Of a word in a document, as it is prepared: its number and count, by document and by word.
+_BYTES_OF_ENTRY = 24
+# Tokens below this share of the largest are left out of what is kept of documents: below rounding.
+# (relative, as row weights may have any scale; what floors of float32 leave is below it, too)
+_NOTHING = np.finfo(np.float64).eps
 
 
 @dataclass(frozen=True)
@@ -50,7 +53,7 @@ class Share:
         """The memo of documents that have these words."""
         words, usage = memo.stats.arrays
         words = words[:, columns]
-        words[words < _NOTHING] = 0.0
+        words[words < _NOTHING * words.max(initial=0.0)] = 0.0
         return cls(sp.csr_array(words), columns, usage, memo.entropy, memo.weight)
 
     @property
@@ -100,6 +103,11 @@ class Part:
     def n_documents(self) -> int:
         """How many they are."""
         return int(self.batch.n_rows)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the documents, and of what the memo owes to them."""
+        return self.share.nbytes + _BYTES_OF_ENTRY * int(self.batch.counts.size)
 
     @classmethod
     def whole(cls, key: Hashable, batch: Any, state: MovableState) -> "Part":
