@@ -17,6 +17,8 @@ DOCUMENT = "model.json"
 PARTIAL = ".partial"
 # Kinds of arrays: booleans, integers, real numbers, text.
 _KINDS = "biufU"
+# Elements of an array that are looked at together, where copies of all would take memory.
+PART = 2**17
 # Bytes per character of JSON that its Python objects may take, by which its size is limited: the
 # document may make up at most this fraction of a file unless it is small.
 _SMALL_DOCUMENT = 2**24
@@ -131,28 +133,28 @@ class Archive:
         except Exception as error:
             raise FileError(f"{DOCUMENT} cannot be read: {error}") from error
 
-    def array(self, number):
-        """An array, read once."""
+    def array(self, number, *, as_double=False):
+        """An array, read once; ``as_double`` one of float32 as float64."""
         if isinstance(number, bool) or not isinstance(number, int):
             raise FileError(f"{number!r} is no number of an array.")
-        if number not in self._arrays:
-            self._arrays[number] = self._read(number)
-        return self._arrays[number]
+        if (number, as_double) not in self._arrays:
+            self._arrays[number, as_double] = self._read(number, as_double)
+        return self._arrays[number, as_double]
 
-    def _read(self, number):
+    def _read(self, number, as_double):
         info = self._members.get(member_of(number))
         if info is None:
             raise FileError(f"There is no {member_of(number)}.")
         try:
             with self._zip.open(info) as member:
-                return _read_array(member, info.file_size)
+                return _read_array(member, info.file_size, as_double)
         except FileError:
             raise
         except Exception as error:
             raise FileError(f"{info.filename} cannot be read: {error}") from error
 
 
-def _read_array(member, size):
+def _read_array(member, size, as_double):
     """An array in NumPy's format, of this number of bytes with its header."""
     version = np.lib.format.read_magic(member)
     reader = {(1, 0): np.lib.format.read_array_header_1_0}.get(
@@ -161,17 +163,23 @@ def _read_array(member, size):
     shape, fortran_order, dtype = reader(member)
     if dtype.hasobject or dtype.kind not in _KINDS or not dtype.isnative:
         raise FileError(f"An array of {dtype} cannot be part of a model.")
+    if as_double and dtype != np.float32:
+        raise FileError(f"An array of {dtype} was not reduced to single precision.")
     count = 1
     for length in shape:
         count *= length
     if count < 0 or count * dtype.itemsize != size - member.tell():
         raise FileError(f"An array of shape {shape} does not fit into its {size} bytes.")
-    array = np.empty(shape, dtype, "F" if fortran_order else "C")
-    if array.nbytes:
-        flat = array.reshape(-1, order="A").view(np.uint8)
-        n_read = member.readinto(memoryview(flat))
-        if n_read != array.nbytes or member.read(1):
+    array = np.empty(shape, np.float64 if as_double else dtype, "F" if fortran_order else "C")
+    flat = array.reshape(-1, order="A")
+    # (part by part, so that there is no second copy of all)
+    for start in range(0, count, PART):
+        part = np.empty(min(PART, count - start), dtype)
+        if part.nbytes and member.readinto(memoryview(part.view(np.uint8))) != part.nbytes:
             raise FileError("An array is cut short.")
+        flat[start : start + PART] = part
+    if member.read(1):
+        raise FileError("An array is longer than its header says.")
     return array
 
 

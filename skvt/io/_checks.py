@@ -7,15 +7,13 @@ from dataclasses import fields, is_dataclass
 
 import numpy as np
 
-from skvt.io._archive import FileError
+from skvt.io._archive import PART, FileError
 from skvt.io._classes import ESTIMATORS, name_of
 
 # Relative error that running sums may have, in single precision too.
 _ROUNDING = 1e-3
 # What learned temperatures know of each row.
 _BY_ROW = "_references", "_energies", "_lengths"
-# Models whose globals are Dirichlet, beta and gamma variables.
-_OF_POSITIVE = {"models.LDA", "models.LDAGivenTopics", "models.HDP", "models.GaPNMF"}
 
 
 def check_estimator(estimator):
@@ -40,7 +38,7 @@ def check_estimator(estimator):
     _check_fitted(fitted, n_features)
     if progress is not None:
         _check_progress(progress, fitted)
-    _check_posterior(fitted.model, fitted.lam())
+    _check_posterior(fitted.model, fitted.stats)
 
 
 def _check_fitted(fitted, n_features):
@@ -55,9 +53,11 @@ def _check_fitted(fitted, n_features):
     for array, total in zip(stats.arrays, stats.sums, strict=True):
         if np.shape(total) != array.shape[1:]:
             raise FileError(f"Sums of shape {np.shape(total)} for {array.shape}.")
-        scale = stats.scale * np.abs(array).sum(axis=0, dtype=np.float64)
         fresh = stats.scale * array.sum(axis=0, dtype=np.float64)
-        if not np.all(np.abs(total - fresh) <= _ROUNDING * scale):
+        size = np.zeros_like(fresh)
+        for row in array:
+            size += np.abs(stats.scale * row)
+        if not np.all(np.abs(total - fresh) <= _ROUNDING * size):
             raise FileError("Sums are not those of the statistics.")
     rows = [getattr(fitted.policy, name, ()) for name in _BY_ROW]
     if len({len(values) for values in rows}) > 1:
@@ -72,17 +72,46 @@ def _check_fitted(fitted, n_features):
             raise FileError(f"{state.component_ids.size} ids for {n_components} components.")
 
 
-def _check_posterior(model, lam):
+def _check_posterior(model, stats):
     """Natural parameters lie where their families have a normaliser."""
-    of_positive = name_of(type(model)) in _OF_POSITIVE
-    for number, (family, own) in enumerate(zip(model.families, lam, strict=True)):
-        # (the first block of mixtures are their weights)
-        positive = not (of_positive or (number == 0 and len(lam) == 2)) or (own > 0.0).all()
-        if not (positive and np.isfinite(family.log_normalizer(own)).all()):
-            raise FileError("The posterior is no distribution.")
+    if not all(_legal_parts(model, stats)):
+        raise FileError("The posterior is no distribution.")
     for name in ("doc_topic_prior", "topic_word_prior", "activation_prior", "noise_variance"):
         if not np.all(np.asarray(getattr(model, name, 1.0)) > 0.0):
             raise FileError(f"{name} is not positive.")
+
+
+def _legal_parts(model, stats):
+    """Whether natural parameters are legal, a few members at a time.
+
+    All of them at once would be another copy of the statistics, or several.
+    """
+    kind, arrays = name_of(type(model)), stats.arrays
+    if kind in ("models.LDA", "models.LDAGivenTopics", "models.HDP"):
+        words, eta = arrays[0], model.topic_word_prior
+        if kind == "models.HDP":
+            words = words.T
+            yield _is_positive(model.sticks.best(stats.scale * arrays[1]))
+        step = max(1, PART // words.shape[1])
+        for start in range(0, len(words), step):
+            own = eta[start : start + step]
+            own = own if own.ndim == 2 else own[:, None]
+            yield _is_positive(stats.scale * words[start : start + step] + own)
+    elif kind in ("models.Mixture", "models.MixtureGivenGlobals"):
+        weights, components = model.weights, model.component
+        yield _is_positive(weights.natural_parameters(stats.scale * arrays[0]))
+        for sums in arrays[1]:
+            own = components.natural_parameters(stats.scale * sums[None])
+            yield np.isfinite(components.family.log_normalizer(own)).all()
+    else:
+        for family, own in zip(model.families, model.natural_parameters(stats), strict=True):
+            yield kind != "models.GaPNMF" or _is_positive(own)
+            yield np.isfinite(family.log_normalizer(own)).all()
+
+
+def _is_positive(parameters):
+    """Those of Dirichlet, beta and gamma variables are."""
+    return bool(np.all(parameters > 0.0) and np.all(np.isfinite(parameters)))
 
 
 def _shapes(model, n_features):

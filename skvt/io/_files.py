@@ -75,7 +75,7 @@ def load(path):
     """Read an estimator from a file written by :func:`save` or a checkpoint.
 
     Nothing is unpickled and no code of the file runs: it holds numbers and text alone, which are
-    checked before the estimator is returned. The memory needed is at most twice the file's size.
+    checked before the estimator is returned. It takes little more memory than the arrays it holds.
 
     Parameters
     ----------

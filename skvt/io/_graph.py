@@ -25,7 +25,7 @@ import math
 
 import numpy as np
 
-from skvt.io._archive import FileError
+from skvt.io._archive import PART, FileError
 from skvt.io._classes import (
     MAY_BE_NAN,
     class_of,
@@ -41,6 +41,7 @@ from skvt.io._classes import (
 )
 
 _NUMBER_TYPES = ("float32", "float64")
+_SINGLE = np.finfo(np.float32)
 
 
 class NotWritableError(TypeError):
@@ -207,10 +208,18 @@ class Encoder:
 
 def _as_float32(array):
     """The array in this precision if all its values are in range, otherwise as it is."""
-    with np.errstate(over="ignore", under="ignore"):
-        reduced = array.astype(np.float32)
-    lost = (np.isinf(reduced) & np.isfinite(array)) | ((np.abs(reduced) < 1e-37) & (array != 0.0))
-    return array if lost.any() else reduced
+    for part in _parts(array):
+        size = np.abs(part[np.isfinite(part) & (part != 0.0)])
+        if size.size and not (size.min() > _SINGLE.tiny and size.max() < _SINGLE.max):
+            return array
+    return array.astype(np.float32)
+
+
+def _parts(array):
+    """The elements, so many at a time."""
+    flat = array.reshape(-1, order="A")
+    for start in range(0, flat.size, PART):
+        yield flat[start : start + PART]
 
 
 class Decoder:
@@ -248,12 +257,10 @@ class Decoder:
         return value
 
     def _array(self, node, nan):
-        array = self._archive.array(node["array"])
-        if "as" in node:
-            if node["as"] != "float64" or array.dtype != np.float32:
-                raise FileError(f"An array of {array.dtype} cannot become {node['as']!r}.")
-            array = array.astype(np.float64)
-        if array.dtype.kind == "f" and not nan and np.isnan(array).any():
+        if node.get("as") not in (None, "float64"):
+            raise FileError(f"No array can become {node['as']!r}.")
+        array = self._archive.array(node["array"], as_double="as" in node)
+        if array.dtype.kind == "f" and not nan and any(np.isnan(p).any() for p in _parts(array)):
             raise FileError(f"Array {node['array']} has NaN where a model has none.")
         return array
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 from estimators._registry import (
     CLASSES,
     assert_same_fit,
@@ -157,6 +158,23 @@ def test_skops_works_too(path):
     assert_same_fit(sio.load(path, trusted=sio.get_untrusted_types(file=path)), saved)
 
 
+@pytest.mark.parametrize(("dtype", "most"), [(None, 1.5), ("float32", 2.5)])
+def test_files_take_little_more_memory_than_the_arrays_they_hold(dtype, most, path):
+    X = sp.random_array((20, 20_000), density=0.01, rng=0, format="csr")
+    saved = skvt.TemperedLDA(100, max_iter=1, random_state=0).fit(X)
+    tracemalloc.start()
+    try:
+        save(saved, path, dtype=dtype)
+        before, peak = tracemalloc.get_traced_memory()
+        size = path.stat().st_size
+        assert peak < (2.5 if dtype else 0.9) * size
+        tracemalloc.reset_peak()
+        load(path)
+        assert tracemalloc.get_traced_memory()[1] - before < most * size
+    finally:
+        tracemalloc.stop()
+
+
 def test_callbacks_stay_behind(path):
     spy = Second()
     saved = skvt.MemoizedDPGMM(max_iter=2, random_state=0).set_callbacks(spy).fit(rows())
@@ -298,6 +316,8 @@ HOSTILE = {
 @pytest.mark.parametrize("hostile", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_files_get_an_error_and_no_memory(hostile, path):
     document, members = mixture_parts()
+    put(path, document, members)
+    load(path)  # imports what it needs
     hostile(document, members)
     put(path, document, members)
     tracemalloc.start()
