@@ -139,6 +139,12 @@ def test_each_call_of_a_stream_has_an_entry(estimator, X):
     np.testing.assert_equal(stream.history_, history)
 
 
+def test_of_minibatches_at_temperature_1_the_objective_is_the_estimated_bound():
+    fitted = TemperedLDA(2, temperature=None, batch_size=20, max_iter=3, random_state=0).fit(COUNTS)
+    history = fitted.history_
+    np.testing.assert_allclose(history["objective"], history["elbo"], rtol=1e-12)
+
+
 def test_moves_are_numbered_as_the_passes_and_calls_of_the_history():
     model = MemoizedDPGMM(2, max_iter=2, warm_start=True, random_state=0).fit(REALS)
     passes = [1, 1, 1, 2, 2, 2]

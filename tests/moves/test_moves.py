@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from models._textbook import KINDS
 from scipy.special import entr, softmax
 
+from skvt import MemoizedDPGMM
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Stream, Workers
 from skvt.inference._memoized import memo_of
@@ -740,6 +741,23 @@ def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
             bounds.append(record.accepted)
             assert len(state.move_log) == n_before
     assert state.memos.total().weight == 800.0
+
+
+def test_several_births_within_a_batch_add_up_in_their_record():
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(4), 100)
+    X = 40.0 * rng.normal(size=(4, 3))[group] + rng.normal(size=(400, 3))
+    X[::2] += 8.0
+    fit = MemoizedDPGMM(4, labels_init=group, n_batches=1, moves=(), covariance_prior=np.eye(3))
+    fit.set_params(max_iter=2).fit(X)
+    model, state = fit._fitted.model, fit._fitted.state.draft()
+    batch = Rows(X, np.ones(400), 400).batch(model, np.arange(400))
+    before = bound_of(model, state.memos.total())
+    with Workers() as workers:
+        tools = MemoizedInference()._tools(1, workers, rng)
+        (record,) = Birth(50).within(model, batch, 0, state, tools)
+    assert record.accepted >= 2
+    assert record.gain == pytest.approx(bound_of(model, state.memos.total()) - before)
 
 
 def test_a_stream_grows_as_far_as_it_may():
