@@ -242,6 +242,9 @@ def conforms(value, hint):
     if isinstance(hint, typing.TypeVar):
         return True
     origin = get_origin(hint)
+    alias = getattr(hint if origin is None else origin, "__value__", None)
+    if alias is not None:  # a `type` statement, as NumPy's NDArray is one from Python 3.12 on
+        return conforms(value, alias if origin is None else alias[get_args(hint)])
     if origin in (typing.Union, types.UnionType):
         return any(conforms(value, option) for option in get_args(hint))
     if hint is None or hint is type(None):

@@ -160,7 +160,8 @@ def test_skops_works_too(path):
 
 @pytest.mark.parametrize(("dtype", "most"), [(None, 1.5), ("float32", 2.5)])
 def test_files_take_little_more_memory_than_the_arrays_they_hold(dtype, most, path):
-    X = sp.random_array((20, 40_000), density=0.01, rng=0, format="csr")
+    words = np.random.default_rng(0).integers(40_000, size=8_000)
+    X = sp.csr_array((np.ones(8_000), (np.arange(8_000) % 20, words)), shape=(20, 40_000))
     saved = skvt.TemperedLDA(100, max_iter=1, random_state=0).fit(X)
     tracemalloc.start()
     try:
