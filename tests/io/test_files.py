@@ -9,6 +9,7 @@ import zipfile
 from contextlib import suppress
 from copy import deepcopy
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -26,7 +27,7 @@ from sklearn.pipeline import make_pipeline
 import skvt
 from skvt import components, load, save
 from skvt.io import FileError
-from skvt.io._classes import PLACES, class_of, name_of, types_of
+from skvt.io._classes import PLACES, class_of, conforms, name_of, types_of
 from skvt.temperature import LinearAnnealing
 
 VERSION_1 = Path(__file__).parent / "version_1"
@@ -211,6 +212,13 @@ def test_every_class_of_files_exists_under_one_name():
     for name in PLACES:
         assert name_of(class_of(name)) == name
         types_of(name)
+
+
+def test_types_of_fields_may_be_type_statements():
+    # as NumPy's NDArray from Python 3.12 on
+    alias = SimpleNamespace(__value__=tuple[int, ...])
+    assert conforms((1, 2), alias)
+    assert not conforms(("1",), alias)
 
 
 # --------------------------------------------------------------------------- what cannot be saved
