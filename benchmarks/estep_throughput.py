@@ -253,7 +253,7 @@ def seconds_of_minibatches(model, data, n_jobs):
     seconds = []
     with pinned_workers(n_jobs) as workers:
         started = time.perf_counter()
-        for batch in data.batches(model, workers):
+        for (batch,) in data.rounds(model, workers, data.order(), whole=True):
             engine.step(model, batch, data.total, state, policy, workers, LocalTotals())
             seconds.append(time.perf_counter() - started)
             started = time.perf_counter()

@@ -117,6 +117,6 @@ def completion_score(model, stats, X, workers):
     proportions = expected_proportions(model, stats, observed, workers)
     data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
     total = 0.0
-    for batch in data.batches(model, workers):
+    for (batch,) in data.rounds(model, workers, data.order(), whole=True):
         total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
     return float(total / n_held_out)

@@ -18,7 +18,7 @@ from skvt.expfam._gaussian_columns import GaussianColumns
 from skvt.expfam._normal import Normal
 from skvt.expfam._normal_gamma import NormalGamma
 from skvt.expfam._normal_wishart import NormalWishart
-from skvt.expfam._stats import RunningStats, Stats
+from skvt.expfam._stats import RunningStats, Stats, sum_of_stats
 from skvt.expfam._tied_normal_wishart import TiedNormalWishart
 from skvt.expfam._wishart import Wishart
 
@@ -40,4 +40,5 @@ __all__ = [
     "Wishart",
     "kl_divergence",
     "log_standard_gamma",
+    "sum_of_stats",
 ]

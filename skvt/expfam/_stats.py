@@ -6,7 +6,7 @@ operations of this file.
 """
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
@@ -36,6 +36,23 @@ class Stats:
 
     arrays: tuple[Array, ...]
     rows: IndexArray | None = None
+
+
+def sum_of_stats(parts: Sequence[Stats]) -> Stats:
+    """The sum, in the order of the parts; of rows that any of them holds."""
+    if len(parts) == 1:
+        return parts[0]
+    if parts[0].rows is None:
+        blocks = zip(*(part.arrays for part in parts), strict=True)
+        return Stats(tuple(sum(arrays[1:], arrays[0]) for arrays in blocks))
+    held = [part.rows for part in parts if part.rows is not None]
+    rows = np.unique(np.concatenate(held))
+    totals = [np.zeros((rows.size, *array.shape[1:]), array.dtype) for array in parts[0].arrays]
+    for part, own in zip(parts, held, strict=True):
+        places = np.searchsorted(rows, own)
+        for total, array in zip(totals, part.arrays, strict=True):
+            total[places] += array
+    return Stats(tuple(totals), rows.astype(held[0].dtype))
 
 
 @jit

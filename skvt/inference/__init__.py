@@ -1,13 +1,12 @@
 """Engines: how statistics of rows become a posterior over globals, the same for every model."""
 
-from skvt.inference._bound import LocalTotals, evaluate_bound, global_divergence, local_results
+from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._engine import (
     Engine,
     PassResult,
     Stream,
     StreamEngine,
-    weighted_by_temperature,
 )
 from skvt.inference._gain import gain_per_unit, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
@@ -18,14 +17,17 @@ from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
 from skvt.inference._then_ascent import ThenCoordinateAscent
+from skvt.inference._visit import Asked, Found, LocalTotals, weighted_by_temperature
 from skvt.inference._with_moves import WithMoves
 
 __all__ = [
     "GLOBAL_STEPS",
     "ROWS_PER_BATCH",
+    "Asked",
     "CoordinateAscent",
     "Engine",
     "Entry",
+    "Found",
     "History",
     "LocalTotals",
     "MemoizedInference",

@@ -6,17 +6,16 @@ which is checked before a fit begins.
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from skvt.inference._bound import LocalTotals
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
+from skvt.inference._visit import LocalTotals
 from skvt.models import Model, Requirement
 from skvt.temperature import RunningPolicy
-from skvt.typing import Array
 
 # What an engine asks of a model, and the state as it keeps it.
 ModelT = TypeVar("ModelT", bound=Model, contravariant=True)
@@ -146,15 +145,3 @@ class StreamEngine(Protocol[StateT]):
         workers: Workers,
     ) -> tuple[Any, float]:
         """Steps on these rows; ``state`` changes in place. Returns the model and the last rate."""
-
-
-def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
-    """The batch with each row's weight multiplied by its own 1 / T over the mean.
-
-    Unchanged if all rows have one temperature. [VT16 eq. 11]
-    """
-    if np.ndim(inv_temp) == 0:
-        return batch
-    own = np.asarray(inv_temp, batch.weights.dtype)
-    mean = np.average(own, weights=batch.weights)
-    return replace(batch, weights=batch.weights * (own / mean))  # [VT16 eq. 11]

@@ -20,7 +20,7 @@ from skvt.models import Model
 from skvt.monitoring import FitMonitor
 from skvt.temperature import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
-from skvt.typing import Array, IndexArray
+from skvt.typing import Array
 
 
 class Entry(NamedTuple):
@@ -143,11 +143,11 @@ class Plan:
     ) -> FitPlan:
         """Information for the temperature policy; ``n_passes`` is infinite for a stream."""
 
-        def pilot(replication: float, rows: IndexArray | None = None) -> tuple[float, Array]:
+        def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
             assert rng is not None and workers is not None  # without them, a plan is for checks
             seed = rng.spawn(1)[0]
             run = (self.minibatches, self.rate, replication, workers, seed)
-            return pilot_energies(model, *run, rows)
+            return pilot_energies(model, *run, every_row=every_row)
 
         judged = np.isfinite(n_passes) and self.judges_convergence
         return FitPlan(

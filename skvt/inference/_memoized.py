@@ -1,23 +1,23 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skvt.compiled import serial_map
 from skvt.expfam import Stats
-from skvt.inference._bound import LocalTotals, global_divergence
-from skvt.inference._engine import PassResult, Stream, weighted_by_temperature
+from skvt.inference._bound import global_divergence
+from skvt.inference._engine import PassResult, Stream
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
+from skvt.inference._visit import Asked, LocalTotals, memo_of
 from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement, Restartable
 from skvt.moves import Merge, Move, MoveTools, dissolve
 from skvt.progress import Continued
 from skvt.temperature import FitPlan, LinearAnnealing, RunningPolicy
 from skvt.ties import exceeds
-from skvt.typing import Run
 
 # Rows for each component of a fresh mixture among which its seeds are found.
 _ROWS_PER_SEED = 50
@@ -30,6 +30,15 @@ _MOST_TAKEN_BACK = 2
 # Passes of an annealed fit in which the temperature falls and in all, and the size of its batches.
 _HOT_PASSES, _ANNEALED_PASSES = 8, 10
 _MOST_BATCHES, _ROWS_PER_BATCH = 10, 100
+
+
+class MemoVisits(NamedTuple):
+    """By what, and at what temperature, batches are visited, and the keys of their memos."""
+
+    data: Rows
+    workers: Workers
+    policy: RunningPolicy
+    keys: Iterator[Any]
 
 
 class MemoizedInference(Continued):
@@ -106,12 +115,11 @@ class MemoizedInference(Continued):
         # (who cannot fall needs no second set of memos)
         searches = Capability.LOCAL_SEARCH in model.capabilities
         before = state.checkpoint() if self._moving and searches else None
-        batches = data.order()
-        for key in rng.permutation(len(batches)).tolist():
-            batch = data.batch(model, batches[key])
-            visited = self.visit(model, batch, key, data.total, state, policy, workers)
-            for move in moves:
-                move.observe(model, batch, key, *visited, tools)
+        places = data.order()
+        keys = rng.permutation(len(places)).tolist()
+        visits = MemoVisits(data, workers, policy, iter(keys))
+        for batches in data.rounds(model, workers, [places[key] for key in keys]):
+            self.visit(model, batches, data.total, state, visits, moves, tools)
         state.resum()
         for move in moves:
             state.move_log.append(move.finish(model, state, tools))
@@ -169,7 +177,7 @@ class MemoizedInference(Continued):
         batch = data.batch(model, rows)
         seen = memos.weight - (memos[key].weight if key in memos else 0.0)
         total = max(stream.total or 0.0, seen + float(batch.weights.sum()))
-        self.visit(model, batch, key, total, state, policy, workers)
+        self.visit(model, [batch], total, state, MemoVisits(data, workers, policy, iter([key])))
         state.resum()
         if policy.at_unit_temperature:
             tools = self._tools(len(memos), workers, stream.make_rng())
@@ -184,33 +192,50 @@ class MemoizedInference(Continued):
     def visit(
         self,
         model: Memoizable,
-        batch: Any,
-        key: Hashable,
+        batches: Sequence[Any],
         total: float,
         state: MemoizedState,
-        policy: RunningPolicy,
-        workers: Workers,
-    ) -> tuple[Any, LocalResult]:
-        """The local step on a batch, its memo, and the globals.
+        visits: "MemoVisits",
+        moves: Sequence[Move] = (),
+        tools: MoveTools | None = None,
+    ) -> None:
+        """The local steps of batches visited at once, their memos, and the globals.
 
-        Returns the globals as passed to the local step, and its result.
+        Given q(beta), the q(z) of batches are independent: several at once are coordinate ascent,
+        too.
         """
-        weight = float(batch.weights.sum())
-        policy.advance(state.rows_seen / total, weight / total, state.n_steps)
+        data, workers, policy, keys = visits
+        weights = [float(batch.weights.sum()) for batch in batches]
+        policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
-        inv_temp = policy.inv_temp(batch)
-        global_params = model.expectation(state.stats, batch, workers.run)
-        weighted = weighted_by_temperature(state.begun(batch), inv_temp)
-        result = model.local_step(
-            weighted, global_params, inv_temp, workers.run, **policy.requested
-        )
-        state.remember_ends(batch, result)
-        memo = memo_of(model, result, batch, workers.run, pairs=bool(self._moves))
-        state.remember(key, memo, weight / total)
-        state.n_steps += 1
-        state.rows_seen += weight
-        policy.observe(result, batch)
-        return global_params, result
+
+        def ask(batch: Any) -> Asked:
+            inv_temp = policy.inv_temp(batch)
+            observers = []
+            if tools is not None:
+                observers = [move.observer(batch.weights.size, tools) for move in moves]
+            return Asked(
+                model,
+                model.expectation(state.stats, batch, workers.run),
+                inv_temp,
+                policy.mean_inv_temp,
+                policy.requested,
+                state.starts(batch),
+                bool(self._moves),
+                tuple(observers),
+                next(keys),
+            )
+
+        for found, weight in zip(list(data.visit(batches, ask, workers)), weights, strict=True):
+            assert found.memo is not None  # as asked
+            state.remember_ends(found.rows, found.start)
+            state.remember(found.key, found.memo, weight / total)
+            state.n_steps += 1
+            state.rows_seen += weight
+            policy.observe(found, found)
+            for move, noted in zip(moves, found.notes, strict=False):
+                if noted is not None:
+                    move.note(noted)
 
     def _tools(self, n_iter: int, workers: Workers, rng: np.random.Generator) -> MoveTools:
         def fresh(model: Mergeable, batch: Any, n_components: int) -> Memo:
@@ -235,13 +260,6 @@ def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, f
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, memo.weight)
     return totals, global_divergence(model, state.stats)
-
-
-def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
-    """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
-    entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
-    assert result.stats is not None  # as requested
-    return Memo(result.stats, entropy, merge_entropy_loss, float(batch.weights.sum()))
 
 
 def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:

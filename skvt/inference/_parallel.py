@@ -1,10 +1,8 @@
-"""Threads for compiled loops, joblib for work in other processes.
+"""Threads for compiled loops.
 
 A minibatch of a hundred documents takes 1 to 3 ms. joblib polls for results every 10 ms, so that a
 call of ``joblib.Parallel`` costs more than the work; a plain queue takes 0.03 ms. Kernels release
-the interpreter lock and write into slices of shared arrays. Where the user has chosen another
-joblib backend (``parallel_config(backend="loky" | "dask" | "ray")``), engines that work through
-many batches at once send whole batches there and get statistics back.
+the interpreter lock and write into slices of shared arrays.
 
 An interrupt (Ctrl-C) can come between any two bytecodes of the calling thread. What must not be
 lost then - the request to the threads to end, the number of threads of the matrix library - is
@@ -23,7 +21,6 @@ from threading import RLock
 from typing import Any, Self, TypeAlias
 
 import joblib
-from joblib.parallel import get_active_backend
 from threadpoolctl import ThreadpoolController
 
 from skvt.compiled import SharedLoop, serial_map
@@ -142,7 +139,7 @@ class Workers:
 
     def __init__(self, n_jobs: int | None = None) -> None:
         self.n_jobs = joblib.effective_n_jobs(n_jobs)
-        self._requested, self._n_helpers = n_jobs, 0
+        self._n_helpers = 0
         # Matrix products on one thread each: several would compete with ours, and the last digits
         # would depend on their number.
         self._one_blas_thread = one_blas_thread()
@@ -234,16 +231,3 @@ class Workers:
             return value
 
         return result
-
-    @property
-    def remote(self) -> bool:
-        """Whether the user has chosen a joblib backend that does not share memory."""
-        # Without a choice of the user's, the hint decides and threads are answered.
-        backend, _ = get_active_backend(prefer="threads")
-        return self.n_jobs > 1 and not getattr(backend, "supports_sharedmem", False)
-
-    def run_remote(self, function: Callable[..., T], tasks: Iterable[tuple[Any, ...]]) -> list[T]:
-        """``[function(*task) for task in tasks]`` through joblib's active backend, in order."""
-        return joblib.Parallel(n_jobs=self._requested)(
-            joblib.delayed(function)(*task) for task in tasks
-        )

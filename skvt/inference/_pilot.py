@@ -1,16 +1,17 @@
 """A short fit without temperature, which calibrates learned temperatures."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
-from skvt.inference._bound import LocalTotals
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.inference._stochastic import StochasticInference
+from skvt.inference._stochastic import StochasticInference, Visits
+from skvt.inference._visit import Asked, LocalTotals
 from skvt.models import Model
 from skvt.temperature import RunningPolicy
-from skvt.typing import Array, IndexArray
+from skvt.typing import Array
 
 # Maximum number of minibatches of a pilot, which is at most one pass, and number of rows of the
 # sample on which its energies are measured unless all rows are requested.
@@ -34,31 +35,35 @@ def pilot_energies(
     replication: float,
     workers: Workers,
     rng: np.random.Generator,
-    rows: IndexArray | None = None,
+    *,
+    every_row: bool = False,
 ) -> tuple[float, Array]:
     """Marginal energy per unit of length after a short plain fit, in nats.
 
-    Returns the mean over ``rows``, or over a sample without them, and that of each of the rows
-    (0 for rows of length 0).
+    Returns the mean over a sample of the rows, or over ``every_row``, and that of each of them (0
+    for rows of length 0).
     """
     state = State(model.initial(data, rng))
     engine: StochasticInference[Model] = StochasticInference(rate)
     policy = _Unheated(replication)
-    for batch_rows in data.order(rng)[:MOST_BATCHES]:
-        batch = data.batch(model, batch_rows)
-        engine.step(model, batch, data.total, state, policy, workers, LocalTotals())
-    if rows is None:
-        rows = rng.permutation(data.n_rows)[:SAMPLE]
-    parts = []
-    for start in range(0, rows.size, data.batch_size):
-        batch = data.batch(model, rows[start : start + data.batch_size])
+    visits = Visits(data, workers, policy, LocalTotals())
+    for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
+        engine.step(model, batches, data.total, state, visits)
+
+    def ask(batch: Any) -> Asked:
         global_params = model.expectation(state.stats, batch, workers.run)
-        result = model.local_step(
-            batch, global_params, 1.0, workers.run, with_marginal=True, with_stats=False
-        )
-        assert result.marginal_energy is not None  # as requested
-        parts.append((result.marginal_energy, np.asarray(batch.lengths, dtype=np.float64)))
-    energies, units = (np.concatenate(part) for part in zip(*parts, strict=True))
-    weights = data.weights[rows]
-    mean = float(weights @ energies / max(weights @ units, 1e-300))
+        return Asked(model, global_params, requested={"with_marginal": True, "with_stats": False})
+
+    if every_row:
+        places = data.order()
+    else:
+        places = data.at(rng.permutation(data.n_rows)[:SAMPLE])
+    parts: list[tuple[Any, ...]] = []
+    for batches in data.rounds(model, workers, places, whole=True):
+        for found in data.visit(batches, ask, workers):
+            parts.append((found.marginal_energy, found.lengths, found.weights))
+    energies, units, weights = (
+        np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)
+    )
+    mean = float(weights @ energies) / max(float(weights @ units), 1e-300)
     return mean, energies / np.maximum(units, 1e-300)

@@ -1,7 +1,7 @@
 """The state of a fit between steps, and the rows."""
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from typing import Any, Self, TypeAlias
@@ -11,7 +11,8 @@ import numpy as np
 from skvt.expfam import RunningStats, Stats
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, take
 from skvt.inference._parallel import Workers
-from skvt.models import LocalResult, Model, PriorAddend
+from skvt.inference._visit import Asked, Found, visited
+from skvt.models import Model, PriorAddend
 from skvt.moves import MoveRecord
 from skvt.typing import Array, IndexArray
 
@@ -29,11 +30,11 @@ class PriorStats:
         self.total: Any = 0.0
         self.weight = 0.0
 
-    def add(self, addend: PriorAddend | None) -> None:
-        """Add (sum, weight) of one batch, or None."""
+    def add(self, addend: PriorAddend | None, factor: float = 1.0) -> None:
+        """Add (sum, weight) of one batch, or None, times a factor."""
         if addend is not None:
-            self.total = self.total + addend[0]
-            self.weight = self.weight + addend[1]
+            self.total = self.total + factor * addend[0]
+            self.weight = self.weight + factor * addend[1]
 
     def blend(self, rho: float, addend: PriorAddend | None) -> None:
         """Fade by ``1 - rho``, then add ``rho`` times (sum, weight) of one batch."""
@@ -100,10 +101,14 @@ class State:
             return batch
         return replace(batch, start=self.row_starts[batch.rows])
 
-    def remember_ends(self, batch: Any, result: LocalResult) -> None:
-        """Store where the local step of these rows ended."""
+    def starts(self, batch: Any) -> Array | None:
+        """Where the local steps of these rows begin."""
+        return None if self.row_starts is None else self.row_starts[batch.rows]
+
+    def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
+        """Store where the next local step of these rows begins."""
         if self.row_starts is not None:
-            self.row_starts[batch.rows] = result.start
+            self.row_starts[rows] = start
 
     def draft(self, rows: IndexArray | None = None) -> Self:
         """An independent copy to be changed.
@@ -266,12 +271,15 @@ class Rows:
         Rows of a batch.
     total : float
         Weight of the whole data set that these rows represent; their own by default.
+    n_parallel : int
+        Number of batches that are visited at once, with the same globals.
     """
 
     X: Any
     weights: Array
     batch_size: int
     total: float = None  # type: ignore[assignment]  # becomes the sum of the weights
+    n_parallel: int = 1
 
     def __post_init__(self) -> None:
         if self.total is None:
@@ -300,28 +308,64 @@ class Rows:
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
             rows = rng.permutation(self.n_rows)
+        return self.at(rows)
+
+    def at(self, rows: IndexArray) -> list[IndexArray]:
+        """Places of batches of these rows."""
         return [
-            rows[start : start + self.batch_size]
-            for start in range(0, self.n_rows, self.batch_size)
+            rows[start : start + self.batch_size] for start in range(0, rows.size, self.batch_size)
         ]
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
         """The model's preparation of these rows."""
         return model.batch(self.X, rows, self.weights[rows])
 
-    def batches(
-        self, model: Model, workers: Workers, rng: np.random.Generator | None = None
-    ) -> Iterator[Any]:
-        """The batches of one pass in ``order``, each prepared while the previous one is processed.
+    def rounds(
+        self, model: Model, workers: Workers, places: list[IndexArray], *, whole: bool = False
+    ) -> Iterator[list[Any]]:
+        """The batches at these places of the data, as many at a time as are visited at once.
+
+        Each is prepared while the one before is processed.
+
+        Parameters
+        ----------
+        model : Model
+        workers : Workers
+        places : list
+            Of :meth:`order`.
+        whole : bool
+            Whether all visits are for the same globals.
 
         Yields
         ------
-        the model's preparation of the rows
+        list
+            Of the model's preparations of rows.
         """
+        number = 1 if whole else self.n_parallel
         waiting: deque[Callable[[], Any]] = deque()
-        for rows in self.order(rng):
+        ready: list[Any] = []
+        for rows in places:
             waiting.append(workers.prefetch(self.batch, model, rows))
             if len(waiting) > 1:
-                yield waiting.popleft()()
+                ready.append(waiting.popleft()())
+            if len(ready) == number:
+                yield ready
+                ready = []
         while waiting:
-            yield waiting.popleft()()
+            ready.append(waiting.popleft()())
+        if ready:
+            yield ready
+
+    def n_steps(self, batches: Sequence[Any]) -> int:
+        """For how many steps of stochastic inference one on these batches counts."""
+        return len(batches)
+
+    def visit(
+        self, batches: Sequence[Any], ask: Callable[[Any], Asked], workers: Workers
+    ) -> Iterator[Found]:
+        """Visit these batches one after the other: see :func:`~skvt.inference._visit.visited`.
+
+        ``ask(batch)`` is called when its turn has come.
+        """
+        for batch in batches:
+            yield visited(batch, ask(batch), workers.run)

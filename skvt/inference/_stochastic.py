@@ -1,20 +1,31 @@
 """Stochastic variational inference: a natural-gradient step for each minibatch [HBWP13]."""
 
-from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from skvt.expfam import Stats
-from skvt.inference._bound import LocalTotals, global_divergence
-from skvt.inference._engine import PassResult, Stream, weighted_by_temperature
+from skvt.inference._bound import global_divergence
+from skvt.inference._engine import PassResult, Stream
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.models import LocalResult, Model, Requirement
+from skvt.inference._visit import Asked, Found, LocalTotals
+from skvt.models import Model, Requirement
 from skvt.progress import Continued
 from skvt.temperature import RunningPolicy
 
 M = TypeVar("M", bound=Model)
+
+
+class Visits(NamedTuple):
+    """By what, and at what temperature, minibatches are visited, and the sum over those so far."""
+
+    data: Rows
+    workers: Workers
+    policy: RunningPolicy
+    totals: LocalTotals
 
 
 class StochasticInference(Continued, Generic[M]):
@@ -60,8 +71,9 @@ class StochasticInference(Continued, Generic[M]):
             at the end: an estimate of the bound.
         """
         totals = LocalTotals()
-        for batch in data.batches(model, workers, rng):
-            model = self.step(model, batch, data.total, state, policy, workers, totals)
+        visits = Visits(data, workers, policy, totals)
+        for batches in data.rounds(model, workers, data.order(rng)):
+            model = self.step(model, batches, data.total, state, visits)
         state.stats.resum()
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
@@ -78,10 +90,10 @@ class StochasticInference(Continued, Generic[M]):
         workers: Workers,
     ) -> tuple[M, float]:
         """A step for each minibatch of a stream in order: (model, size of the last step)."""
-        totals = LocalTotals()
-        for batch in data.batches(model, workers):
-            total = stream.taken_for(float(data.weights[batch.rows].sum()))
-            model = self.step(model, batch, total, state, policy, workers, totals)
+        visits = Visits(data, workers, policy, LocalTotals())
+        for batches in data.rounds(model, workers, data.order()):
+            weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
+            model = self.step(model, batches, stream.taken_for(weight), state, visits)
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, self.rate(state.n_steps - 1)
@@ -90,46 +102,66 @@ class StochasticInference(Continued, Generic[M]):
         """The bound is not known."""
         return None
 
-    def _globals(self, model: M, state: State, batch: Any, workers: Workers) -> Any:
-        """The globals as passed to the local step: E_q[t(beta)]."""
+    def _globals(self, model: M, state: State, batch: Any, place: int, workers: Workers) -> Any:
+        """The globals as passed to the local step of the batch at a place: E_q[t(beta)]."""
         return model.expectation(state.stats, batch, workers.run)
 
     def _statistics(
-        self, model: M, state: State, global_params: Any, result: LocalResult, workers: Workers
+        self, model: M, state: State, global_params: Any, stats: Stats, workers: Workers
     ) -> Stats:
         """Statistics by which a local step updates the globals."""
-        assert result.stats is not None  # as requested
-        return result.stats
+        return stats
 
     def step(
-        self,
-        model: M,
-        batch: Any,
-        total: float,
-        state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-        totals: LocalTotals,
+        self, model: M, batches: Sequence[Any], total: float, state: State, visits: Visits
     ) -> M:
-        """A step on one minibatch, which represents rows of weight ``total``."""
-        weight = float(batch.weights.sum(dtype="float64"))
-        policy.advance(state.rows_seen / total, weight / total, state.n_steps)
+        """A step on minibatches visited at once, which represent rows of weight ``total``.
+
+        Of R minibatches, it is as large as R steps towards the same statistics.
+        """
+        data, workers, policy, n_before = *visits[:3], state.n_steps
+        weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
+        policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
-        inv_temp = policy.inv_temp(batch)
-        global_params = self._globals(model, state, batch, workers)
-        weighted = weighted_by_temperature(state.begun(batch), inv_temp)
-        result = model.local_step(
-            weighted, global_params, inv_temp, workers.run, **policy.requested
-        )
-        state.remember_ends(batch, result)
-        totals.add(result, batch.weights, inv_temp)
-        rho = self.rate(state.n_steps)
-        # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
-        factor = (total / weight) * policy.mean_inv_temp * state.replication
-        new = self._statistics(model, state, global_params, result, workers)
-        state.stats.blend(rho, new, factor, workers.run)
-        state.prior_stats.blend(rho, model.prior_statistics(batch, result))
-        state.n_steps += 1
+        given: list[Any] = []
+
+        def ask(batch: Any) -> Asked:
+            inv_temp = policy.inv_temp(batch)
+            given.append(self._globals(model, state, batch, len(given), workers))
+            return Asked(
+                model, given[-1], inv_temp, policy.mean_inv_temp, policy.requested,
+                state.starts(batch),
+            )  # fmt: skip
+
+        visited = list(data.visit(batches, ask, workers))
+        n_steps = data.n_steps(batches)
+        rho = _together([self.rate(n_before + i) for i in range(n_steps)])
+        found = [
+            self._statistics(model, state, global_params, _stats(part), workers)
+            for global_params, part in zip(given, visited, strict=True)
+        ]
+        for place, (part, stats) in enumerate(zip(visited, found, strict=True)):
+            state.remember_ends(part.rows, part.start)
+            visits.totals.extend(part.totals)
+            # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
+            factor = (total / weight) * part.mean_inv_temp * state.replication
+            if place == 0:
+                state.stats.blend(rho, stats, factor, workers.run)
+                state.prior_stats.blend(rho, part.prior)
+            else:
+                state.stats.add(stats, rho * factor, workers.run)
+                state.prior_stats.add(part.prior, rho)
+            policy.observe(part, part)
+        state.n_steps += n_steps
         state.rows_seen += weight
-        policy.observe(result, batch)
         return model.with_learned_priors(state.prior_stats) if policy.done else model
+
+
+def _together(rates: Sequence[float]) -> float:
+    """Size of the step that is as large as steps of these sizes towards the same statistics."""
+    return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
+
+
+def _stats(found: Found) -> Stats:
+    assert found.stats is not None  # as requested
+    return found.stats

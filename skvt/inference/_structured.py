@@ -1,17 +1,16 @@
 """Structured stochastic variational inference: local steps given drawn globals [HB15 alg. 1]."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from skvt.expfam import Stats
-from skvt.inference._bound import LocalTotals
 from skvt.inference._engine import PassResult
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.inference._stochastic import StochasticInference
-from skvt.models import Capability, Drawable, LocalResult, Requirement
+from skvt.inference._stochastic import StochasticInference, Visits
+from skvt.models import Capability, Drawable, Requirement
 from skvt.temperature import RunningPolicy
 
 # "ssvi" and "ssvi-a" draw the globals; the others condition local steps on an expectation or a
@@ -68,34 +67,28 @@ class StructuredInference(StochasticInference[Drawable]):
     def step(
         self,
         model: Drawable,
-        batch: Any,
+        batches: Sequence[Any],
         total: float,
         state: State,
-        policy: RunningPolicy,
-        workers: Workers,
-        totals: LocalTotals,
+        visits: Visits,
     ) -> Drawable:
-        """A step on one minibatch, which represents rows of weight ``total``."""
-        model = super().step(model, batch, total, state, policy, workers, totals)
+        """A step on minibatches visited at once, each given a draw of its own."""
+        model = super().step(model, batches, total, state, visits)
         if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
 
-    def _globals(self, model: Drawable, state: State, batch: Any, workers: Workers) -> Any:
+    def _globals(
+        self, model: Drawable, state: State, batch: Any, place: int, workers: Workers
+    ) -> Any:
         """The globals as passed to the local step, by the kind of the global step."""
-        rng = np.random.default_rng([state.seed, state.n_steps])
+        rng = np.random.default_rng([state.seed, state.n_steps, place][: 3 if place else 2])
         return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
 
     def _statistics(
-        self,
-        model: Any,
-        state: State,
-        global_params: Any,
-        result: LocalResult,
-        workers: Workers,
+        self, model: Any, state: State, global_params: Any, stats: Stats, workers: Workers
     ) -> Stats:
         """Statistics of the update: with "ssvi" corrected for the draw's dependence on lam."""
-        stats = super()._statistics(model, state, global_params, result, workers)
         if self._global_step != "ssvi":
             return stats
         # (a Correctable, by `requires`)

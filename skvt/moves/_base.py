@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, Self
+from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -69,8 +69,8 @@ class MovableState(SampledState, Protocol):
     def begun(self, batch: Any) -> Any:
         """The batch, with local steps starting where the last ones of these rows ended."""
 
-    def remember_ends(self, batch: Any, result: LocalResult) -> None:
-        """Store where the local step of these rows ended."""
+    def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:
+        """Store where the next local step of these rows begins."""
 
     def merge(self, a: int, b: int, *, bounded: bool = False) -> None:
         """Component a takes over the rows of b, which is left empty; a < b."""
@@ -146,6 +146,36 @@ class MoveTools:
     annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
 
 
+class Solved(NamedTuple):
+    """A batch after its local step, as observers see it.
+
+    Attributes
+    ----------
+    batch : object
+    key : hashable
+        Of the batch among the memos.
+    global_params : object
+        The globals as passed to the local step.
+    result : LocalResult
+    """
+
+    batch: Any
+    key: Hashable
+    global_params: Any
+    result: LocalResult
+
+
+class ObserverTools(NamedTuple):
+    """Tools of observers: ``run`` and ``memo_of`` of :class:`MoveTools`."""
+
+    run: Run
+    memo_of: Callable[[Any, LocalResult, Any], Memo]
+
+
+#: ``observer(model, solved, tools)``: what a move notes of a batch, where the batch lies.
+Observer: TypeAlias = Callable[[Any, Solved, ObserverTools], Any]
+
+
 class Move(Continued):
     """A move accompanies a pass: it prepares, observes the batches, and acts at the end.
 
@@ -166,16 +196,15 @@ class Move(Continued):
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
         """Before the pass."""
 
-    def observe(
-        self,
-        model: Any,
-        batch: Any,
-        key: Hashable,
-        global_params: Any,
-        result: LocalResult,
-        tools: MoveTools,
-    ) -> None:
-        """After the local step on a batch."""
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+        """What shall be noted of the next batch, of so many rows; None for nothing.
+
+        It can be pickled: the batch may lie elsewhere.
+        """
+        return None
+
+    def note(self, noted: Any) -> None:
+        """Keep what the observer of a batch has noted."""
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> MoveRecord:
         """After the pass, memos exact; changes the state and returns a :class:`MoveRecord`."""

@@ -19,13 +19,14 @@ for the sake of other batches.
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.expfam import RunningStats, Stats
-from skvt.models import LocalResult, Mergeable
+from skvt.models import Mergeable
 from skvt.moves._base import (
     Memo,
     Memos,
@@ -33,6 +34,9 @@ from skvt.moves._base import (
     Move,
     MoveRecord,
     MoveTools,
+    Observer,
+    ObserverTools,
+    Solved,
     bound_of,
     is_accepted,
     of_components,
@@ -154,27 +158,23 @@ class Birth(Move):
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, overlaps, tools.rng)
 
-    def observe(
-        self,
-        model: Mergeable,
-        batch: Any,
-        key: Hashable,
-        global_params: Any,
-        result: LocalResult,
-        tools: MoveTools,
-    ) -> None:
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Collect rows of the targets."""
-        for target in self._targets:
-            resp = result.q[:, target.components]
-            mass = resp.sum(axis=1)
-            target.total += float(batch.weights @ mass)
-            rows = np.flatnonzero(mass > self._threshold)
-            rows = rows[: self._max_rows - target.size]
-            if rows.size:
-                target.rows.append(batch.X[rows])
-                target.weights.append(batch.weights[rows] * mass[rows])
-                target.resp.append(resp[rows] / mass[rows, None])
-                target.size += rows.size
+        if not self._targets:
+            return None
+        wanted = [(target.components, self._max_rows - target.size) for target in self._targets]
+        return partial(_collected, wanted, self._threshold)
+
+    def note(self, noted: list["_Collected"]) -> None:
+        """Keep them, as far as there is room."""
+        for target, (total, rows, weights, resp) in zip(self._targets, noted, strict=True):
+            target.total += total
+            room = self._max_rows - target.size
+            if room > 0 and weights.size:
+                target.rows.append(rows[:room])
+                target.weights.append(weights[:room])
+                target.resp.append(resp[:room])
+                target.size += weights[:room].size
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Judge the adopted components, then create fresh ones from the rows collected.
@@ -228,7 +228,10 @@ class Birth(Move):
         self._targets = self._choose(counts, state.component_ids, apart, tools.rng)
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
-        self.observe(model, batch, key, global_params, result, tools)
+        observer = self.observer(batch.weights.size, tools)
+        if observer is not None:
+            solved = Solved(batch, key, global_params, result)
+            self.note(observer(model, solved, ObserverTools(tools.run, tools.memo_of)))
         proposed, born, gain = len(self._targets), 0, 0.0
         for target in self._targets:
             n_before = model.size(state.stats)
@@ -333,6 +336,32 @@ class Birth(Move):
         if best and not exceeds(bounds[1], bounds[0], scale=size_of(bounds[0], memos[0])):
             best = 0
         return memos[best], bounds[best]
+
+
+#: Mass of a target; some rows, their weights, and how its components share them.
+_Collected: TypeAlias = tuple[float, Any, Array, Array]
+
+
+def _collected(
+    wanted: list[tuple[list[int], int]],
+    threshold: float,
+    model: Mergeable,
+    solved: Solved,
+    tools: ObserverTools,
+) -> list[_Collected]:
+    """What a batch has of targets: components, and how many rows are wanted, each."""
+    batch, found = solved.batch, list[_Collected]()
+    for components, most in wanted:
+        resp = solved.result.q[:, components]
+        mass = resp.sum(axis=1)
+        rows = np.flatnonzero(mass > threshold)[: max(0, most)]
+        found.append((
+            float(batch.weights @ mass),
+            batch.X[rows],
+            batch.weights[rows] * mass[rows],
+            resp[rows] / mass[rows, None],
+        ))  # fmt: skip
+    return found
 
 
 def _overlaps(memos: Memos | None, n_components: int) -> Array:

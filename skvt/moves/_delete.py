@@ -1,17 +1,20 @@
 """Deletes: a nearly empty component gives its rows to the others where the exact bound rises."""
 
 from collections.abc import Hashable
-from typing import Any
+from functools import partial
 
 import numpy as np
 
-from skvt.models import LocalResult, Mergeable
+from skvt.models import Mergeable
 from skvt.moves._base import (
     Memo,
     MovableState,
     Move,
     MoveRecord,
     MoveTools,
+    Observer,
+    ObserverTools,
+    Solved,
     bound_of,
     is_accepted,
     of_components,
@@ -53,26 +56,15 @@ class Delete(Move):
         self._candidates = order.tolist() if counts.size > 1 else []
         self._changes = {k: {} for k in self._candidates}
 
-    def observe(
-        self,
-        model: Mergeable,
-        batch: Any,
-        key: Hashable,
-        global_params: Any,
-        result: LocalResult,
-        tools: MoveTools,
-    ) -> None:
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Compute the batch's memo without each candidate."""
-        for k in self._candidates:
-            rows = np.flatnonzero(result.q[:, k] > _LEAST)
-            if rows.size == 0:
-                continue
-            part = model.batch(batch.X, rows, batch.weights[rows])
-            with_it = model.local_step(part, global_params, 1.0, tools.run)
-            others = model.without_component(global_params, k)
-            without = model.local_step(part, others, 1.0, tools.run)
-            before = tools.memo_of(model, with_it, part)
-            self._changes[k][key] = tools.memo_of(model, without, part).plus(before, sign=-1.0)
+        return partial(_changes_without, tuple(self._candidates)) if self._candidates else None
+
+    def note(self, noted: tuple[Hashable, dict[int, Memo]]) -> None:
+        """Keep how the memo would change."""
+        key, changes = noted
+        for k, change in changes.items():
+            self._changes[k][key] = change
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Delete the best candidate if the bound rises."""
@@ -106,3 +98,21 @@ class Delete(Move):
         first = stable_argmax(gains, scale=size)
         best = self._candidates[first] if is_accepted(gains[first], size) else None
         return best, gains[first], len(gains)
+
+
+def _changes_without(
+    candidates: tuple[int, ...], model: Mergeable, solved: Solved, tools: ObserverTools
+) -> tuple[Hashable, dict[int, Memo]]:
+    """The key of a batch, and what would be added to its memo without each candidate."""
+    batch, changes = solved.batch, dict[int, Memo]()
+    for k in candidates:
+        rows = np.flatnonzero(solved.result.q[:, k] > _LEAST)
+        if rows.size == 0:
+            continue
+        part = model.batch(batch.X, rows, batch.weights[rows])
+        with_it = model.local_step(part, solved.global_params, 1.0, tools.run)
+        others = model.without_component(solved.global_params, k)
+        without = model.local_step(part, others, 1.0, tools.run)
+        before = tools.memo_of(model, with_it, part)
+        changes[k] = tools.memo_of(model, without, part).plus(before, sign=-1.0)
+    return solved.key, changes

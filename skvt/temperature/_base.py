@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from skvt.models import LocalResult, Model
+from skvt.models import Model
 from skvt.typing import Array, IndexArray
 
 # Relative noise of the statistics in full-data inference above T = 1, times sqrt(T - 1).
@@ -41,7 +41,7 @@ class FitPlan:
     pilot : callable
         ``pilot(replication)`` fits the model to at most a pass of the data without temperature and
         returns the untempered marginal energy per unit of a sample: its mean and that of each row;
-        ``pilot(replication, rows)`` for these rows.
+        with ``every_row=True`` of all rows.
     planned_passes : float or None
         Number of passes of which a policy takes its share, at most ``n_passes``. It is smaller
         where a fit may stop on convergence, since ``max_iter`` then does not indicate how long T
@@ -142,6 +142,19 @@ class Batch(Protocol):
     def lengths(self) -> NDArray[Any]: ...
 
 
+class Energies(Protocol):
+    """What a policy reads of a batch's local step.
+
+    Attributes
+    ----------
+    marginal_energy : ndarray of float64, shape (n,), or None
+        As in :class:`~skvt.models._contracts.LocalResult`.
+    """
+
+    @property
+    def marginal_energy(self) -> Array | None: ...
+
+
 class RunningPolicy:
     """A policy during one fit, at temperature 1 unless a subclass says otherwise.
 
@@ -204,7 +217,7 @@ class RunningPolicy:
         """Inverse temperature of a batch: a float, or one for each row."""
         return self.mean_inv_temp
 
-    def observe(self, result: LocalResult, batch: Batch) -> None:
+    def observe(self, result: Energies, batch: Batch) -> None:
         """Update from a batch's local result."""
 
     def bound_terms(self, total: float) -> float:

@@ -14,9 +14,8 @@ running mean over the row's visits, and the ceiling on all temperatures is the s
 
 import numpy as np
 
-from skvt.models import LocalResult
 from skvt.temperature._annealed import SHARE
-from skvt.temperature._base import Batch, FitPlan, RunningPolicy
+from skvt.temperature._base import Batch, Energies, FitPlan, RunningPolicy
 from skvt.temperature._variational import VariationalTempering, _Ladder, _Learned
 from skvt.typing import Array
 
@@ -54,7 +53,7 @@ class _LearnedByRow(_Learned):
         if self.done:
             return 1.0
         gains = self._energies[batch.rows] - self._references[batch.rows]
-        r = self._ladder.weights(np.nan_to_num(gains), np.asarray(batch.lengths, float))
+        r = self._ladder.weights(np.nan_to_num(gains), self._lengths[batch.rows])
         inv_temps = np.where(np.isnan(gains), self._all_rows, r @ self._ladder.inv_temps)
         self.mean_inv_temp = float(np.average(inv_temps, weights=batch.weights))
         return inv_temps
@@ -64,7 +63,7 @@ class _LearnedByRow(_Learned):
         super().advance(passes, step, n_steps)
         self._all_rows = self.mean_inv_temp
 
-    def observe(self, result: LocalResult, batch: Batch) -> None:
+    def observe(self, result: Energies, batch: Batch) -> None:
         """Update the running means of the rows' energies: a row is visited once per pass."""
         super().observe(result, batch)
         if self.done:
@@ -125,7 +124,7 @@ class LocalTempering(VariationalTempering):
         """The running policy of one fit."""
         return _LearnedByRow(
             self._ladder(plan),
-            *plan.pilot(self.replication, np.arange(plan.n_rows)),
+            *plan.pilot(self.replication, every_row=True),
             plan.n_units,
             self._passes_remembered(plan),
             self.replication,

@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, softmax
 
-from skvt.models import Capability, LocalResult, Requirement, check_requirements
+from skvt.models import Capability, Requirement, check_requirements
 from skvt.temperature._annealed import SHARE
-from skvt.temperature._base import Batch, FitPlan, RunningPolicy, TemperaturePolicy
+from skvt.temperature._base import Batch, Energies, FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 from skvt.typing import Array
 
@@ -130,7 +130,7 @@ class _Learned(RunningPolicy):
         age = 1.0 / STREAM_STEPS if self._memory is None else passes / self._memory
         return -np.expm1(-age)
 
-    def observe(self, result: LocalResult, batch: Batch) -> None:
+    def observe(self, result: Energies, batch: Batch) -> None:
         """Add up the energies of a step, which may have several batches."""
         if self.done:
             return

@@ -21,13 +21,13 @@ from skvt.inference import (
     global_divergence,
     local_results,
 )
-from skvt.inference._bound import LocalTotals
-from skvt.inference._engine import weighted_by_temperature
+from skvt.inference._stochastic import Visits
+from skvt.inference._visit import LocalTotals, weighted_by_temperature
 from skvt.models import RowBatch
 from skvt.models.lda._model import LDA
 from skvt.moves._base import MoveRecord
 from skvt.temperature import ConstantTemperature, LinearAnnealing
-from skvt.temperature._base import FitPlan, RunningPolicy
+from skvt.temperature._base import RunningPolicy
 
 TIGHT = {"mean_change_tol": 1e-9, "max_doc_update_iter": 5000}
 
@@ -59,22 +59,6 @@ def never_falls(bounds, tolerance=1e-9):
 
 
 # ------------------------------------------------------------------------- coordinate ascent
-def test_batches_that_leave_the_process_give_the_same_statistics(monkeypatch):
-    model, X = LDA(np.full(3, 0.2), np.full(50, 0.1)), corpus(0)
-    data, ends = Rows(X, np.ones(60), 16), []
-    for remote in (False, True):
-        monkeypatch.setattr(Workers, "remote", remote)
-        state = State(model.initial(data, np.random.default_rng(0)))
-        policy = LinearAnnealing(2.0, n_passes=4).start(FitPlan(model, 4, 60, 1800.0, None))
-        rng = np.random.default_rng(1)
-        with Workers() as workers:
-            for _ in range(2):
-                totals, *_ = CoordinateAscent().run_pass(model, data, state, policy, workers, rng)
-        ends.append((state.stats.value().arrays[0], totals.tempered))
-    np.testing.assert_array_equal(ends[0][0], ends[1][0])
-    assert ends[0][1] == ends[1][1]
-
-
 def test_the_bound_alone_asks_for_no_statistics():
     model, X = LDA(np.full(3, 0.2), np.full(50, 0.1)), corpus(0)
     data = Rows(X, np.ones(60), 16)
@@ -550,9 +534,8 @@ def test_a_stochastic_step_counts_the_batch_as_often_as_the_policy_says():
     before = state.stats.value().arrays[0]
     with Workers() as workers:
         batch = model.batch(X, np.arange(12), np.ones(12))
-        StochasticInference(lambda step: rho).step(
-            model, batch, 60.0, state, Fixed(7.0), workers, LocalTotals()
-        )
+        visits = Visits(Rows(X, np.ones(60), 12), workers, Fixed(7.0), LocalTotals())
+        StochasticInference(lambda step: rho).step(model, [batch], 60.0, state, visits)
     # lam <- (1 - rho) lam + rho (eta + (N/B) c S/T), all statistics counted c times; whatever the
     # assignments, S holds the tokens of each word
     tokens = X[:12].sum(axis=0)

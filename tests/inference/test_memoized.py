@@ -23,9 +23,10 @@ from skvt.inference import (
     _memos,
     pilot_energies,
 )
-from skvt.inference._bound import LocalTotals
-from skvt.inference._memoized import exact_bound, memo_of, sort_by_mass
+from skvt.inference._memoized import MemoVisits, exact_bound, sort_by_mass
 from skvt.inference._memos import Memo, Memos
+from skvt.inference._stochastic import Visits
+from skvt.inference._visit import LocalTotals, memo_of
 from skvt.models.mixture._kernels import assignment_entropy
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
@@ -71,8 +72,8 @@ class Watched(MemoizedInference):
         super().__init__(moves)
         self.bounds_seen, self.tempered, self.assigned = [], [], {}
 
-    def visit(self, model, batch, key, total, state, *args, **kwargs):
-        step = type(model).local_step
+    def visit(self, model, batches, total, state, visits, *args):
+        step, (batch,), key = type(model).local_step, batches, next(visits.keys)
 
         class Spy(type(model)):
             def local_step(spy, *inner, **more):
@@ -81,7 +82,8 @@ class Watched(MemoizedInference):
                 return result
 
         spied = Spy(model.weights, model.component, model.n_initial, model.init_params)
-        visited = super().visit(spied, batch, key, total, state, *args, **kwargs)
+        visits = visits._replace(keys=iter([key]))
+        super().visit(spied, batches, total, state, visits, *args)
         if state.initial is None:
             totals, divergence = exact_bound(model, state)
             self.bounds_seen.append(totals.untempered - divergence)
@@ -91,7 +93,11 @@ class Watched(MemoizedInference):
                 assert bound_of(model, state.memos.total()) == pytest.approx(
                     self.bounds_seen[-1], rel=1e-9
                 )
-        return visited
+
+
+def visits_of(data, workers, key):
+    """How one batch is visited at T = 1."""
+    return MemoVisits(data, workers, RunningPolicy(), iter([key]))
 
 
 def sweep(engine, model, data, state, policy=None, n=1, seed=0):
@@ -121,13 +127,13 @@ def test_rearranged_components_keep_their_statistics_and_names():
 
 def test_the_energies_of_a_pilot_are_those_of_a_row():
     model, data = mixture("full"), data_of("full")
-    rows, rate = np.arange(0, 120, 2), RobbinsMonro(8.0, 0.6)
+    rate = RobbinsMonro(8.0, 0.6)
     with Workers() as workers:
         rng = np.random.default_rng(0)
-        mean, each = pilot_energies(model, data, rate, 1.0, workers, rng, rows)
-    assert mean == pytest.approx(np.average(each, weights=data.weights[rows]), rel=1e-12)
+        mean, each = pilot_energies(model, data, rate, 1.0, workers, rng, every_row=True)
+    assert mean == pytest.approx(np.average(each, weights=data.weights), rel=1e-12)
     # nats of two columns
-    assert each.shape == (60,) and -50.0 < mean < 0.0
+    assert each.shape == (120,) and -50.0 < mean < 0.0
 
 
 def test_without_heat_no_stranger_is_drawn():
@@ -333,7 +339,7 @@ def test_many_replacements_leave_no_rounding_behind(name):
             batch = batches[key]
             batch = model.batch(batch.X, rows, batch.weights[rows])
             total = batch.weights.sum() / 0.1  # of the start, each batch stands for a tenth
-            engine.visit(model, batch, key, total, state, RunningPolicy(), workers)
+            engine.visit(model, [batch], total, state, visits_of(data, workers, key))
             if n == 9:
                 state.initial = None
             sizes.append(rows.size)
@@ -383,7 +389,8 @@ def test_a_stochastic_step_fades_the_old_and_adds_the_new(name):
     with Workers() as workers:
         new = model.local_step(batch, g, 1.0, workers.run).stats.arrays
         engine = StochasticInference(lambda step: 0.3)
-        engine.step(model, batch, 5000.0, state, RunningPolicy(), workers, LocalTotals())
+        visits = Visits(data, workers, RunningPolicy(), LocalTotals())
+        engine.step(model, [batch], 5000.0, state, visits)
     factor = 5000.0 / batch.weights.sum()
     for found, before, added in zip(state.stats.value().arrays, old, new, strict=True):
         np.testing.assert_allclose(found, 0.7 * before + 0.3 * factor * added, rtol=1e-12)
@@ -470,10 +477,9 @@ def test_during_the_first_pass_every_row_counts_once():
     state, claimed = start(model, data), []
 
     class Claims(MemoizedInference):
-        def visit(self, model, batch, key, total, state, *args, **kwargs):
-            visited = super().visit(model, batch, key, total, state, *args, **kwargs)
+        def visit(self, model, batches, total, state, *args):
+            super().visit(model, batches, total, state, *args)
             claimed.append(state.untempered().value().arrays[0].sum())
-            return visited
 
     for policy in (RunningPolicy(), Replicated()):
         state = start(model, data)
@@ -511,7 +517,7 @@ def test_the_first_batch_of_a_stream_takes_the_place_of_the_start():
     with Workers() as workers:
         state = _begun(model, start(model, data))
         engine, batch = MemoizedInference(), first.batch(model, np.arange(30))
-        engine.visit(model, batch, 0, 50.0 * data.total, state, RunningPolicy(), workers)
+        engine.visit(model, [batch], 50.0 * data.total, state, visits_of(first, workers, 0))
         left = state.stats.value().arrays[0].sum()
         state, stream = start(model, data), Stream(0.0, grows=True, total=50.0 * data.total)
         engine.update(model, first, stream, state, RunningPolicy(), workers)
@@ -796,7 +802,7 @@ def test_every_row_is_in_one_batch_of_a_pass(n, batch_size, seed):
     data = Rows(10.0 * np.arange(n), weights, batch_size)
     with Workers(2) as workers:
         rng = None if seed is None else np.random.default_rng(seed)
-        batches = list(data.batches(Model(), workers, rng))
+        (batches,) = zip(*data.rounds(Model(), workers, data.order(rng)), strict=True)
     assert len(batches) == data.n_batches
     assert all(rows.size == batch_size for _, rows, _ in batches[:-1])
     assert 1 <= batches[-1][1].size <= batch_size

@@ -4,7 +4,6 @@ import sys
 import threading
 import time
 
-import joblib
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -135,21 +134,6 @@ def test_a_task_may_itself_run_tasks():
             return sum(workers.run(pow, [(j, i) for j in range(4)]))
 
         assert workers.run(outer, [(1,), (2,), (3,)]) == [6, 14, 36]
-
-
-def test_nothing_leaves_the_process_unless_the_user_has_said_so():
-    for n_jobs in (1, 2):
-        assert not Workers(n_jobs).remote
-        with joblib.parallel_config("threading"):
-            assert not Workers(n_jobs).remote
-        with joblib.parallel_config("loky"):
-            assert Workers(n_jobs).remote == (n_jobs > 1)
-
-
-def test_tasks_for_other_processes_come_back_in_order():
-    with Workers(2) as workers, joblib.parallel_config("threading"):
-        assert not workers.remote  # threads share memory
-        assert workers.run_remote(pow, [(i, 2) for i in range(5)]) == [0, 1, 4, 9, 16]
 
 
 @pytest.mark.parametrize(

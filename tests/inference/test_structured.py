@@ -18,8 +18,9 @@ from skvt.inference import (
     Workers,
     evaluate_bound,
 )
-from skvt.inference._bound import LocalTotals
+from skvt.inference._stochastic import Visits
 from skvt.inference._structured import GLOBAL_STEPS
+from skvt.inference._visit import LocalTotals
 from skvt.models._dirichlet_correction import corrected_statistics
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
@@ -66,14 +67,14 @@ def model_of(X, local="gibbs", n_topics=5, eta=0.2):
 class Recording(StructuredInference):
     """Remembers the topics and the results of the steps it makes."""
 
-    def _globals(self, model, state, batch, workers):
-        g = super()._globals(model, state, batch, workers)
+    def _globals(self, model, state, batch, place, workers):
+        g = super()._globals(model, state, batch, place, workers)
         self.topics = g
         return g
 
-    def _statistics(self, model, state, g, result, workers):
-        self.result = result
-        self.statistics = super()._statistics(model, state, g, result, workers)
+    def _statistics(self, model, state, g, stats, workers):
+        self.stats = stats
+        self.statistics = super()._statistics(model, state, g, stats, workers)
         return self.statistics
 
 
@@ -113,8 +114,9 @@ def test_a_step_moves_by_its_formula(local, kind, temperature):
     batch = model.batch(X, np.arange(16), weights[:16])
     before = state.stats.value().arrays[0]
     with Workers() as workers:
-        engine.step(model, batch, 1000.0, state, policy_at(temperature), workers, LocalTotals())
-    rows, (some,) = engine.result.stats.rows, engine.result.stats.arrays
+        visits = Visits(Rows(X, np.ones(60), 16), workers, policy_at(temperature), LocalTotals())
+        engine.step(model, [batch], 1000.0, state, visits)
+    rows, (some,) = engine.stats.rows, engine.stats.arrays
     hat = np.zeros_like(before)
     hat[rows] = some
     if kind == "ssvi":
@@ -139,15 +141,15 @@ def test_draws_depend_on_the_seed_and_the_step_only():
     engine = StructuredInference(lambda t: 0.1, "ssvi-a")
     stats = model.initial(None, np.random.default_rng(0))
 
-    def drawn(seed, step):
+    def drawn(seed, step, place=0):
         state = State(stats.copy(), seed=seed, n_steps=step, rows_seen=step * 10.0)
         with Workers() as workers:
-            return engine._globals(model, state, batch, workers)
+            return engine._globals(model, state, batch, place, workers)
 
     first, again = drawn(1, 2), drawn(1, 2)
     assert first.seed == again.seed
     np.testing.assert_array_equal(first.log_beta, again.log_beta)
-    for other in (drawn(1, 3), drawn(2, 2), drawn(2, 1)):
+    for other in (drawn(1, 3), drawn(2, 2), drawn(2, 1), drawn(1, 2, place=1)):
         assert other.seed != first.seed
         assert not np.any(other.log_beta == first.log_beta)
 

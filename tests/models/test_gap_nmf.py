@@ -487,7 +487,7 @@ def test_rows_go_on_where_they_ended():
         batch = data.batch(gap, rows)
         two = gap.local_step(state.begun(batch), g, 1.0, run)
         four = twice.local_step(state.begun(batch), g, 1.0, run)
-        state.remember_ends(batch, two)
+        state.remember_ends(batch.rows, two.start)
         again = gap.local_step(state.begun(batch), g, 1.0, run)
         np.testing.assert_array_equal(again.start, four.start)
         assert np.all(again.bound >= two.bound - 1e-9 * np.abs(two.bound))

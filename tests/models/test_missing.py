@@ -9,7 +9,7 @@ from models._textbook import KINDS, with_gaps
 from scipy.special import logsumexp
 
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
-from skvt.inference._memoized import memo_of
+from skvt.inference._visit import memo_of
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture._missing import Patterns
 from skvt.models.mixture._model import Mixture

@@ -23,7 +23,7 @@ from scipy.stats import norm
 
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound, global_divergence
-from skvt.inference._memoized import MemoizedInference, exact_bound
+from skvt.inference._memoized import MemoizedInference, MemoVisits, exact_bound
 from skvt.models import Capability
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
@@ -362,7 +362,8 @@ def test_the_bound_of_what_is_remembered_is_the_enumerated_one(name):
                 state.begin(2)
             g = model.expectation(state.stats, None, None)
             seen[key] = model.local_step(batch, g, 1.0, run).q
-            engine.visit(model, batch, key, 5.0, state, RunningPolicy(), workers)
+            visits = MemoVisits(Rows(X, np.ones(5), 5), workers, RunningPolicy(), iter([key]))
+            engine.visit(model, [batch], 5.0, state, visits)
     state.resum()
     resp = np.concatenate([seen[0], seen[1]])
     expected = enumerated_bound(name, model, X, resp, state.stats)

@@ -7,8 +7,9 @@ from scipy.special import logsumexp, softmax
 
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
-from skvt.inference._bound import LocalTotals
+from skvt.inference._stochastic import Visits
 from skvt.inference._structured import GLOBAL_STEPS
+from skvt.inference._visit import LocalTotals
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._model import Mixture
@@ -149,9 +150,8 @@ def test_a_step_moves_by_its_formula(weights, name, kind, temperature):
     batch = model.batch(data.X, rows, row_weights)
     g = model.drawn_globals(state.stats, batch, kind, np.random.default_rng([5, 0]), run)
     with Workers() as workers:
-        StructuredInference(lambda t: rho, kind).step(
-            model, batch, 100.0, state, policy_at(temperature), workers, LocalTotals()
-        )
+        visits = Visits(data, workers, policy_at(temperature), LocalTotals())
+        StructuredInference(lambda t: rho, kind).step(model, [batch], 100.0, state, visits)
     # exact responsibilities given the draw
     F = model.component.features(data.X[:16])
     r = softmax((g[0] + F @ g[1].T) / temperature, axis=1) * row_weights[:, None]

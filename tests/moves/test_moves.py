@@ -12,13 +12,13 @@ from scipy.special import entr, softmax
 from skvt import MemoizedDPGMM
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Stream, Workers
-from skvt.inference._memoized import memo_of
 from skvt.inference._memos import Memos
+from skvt.inference._visit import memo_of
 from skvt.models._contracts import LocalResult
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
-from skvt.moves import Birth, Delete, Merge, Move
+from skvt.moves import Birth, Delete, Merge, Move, Solved
 from skvt.moves import _birth as birth_module
 from skvt.moves import _merge as merge_module
 from skvt.moves._base import bound_of
@@ -252,7 +252,11 @@ class Watcher(Move):
     def __init__(self):
         self.met = {}
 
-    def observe(self, model, batch, key, g, result, tools):
+    def observer(self, n_rows, tools):
+        return lambda model, solved, tools: solved
+
+    def note(self, solved):
+        batch, key, g, result = solved
         self.met[key] = (batch, g, result.q.copy())
 
     def finish(self, model, state, tools):
@@ -558,7 +562,8 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
     ]  # fmt: skip
     for rows in np.array_split(np.arange(90), 3):
         batch = model.batch(X, rows, weights[rows])
-        birth.observe(model, batch, 0, None, LocalResult(None, None, None, resp[rows]), tools)
+        solved = Solved(batch, 0, None, LocalResult(None, None, None, resp[rows]))
+        birth.note(birth.observer(30, tools)(model, solved, tools))
     for target in targets:
         own = resp[:, target.components]
         mass = own.sum(axis=1)

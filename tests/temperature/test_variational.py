@@ -46,8 +46,8 @@ REFERENCE, LENGTH, N_ROWS = -5.0, 20.0, 60
 def start(policy, *, n_passes=10.0, n_units=N_ROWS * LENGTH, model=None):
     """The running policy for rows of one length whose pilot had one energy."""
 
-    def pilot(replication, rows=None):
-        return REFERENCE, np.full(0 if rows is None else rows.size, REFERENCE)
+    def pilot(replication, *, every_row=False):
+        return REFERENCE, np.full(N_ROWS if every_row else 0, REFERENCE)
 
     plan = FitPlan(model or Quadratic(), n_passes, N_ROWS, n_units, pilot)
     policy.check(plan)
@@ -212,7 +212,7 @@ def test_memory_is_by_default_the_documented_share_of_the_fit(learned, share, pl
             80.0,
             N_ROWS,
             N_ROWS * LENGTH,
-            lambda replication, rows=None: (REFERENCE, np.full(N_ROWS, REFERENCE)),
+            lambda replication, every_row=False: (REFERENCE, np.full(N_ROWS, REFERENCE)),
             planned_passes=planned,
         )
         running = learned(max_temperature=1.5, memory=memory).start(plan)

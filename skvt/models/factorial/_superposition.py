@@ -13,13 +13,14 @@ rises. Once nothing is left to try, no move is made until the bound has risen.
 
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
 from skvt.expfam import RunningStats, Stats
-from skvt.models import Capability, LocalResult, Requirement
+from skvt.models import Capability, Requirement
 from skvt.models.factorial._kernels import LANES
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
 from skvt.moves import (
@@ -28,6 +29,9 @@ from skvt.moves import (
     Move,
     MoveRecord,
     MoveTools,
+    Observer,
+    ObserverTools,
+    Solved,
     bound_of,
     is_accepted,
     size_of,
@@ -51,6 +55,8 @@ NEXT_TO_NOTHING = 1e-2
 
 # (a, b, factor), see :func:`_candidates`.
 _Change: TypeAlias = tuple[int, int, float]
+#: Numbers of rows, the rows, and their weights.
+_Sampled: TypeAlias = tuple[IndexArray, Array, Array]
 
 
 class Superposition(Move):
@@ -76,8 +82,8 @@ class Superposition(Move):
         self._proposal: RunningStats | None = None
         # what the batches would become, where their rows would begin, and a sample of them
         self._memos: dict[Hashable, Memo] = {}
-        self._ends: list[tuple[FactorialBatch, FactorialResult]] = []
-        self._sample: list[tuple[IndexArray, Array, Array]] = []
+        self._ends: list[tuple[IndexArray, Array]] = []
+        self._sample: list[_Sampled] = []
         self._failed: set[_Change] = set()
         # passes from an unsuccessful search to the next, and those remaining
         self._pause, self._waiting = 0, 0
@@ -90,25 +96,16 @@ class Superposition(Move):
             rise = bound_of(model, total) - self._rested_at
             self._rests = rise < NEXT_TO_NOTHING * total.weight
 
-    def observe(
-        self,
-        model: FactorialMixture,
-        batch: FactorialBatch,
-        key: Hashable,
-        global_params: Any,
-        result: LocalResult,
-        tools: MoveTools,
-    ) -> None:
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Infer the activations of the batch from scratch, under the proposal."""
-        if self._rests:
-            return
-        if self._proposal is not None:
-            global_params = model.expectation(self._proposal, batch, tools.run)
-        rows = _evenly(batch.n_rows, SAMPLE)
-        self._sample.append((batch.rows[rows], batch.X[rows], batch.weights[rows]))
-        better = _begun_anew(model, replace(batch, start=result.q), global_params, tools)
-        self._memos[key] = tools.memo_of(model, better, batch)
-        self._ends.append((batch, better))
+        return None if self._rests else partial(_anew, self._proposal)
+
+    def note(self, noted: tuple[Hashable, _Sampled, Memo, tuple[IndexArray, Array]]) -> None:
+        """Keep what the batch would become, and some of its rows."""
+        key, sample, memo, ends = noted
+        self._sample.append(sample)
+        self._memos[key] = memo
+        self._ends.append(ends)
 
     def finish(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Keep the change if it raises the bound, and choose the next one."""
@@ -121,8 +118,8 @@ class Superposition(Move):
         accepted = is_accepted(gain, size_of(bound, before), SMALLEST_GAIN)
         if accepted:
             self._failed = set()
-            for batch, better in self._ends:
-                state.remember_ends(batch, better)
+            for rows, start in self._ends:
+                state.remember_ends(rows, start)
             state.restore((after, state.component_ids))
         elif self._change is not None:
             self._failed.add(self._change)
@@ -166,6 +163,21 @@ class Superposition(Move):
         return state.begun(replace(batch, rows=places[rows]))
 
 
+def _anew(
+    proposal: RunningStats | None, model: FactorialMixture, solved: Solved, tools: ObserverTools
+) -> tuple[Hashable, _Sampled, Memo, tuple[IndexArray, Array]]:
+    """A batch's key, some of its rows, and its memo and its rows' ends under the proposal."""
+    batch, global_params = solved.batch, solved.global_params
+    if proposal is not None:
+        global_params = model.expectation(proposal, batch, tools.run)
+    rows = _evenly(batch.n_rows, SAMPLE)
+    sample = batch.rows[rows], batch.X[rows], batch.weights[rows]
+    better = _begun_anew(model, replace(batch, start=solved.result.q), global_params, tools)
+    assert better.start is not None
+    memo = tools.memo_of(model, better, batch)
+    return solved.key, sample, memo, (batch.rows, better.start)
+
+
 def _evenly_of(changes: list[_Change], most: int) -> list[_Change]:
     """At most ``most`` of the changes, some of each kind."""
     return [changes[i] for i in _evenly(len(changes), most)] if changes else changes
@@ -177,7 +189,10 @@ def _evenly(n_rows: int, most: int) -> IndexArray:
 
 
 def _begun_anew(
-    model: FactorialMixture, batch: FactorialBatch, global_params: Any, tools: MoveTools
+    model: FactorialMixture,
+    batch: FactorialBatch,
+    global_params: Any,
+    tools: MoveTools | ObserverTools,
 ) -> FactorialResult:
     """A local step that restarts or continues each row, whichever gives the higher bound."""
     on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)

@@ -14,19 +14,31 @@ Documents that were not collected find out about the fresh topics in the next pa
 
 from collections.abc import Hashable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import NDArray
 from scipy.special import psi
 
 from skvt.expfam import Stats
-from skvt.models import LocalResult
 from skvt.models.hdp._documents import Part, Trial, copies, is_out_of_reach, of_topics
 from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
-from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_accepted, size_of
+from skvt.moves import (
+    MovableState,
+    Move,
+    MoveRecord,
+    MoveTools,
+    Observer,
+    ObserverTools,
+    Solved,
+    bound_of,
+    is_accepted,
+    size_of,
+)
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -101,30 +113,25 @@ class BirthOfTopics(Move):
         # as many of each batch
         self._share = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
 
-    def observe(
-        self,
-        model: HDP,
-        batch: Any,
-        key: Hashable,
-        global_params: Globals,
-        result: LocalResult,
-        tools: MoveTools,
-    ) -> None:
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Collect documents of the targets, each for that of which it has most tokens."""
-        open_targets = [t for t in self._targets if t.n_documents < self._most]
-        if not open_targets:
-            return
-        assert result.counts is not None
-        tokens = result.counts[:, [target.topic for target in open_targets]]
-        most = tokens.argmax(axis=1)
-        largest = tokens[np.arange(len(most)), most]
-        enough = (largest > FEWEST_TOKENS) & (largest > SMALLEST_SHARE * batch.lengths)
+        wanted = {
+            target.topic: self._most - target.n_documents
+            for target in self._targets
+            if target.n_documents < self._most
+        }
+        if not wanted:
+            return None
+        drawn = None
         if self._share < 1.0:
-            enough &= tools.rng.random(enough.size) < self._share
-        for i, target in enumerate(open_targets):
-            rows = np.flatnonzero(enough & (most == i))[: self._most - target.n_documents]
-            if rows.size:
-                target.parts.append(Part.of(key, model, batch, rows, global_params, tools))
+            drawn = tools.rng.random(n_rows) < self._share
+        return partial(_collected, wanted, drawn)
+
+    def note(self, noted: dict[int, Part]) -> None:
+        """Keep them."""
+        for target in self._targets:
+            if target.topic in noted:
+                target.parts.append(noted[target.topic])
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Try births from all targets, one after the other.
@@ -320,3 +327,26 @@ def tokens_in(
     X.data[X.data < 1e-3] = 0.0
     X.eliminate_zeros()
     return X
+
+
+def _collected(
+    wanted: dict[int, int],
+    drawn: NDArray[np.bool_] | None,
+    model: HDP,
+    solved: Solved,
+    tools: ObserverTools,
+) -> dict[int, Part]:
+    """Documents of a batch by topic, at most as many as are wanted of each, among those drawn."""
+    batch, result, found = solved.batch, solved.result, dict[int, Part]()
+    assert result.counts is not None
+    tokens = result.counts[:, list(wanted)]
+    most = tokens.argmax(axis=1)
+    largest = tokens[np.arange(len(most)), most]
+    enough = (largest > FEWEST_TOKENS) & (largest > SMALLEST_SHARE * batch.lengths)
+    if drawn is not None:
+        enough &= drawn
+    for i, (topic, number) in enumerate(wanted.items()):
+        rows = np.flatnonzero(enough & (most == i))[:number]
+        if rows.size:
+            found[topic] = Part.of(solved, model, rows, tools)
+    return found

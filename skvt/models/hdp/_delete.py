@@ -6,15 +6,26 @@ all others lose nothing. So the bound without the topic is exact.
 
 from collections.abc import Hashable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
-from skvt.models import LocalResult
 from skvt.models.hdp._documents import Part, Trial, is_out_of_reach, of_topics
 from skvt.models.hdp._merge import LEAST_TOKENS
-from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._model import HDP
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
-from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_accepted, size_of
+from skvt.moves import (
+    MovableState,
+    Move,
+    MoveRecord,
+    MoveTools,
+    Observer,
+    ObserverTools,
+    Solved,
+    bound_of,
+    is_accepted,
+    size_of,
+)
 from skvt.ties import exceeds, stable_order
 from skvt.typing import IndexArray
 
@@ -68,22 +79,16 @@ class DeleteTopic(Move):
                 self._use[int(k)] = float(n[k])
                 room -= n[k]
 
-    def observe(
-        self,
-        model: HDP,
-        batch: object,
-        key: Hashable,
-        global_params: Globals,
-        result: LocalResult,
-        tools: MoveTools,
-    ) -> None:
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Collect the documents of each candidate."""
-        assert result.counts is not None
-        for k, parts in self._parts.items():
-            rows = np.flatnonzero(result.counts[:, k] > LEAST_TOKENS)
-            if rows.size:
-                parts.append(Part.of(key, model, batch, rows, global_params, tools))
-                self._rows[k].append((key, rows))
+        return partial(_collected, tuple(self._parts)) if self._parts else None
+
+    def note(self, noted: dict[int, tuple[Part, IndexArray]]) -> None:
+        """Keep them, as far as there is room."""
+        for k, (part, rows) in noted.items():
+            if k in self._parts:
+                self._parts[k].append(part)
+                self._rows[k].append((part.key, rows))
         while sum(part.nbytes for parts in self._parts.values() for part in parts) > MOST_BYTES:
             self._leave_out()
 
@@ -148,3 +153,16 @@ class DeleteTopic(Move):
         self._failed[int(state.component_ids[k])] = float(total.stats.arrays[1][k, IN_USE])
         self._in_vain += 1
         return 0.0
+
+
+def _collected(
+    topics: tuple[int, ...], model: HDP, solved: Solved, tools: ObserverTools
+) -> dict[int, tuple[Part, IndexArray]]:
+    """Documents of a batch that have these topics, and their rows in it."""
+    counts, found = solved.result.counts, dict[int, tuple[Part, IndexArray]]()
+    assert counts is not None
+    for k in topics:
+        rows = np.flatnonzero(counts[:, k] > LEAST_TOKENS)
+        if rows.size:
+            found[k] = Part.of(solved, model, rows, tools), rows
+    return found

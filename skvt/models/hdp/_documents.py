@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from skvt.expfam import RunningStats, Stats
 from skvt.models import Capability, Requirement
 from skvt.models.hdp._model import HDP, Globals
-from skvt.moves import MovableState, MoveTools, bound_of
+from skvt.moves import MovableState, MoveTools, ObserverTools, Solved, bound_of
 from skvt.typing import Array, IndexArray
 
 
@@ -115,19 +115,17 @@ class Part:
         return cls(key, batch, Share.of(state.memos[key], batch.active))
 
     @classmethod
-    def of(
-        cls, key: Hashable, model: HDP, batch: Any, rows: IndexArray, found: Globals,
-        tools: MoveTools,
-    ) -> "Part":  # fmt: skip
-        """Documents ``rows`` of a batch that has just been solved given these globals."""
+    def of(cls, solved: Solved, model: HDP, rows: IndexArray, tools: ObserverTools) -> "Part":
+        """Documents ``rows`` of a batch that has just been solved."""
+        batch, found = solved.batch, solved.global_params
         shape = batch.n_rows, model.n_features
         X = sp.csr_array((batch.counts, batch.active[batch.words], batch.indptr), shape=shape)
         part = model.batch(X[rows], np.arange(rows.size), batch.weights[rows])
         places = np.searchsorted(batch.active, part.active)
         own = Globals(found.expected_log[places], found.sticks)
         # (a document's local step does not depend on its company)
-        solved = model.local_step(part, own, 1.0, tools.run)
-        return cls(key, part, Share.of(tools.memo_of(model, solved, part), part.active))
+        alone = model.local_step(part, own, 1.0, tools.run)
+        return cls(solved.key, part, Share.of(tools.memo_of(model, alone, part), part.active))
 
 
 def with_topics(memo: Any, index: IndexArray) -> Any:

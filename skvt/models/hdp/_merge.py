@@ -7,6 +7,7 @@ documents for each pair: it is gathered during a pass, for the pairs that are mo
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,18 @@ from skvt.models.hdp._documents import of_topics
 from skvt.models.hdp._kernels import pair_losses
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
-from skvt.moves import MovableState, Move, MoveRecord, MoveTools, bound_of, is_accepted, size_of
+from skvt.moves import (
+    MovableState,
+    Move,
+    MoveRecord,
+    MoveTools,
+    Observer,
+    ObserverTools,
+    Solved,
+    bound_of,
+    is_accepted,
+    size_of,
+)
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray, Run
 
@@ -214,24 +226,16 @@ class MergeTopics(Move):
             out[np.ix_(there, there)] = square
         return out
 
-    def observe(
-        self,
-        model: HDP,
-        batch: Any,
-        key: Hashable,
-        global_params: Any,
-        result: LocalResult,
-        tools: MoveTools,
-    ) -> None:
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """What each pair would change of the batch's memo."""
-        assert result.counts is not None
-        tokens = np.sqrt(result.counts)
-        square = tokens.T @ (batch.weights.astype(np.float64)[:, None] * tokens)
+        return partial(_observed, self._pairs)
+
+    def note(self, noted: "tuple[Hashable, Array, PairChanges | None]") -> None:
+        """Keep the changes, and which documents topics share."""
+        key, square, changes = noted
         self._gathered = square if self._gathered is None else self._gathered + square
-        if len(self._pairs):
-            self._changes[key] = changes_of_pairs(
-                model, batch, global_params, result, self._pairs, tools.run
-            )
+        if changes is not None:
+            self._changes[key] = changes
 
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Merge while the bound rises."""
@@ -262,6 +266,21 @@ class MergeTopics(Move):
         self._pause = 0 if chosen else min(2 * self._pause + 1, _LONGEST_PAUSE)
         self._waiting = self._pause
         return MoveRecord(tools.n_iter, "merge", len(self._pairs), len(chosen), rise)
+
+
+def _observed(
+    pairs: IndexArray, model: HDP, solved: Solved, tools: ObserverTools
+) -> tuple[Hashable, Array, PairChanges | None]:
+    """A batch's key, how far topics share its documents, (K, K), and the changes of pairs."""
+    key, result, changes = solved.key, solved.result, None
+    assert result.counts is not None
+    tokens = np.sqrt(result.counts)
+    square = tokens.T @ (solved.batch.weights.astype(np.float64)[:, None] * tokens)
+    if len(pairs):
+        changes = changes_of_pairs(
+            model, solved.batch, solved.global_params, result, pairs, tools.run
+        )
+    return key, square, changes
 
 
 def pairs_alike(model: HDP, words: Array, documents: Array | None = None) -> IndexArray:

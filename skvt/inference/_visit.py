@@ -1,0 +1,215 @@
+"""A visit to a batch of rows: its local step, and what engines keep of it.
+
+A visit is a function of the batch and of what is asked, all of which can be sent to where the rows
+lie: :func:`visited` runs in this process or in another, and what comes back are sums over rows.
+"""
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Self
+
+import numpy as np
+
+from skvt.expfam import Stats, sum_of_stats
+from skvt.inference._memos import Memo
+from skvt.models import LocalResult, Memoizable, PriorAddend
+from skvt.moves import Observer, ObserverTools, Solved
+from skvt.typing import Array, Run
+
+
+@dataclass
+class LocalTotals:
+    """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
+
+    Attributes
+    ----------
+    tempered : float
+        ``sum w (inv_temp * energy + entropy)``.
+    untempered : float
+        ``sum w (energy + entropy)``.
+    weight : float
+        Sum of the row weights.
+    """
+
+    tempered: float = 0.0
+    untempered: float = 0.0
+    weight: float = 0.0
+
+    def add(self, result: LocalResult, weights: Array, inv_temp: float | Array) -> None:
+        """Add one batch's :class:`~skvt.models._contracts.LocalResult`."""
+        weights = np.asarray(weights, dtype=np.float64)
+        tempered = float(weights @ result.bound)
+        self.tempered += tempered
+        if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
+            self.untempered += tempered
+        else:
+            assert result.energy is not None  # as requested
+            self.untempered += tempered + float(weights @ ((1.0 - inv_temp) * result.energy))
+        self.weight += float(weights.sum())
+
+    def extend(self, other: "LocalTotals") -> None:
+        """Add those of other rows."""
+        self.tempered += other.tempered
+        self.untempered += other.untempered
+        self.weight += other.weight
+
+    def scaled(self, total: float) -> "LocalTotals":
+        """The same for rows of weight ``total``."""
+        factor = total / self.weight
+        return LocalTotals(self.tempered * factor, self.untempered * factor, total)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a visit is to do.
+
+    Attributes
+    ----------
+    model : Model
+    global_params : object
+        The globals as passed to the local step.
+    inv_temp : float or ndarray, shape (n,)
+        Inverse temperature, of the batch or of each row.
+    mean_inv_temp : float
+        Its mean, by which the statistics will be multiplied.
+    requested : dict
+        What the local step shall compute: its keywords.
+    start : ndarray, shape (n, ...), or None
+        Where the local step of each row begins.
+    memo : bool or None
+        Whether the memo has the entropies of pairs; None if there is no memo.
+    observers : tuple of callable or None
+        What moves note of the batch.
+    key : hashable
+        Of the batch among the memos.
+    """
+
+    model: Any
+    global_params: Any
+    inv_temp: float | Array = 1.0
+    mean_inv_temp: float = 1.0
+    requested: Mapping[str, bool] = field(default_factory=dict)
+    start: Array | None = None
+    memo: bool | None = None
+    observers: tuple[Observer | None, ...] = ()
+    key: Hashable = None
+
+    @property
+    def is_additive(self) -> bool:
+        """Whether all that is found are sums over rows."""
+        by_row = self.requested.get("with_marginal", False) or np.ndim(self.inv_temp) > 0
+        return not by_row and self.memo is None and self.start is None
+
+
+@dataclass(frozen=True)
+class Found:
+    """What a visit has found.
+
+    Attributes
+    ----------
+    totals : LocalTotals
+        Local parts of the bound; empty if there is a memo.
+    stats : Stats or None
+        As in the local result.
+    prior : tuple or None
+        Statistics from which priors are learned, see `PriorAddend`.
+    mean_inv_temp : float
+        As asked.
+    memo : Memo or None
+    key : hashable
+        As asked.
+    marginal_energy, lengths : ndarray, shape (n,), or None
+        As in the local result and in the batch, where the former was requested.
+    rows : ndarray of int, shape (n,), or None
+        Numbers of the rows; None of those of several batches.
+    weights : ndarray, shape (n,), or None
+        Their weights.
+    start : ndarray, shape (n, ...), or None
+        Where the next local step of each row begins.
+    notes : tuple
+        What each observer noted.
+    """
+
+    totals: LocalTotals
+    stats: Stats | None = None
+    prior: PriorAddend | None = None
+    mean_inv_temp: float = 1.0
+    memo: Memo | None = None
+    key: Hashable = None
+    marginal_energy: Array | None = None
+    lengths: Any = None
+    rows: Any = None
+    weights: Any = None
+    start: Array | None = None
+    notes: tuple[Any, ...] = ()
+
+    @classmethod
+    def total(cls, parts: "Sequence[Found]") -> Self:
+        """The sum of visits of which all is additive."""
+        totals = LocalTotals()
+        for part in parts:
+            totals.extend(part.totals)
+        prior = None
+        if parts[0].prior is not None:
+            sums, weights = zip(*(part.prior for part in parts if part.prior), strict=True)
+            prior = sum(sums[1:], sums[0]), sum(weights)
+        stats = [part.stats for part in parts if part.stats is not None]
+        mean = parts[0].mean_inv_temp
+        return cls(totals, sum_of_stats(stats) if stats else None, prior, mean)
+
+
+def visited(batch: Any, asked: Asked, run: Run) -> Found:
+    """The visit of a batch: see :class:`Asked`."""
+    model, inv_temp = asked.model, asked.inv_temp
+    begun = batch if asked.start is None else replace(batch, start=asked.start)
+    result = model.local_step(
+        weighted_by_temperature(begun, inv_temp),
+        asked.global_params, inv_temp, run, **asked.requested,
+    )  # fmt: skip
+    totals, memo = LocalTotals(), None
+    if asked.memo is None:
+        totals.add(result, batch.weights, inv_temp)
+    else:
+        memo = memo_of(model, result, batch, run, pairs=asked.memo)
+    solved = Solved(batch, asked.key, asked.global_params, result)
+    tools = ObserverTools(run, partial(_memo_with_pairs, run))
+    notes = tuple(note and note(model, solved, tools) for note in asked.observers)
+    with_marginal = result.marginal_energy is not None
+    return Found(
+        totals,
+        result.stats,
+        model.prior_statistics(batch, result) if result.stats is not None else None,
+        asked.mean_inv_temp,
+        memo,
+        asked.key,
+        result.marginal_energy,
+        batch.lengths if with_marginal else None,
+        batch.rows,
+        batch.weights,
+        result.start,
+        notes,
+    )
+
+
+def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pairs: bool) -> Memo:
+    """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
+    entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
+    assert result.stats is not None  # as requested
+    return Memo(result.stats, entropy, merge_entropy_loss, float(batch.weights.sum()))
+
+
+def _memo_with_pairs(run: Run, model: Memoizable, result: LocalResult, batch: Any) -> Memo:
+    return memo_of(model, result, batch, run, pairs=True)
+
+
+def weighted_by_temperature(batch: Any, inv_temp: float | Array) -> Any:
+    """The batch with each row's weight multiplied by its own 1 / T over the mean.
+
+    Unchanged if all rows have one temperature. [VT16 eq. 11]
+    """
+    if np.ndim(inv_temp) == 0:
+        return batch
+    own = np.asarray(inv_temp, batch.weights.dtype)
+    mean = np.average(own, weights=batch.weights)
+    return replace(batch, weights=batch.weights * (own / mean))  # [VT16 eq. 11]
