@@ -12,7 +12,7 @@ class FitMonitor:
     context : sklearn.callback.CallbackContext
         The root task of the fit; one subtask a pass.
     shown : tuple of array-like
-        X and y as ``fit`` was given them.
+        X and y as ``fit`` was given them, y zeros if there is none.
     snapshot : callable
         ``snapshot(model, state, position) -> dict``, the attributes that make an estimator as if
         the fit had stopped here; called only when a callback needs them.
@@ -23,10 +23,7 @@ class FitMonitor:
     """
 
     def __init__(self, estimator, context, shown, snapshot, history, position):
-        self._estimator, self._context, (self._X, y) = estimator, context, shown
-        # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
-        # models without one ignore it.
-        self._y = np.zeros(np.shape(self._X)[0]) if y is None else y
+        self._estimator, self._context, (self._X, self._y) = estimator, context, shown
         self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
         self._pass, self.position = None, position
         self.stopped = False

@@ -12,6 +12,7 @@ from skvt.estimators._base import (
     _attribute_of_fit,
     all_or_nothing,
 )
+from skvt.estimators._chunked import by_chunk
 from skvt.estimators._mixins import (
     LEARNING_RATE_CONSTRAINTS,
     MoveLogMixin,
@@ -30,11 +31,11 @@ from skvt.inference import (
     ROWS_PER_BATCH,
     MemoizedInference,
     Plan,
-    Rows,
     StochasticInference,
     Workers,
+    rows_of,
 )
-from skvt.models.factorial import FactorialMixture, Superposition, first_guess
+from skvt.models.factorial import FactorialMixture, Superposition, first_guess, has_missing
 from skvt.posterior import Posterior
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import LinearAnnealing
@@ -341,7 +342,7 @@ class AnnealedFactorialMixture(
             activation_prior=prior,
             dtype=X.dtype,
             learned=frozenset(learned),
-            by_column=bool(np.isnan(X).any()),
+            by_column=has_missing(X, weights),
             critical_temperature=largest / first["noise_variance"],
             **first,
         )
@@ -355,13 +356,13 @@ class AnnealedFactorialMixture(
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         n_rows = X.shape[0]
-        minibatches = Rows(X, weights, min(self.batch_size, n_rows))
+        minibatches = rows_of(X, weights, min(self.batch_size, n_rows))
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         data, starts = minibatches, None
         if stream or self.learning_method == "online":
             engine = StochasticInference(rate)
         else:
-            data = Rows(X, weights, n_rows)
+            data = rows_of(X, weights, n_rows)
             engine = MemoizedInference([Superposition()] if self.moves else [])
             starts = np.full((n_rows, self.n_components), np.nan, X.dtype)
         return Plan(
@@ -472,6 +473,7 @@ class AnnealedFactorialMixture(
         return self._fitted.model.n_components
 
     # -------------------------------------------------------------------------------- inference
+    @by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Probability that each component is on, given the row.
 
@@ -514,6 +516,7 @@ class AnnealedFactorialMixture(
             )
         return X @ self.components_
 
+    @by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
         """Log posterior predictive density of each row.
 
@@ -538,7 +541,7 @@ class AnnealedFactorialMixture(
         """``of_batch(batch, stats, run)`` for the rows of X, batch by batch."""
         fitted = self._fitted
         with Workers(self.n_jobs) as workers:
-            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+            data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
             batches = (data.batch(fitted.model, rows) for rows in data.order())
             parts = [of_batch(batch, fitted.stats, workers.run) for batch in batches]
         return np.concatenate(parts)

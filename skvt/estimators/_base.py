@@ -14,6 +14,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skvt.estimators._chunked import (
+    chunks_of,
+    is_chunked,
+    loaded,
+    loads_of,
+    released,
+    without_memos,
+)
 from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
 from skvt.estimators._progress import Progress, RowsSeen, Start, Starts
 from skvt.estimators._sklearn_private import check_sample_weight, fit_context
@@ -22,7 +30,6 @@ from skvt.inference import (
     ROWS_PER_BATCH,
     Entry,
     History,
-    Rows,
     State,
     Stopping,
     Stream,
@@ -30,6 +37,7 @@ from skvt.inference import (
     evaluate_bound,
     fit_loop,
     one_blas_thread,
+    rows_of,
 )
 from skvt.models import check_requirements
 from skvt.monitoring import FitMonitor
@@ -89,6 +97,12 @@ class Fitted:
         history, policy = History(self.history), deepcopy(self.policy)
         state = self.state.draft(rows)
         return replace(self, state=state, policy=policy, history=history, cache={})
+
+    def without_rows(self):
+        """The same without what is kept of rows, to be sent elsewhere."""
+        return replace(
+            self, state=without_memos(self.state), policy=None, assignments=None, cache={}
+        )
 
     def __getstate__(self):
         return self.__dict__ | {"cache": {}}
@@ -151,6 +165,10 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     _of_counts = False
     # After what there is no bound of all rows.
     _bound_is_lost_by = "partial_fit"
+    # Whether missing values, NaN, are allowed.
+    _allows_missing = False
+    # Whether all rows must be looked at before any is validated, see ``_look``.
+    _looks_at_all_rows = False
     # Attributes, beside scikit-learn's, that the validation of the rows of ``fit`` sets.
     _row_attributes = ()
 
@@ -158,6 +176,19 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     def _validate_rows(self, X, *, reset):
         """X as the model takes it; raises on anything illegal."""
         raise NotImplementedError
+
+    def _check_number_of_rows(self, n_rows):
+        """Raise ValueError for fewer rows than a first fit needs."""
+
+    def _meet_row(self, X):
+        """Validate the first row of chunks, and learn from it what it says of all: their dtype."""
+        return self._validate_rows(X, reset=True).dtype
+
+    def _look(self, X):
+        """What validation must know of all rows, of some of them."""
+
+    def _take_looks(self, looks):
+        """Take over what was seen of all rows."""
 
     def _build_model(self, X, weights):
         """The model for rows like X."""
@@ -185,13 +216,19 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     # --------------------------------------------------------------------------------- fit
     def _fit(self, X, y, sample_weight):
         """``fit`` of every estimator, after scikit-learn's parameter validation."""
-        raw = X
-        if self._continues():
+        raw, again = X, self._continues()
+        if again:
             self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
             remedy = "set warm_start=False to start anew"
             self._refuse_changes("A warm start", self._fixed_parameters, remedy)
-        X = self._validate_rows(X, reset=not self._continues())
-        X, weights = self._weighted_rows(X, sample_weight)
+        X, weights = self._read_rows(X, sample_weight, reset=not again)
+        try:
+            return self._fit_rows(X, weights, (raw, y))
+        finally:
+            released(X)
+
+    def _fit_rows(self, X, weights, shown):
+        """The same, to validated rows; callbacks are shown what was given."""
         build = self._continued_model if self._continues() else self._build_model
         with one_blas_thread():
             model = build(X, weights)
@@ -199,7 +236,18 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         random_state = check_random_state(self.random_state)
         n_init = 1 if self._continues() else self.n_init
         seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
-        return self._make_starts(model, plan, (raw, y), Starts(seeds))
+        return self._make_starts(model, plan, shown, Starts(seeds))
+
+    def _read_rows(self, X, sample_weight, *, reset):
+        """Validated rows of positive weight and their weights: in memory, or of chunks."""
+        if is_chunked(X):
+            X, weights = chunks_of(self, loads_of(X, sample_weight), reset=reset)
+        else:
+            X = self._validate_rows(X, reset=reset)
+            X, weights = self._weighted_rows(X, sample_weight)
+        if reset:
+            self._check_number_of_rows(X.shape[0])
+        return X, weights
 
     def _resume(self, X, y, sample_weight):
         """``resume`` of every estimator."""
@@ -208,15 +256,17 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
         self._refuse_changes("resume", fixed, "call fit to start anew")
         raw = X
-        X = self._validate_rows(X, reset=False)
-        X, weights = self._weighted_rows(X, sample_weight)
-        progress.rows.check(X, weights)
-        model, starts = None, replace(progress.starts, elbos=list(progress.starts.elbos))
-        if len(starts.elbos) + 1 < len(starts.seeds):
-            with one_blas_thread():
-                model = self._build_model(X, weights)  # for the starts that follow
-        plan = self._plan(self._fitted.model, X, weights)
-        return self._make_starts(model, plan, (raw, y), starts, progress)
+        X, weights = self._read_rows(X, sample_weight, reset=False)
+        try:
+            progress.rows.check(X, weights)
+            model, starts = None, replace(progress.starts, elbos=list(progress.starts.elbos))
+            if len(starts.elbos) + 1 < len(starts.seeds):
+                with one_blas_thread():
+                    model = self._build_model(X, weights)  # for the starts that follow
+            plan = self._plan(self._fitted.model, X, weights)
+            return self._make_starts(model, plan, (raw, y), starts, progress)
+        finally:
+            released(X)
 
     def _require_progress(self):
         self._require_fitted()
@@ -264,7 +314,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         context.call_on_fit_task_end(
             estimator=self,
             X=raw,
-            y=np.zeros(np.shape(raw)[0]) if y is None else y,
+            y=np.zeros(X.shape[0]) if y is None else y,
             reconstruction_attributes=lambda: {},
         )
         unconverged = not (self.converged_ or run.stopped)
@@ -325,12 +375,17 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                 **{name: getattr(self, name) for name in self._row_attributes},
             }
 
-        monitor = FitMonitor(self, context, shown, snapshot, history, start.position)
+        X, y = shown
+        if y is None:
+            # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
+            # models without one ignore it
+            y = np.zeros(data.n_rows if is_chunked(X) else np.shape(X)[0])
+        monitor = FitMonitor(self, context, (X, y), snapshot, history, start.position)
         n_before = len(history) - start.position.n_passes
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.engine.finish(model, state)
         if elbo is None:
-            whole = Rows(data.X, data.weights, ROWS_PER_BATCH)
+            whole = rows_of(data.X, data.weights, ROWS_PER_BATCH)
             elbo = evaluate_bound(model, state.plain_stats, whole, workers)
         if not np.isfinite(elbo):
             raise out_of_range(f"the bound is {elbo}")
@@ -345,9 +400,10 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
     def _partial_fit(self, X, sample_weight, batch_id=None):
         """``partial_fit`` of every estimator; ``batch_id`` is for memoized inference."""
+        if is_chunked(X):
+            return self._partial_fit_chunks(loads_of(X, sample_weight), batch_id)
         first = not hasattr(self, "_fitted")
-        X = self._validate_rows(X, reset=first)
-        X, weights = self._weighted_rows(X, sample_weight)
+        X, weights = self._read_rows(X, sample_weight, reset=first)
         if first:
             self._start_stream(X, weights)
         else:
@@ -363,6 +419,16 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             self._record_call(fitted, rate, n_moves, started)
         self.n_iter_ = len(fitted.history)
         self._publish(X)
+        return self
+
+    def _partial_fit_chunks(self, loads, batch_id):
+        """A call for each chunk, in order; one at a time is in this process."""
+        several = len(loads.rows) > 1
+        for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
+            rows, weights = loaded(rows, weights)
+            if rows.shape[0]:
+                of_chunk = (batch_id, number) if several and batch_id is not None else batch_id
+                self._partial_fit(rows, weights, of_chunk)
         return self
 
     def _adapt(self, fitted, X):
@@ -421,7 +487,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
     def _first_rows(self, X, weights):
         """Rows from which the initial globals of a stream are made."""
-        return Rows(X, weights, X.shape[0])
+        return rows_of(X, weights, X.shape[0])
 
     # ------------------------------------------------------------------------------ helpers
     def _checked_plan(self, model, X, weights, *, stream=False):
@@ -493,10 +559,22 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             Nats for all of X.
         """
         fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
-        with Workers(self.n_jobs) as workers:
-            data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
+        X, weights = self._read_rows(X, None, reset=False)
+        try:
+            with Workers(self.n_jobs) as workers:
+                data = rows_of(X, weights, ROWS_PER_BATCH)
+                return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
+        finally:
+            released(X)
+
+    def _without_rows(self):
+        """A copy for predictions elsewhere, without memos and callbacks."""
+        copy = object.__new__(type(self))
+        left_out = "_progress", "_skl_callbacks"
+        vars(copy).update({name: value for name, value in vars(self).items()
+                           if name not in left_out})  # fmt: skip
+        copy._fitted = self._fitted.without_rows()
+        return copy
 
     def _model_for_bounds(self):
         """The fitted model, by which bounds of other rows are evaluated."""

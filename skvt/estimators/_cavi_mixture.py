@@ -11,7 +11,7 @@ from skvt.estimators._mixtures import MixtureEstimator, _assignments
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import LARGEST_VALUE, check_variance
 from skvt.expfam import Categorical, Normal, Stats
-from skvt.inference import MemoizedInference, Plan, Rows, Stopping, Workers
+from skvt.inference import MemoizedInference, Plan, Stopping, Workers, rows_of
 from skvt.models.mixture import (
     Assignments,
     KnownVarianceGaussian,
@@ -20,6 +20,7 @@ from skvt.models.mixture import (
     weighted_moments,
 )
 from skvt.posterior import JointPosterior, Posterior
+from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
 
 
@@ -284,7 +285,7 @@ class CAVIGaussianMixture(MixtureEstimator):
 
         Its bound is known after each pass without a further evaluation.
         """
-        data = Rows(X, weights, X.shape[0])
+        data = rows_of(X, weights, X.shape[0])
         return Plan(
             data=data,
             engine=MemoizedInference(),
@@ -295,11 +296,16 @@ class CAVIGaussianMixture(MixtureEstimator):
         )
 
     def _publish(self, X):
-        with Workers(self.n_jobs) as workers:
-            self._fitted.assignments = _assignments(self._fitted, X, workers)
+        # (those of chunks are computed where the rows lie: predict_proba)
+        if not layout_of(X).size:
+            with Workers(self.n_jobs) as workers:
+                self._fitted.assignments = _assignments(self._fitted, X, workers)
 
     def _look_again(self, X, weights):
         """The assignments of all rows are known already."""
+        if self._fitted.assignments is None:
+            super()._look_again(X, weights)
+            return
         rows = self._rows_to_join(weights.size)
         known = Assignments([(self._fitted.assignments[rows], weights[rows])])
         self._fitted.joins = join_components(known)

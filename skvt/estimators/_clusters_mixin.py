@@ -5,9 +5,11 @@ from numbers import Integral
 
 import numpy as np
 
+from skvt.estimators._chunked import released
 from skvt.estimators._mixins import _attribute_of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
 from skvt.models.mixture import Assignments, join_components
+from skvt.rows import some_rows
 
 # Maximum number of rows whose assignments are used, and per component; of more rows, a uniform
 # sample.
@@ -66,9 +68,11 @@ class ClustersMixin:
                 f"The 'criterion' parameter must be 'share' or 'entropy'. Got {criterion!r} "
                 "instead."
             )
-        X = self._validate_rows(X, reset=False)
-        X, weights = self._weighted_rows(X, sample_weight)
-        self._fitted = replace(fitted, joins=self._joins(X, weights, CRITERIA[criterion]))
+        X, weights = self._read_rows(X, sample_weight, reset=False)
+        try:
+            self._fitted = replace(fitted, joins=self._joins(X, weights, CRITERIA[criterion]))
+        finally:
+            released(X)
         return self
 
     def component_clusters(self, n_clusters="auto"):
@@ -137,8 +141,9 @@ def _responsibilities(fitted, X, weights, rows, workers):
     """Responsibilities and weights of these rows, batch by batch."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, None, workers.run)
+    X, weights = some_rows(X, weights, rows)
     for start in range(0, rows.size, ROWS_PER_BATCH):
-        part = rows[start : start + ROWS_PER_BATCH]
+        part = np.arange(start, min(start + ROWS_PER_BATCH, rows.size))
         batch = model.batch(X, part, weights[part])
         result = model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)
         yield result.q, batch.weights

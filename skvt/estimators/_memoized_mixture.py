@@ -16,7 +16,7 @@ from skvt.estimators._moves_mixin import (
     sticks,
 )
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._table_blocks import numbers_or_objects, table_of
+from skvt.estimators._table_blocks import joint_table, numbers_or_objects, table_of
 from skvt.estimators.component_specs import BY_NAME
 from skvt.estimators.validation import warn_of_empty_rows
 from skvt.models.mixture import Block, Product, ProductLearner, as_slice
@@ -403,9 +403,22 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         if not reset:
             X = X.astype(self._fitted.model.dtype, copy=False)
         warn_of_empty_rows(self._table.modelled(X))
-        if reset:
-            self._check_number_of_rows(X.shape[0])
         return X
+
+    _looks_at_all_rows = True
+
+    def _meet_row(self, X):
+        """The dtype of encoded rows: the table is known."""
+        return self._table.encode(numbers_or_objects(self, X, reset=True)).dtype
+
+    def _look(self, X):
+        """The table of some rows."""
+        X = numbers_or_objects(self, X, reset=True)
+        return table_of(X, self.components, self.handle_unknown, complete=False)
+
+    def _take_looks(self, looks):
+        """The table of all rows, whose categories are those of any."""
+        self._table = joint_table(looks)
 
     # --------------------------------------------------------------------------------- model
     @property

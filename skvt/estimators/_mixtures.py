@@ -3,10 +3,11 @@
 import numpy as np
 
 from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
+from skvt.estimators._chunked import by_chunk
 from skvt.estimators._clusters_mixin import ClustersMixin, together
 from skvt.estimators._mixins import PredictiveDensityMixin
 from skvt.estimators.validation import check_magnitude, positive_int, validated, warn_of_empty_rows
-from skvt.inference import ROWS_PER_BATCH, Rows, Workers, local_results
+from skvt.inference import ROWS_PER_BATCH, Workers, local_results, rows_of
 from skvt.models.mixture import Mixture
 from skvt.posterior import JointPosterior, Posterior
 from skvt.ties import stable_argmax
@@ -54,8 +55,6 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
             check_magnitude(X)
         if missing:
             warn_of_empty_rows(X)
-        if reset:
-            self._check_number_of_rows(X.shape[0])
         return X
 
     def _check_number_of_rows(self, n_rows):
@@ -135,6 +134,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         with Workers(self.n_jobs) as workers:
             return _assignments(fitted, X, workers)
 
+    @by_chunk(lambda self, n_clusters=None: (None, np.dtype(np.intp)))
     def predict(self, X, n_clusters=None):
         """Most probable component or cluster of each row; ties go to the first.
 
@@ -165,6 +165,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
                 labels[batch.rows] = stable_argmax(together(result.q, clusters))
         return labels
 
+    @by_chunk(lambda self, n_clusters=None: self._shape_of_chances(n_clusters))
     def predict_proba(self, X, n_clusters=None):
         """Probability q(z_n = k) of each component, or of each cluster, for each row.
 
@@ -189,6 +190,11 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         clusters = self._clusters_of_components(n_clusters)
         return together(self._responsibilities(X), clusters)
 
+    def _shape_of_chances(self, n_clusters):
+        clusters = self._clusters_of_components(n_clusters)
+        number = self.n_components_ if clusters is None else int(clusters.max()) + 1
+        return number, self._fitted.model.dtype
+
     def fit_predict(self, X, y=None, sample_weight=None):
         """Fit to X, then predict the most probable component of each row.
 
@@ -208,6 +214,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         """
         return self.fit(X, y, sample_weight=sample_weight).predict(X)
 
+    @by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
         """Log posterior predictive density of each row.
 
@@ -275,6 +282,6 @@ def _assignments(fitted, X, workers):
 def _results(fitted, X, workers):
     """Batches of rows and their local results under what was fitted, one after the other."""
     model = fitted.model
-    data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
     global_params = model.row_globals(fitted.stats, None, workers.run)
     return local_results(model, lambda batch: global_params, data, workers)

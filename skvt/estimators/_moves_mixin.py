@@ -9,10 +9,11 @@ from skvt.estimators._mixins import MoveLogMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.component_specs import is_auto
 from skvt.expfam import Beta
-from skvt.inference import MemoizedInference, Plan, Rows, StochasticInference
+from skvt.inference import MemoizedInference, Plan, StochasticInference, rows_of
 from skvt.models import n_active
 from skvt.models.mixture import StickBreaking, labelled_statistics
 from skvt.moves import Birth, Delete, Merge
+from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
 
 # Default number of rows of a batch: about ten batches, within this range.
@@ -36,6 +37,11 @@ def begun_with_labels(model, labels, X, weights, most):
     """The model with an initial component for each label; unchanged without labels."""
     if labels is None:
         return model
+    if layout_of(X).size:
+        raise ValueError(
+            "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "
+            "leave it None, or fit to some of the rows first and begin there by warm_start=True."
+        )
     given = np.asarray(labels)
     legal = given.shape == (X.shape[0],) and given.dtype.kind in "iu"
     if not legal or given.min() < -1 or given.max() < 0:
@@ -78,13 +84,13 @@ class MemoizedMixin(MoveLogMixin):
         """What a fit is made of: stochastic inference, or memoized inference with moves."""
         if not stream:
             self._check_batches(X.shape[0])
-        data = minibatches = Rows(X, weights, self._batch_size(X.shape[0]))
+        data = minibatches = rows_of(X, weights, self._batch_size(X.shape[0]))
         rate = self._rate
         if self.learning_method == "online":
             engine = StochasticInference(rate)
         else:
             engine = MemoizedInference(self._moves_of_fit())
-            data = Rows(X, weights, X.shape[0]) if stream else minibatches
+            data = rows_of(X, weights, X.shape[0]) if stream else minibatches
         return Plan(
             data=data,
             engine=engine,

@@ -7,6 +7,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.inference import Position
+from skvt.rows import layout_of, some_rows
 
 # Number of rows of which a checksum is kept.
 _SAMPLED = 1000
@@ -22,7 +23,8 @@ class RowsSeen:
         (N, D), rows of weight 0 apart.
     dtype : str
     digest : str
-        BLAKE2b of at most 1,000 rows at even distances, and of their weights.
+        BLAKE2b of at most 1,000 rows at even distances, of their weights, and of the lengths of
+        chunks.
     """
 
     shape: tuple
@@ -34,8 +36,8 @@ class RowsSeen:
         """Those of these rows."""
         n_rows = X.shape[0]
         rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(np.int64))
-        sample = X[rows]
-        parts = [np.asarray(weights[rows], np.float64)]
+        sample, of_rows = some_rows(X, weights, rows)
+        parts = [np.asarray(of_rows, np.float64), layout_of(X)]
         if sp.issparse(sample):
             sample = sp.csr_array(sample)
             sample.sum_duplicates()

@@ -15,6 +15,7 @@ from skvt.estimators._base import (
     _attribute_of_fit,
     all_or_nothing,
 )
+from skvt.estimators._chunked import by_chunk, is_chunked, sums_of_chunks
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import each_entry_once, require_counts, require_prior, validated
@@ -23,15 +24,16 @@ from skvt.inference import (
     ROWS_PER_BATCH,
     CoordinateAscent,
     Plan,
-    Rows,
     StochasticInference,
     StructuredInference,
     ThenCoordinateAscent,
     Workers,
     local_results,
+    rows_of,
 )
 from skvt.models.gap_nmf import GaPNMF, column_sums
 from skvt.posterior import JointPosterior, Posterior
+from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
 
 
@@ -341,7 +343,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         if mean is not None:
             require_prior("data_mean_prior", mean)
         else:
-            counts, seen = column_sums(X, weights)
+            counts, seen = sums_of_rows(X, weights, column_sums)
             # (without a count any mean will do)
             mean = counts.sum() / seen.sum() if counts.any() else 1.0
         return GaPNMF(
@@ -371,7 +373,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         online = self.learning_method == "online"
-        minibatches = Rows(X, weights, self.batch_size)
+        minibatches = rows_of(X, weights, self.batch_size)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         if self.local_step == self.global_step == "mean_field":
             engine = StochasticInference(rate) if online or stream else CoordinateAscent()
@@ -387,7 +389,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             begin = np.nan if self._continues() else 1.0
             starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
         return Plan(
-            data=minibatches if online or stream else Rows(X, weights, X.shape[0]),
+            data=minibatches if online or stream else rows_of(X, weights, X.shape[0]),
             engine=engine,
             policy=self._temperature_policy(model),
             stopping=self._stopping,
@@ -482,6 +484,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         return _attribute_of_fit(self, "_n_features_out").model.n_components
 
     # --------------------------------------------------------------------------- inference
+    @by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
     def transform(self, X):
         """Expected activations of each row, by mean field at T = 1.
 
@@ -546,10 +549,18 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         ValueError
             If all entries are missing.
         """
-        fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        self._require_fitted()
+        if is_chunked(X):
+            total, n_entries = sums_of_chunks(self, "_completion_sums", X)
+        else:
+            total, n_entries = self._completion_sums(self._validate_rows(X, reset=False))
+        if n_entries == 0:
+            raise ValueError("No entry of X to predict: all are missing.")
+        return total / n_entries
+
+    def _completion_sums(self, X):
         with Workers(self.n_jobs) as workers:
-            return _completion_score(fitted, X, self.components_, workers)
+            return _completion_sums(self._fitted, X, self.components_, workers)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -562,15 +573,15 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
 def _activations(fitted, X, workers):
     """E[H] of each row of X at T = 1, shape (n, K)."""
-    data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
     global_params = fitted.model.expectation(fitted.stats, None, None)
     model = fitted.model.mean_field()
     results = local_results(model, lambda batch: global_params, data, workers)
     return np.concatenate([result.q for _, result in results])
 
 
-def _completion_score(fitted, X, components, workers):
-    """Mean log probability of the columns of one parity given the other, in nats."""
+def _completion_sums(fitted, X, components, workers):
+    """Log probability of the columns of one parity given the other, in nats; their entries."""
     total, n_entries = 0.0, 0
     for first in range(0, X.shape[0], ROWS_PER_BATCH):
         rows = X[first : first + ROWS_PER_BATCH]
@@ -584,6 +595,4 @@ def _completion_score(fitted, X, components, workers):
             y, rate = hidden[there].astype(np.float64), rates[there]
             total += float(np.sum(xlogy(y, rate) - rate - gammaln(y + 1.0)))
             n_entries += int(there.sum())
-    if n_entries == 0:
-        raise ValueError("No entry of X to predict: all are missing.")
-    return float(total / n_entries)
+    return total, n_entries

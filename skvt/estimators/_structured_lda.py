@@ -6,7 +6,7 @@ import numpy as np
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
-from skvt.inference import GLOBAL_STEPS, Plan, Rows, StructuredInference
+from skvt.inference import GLOBAL_STEPS, Plan, StructuredInference, rows_of
 from skvt.models.lda import LDAGivenTopics
 from skvt.temperature import LinearAnnealing
 
@@ -305,7 +305,7 @@ class StructuredLDA(TopicEstimator):
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of: local steps given topics, by the kind of the global step."""
         whole = self.learning_method == "batch"
-        data = Rows(X, weights, X.shape[0] if whole else self.batch_size)
+        data = rows_of(X, weights, X.shape[0] if whole else self.batch_size)
         corrected = self.global_step == "ssvi"
         rate = self._learning_rate(None if stream or corrected else data.n_batches)
         return Plan(

@@ -1,5 +1,7 @@
 """Blocks of the columns of a table: as given with the components, or by the types of columns."""
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import validate_data
@@ -49,8 +51,11 @@ def numbers_or_objects(estimator, X, *, reset):
     return X.astype(object)
 
 
-def table_of(X, components, handle_unknown):
-    """The :class:`Table` of rows like X, with their categories."""
+def table_of(X, components, handle_unknown, *, complete=True):
+    """The :class:`Table` of rows like X, with their categories.
+
+    Not ``complete``, other rows may have categories where these have none.
+    """
     numbers = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
     names = tuple(X.columns) if is_frame(X) else tuple(range(X.shape[1]))
     columns = None if numbers else columns_of(X)
@@ -75,11 +80,48 @@ def table_of(X, components, handle_unknown):
                 _categories(X, columns, j) if isinstance(given, str) else list(given[place])
                 for place, j in enumerate(positions)
             ]
-            _check_categories(categories, positions, names)
+            if complete:
+                _check_categories(categories, positions, names)
         done.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
     container = "pandas" if is_pandas(X) else "polars" if is_polars(X) else "array"
     types = () if columns is None else tuple(column.type for column in columns)
     return Table(tuple(done), names, handle_unknown, container, types)
+
+
+def joint_table(tables):
+    """The table of rows of which these are tables of parts: categories of all parts."""
+    first = tables[0]
+    for other in tables[1:]:
+        _check_alike(first, other)
+    blocks = []
+    for place, block in enumerate(first.blocks):
+        if block.categories is not None:
+            of_parts = [table.blocks[place].categories for table in tables]
+            categories = [_joint(list(parts)) for parts in zip(*of_parts, strict=True)]
+            _check_categories(categories, block.columns, first.names)
+            block = replace(block, categories=categories)
+        blocks.append(block)
+    return replace(first, blocks=tuple(blocks))
+
+
+def _joint(parts):
+    """Categories of any part: in their order if all have the same, else sorted."""
+    return parts[0] if all(part == parts[0] for part in parts) else _sorted(set().union(*parts))
+
+
+def _check_alike(one, other):
+    """Raise ValueError unless two parts of a table have the same columns, of the same kinds."""
+    kinds = [
+        {table.names[j]: block.name for block in table.blocks for j in block.columns}
+        for table in (one, other)
+    ]
+    if kinds[0] != kinds[1] or one.names != other.names:
+        names = [*one.names, *other.names]
+        name = next((n for n in names if kinds[0].get(n) != kinds[1].get(n)), names[0])
+        raise ValueError(
+            f"Column {name!r} is of one kind in some chunks, {kinds[0].get(name)!r}, of another in "
+            f"others, {kinds[1].get(name)!r}. Give its dtype, or list the 'components'."
+        )
 
 
 def _automatic(X, columns):
@@ -171,6 +213,11 @@ def _categories(X, columns, j):
             f"A column holds values that cannot be categories: {error}. An argument must be a "
             "string, a number or another hashable value."
         ) from error
+    return _sorted(distinct)
+
+
+def _sorted(distinct):
+    """A set of categories as a list."""
     try:
         return sorted(distinct)
     except TypeError:  # of several types

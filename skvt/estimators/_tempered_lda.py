@@ -5,8 +5,8 @@ from skvt.inference import (
     ROWS_PER_BATCH,
     CoordinateAscent,
     Plan,
-    Rows,
     StochasticInference,
+    rows_of,
 )
 
 
@@ -236,12 +236,12 @@ class TemperedLDA(TopicEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
-        minibatches = Rows(X, weights, self.batch_size)
+        minibatches = rows_of(X, weights, self.batch_size)
         rate = self._learning_rate(None if stream else minibatches.n_batches)
         if stream or self.learning_method == "online":
             data, engine = minibatches, StochasticInference(rate)
         else:
-            data, engine = Rows(X, weights, ROWS_PER_BATCH), CoordinateAscent()
+            data, engine = rows_of(X, weights, ROWS_PER_BATCH), CoordinateAscent()
         return Plan(
             data=data,
             engine=self._with_moves(engine, stream),

@@ -11,8 +11,9 @@ from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.estimators.component_specs import is_auto
-from skvt.inference import Rows, Stopping, WithMoves, perplexity_fall
+from skvt.inference import Stopping, WithMoves, perplexity_fall, rows_of
 from skvt.models.lda import LDA, SplitMerge
+from skvt.rows import sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import ConstantTemperature
 
@@ -122,7 +123,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def _first_rows(self, X, weights):
         """Rows that stand for the whole stream: so do topics that are given."""
         total = STREAM_ROWS if self.total_samples is None else float(self.total_samples)
-        return Rows(X, weights, X.shape[0], total)
+        return rows_of(X, weights, X.shape[0], total)
 
     def _temperature_policy(self, model):
         if model.start is not None and self._is_annealed:
@@ -204,6 +205,6 @@ def _default_concentration(X, weights, n_topics):
 
     alpha below the reciprocal of a document's length makes its first token decide the topic of all.
     """
-    n_documents = float(weights.sum())
-    mean_length = float(weights @ X.sum(axis=1)) / n_documents if n_documents > 0.0 else 1.0
+    tokens, n_documents = map(float, sums_of_rows(X, weights, total_and_weight))
+    mean_length = tokens / n_documents if n_documents > 0.0 else 1.0
     return max(1.0 / n_topics, 1.0 / max(mean_length, 1.0))

@@ -5,8 +5,9 @@ import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt.estimators._base import _attribute_of_fit, all_or_nothing
+from skvt.estimators._chunked import by_chunk, is_chunked, sums_of_chunks
 from skvt.estimators._top_words import top_words
-from skvt.estimators.completion import completion_score, expected_proportions
+from skvt.estimators.completion import completion_sums, expected_proportions, mean_of_held_out
 from skvt.estimators.component_specs import is_auto
 from skvt.estimators.validation import (
     LARGEST,
@@ -155,6 +156,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return _attribute_of_fit(self, "_n_features_out").lam()[0].shape[0]
 
     # --------------------------------------------------------------------------- inference
+    @by_chunk(lambda self: (self._n_features_out, self._fitted.model.dtype))
     def transform(self, X):
         """Topic proportions of each document, inferred at T = 1.
 
@@ -207,10 +209,15 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ValueError
             If no document of X has a token to hold out.
         """
-        fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        self._require_fitted()
+        if is_chunked(X):
+            return mean_of_held_out(*sums_of_chunks(self, "_completion_sums", X))
+        return mean_of_held_out(*self._completion_sums(self._validate_rows(X, reset=False)))
+
+    def _completion_sums(self, X):
+        fitted = self._fitted
         with Workers(self.n_jobs) as workers:
-            return completion_score(fitted.model, fitted.stats, X, workers)
+            return completion_sums(fitted.model, fitted.stats, X, workers)
 
     def perplexity(self, X):
         """``exp(-score(X))``: perplexity of held-out words. Lower is better.

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from skvt.compiled import GOLDEN, jit, mix, part
 from skvt.expfam import Dirichlet
-from skvt.inference import ROWS_PER_BATCH, Rows, local_results
+from skvt.inference import ROWS_PER_BATCH, local_results, rows_of
 from skvt.models.lda import LDAGivenTopics, Topics
 
 _S63 = np.uint64(63)
@@ -94,7 +94,7 @@ def split_tokens(X):
 
 def expected_proportions(model, stats, X, workers):
     """E[theta] of each row of X at T = 1, shape (n, K): by CVB0 at the mean of q(topics)."""
-    data = Rows(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
     documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
 
     def topics_of(batch):
@@ -106,17 +106,26 @@ def expected_proportions(model, stats, X, workers):
 
 def completion_score(model, stats, X, workers):
     """Mean log predictive probability of the held-out half of the tokens, in nats."""
-    observed, held_out = split_tokens(X)
-    n_held_out = float(held_out.sum())
+    return mean_of_held_out(*completion_sums(model, stats, X, workers))
+
+
+def mean_of_held_out(total, n_held_out, n_tokens, n_documents):
+    """Their mean from :func:`completion_sums`."""
     if n_held_out == 0.0:
         raise ValueError(
-            f"No token to hold out: X has {X.sum():g} tokens in {X.shape[0]} documents; "
+            f"No token to hold out: X has {n_tokens:g} tokens in {n_documents} documents; "
             "document completion needs documents of two or more tokens."
         )
+    return float(total / n_held_out)
+
+
+def completion_sums(model, stats, X, workers):
+    """Sum of the log predictive probabilities in nats; held-out tokens, all tokens, documents."""
+    observed, held_out = split_tokens(X)
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
     proportions = expected_proportions(model, stats, observed, workers)
-    data = Rows(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    data = rows_of(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
     total = 0.0
     for (batch,) in data.rounds(model, workers, data.order(), whole=True):
         total += model.log_predictive(batch, proportions[batch.rows], topics, workers.run).sum()
-    return float(total / n_held_out)
+    return total, float(held_out.sum()), float(X.sum()), X.shape[0]

@@ -3,11 +3,11 @@
 from numbers import Real
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import BaseEstimator
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.models import mixture as models
+from skvt.rows import dense, sums_of_rows, total_and_weight
 
 AUTO = StrOptions({"auto"})
 GAUSSIAN_PRIORS = (
@@ -157,7 +157,7 @@ class Gaussian(ComponentSpec):
     def build(self, X, weights, sizes=None):
         """A Gaussian component, see :class:`ComponentSpec`."""
         return models.gaussian_component(
-            _dense(X),
+            X,
             weights,
             self.covariance_type,
             self.mean_type == "zero",
@@ -263,10 +263,7 @@ class Poisson(ComponentSpec):
         """Independent Poisson columns, see :class:`ComponentSpec`."""
         shape = np.full(X.shape[1], _number(self.shape_prior))
         if self.rate_prior is None or is_auto(self.rate_prior):
-            values = _dense(X)
-            seen = ~np.isnan(values)
-            total = weights @ np.where(seen, values, 0.0)
-            number = weights @ seen
+            total, number = sums_of_rows(X, weights, _values_of_columns)
             # (a column of zeros or without values: a mean of one)
             mean = np.where(total > 0.0, total, 1.0) / np.where(total > 0.0, number, 1.0)
             rate = shape / mean
@@ -318,7 +315,8 @@ class Multinomial(ComponentSpec):
         """Tokens over the columns, see :class:`ComponentSpec`."""
         concentration = _number(self.concentration_prior)
         prior = np.full(X.shape[1], concentration)
-        n_tokens = max(1, round(float(weights @ X.sum(axis=1)) / float(weights.sum())))
+        total, weight = sums_of_rows(X, weights, total_and_weight)
+        n_tokens = max(1, round(float(total) / float(weight)))
         component = models.Multinomial(prior, X.dtype, n_tokens)
         return component, {"concentration_prior": concentration}
 
@@ -341,8 +339,11 @@ BY_NAME = {
 }
 
 
-def _dense(X):
-    return X.toarray() if sp.issparse(X) else X
+def _values_of_columns(X, weights):
+    """Weighted sum of each column's values, and their weight."""
+    values = dense(X)
+    seen = ~np.isnan(values)
+    return weights @ np.where(seen, values, 0.0), weights @ seen
 
 
 def _number(value):

@@ -13,7 +13,7 @@ from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_l
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
-from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State
+from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, rows_of
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
 from skvt.inference._then_ascent import ThenCoordinateAscent
@@ -53,5 +53,6 @@ __all__ = [
     "one_blas_thread",
     "perplexity_fall",
     "pilot_energies",
+    "rows_of",
     "weighted_by_temperature",
 ]

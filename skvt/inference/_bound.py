@@ -41,7 +41,7 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
         return Asked(model, global_params, requested={"with_stats": False})
 
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for found in data.visit(batches, ask, workers):
+        for found in data.visit(batches, ask, workers, summed=True):
             totals.extend(found.totals)
     return totals.untempered - global_divergence(model, stats)
 

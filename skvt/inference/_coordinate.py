@@ -60,7 +60,7 @@ class CoordinateAscent(Continued):
             )  # fmt: skip
 
         for batches in data.rounds(model, workers, data.order(), whole=True):
-            for found in data.visit(batches, ask, workers):
+            for found in data.visit(batches, ask, workers, summed=True):
                 state.remember_ends(found.rows, found.start)
                 totals.extend(found.totals)
                 # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated

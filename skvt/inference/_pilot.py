@@ -54,12 +54,10 @@ def pilot_energies(
         global_params = model.expectation(state.stats, batch, workers.run)
         return Asked(model, global_params, requested={"with_marginal": True, "with_stats": False})
 
-    if every_row:
-        places = data.order()
-    else:
-        places = data.at(rng.permutation(data.n_rows)[:SAMPLE])
+    if not every_row:
+        data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
     parts: list[tuple[Any, ...]] = []
-    for batches in data.rounds(model, workers, places, whole=True):
+    for batches in data.rounds(model, workers, data.order(), whole=True):
         for found in data.visit(batches, ask, workers):
             parts.append((found.marginal_energy, found.lengths, found.weights))
     energies, units, weights = (

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
+from functools import singledispatch
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -308,13 +309,13 @@ class Rows:
         rows = np.arange(self.n_rows)
         if rng is not None and self.n_batches > 1:
             rows = rng.permutation(self.n_rows)
-        return self.at(rows)
-
-    def at(self, rows: IndexArray) -> list[IndexArray]:
-        """Places of batches of these rows."""
         return [
             rows[start : start + self.batch_size] for start in range(0, rows.size, self.batch_size)
         ]
+
+    def subset(self, rows: IndexArray) -> "Rows":
+        """These rows alone."""
+        return Rows(self.X[rows], self.weights[rows], self.batch_size)
 
     def batch(self, model: Model, rows: IndexArray) -> Any:
         """The model's preparation of these rows."""
@@ -361,11 +362,36 @@ class Rows:
         return len(batches)
 
     def visit(
-        self, batches: Sequence[Any], ask: Callable[[Any], Asked], workers: Workers
+        self,
+        batches: Sequence[Any],
+        ask: Callable[[Any], Asked],
+        workers: Workers,
+        *,
+        summed: bool = False,
     ) -> Iterator[Found]:
         """Visit these batches one after the other: see :func:`~skvt.inference._visit.visited`.
 
-        ``ask(batch)`` is called when its turn has come.
+        Parameters
+        ----------
+        batches : sequence
+            Of :meth:`rounds`.
+        ask : callable
+            ``ask(batch)``, called in the order of the batches: an :class:`Asked`.
+        workers : Workers
+        summed : bool
+            Whether visits of which all is additive may come back as their sum.
+
+        Yields
+        ------
+        Found
         """
         for batch in batches:
             yield visited(batch, ask(batch), workers.run)
+
+
+@singledispatch
+def rows_of(
+    X: Any, weights: Array, batch_size: int, total: float | None = None, n_parallel: Any = None
+) -> Any:
+    """Rows and their weights as engines take them: :class:`Rows`, or of chunks their like."""
+    return Rows(X, weights, batch_size, total, n_parallel or 1)  # type: ignore[arg-type]

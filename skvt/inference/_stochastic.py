@@ -41,6 +41,8 @@ class StochasticInference(Continued, Generic[M]):
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
     bound_kind = "estimate"
+    #: Whether a step needs no more of minibatches than the sum of their statistics.
+    adds_up = True
 
     def __init__(self, rate: Callable[[int], float]) -> None:
         self.rate = rate
@@ -112,6 +114,10 @@ class StochasticInference(Continued, Generic[M]):
         """Statistics by which a local step updates the globals."""
         return stats
 
+    def _size(self, rates: Sequence[float]) -> float:
+        """Size of the step that is as large as these steps towards the same statistics."""
+        return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
+
     def step(
         self, model: M, batches: Sequence[Any], total: float, state: State, visits: Visits
     ) -> M:
@@ -133,12 +139,12 @@ class StochasticInference(Continued, Generic[M]):
                 state.starts(batch),
             )  # fmt: skip
 
-        visited = list(data.visit(batches, ask, workers))
+        visited = list(data.visit(batches, ask, workers, summed=self.adds_up))
         n_steps = data.n_steps(batches)
-        rho = _together([self.rate(n_before + i) for i in range(n_steps)])
+        rho = self._size([self.rate(n_before + i) for i in range(n_steps)])
         found = [
             self._statistics(model, state, global_params, _stats(part), workers)
-            for global_params, part in zip(given, visited, strict=True)
+            for global_params, part in zip(given, visited, strict=False)
         ]
         for place, (part, stats) in enumerate(zip(visited, found, strict=True)):
             state.remember_ends(part.rows, part.start)
@@ -155,11 +161,6 @@ class StochasticInference(Continued, Generic[M]):
         state.n_steps += n_steps
         state.rows_seen += weight
         return model.with_learned_priors(state.prior_stats) if policy.done else model
-
-
-def _together(rates: Sequence[float]) -> float:
-    """Size of the step that is as large as steps of these sizes towards the same statistics."""
-    return rates[0] if len(rates) == 1 else 1.0 - math.prod(1.0 - rate for rate in rates)
 
 
 def _stats(found: Found) -> Stats:

@@ -49,6 +49,8 @@ class StructuredInference(StochasticInference[Drawable]):
         self._global_step = global_step
         if global_step == "ssvi":
             self.requires = (*self.requires, _CORRECTION)
+        # (each draw has a correction of its own)
+        self.adds_up = global_step != "ssvi"
 
     def run_pass(
         self,
@@ -77,6 +79,10 @@ class StructuredInference(StochasticInference[Drawable]):
         if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
+
+    def _size(self, rates: Sequence[float]) -> float:
+        """Size of a step; with "ssvi" that of one, since corrected draws make large ones diverge."""
+        return super()._size(rates[:1] if self._global_step == "ssvi" else rates)
 
     def _globals(
         self, model: Drawable, state: State, batch: Any, place: int, workers: Workers

@@ -94,6 +94,21 @@ class RowBatch:
         return np.ones(self.n_rows)
 
 
+class Outline(NamedTuple):
+    """What of a batch the globals depend on that are passed to its local step.
+
+    Attributes
+    ----------
+    active : ndarray of int, shape (A,), or None
+        Columns that occur in the batch; None for all.
+    missing : bool
+        Whether values are missing.
+    """
+
+    active: IndexArray | None = None
+    missing: bool = False
+
+
 class RowSource(Protocol):
     """The rows of a fit, from which models and moves take some.
 
@@ -164,6 +179,9 @@ class Model(Protocol):
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
         """Rows of X, prepared for local steps: a dataclass with ``weights`` and ``rows``."""
+
+    def outline(self, batch: Any) -> Outline:
+        """What of a batch :meth:`expectation` depends on, and what else makes its globals."""
 
     def affected_rows(self, X: Any) -> IndexArray | None:
         """Indices of the statistics' rows that a step on X can change; None for all."""

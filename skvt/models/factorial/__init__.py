@@ -1,10 +1,11 @@
 """Factorial mixtures: rows as sums of subsets of components."""
 
-from skvt.models.factorial._model import FactorialMixture, first_guess
+from skvt.models.factorial._model import FactorialMixture, first_guess, has_missing
 from skvt.models.factorial._superposition import Superposition
 
 __all__ = [
     "FactorialMixture",
     "Superposition",
     "first_guess",
+    "has_missing",
 ]

@@ -19,6 +19,7 @@ from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.models import (
     Capability,
     LocalResult,
+    Outline,
     PriorAddend,
     RowBatch,
     RowSource,
@@ -27,6 +28,7 @@ from skvt.models import (
 )
 from skvt.models.factorial._kernels import row_squares, sweep_factors
 from skvt.models.factorial._posterior import explain, particles_of, spread
+from skvt.rows import some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
 # Rows whose products are held at a time, and most numbers where rows have matrices of their own.
@@ -210,6 +212,10 @@ class FactorialMixture:
     def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""
         return self
+
+    def outline(self, batch: FactorialBatch) -> Outline:
+        """Whether values are missing."""
+        return Outline(missing=batch.missing)
 
     def affected_rows(self, X: Array) -> IndexArray | None:
         """Every step changes all components: None."""
@@ -517,8 +523,8 @@ def _start_task(
 
 def column_moments(data: RowSource) -> tuple[Array, Array]:
     """Mean and variance of each column's observed values in some of the rows; 0 without any."""
-    rows = slice(0, None, -(-data.n_rows // ROWS_TO_START))
-    return _moments(data.X[rows], data.weights[rows])
+    rows = np.arange(0, data.n_rows, -(-data.n_rows // ROWS_TO_START))
+    return _moments(*some_rows(data.X, data.weights, rows))
 
 
 def _moments(X: Array, weights: Array) -> tuple[Array, Array]:
@@ -539,16 +545,30 @@ def first_guess(
     Returns a dict of "noise_variance" and "prior_variance", and the largest variance of any
     direction of the rows.
     """
-    there = ~np.isnan(X)
-    squares = weights @ np.where(there, X, 0.0).astype(np.float64) ** 2
+    squares, there = sums_of_rows(X, weights, _squares_of_columns)
     # rows of zeros have no scale
-    square = max(squares.sum() / max((weights @ there).sum(), 1.0), 1e-12)
+    square = max(squares.sum() / max(there.sum(), 1.0), 1e-12)
     noise, largest = _spectrum(X, weights, n_components)
     first = {
         "noise_variance": square * noise,
         "prior_variance": square / max(n_on, FEWEST_ON),
     }
     return first, largest
+
+
+def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:
+    """Weighted sum of squares of each column's values, and their weight, (D,)."""
+    there = ~np.isnan(X)
+    return weights @ np.where(there, X, 0.0).astype(np.float64) ** 2, weights @ there
+
+
+def has_missing(X: Any, weights: Array) -> bool:
+    """Whether any value is missing."""
+    return bool(sums_of_rows(X, weights, _n_missing)[0] > 0)
+
+
+def _n_missing(X: Array, weights: Array) -> tuple[Any]:
+    return (np.isnan(X).sum(),)
 
 
 def _spectrum(X: Array, weights: Array, n_directions: int) -> tuple[float, float]:
@@ -558,8 +578,8 @@ def _spectrum(X: Array, weights: Array, n_directions: int) -> tuple[float, float
     freedom. Too small a value acts like a low temperature: the components would be quenched before
     the noise is learned.
     """
-    rows = slice(0, None, -(-len(X) // ROWS_OF_SPECTRUM))
-    X, weights = X[rows].astype(np.float64), weights[rows]
+    X, weights = some_rows(X, weights, np.arange(0, len(X), -(-len(X) // ROWS_OF_SPECTRUM)))
+    X = X.astype(np.float64)
     means, _ = _moments(X, weights)
     X = np.where(np.isnan(X), means, X)
     total, n_columns = weights.sum(), X.shape[1]

@@ -14,6 +14,7 @@ globals. For y that are not whole numbers, Gamma(y + 1) replaces y!, a constant 
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -22,8 +23,17 @@ from numpy.typing import DTypeLike
 
 from skvt.compiled import digamma_array
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
-from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource, n_active
+from skvt.models import (
+    Capability,
+    LocalResult,
+    Outline,
+    PriorAddend,
+    RowBatch,
+    RowSource,
+    n_active,
+)
 from skvt.models.gap_nmf import _kernels as kernels
+from skvt.rows import of_each_row, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
 # Rows of a parallel task, padded with empty rows: the rounding of a row in a matrix product is
@@ -160,8 +170,8 @@ class GaPNMF:
         """Each component begins as a random row, mixed with the mean of all rows."""
         X, weights = data.X, data.weights
         rows = _random_rows(X, weights, self.n_components, rng)
-        frames = _dense(X[rows])
-        counts, seen = column_sums(X, weights)
+        frames = _dense(some_rows(X, weights, rows)[0])
+        counts, seen = sums_of_rows(X, weights, column_sums)
         mean = counts / np.maximum(seen, SMALLEST_RATE)
         if not mean.any():
             mean = np.ones_like(mean)
@@ -198,6 +208,10 @@ class GaPNMF:
     def mean_field(self) -> Self:
         """The same model with mean-field local steps, whose bound is one."""
         return replace(self, local="mean_field")
+
+    def outline(self, batch: FrameBatch) -> Outline:
+        """Globals are the same for all batches."""
+        return Outline()
 
     def affected_rows(self, X: Any) -> IndexArray | None:
         """Every step changes all components: None."""
@@ -498,14 +512,17 @@ def column_sums(X: Any, weights: Array) -> tuple[Array, Array]:
     return np.asarray(weights @ filled), seen
 
 
+def _projected(direction: Array, X: Any) -> Array:
+    return np.asarray(_filled(X)[0] @ direction)
+
+
 def _random_rows(X: Any, weights: Array, n: int, rng: np.random.Generator) -> IndexArray:
     """n rows, each drawn in proportion to its weight; their order in X does not matter.
 
     They are spread evenly over the rows in the order of a random projection.
     """
     direction = rng.random(X.shape[1])
-    place = _filled(X)[0] @ direction
-    order = np.argsort(place, kind="stable")
-    cumulative = np.cumsum(weights[order])
+    order = np.argsort(of_each_row(X, weights, partial(_projected, direction)), kind="stable")
+    cumulative = np.cumsum(np.asarray(weights)[order])
     targets = (np.arange(n) + rng.random()) / n * cumulative[-1]
     return order[np.minimum(np.searchsorted(cumulative, targets, side="right"), order.size - 1)]

@@ -51,7 +51,7 @@ from scipy.special import gammaln, psi
 
 from skvt.compiled import digamma_array, gammaln_array
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
-from skvt.models import Capability, LocalResult, PriorAddend, RowSource
+from skvt.models import Capability, LocalResult, Outline, PriorAddend, RowSource
 from skvt.models.hdp._sticks import (
     DOCUMENTS,
     IN_USE,
@@ -63,6 +63,7 @@ from skvt.models.hdp._sticks import (
     expected_weights,
     usage_of_one,
 )
+from skvt.rows import column_totals, sums_of_rows
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
@@ -188,6 +189,10 @@ class HDP:
     def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""
         return self
+
+    def outline(self, batch: Any) -> Outline:
+        """The words that occur."""
+        return Outline(active=batch.active)
 
     def affected_rows(self, X: Any) -> IndexArray | None:
         """Every step changes all topics: None."""
@@ -341,7 +346,8 @@ class HDP:
         Of given topics, the tokens of all documents in equal parts.
         """
         n = self.n_initial
-        counts = np.asarray(data.X.T @ data.weights, np.float64) * (data.total / data.weights.sum())
+        counts, weight = sums_of_rows(data.X, data.weights, column_totals)
+        counts = counts * (data.total / weight)
         if self.start is None:
             noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, self.n_features))
             words = noise * (counts + 1.0) / n

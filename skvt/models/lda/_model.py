@@ -20,9 +20,10 @@ from scipy.special import logsumexp, softmax
 
 from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, give_way, writeable
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
-from skvt.models import Capability, LocalResult, PriorAddend, RowSource
+from skvt.models import Capability, LocalResult, Outline, PriorAddend, RowSource
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._log_partition import METHODS, Corpus, Draws, log_partition
+from skvt.rows import sums_of_rows, total_and_weight
 from skvt.typing import Array, IndexArray, Run
 
 CACHE_LINE = 64  # bytes
@@ -244,8 +245,8 @@ class LDA:
         Of given topics, the tokens of all rows, in equal parts.
         """
         if self.start is not None:
-            tokens = float(data.weights @ data.X.sum(axis=1, dtype=np.float64))
-            tokens = max(tokens, 1.0) * data.total / float(data.weights.sum())
+            tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
+            tokens = max(float(tokens), 1.0) * data.total / float(weight)
             counts = self.start * (tokens / self.n_components)
             return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
         counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
@@ -303,6 +304,10 @@ class LDA:
             weights=np.ascontiguousarray(weights, self.dtype),
             rows=rows,
         )
+
+    def outline(self, batch: DocumentBatch) -> Outline:
+        """The words that occur."""
+        return Outline(active=batch.active)
 
     def affected_rows(self, X: Any) -> IndexArray | None:
         """Rows of the statistics that these documents can change: their words."""

@@ -1,6 +1,7 @@
 """The prior of Gaussian components, given or derived from the data."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -10,6 +11,7 @@ from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture import _components as components
 from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._tied import TiedGaussian
+from skvt.rows import dense, some_rows, sums_of_rows
 from skvt.typing import Array
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
@@ -145,34 +147,41 @@ def weighted_moments(
     NaN are left out. Two passes over the rows. With NaN, the mean and the full covariance are
     maximum-likelihood estimates, see :func:`_most_likely`.
     """
-    D = X.shape[1]
-    center = np.zeros(D)
+    center = np.zeros(X.shape[1])
     if not zero_mean:
         # around the first row, which takes a far origin out of the sums
-        origin = np.nan_to_num(np.asarray(X[0], dtype=np.float64))
-        total, number = np.zeros(D), np.zeros(D)
-        for rows in _pieces(X.shape[0]):
-            part, w = _less(X[rows], origin), weights[rows]
-            there = ~np.isnan(part)
-            total += w @ np.where(there, part, 0.0)
-            number += w @ there
+        (first,), _ = some_rows(X, weights, np.zeros(1, np.intp))
+        origin = np.nan_to_num(np.asarray(first, dtype=np.float64))
+        total, number = sums_of_rows(X, weights, partial(_power_sums, origin, 1))
         center = origin + total / np.maximum(number, 1e-300)
     if covariance_type in MATRICES:
-        moment = np.zeros((D, D))
-        for rows in _pieces(X.shape[0]):
-            part = _less(X[rows], center)
-            moment += (part * weights[rows, None]).T @ part
+        moment, weight = sums_of_rows(X, weights, partial(_products, center))
         if np.isnan(moment).any():
             return _most_likely(X, weights, zero_mean)
-        return center, moment / weights.sum()
-    total, number = np.zeros(D), np.zeros(D)
-    for rows in _pieces(X.shape[0]):
-        part, w = _less(X[rows], center), weights[rows]
-        there = ~np.isnan(part)
-        total += w @ np.where(there, part, 0.0) ** 2
-        number += w @ there
+        return center, moment / weight
+    total, number = sums_of_rows(X, weights, partial(_power_sums, center, 2))
     moment = total / np.maximum(number, 1e-300)
     return center, moment if covariance_type == "diag" else float(moment.mean())
+
+
+def _power_sums(center: Array, power: int, X: Any, weights: Array) -> tuple[Array, Array]:
+    """Weighted sums of a power of the values less a centre, and weights of the values, (D,)."""
+    total, number = np.zeros(X.shape[1]), np.zeros(X.shape[1])
+    for rows in _pieces(X.shape[0]):
+        part, w = _less(dense(X[rows]), center), weights[rows]
+        there = ~np.isnan(part)
+        total += w @ np.where(there, part, 0.0) ** power
+        number += w @ there
+    return total, number
+
+
+def _products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
+    """Weighted sum of the products of columns less their centres, (D, D), and of weights."""
+    moment = np.zeros((X.shape[1], X.shape[1]))
+    for rows in _pieces(X.shape[0]):
+        part = _less(dense(X[rows]), center)
+        moment += (part * weights[rows, None]).T @ part
+    return moment, weights.sum()
 
 
 def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]:
@@ -183,11 +192,13 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
     """
     center, variances = weighted_moments(X, weights, "diag", zero_mean)
     unit = np.sqrt(_variances(variances)) if variances.any() else np.ones(variances.size)
-    constant = [d for d in np.flatnonzero(variances == 0.0) if not np.isnan(X[:, d]).all()]
+    _, number = sums_of_rows(X, weights, partial(_power_sums, center, 2))
+    constant = np.flatnonzero((variances == 0.0) & (number > 0.0))
+    rows = np.arange(X.shape[0])
     if X.shape[0] > _ROWS_OF_EM:
         rows = np.linspace(0, X.shape[0] - 1, _ROWS_OF_EM).astype(np.intp)
-        X, weights = X[rows], weights[rows]
-    X = _less(X, center) / unit
+    X, weights = some_rows(X, weights, rows)
+    X = _less(dense(X), center) / unit
     there = ~np.isnan(X)
     X, weights = X[there.any(axis=1)], weights[there.any(axis=1)]
     D, known, total = X.shape[1], np.nan_to_num(X), max(weights.sum(), 1e-300)

@@ -11,6 +11,7 @@ to say.
 """
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -18,12 +19,13 @@ import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
 from skvt.expfam import Family, RunningStats, Stats
-from skvt.models import Capability, LocalResult, PriorAddend, RowBatch, RowSource
+from skvt.models import Capability, LocalResult, Outline, PriorAddend, RowBatch, RowSource
 from skvt.models.mixture._components import Component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._missing import Completion
 from skvt.models.mixture._weights import Weights
+from skvt.rows import of_each_row, some_rows
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray, Run
 
@@ -178,6 +180,10 @@ class Mixture:
     def mean_field(self) -> Self:
         """The model whose local step gives the bound: itself."""
         return self
+
+    def outline(self, batch: RowBatch) -> Outline:
+        """Globals are the same for all batches."""
+        return Outline()
 
     def affected_rows(self, X: Any) -> IndexArray | None:
         """Every step changes all components: None."""
@@ -372,13 +378,11 @@ class Mixture:
         or has weight 2.
         """
         component = self.component
-        direction = rng.standard_normal(component.features(data.X[:1]).shape[1])
-        chunks = _chunks(slice(0, data.n_rows))
-        places = [
-            component.features(component.filled(data.X[chunk])) @ direction for chunk in chunks
-        ]
-        order = np.argsort(np.concatenate(places), kind="stable")
-        below = np.cumsum(data.weights[order])
+        first, _ = some_rows(data.X, data.weights, np.zeros(1, np.intp))
+        direction = rng.standard_normal(component.features(first).shape[1])
+        places = of_each_row(data.X, data.weights, partial(_projected, component, direction))
+        order = np.argsort(places, kind="stable")
+        below = np.cumsum(np.asarray(data.weights)[order])
         shares = (rng.permutation(number) + rng.random(number)) / number
         ranks = np.searchsorted(below, below[-1] * shares, side="right")
         return order[np.minimum(ranks, data.n_rows - 1)]
@@ -521,6 +525,13 @@ class _Predictive(NamedTuple):
     def memberships(self, X: Any) -> Array:
         """Probabilities of the components given a row, (n, K + 1)."""
         return softmax(self.log_joint(X), axis=1)
+
+
+def _projected(component: Component, direction: Array, X: Any) -> Array:
+    """The features of each row in a direction, (n,)."""
+    pieces = [X[rows] for rows in _chunks(slice(0, X.shape[0]))]
+    places = [component.features(component.filled(piece)) @ direction for piece in pieces]
+    return np.concatenate(places)
 
 
 def _predictive_task(X: Any, rows: slice, predictive: _Predictive, out: Array) -> None:

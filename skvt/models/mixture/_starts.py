@@ -1,5 +1,6 @@
 """Initial statistics of a mixture, from labels of rows or from means."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from skvt.models import RowBatch
 from skvt.models.mixture._components import Component
 from skvt.models.mixture._learned_priors import gaussian_prior_of
 from skvt.models.mixture._model import Mixture
+from skvt.rows import sums_of_rows
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
@@ -54,12 +56,19 @@ def begun_at(model: Mixture, X: Array, weights: Array, means: Array) -> Stats:
         whitener = np.linalg.inv(np.linalg.cholesky(scale)).T
     elif scale.ndim == 1:
         whitener = np.diag(1.0 / np.sqrt(scale))
+    return Stats(sums_of_rows(X, weights, partial(_nearest_to, model, whitener, means)))
+
+
+def _nearest_to(
+    model: Mixture, whitener: Array, means: Array, X: Array, weights: Array
+) -> tuple[Array, ...]:
+    """Arrays of the statistics of components to which the rows nearest to their means belong."""
     labels = np.empty(X.shape[0], np.intp)
     for start in range(0, X.shape[0], _ROWS_AT_ONCE):
         rows = slice(start, start + _ROWS_AT_ONCE)
         apart = np.array([_length(np.nan_to_num(X[rows] - mean) @ whitener) for mean in means]).T
         labels[rows] = stable_argmax(-apart, scale=apart.max(axis=1, keepdims=True))
-    return _statistics(model, X, weights, labels, len(means))
+    return _statistics(model, X, weights, labels, len(means)).arrays
 
 
 def _length(rows: Array) -> Array:

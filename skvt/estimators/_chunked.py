@@ -1,0 +1,280 @@
+"""Rows of Dask: arrays, data frames and lists of delayed chunks as estimators take them.
+
+dask is imported only where rows of its own are given.
+"""
+
+import sys
+from functools import wraps
+from typing import NamedTuple
+
+import numpy as np
+
+from skvt.inference import State
+
+
+def is_chunked(X):
+    """Whether X is a collection of Dask, or a list of delayed chunks."""
+    if "dask" not in sys.modules:  # nobody can have made one
+        return False
+    from dask.base import is_dask_collection
+
+    if isinstance(X, list | tuple):
+        return bool(X) and all(is_dask_collection(part) for part in X)
+    return is_dask_collection(X)
+
+
+class Loads(NamedTuple):
+    """Chunks to be loaded: delayed objects for their rows, and for weights or Nones; lengths."""
+
+    rows: list
+    weights: list
+    lengths: list
+
+
+def loads_of(X, sample_weight=None):
+    """The chunks of X, with their weights.
+
+    Raises
+    ------
+    ValueError
+        If columns are divided among chunks, or weights do not have the chunks of the rows.
+    TypeError
+        If an array holds objects.
+    """
+    rows, lengths = _delayed_chunks(X)
+    if sample_weight is None:
+        return Loads(rows, [None] * len(rows), lengths)
+    if not is_chunked(sample_weight):
+        given = np.asarray(sample_weight)
+        if given.shape != (sum(lengths),):
+            raise ValueError(
+                "sample_weight must be a Dask array with the chunks of X, or an array of shape "
+                f"(n_samples,) where the lengths of chunks are known: {sum(lengths)}. Got an array "
+                f"of shape {given.shape}."
+            )
+        return Loads(rows, np.split(given, np.cumsum(lengths)[:-1]), lengths)
+    ndim = getattr(sample_weight, "ndim", 1)
+    if ndim != 1:
+        raise ValueError(f"Sample weights must be 1D array or scalar, got {ndim}D array.")
+    chunks = getattr(sample_weight, "chunks", None)
+    known = not np.isnan(lengths).any() and chunks is not None and not np.isnan(chunks[0]).any()
+    if known and tuple(chunks[0]) != tuple(lengths) and sum(chunks[0]) == sum(lengths):
+        sample_weight = sample_weight.rechunk((tuple(lengths),))
+    weights, _ = _delayed_chunks(sample_weight)
+    if len(weights) != len(rows):
+        raise ValueError(
+            f"sample_weight must have the chunks of X. Got {len(weights)} chunks of weights for "
+            f"{len(rows)} chunks of rows; rechunk or repartition them."
+        )
+    return Loads(rows, weights, lengths)
+
+
+def _delayed_chunks(X):
+    """Delayed objects of the chunks, and their lengths, NaN where not known."""
+    if isinstance(X, list | tuple):
+        return list(X), [np.nan] * len(X)
+    if hasattr(X, "numblocks"):  # of dask.array
+        if X.ndim == 0 or X.ndim > 2:
+            raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
+        if X.ndim == 2 and X.numblocks[1] != 1:
+            raise ValueError(
+                f"Each chunk must have all columns. Got {X.numblocks[1]} chunks of columns; use "
+                "X.rechunk({1: -1})."
+            )
+        if X.dtype is not None and X.dtype.kind in "OSUT":
+            raise TypeError(
+                f"A Dask array must hold numbers. Got the dtype {X.dtype}; use X.astype(float), or "
+                "a dask.dataframe for columns of several types."
+            )
+        return X.to_delayed().ravel().tolist(), list(X.chunks[0])
+    if hasattr(X, "npartitions"):  # of dask.dataframe
+        return X.to_delayed(), [np.nan] * X.npartitions
+    return [X], [np.nan]  # one delayed chunk
+
+
+def chunks_of(estimator, loads, *, reset):
+    """The rows and weights of these chunks, validated where they lie: (Chunks, ChunkWeights).
+
+    With ``reset`` the estimator takes over what its validation learns of rows.
+    """
+    from dask.delayed import delayed
+
+    from skvt.inference._chunks import Chunks, ChunkWeights, facts_of
+    from skvt.inference._cluster import Sealed, active_site
+
+    site = active_site()
+    try:
+        dtype = _meet_rows(estimator, loads, site) if reset else None
+        reader = Sealed(_reader(estimator, dtype))
+        read = delayed(_block, pure=False)
+        shared = delayed(reader)
+        handles = site.hold([
+            read(shared, number, rows, weights)
+            for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
+        ])  # fmt: skip
+        facts = list(site.each(facts_of, ((handle, ()) for handle in handles)))
+        used = [i for i, fact in enumerate(facts) if fact.n_rows]
+        if not used:
+            raise ValueError(
+                "Found array with 0 sample(s) while a minimum of 1 is required by "
+                f"{type(estimator).__name__}."
+            )
+        X = Chunks(site, [handles[i] for i in used], [facts[i] for i in used])
+    except BaseException:
+        site.close()
+        raise
+    return X, ChunkWeights(X)
+
+
+def _meet_rows(estimator, loads, site):
+    """Validate the first row on this side, after what chunks say of all. Returns its dtype."""
+    if estimator._looks_at_all_rows:
+        reader = _reader(estimator, np.dtype(np.float64))
+        looks = list(site.each(_look, ((rows, (reader,)) for rows in loads.rows)))
+        estimator._take_looks([look for look in looks if look is not None])
+    for rows in loads.rows:
+        (first,) = site.each(_first_row, [(rows, ())])
+        if first.shape[0]:
+            return estimator._meet_row(first)
+    return estimator._meet_row(first)  # which says that there is none
+
+
+def _first_row(chunk):
+    return chunk.iloc[:1] if hasattr(chunk, "iloc") else chunk[:1]
+
+
+def _look(chunk, reader):
+    return reader._look(chunk) if chunk.shape[0] else None
+
+
+class _Component(NamedTuple):
+    missing: bool
+
+
+class _Model(NamedTuple):
+    """What validation asks of a model that is not there yet."""
+
+    dtype: np.dtype
+    component: _Component
+
+
+class _Expected(NamedTuple):
+    model: _Model
+
+
+def _reader(estimator, dtype):
+    """A copy of the estimator that validates; with a dtype, for a first fit to rows of it."""
+    reader = object.__new__(type(estimator))
+    kept = {name: value for name, value in vars(estimator).items()
+            if name not in ("_fitted", "_progress", "_skl_callbacks")}  # fmt: skip
+    vars(reader).update(kept)
+    if dtype is not None:
+        reader._fitted = _Expected(_Model(dtype, _Component(estimator._allows_missing)))
+    else:
+        reader._fitted = estimator._fitted.without_rows()
+    return reader
+
+
+def _block(reader, number, chunk, weights):
+    """A chunk as a block; an error names the chunk."""
+    from skvt.inference._chunks import Block
+
+    estimator = reader.value
+    if chunk.shape[0] == 0:
+        dtype = estimator._fitted.model.dtype
+        return Block(np.empty((0, estimator.n_features_in_), dtype), np.empty(0))
+    try:
+        X = estimator._validate_rows(chunk, reset=False)
+        weights = None if weights is None else np.asarray(weights)
+        return Block(*estimator._weighted_rows(X, weights))
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"In chunk {number} of X: {error}") from error
+
+
+def loaded(*parts):
+    """Delayed objects as what they stand for."""
+    import dask
+
+    return dask.compute(*parts)
+
+
+def released(X):
+    """The workers of a cluster no longer keep these rows."""
+    if hasattr(X, "site"):
+        X.site.close()
+
+
+# ------------------------------------------------------------------------------- row by row
+def by_chunk(describe):
+    """A method of rows that returns for chunks a lazy Dask array.
+
+    ``describe(estimator, *args)`` is the number of columns, None for a vector, and the dtype.
+    """
+
+    def decorate(method):
+        @wraps(method)
+        def of_rows(self, X, *args, **kwargs):
+            if not is_chunked(X):
+                return method(self, X, *args, **kwargs)
+            self._require_fitted()
+            width, dtype = describe(self, *args, **kwargs)
+            return _lazily(self, (method.__name__, args, kwargs), X, (width, dtype))
+
+        return of_rows
+
+    return decorate
+
+
+def _lazily(estimator, request, X, shape):
+    """A method of each chunk, by its name with its arguments, as an array of (n,) or (n, width)."""
+    import dask.array as da
+    from dask.delayed import delayed
+
+    from skvt.inference._cluster import Sealed
+
+    width, dtype = shape
+    columns = () if width is None else (width,)
+    loads = loads_of(X)
+    fitted = delayed(Sealed(estimator._without_rows()))
+    call = delayed(_of_chunk, pure=False)
+    sealed = Sealed(request)
+    parts = [
+        da.from_delayed(
+            call(fitted, sealed, rows, shape), shape=(length, *columns), dtype=dtype,
+            meta=np.empty((0,) * (1 + len(columns)), dtype),
+        )
+        for rows, length in zip(loads.rows, loads.lengths, strict=True)
+    ]  # fmt: skip
+    return da.concatenate(parts, axis=0, allow_unknown_chunksizes=True)
+
+
+def _of_chunk(fitted, sealed, chunk, shape):
+    name, args, kwargs = sealed.value
+    width, dtype = shape
+    if chunk.shape[0] == 0:
+        return np.empty((0,) if width is None else (0, width), dtype)
+    found = getattr(fitted.value, name)(chunk, *args, **kwargs)
+    return np.asarray(found, dtype)
+
+
+def sums_of_chunks(estimator, method, X):
+    """``estimator.method(rows)``, numbers that add up over rows, of all chunks of X."""
+    from skvt.inference._cluster import active_site
+
+    fitted, site = estimator._without_rows(), active_site()
+    tasks = ((rows, (fitted, method)) for rows in loads_of(X).rows)
+    found = [part for part in site.each(_sums_of, tasks) if part is not None]
+    return tuple(map(sum, zip(*found, strict=True)))
+
+
+def _sums_of(chunk, fitted, method):
+    if chunk.shape[0] == 0:
+        return None
+    return getattr(fitted, method)(fitted._validate_rows(chunk, reset=False))
+
+
+def without_memos(state):
+    """A state as predictions need it."""
+    return State(**{name: vars(state)[name] for name in State.__dataclass_fields__} | {
+        "row_starts": None, "move_log": []
+    })  # fmt: skip

@@ -1,0 +1,444 @@
+"""Rows in chunks that lie elsewhere: in files, or in the memory of a cluster's workers.
+
+:class:`Chunks` stands for an array where models are built and begun; :class:`ChunkRows` is to
+engines what :class:`~skvt.inference._state.Rows` is for rows in memory. A batch never has rows of
+two chunks. It is prepared and visited where its chunk lies: what is sent there are the globals of
+the columns that occur in it, and what comes back are statistics.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.compiled import serial_map
+from skvt.inference._parallel import Workers, one_blas_thread
+from skvt.inference._state import Rows, rows_of
+from skvt.inference._visit import Asked, Found, visited
+from skvt.models import Model, Outline
+from skvt.rows import Sums, layout_of, of_each_row, some_rows, sums_of_rows
+from skvt.typing import Array, IndexArray
+
+# Memoized inference updates the globals so many times a pass.
+UPDATES_OF_PASS = 10
+# Minibatches that make a step of stochastic inference at most.
+MOST_TOGETHER = 8
+
+
+@dataclass(frozen=True)
+class Block:
+    """The rows of a chunk as models take them, those of weight 0 left out.
+
+    Attributes
+    ----------
+    X : array or CSR matrix, shape (n, D)
+    weights : ndarray of float64, shape (n,)
+    """
+
+    X: Any
+    weights: Array
+
+
+class BlockFacts(NamedTuple):
+    """What is known of a block without its rows; ``is_weighted`` if a weight is not 1."""
+
+    n_rows: int
+    n_columns: int
+    dtype: np.dtype[Any]
+    total: float
+    is_weighted: bool
+    nbytes: int
+
+
+def facts_of(block: Block) -> BlockFacts:
+    """Those of a block."""
+    X, weights = block.X, block.weights
+    nbytes = X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes
+    is_weighted = bool(np.any(weights != 1.0))
+    return BlockFacts(*X.shape, X.dtype, float(weights.sum()), is_weighted, int(nbytes))
+
+
+class ChunkWeights:
+    """Weights of the rows of chunks, in the place of a vector."""
+
+    def __init__(self, chunks: "Chunks") -> None:
+        self._chunks = chunks
+
+    @property
+    def size(self) -> int:
+        """Number of rows."""
+        return len(self._chunks)
+
+    def sum(self) -> float:
+        """Their sum."""
+        return self._chunks.total
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> Array:
+        if not self._chunks.is_weighted:
+            return np.ones(self.size)
+        return np.concatenate(list(self._chunks.each(_weights_of)))
+
+
+class Chunks:
+    """Rows in chunks, in the place of an array.
+
+    Parameters
+    ----------
+    site : LocalSite or ClusterSite
+    handles : list
+        Of the blocks.
+    facts : list of BlockFacts
+    columns : slice or ndarray of int, optional
+        Of these columns only.
+    """
+
+    ndim = 2
+
+    def __init__(
+        self, site: Any, handles: list[Any], facts: list[BlockFacts], columns: Any = None
+    ) -> None:
+        self.site, self._handles, self.facts, self._columns = site, handles, facts, columns
+        self.lengths = np.array([fact.n_rows for fact in facts], np.int64)
+        self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.total = float(sum(fact.total for fact in facts))
+        self.is_weighted = any(fact.is_weighted for fact in facts)
+        self.dtype = facts[0].dtype
+        n_columns = facts[0].n_columns
+        if columns is not None:
+            n_columns = np.arange(n_columns)[columns].size
+        self.shape = int(self.offsets[-1]), n_columns
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, key: tuple[slice, Any]) -> "Chunks":
+        """``X[:, columns]``; rows are taken by :func:`~skvt.rows.some_rows`."""
+        rows, columns = key
+        if rows != slice(None) or self._columns is not None:
+            raise TypeError("Of chunks, columns of all rows are taken.")
+        return Chunks(self.site, self._handles, self.facts, columns)
+
+    def each(
+        self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None
+    ) -> Iterator[Any]:
+        """``function(block, *arguments)`` of each chunk, in order."""
+        given = [()] * len(self.facts) if arguments is None else arguments
+        tasks = ((self._handles[i], given[i]) for i in range(len(self.facts)))
+        return iter(self.site.each(partial(_of_columns, function, self._columns), tasks))
+
+    def at(self, chunk: int) -> Any:
+        """The handle of a chunk's block."""
+        return self._handles[chunk]
+
+    def sums(self, part: Sums) -> tuple[Any, ...]:
+        """See :func:`~skvt.rows.sums_of_rows`."""
+        tasks = ((handle, (part,)) for handle in self._handles)
+        function = partial(_of_columns, _part_of, self._columns)
+        return tuple(self.site.total(function, _added, tasks))
+
+    def take(self, rows: IndexArray) -> tuple[Any, Array]:
+        """These rows and their weights, in memory."""
+        rows = np.asarray(rows, np.int64)
+        chunk = np.searchsorted(self.offsets, rows, side="right") - 1
+        used = np.unique(chunk)
+        tasks = [(self._handles[c], (rows[chunk == c] - self.offsets[c],)) for c in used.tolist()]
+        function = partial(_of_columns, _taken, self._columns)
+        found = list(self.site.each(function, tasks))
+        X = [part for part, _ in found]
+        stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
+        weights = np.concatenate([part for _, part in found])
+        # from the order of the chunks into that of the rows
+        order = np.argsort(np.argsort(chunk, kind="stable"), kind="stable")
+        return stacked[order], weights[order]
+
+
+def _of_columns(function: Callable[..., Any], columns: Any, block: Block, *given: Any) -> Any:
+    """A function of a block, or of some of its columns, on one thread."""
+    if columns is not None:
+        block = Block(block.X[:, columns], block.weights)
+    with one_blas_thread():
+        return function(block, *given)
+
+
+def _part_of(block: Block, part: Sums) -> tuple[Any, ...]:
+    return part(block.X, block.weights)
+
+
+def _added(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
+    return tuple(sum(arrays[1:], arrays[0]) for arrays in zip(*parts, strict=True))
+
+
+def _taken(block: Block, rows: IndexArray) -> tuple[Any, Array]:
+    return block.X[rows], block.weights[rows]
+
+
+def _weights_of(block: Block) -> Array:
+    return block.weights
+
+
+def _value_of_rows(block: Block, function: Callable[[Any], Array]) -> Array:
+    return function(block.X)
+
+
+@sums_of_rows.register
+def _(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
+    return X.sums(part)
+
+
+@of_each_row.register
+def _(X: Chunks, weights: Any, function: Callable[[Any], Array]) -> Array:
+    return np.concatenate(list(X.each(_value_of_rows, [(function,)] * len(X.lengths))))
+
+
+@some_rows.register
+def _(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
+    return X.take(rows)
+
+
+@layout_of.register
+def _(X: Chunks) -> IndexArray:
+    return X.lengths
+
+
+class Place(NamedTuple):
+    """Some rows of a chunk: the ``index``-th ``size`` of them, shuffled if there is a ``seed``."""
+
+    chunk: int
+    index: int
+    size: int
+    seed: int | None = None
+
+    def rows(self, n_rows: int) -> IndexArray:
+        """Their numbers in the chunk, which has so many rows."""
+        order: IndexArray = np.arange(n_rows)
+        if self.seed is not None:
+            order = np.random.default_rng(self.seed).permutation(n_rows)
+        return order[self.index * self.size : (self.index + 1) * self.size]
+
+
+class Head(NamedTuple):
+    """A batch without its rows, as engines and policies see it.
+
+    Attributes
+    ----------
+    place : Place
+    offset, n_in_chunk : int
+        Number of the chunk's first row, and of its rows.
+    outline : Outline
+    own_weights : ndarray, shape (n,), or None
+        None if all are 1.
+    """
+
+    place: Place
+    offset: int
+    n_in_chunk: int
+    outline: Outline
+    own_weights: Array | None
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        start = self.place.index * self.place.size
+        return min(self.place.size, self.n_in_chunk - start)
+
+    @property
+    def rows(self) -> IndexArray:
+        """Numbers of the rows in the data."""
+        return self.offset + self.place.rows(self.n_in_chunk)
+
+    @property
+    def weights(self) -> Array:
+        """Weights of the rows, (n,)."""
+        if self.own_weights is not None:
+            return self.own_weights
+        return np.broadcast_to(np.ones(1), (self.n_rows,))
+
+    @property
+    def active(self) -> IndexArray | None:
+        """As in the batch."""
+        return self.outline.active
+
+    @property
+    def missing(self) -> bool:
+        """As in the batch."""
+        return self.outline.missing
+
+
+def _outlines(
+    block: Block, model: Model, places: list[Place], is_weighted: bool
+) -> list[tuple[Outline, Array | None]]:
+    """The outline of each of a chunk's batches, and weights of its rows if they differ."""
+    found = []
+    for place in places:
+        rows = place.rows(len(block.weights))
+        batch = model.batch(block.X, rows, block.weights[rows])
+        own = np.array(batch.weights) if is_weighted else None
+        found.append((model.outline(batch), own))
+    return found
+
+
+def _visited(block: Block, place: Place, offset: int, asked: Asked) -> Found:
+    """The visit of a batch, where it lies."""
+    rows = place.rows(len(block.weights))
+    batch = asked.model.batch(block.X, rows, block.weights[rows])
+    batch = replace(batch, rows=rows + offset)
+    found = visited(batch, asked, serial_map)
+    # (what is not needed is not sent)
+    return replace(found, rows=None, weights=None) if asked.is_additive else found
+
+
+@dataclass(frozen=True)
+class ChunkRows:
+    """Rows in chunks, and how they are divided into batches: see `Rows`.
+
+    Parameters
+    ----------
+    X : Chunks
+    weights : ChunkWeights
+    batch_size : int
+        Most rows of a batch; if it is that of all rows, each chunk is one, and all are visited at
+        once.
+    total : float, optional
+        Weight of the whole data set that these rows represent; their own by default.
+    given_parallel : int or None
+        Number of batches that are visited at once; None is a tenth of them for memoized inference,
+        and up to 8 minibatches.
+    """
+
+    X: Chunks
+    weights: ChunkWeights
+    batch_size: int
+    total: float = None  # type: ignore[assignment]  # becomes that of the rows
+    given_parallel: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.total is None:
+            object.__setattr__(self, "total", self.X.total)
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows N."""
+        return len(self.X)
+
+    @property
+    def _is_whole(self) -> bool:
+        return self.batch_size >= self.n_rows
+
+    @property
+    def n_batches(self) -> int:
+        """Batches of one pass; one if all are visited at once."""
+        return 1 if self._is_whole else int(self._batches_of_chunks().sum())
+
+    def _batches_of_chunks(self) -> IndexArray:
+        return -(-self.X.lengths // self.batch_size)
+
+    @property
+    def n_words(self) -> float:
+        """Weight of all words, where rows are counts of words."""
+        return float(sums_of_rows(self.X, self.weights, _n_words)[0])
+
+    def order(self, rng: np.random.Generator | None = None) -> list[Place]:
+        """Places of the batches of one pass: shuffled by ``rng``, in order without.
+
+        Shuffled, batches that follow each other are of different chunks, as far as possible.
+        """
+        numbers = self._batches_of_chunks()
+        if rng is None or self._is_whole:
+            return [
+                Place(c, i, self.batch_size) for c, n in enumerate(numbers) for i in range(int(n))
+            ]
+        seeds = rng.integers(2**62, size=numbers.size).tolist()
+        begins = rng.random(numbers.size)
+        places = [
+            ((i + begins[c]) / n, Place(c, i, self.batch_size, seeds[c]))
+            for c, n in enumerate(numbers.tolist())
+            for i in range(n)
+        ]
+        return [place for _, place in sorted(places)]
+
+    def subset(self, rows: IndexArray) -> Rows:
+        """These rows in memory."""
+        return Rows(*self.X.take(rows), self.batch_size)
+
+    def batch(self, model: Model, rows: IndexArray) -> Any:
+        """The model's preparation of these rows, in memory."""
+        X, weights = self.X.take(rows)
+        return model.batch(X, np.arange(len(weights)), weights)
+
+    def _together(self, places: list[Place]) -> int:
+        """How many of these are visited at once."""
+        if self._is_whole:
+            return max(1, len(places))
+        if self.given_parallel is not None:
+            return self.given_parallel
+        if places and places[0].seed is None:
+            return -(-len(places) // UPDATES_OF_PASS)
+        return min(MOST_TOGETHER, self.X.lengths.size)
+
+    def rounds(
+        self, model: Model, workers: Workers, places: list[Place], *, whole: bool = False
+    ) -> Iterator[list[Head]]:
+        """Heads of the batches at these places, as many at a time as are visited at once."""
+        heads = self._heads(model, places)
+        number = max(1, len(places)) if whole else self._together(places)
+        for start in range(0, len(places), number):
+            yield [heads[place] for place in places[start : start + number]]
+
+    def _heads(self, model: Model, places: list[Place]) -> dict[Place, Head]:
+        by_chunk: dict[int, list[Place]] = {}
+        for place in places:
+            by_chunk.setdefault(place.chunk, []).append(place)
+        tasks = [
+            (self.X.at(chunk), (model, own, self.X.is_weighted)) for chunk, own in by_chunk.items()
+        ]
+        heads = {}
+        outlines = self.X.site.each(_outlines, tasks)
+        for (chunk, own), found in zip(by_chunk.items(), outlines, strict=True):
+            where = int(self.X.offsets[chunk]), int(self.X.lengths[chunk])
+            for place, (outline, weights) in zip(own, found, strict=True):
+                heads[place] = Head(place, *where, outline, weights)
+        return heads
+
+    def n_steps(self, batches: Sequence[Head]) -> int:
+        """For how many steps of stochastic inference one on these batches counts."""
+        return 1 if self._is_whole else len(batches)
+
+    def visit(
+        self,
+        batches: Sequence[Head],
+        ask: Callable[[Head], Asked],
+        workers: Workers,
+        *,
+        summed: bool = False,
+    ) -> Iterator[Found]:
+        """Visit these batches where they lie; the sum, if that is wanted and all are additive."""
+        asked = map(ask, batches)
+        first = next(asked)
+        tasks = (
+            (self.X.at(head.place.chunk), (head.place, head.offset, one))
+            for head, one in zip(batches, _chained(first, asked), strict=True)
+        )
+        function = partial(_of_columns, _visited, None)
+        if summed and first.is_additive:
+            yield self.X.site.total(function, Found.total, tasks)
+        else:
+            yield from self.X.site.each(function, tasks)
+
+
+def _chained(first: Asked, others: Iterator[Asked]) -> Iterator[Asked]:
+    yield first
+    yield from others
+
+
+def _n_words(X: Any, weights: Array) -> tuple[Any]:
+    return (weights @ X.sum(axis=1),)
+
+
+@rows_of.register
+def _(
+    X: Chunks, weights: Any, batch_size: int, total: float | None = None, n_parallel: Any = None
+) -> Any:
+    return ChunkRows(X, weights, batch_size, total, n_parallel)  # type: ignore[arg-type]

@@ -1,0 +1,230 @@
+"""Tasks on Dask: a cluster where a client is active, else Dask's scheduler of this process.
+
+A task is a function of the package and a chunk's block, with a few small arguments. Results come
+back in the order of the tasks, and sums are taken in a tree of fixed shape, so that they depend
+neither on the number of workers nor on which of them was faster.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any
+
+import dask
+from dask.base import get_scheduler, is_dask_collection
+from dask.delayed import delayed
+
+# Results that are added up at a time.
+FAN_IN = 8
+# Tasks under way for each thread, so that none waits for the driver.
+_PER_THREAD = 2
+# Tasks that are computed together where there is no cluster.
+_TOGETHER = 16
+
+
+class Sealed:
+    """A value that Dask passes on without looking into it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Sealed, (self.value,)
+
+    def __dask_tokenize__(self) -> tuple[str, int]:
+        return "skvt-sealed", id(self)
+
+
+def _called(function: Callable[..., Any], block: Any, arguments: Sealed) -> Any:
+    return function(block, *arguments.value)
+
+
+def _combined(combine: Callable[[list[Any]], Any], *parts: Any) -> Any:
+    return combine(list(parts))
+
+
+class LocalSite:
+    """Dask's scheduler of this process: blocks are loaded whenever they are visited."""
+
+    def hold(self, loads: list[Any]) -> list[Any]:
+        """Handles of blocks that these delayed objects make."""
+        return loads
+
+    def each(
+        self, function: Callable[..., Any], tasks: Iterable[tuple[Any, tuple[Any, ...]]]
+    ) -> Iterator[Any]:
+        """``function(block, *arguments)`` for (handle, arguments), in order."""
+        waiting = iter(tasks)
+        while some := list(islice(waiting, _TOGETHER)):
+            calls = [
+                delayed(_called, pure=False)(function, block, delayed(Sealed(arguments)))
+                for block, arguments in some
+            ]
+            yield from dask.compute(*calls)
+
+    def total(
+        self,
+        function: Callable[..., Any],
+        combine: Callable[[list[Any]], Any],
+        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+    ) -> Any:
+        """``combine`` of all results, a few at a time."""
+        return _of_tree(self.each(function, tasks), combine)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _of_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any:
+    """Results combined by a tree, each node of which has at most as many parts as are added."""
+    levels: list[list[Any]] = [[]]
+    for result in results:
+        levels[0].append(result)
+        level = 0
+        while len(levels[level]) == FAN_IN:
+            if level + 1 == len(levels):
+                levels.append([])
+            levels[level + 1].append(combine(levels[level]))
+            levels[level] = []
+            level += 1
+    rest: list[Any] = []
+    for parts in levels:
+        rest = [combine(parts + rest)] if parts or rest else []
+    return rest[0]
+
+
+class ClusterSite:
+    """A cluster of :mod:`distributed`: blocks are kept by its workers.
+
+    Parameters
+    ----------
+    client : distributed.Client
+    """
+
+    def __init__(self, client: Any) -> None:
+        self._client = client
+        self._held: list[Any] = []
+
+    def hold(self, loads: list[Any]) -> list[Any]:
+        """Handles of blocks that these delayed objects make; made again where one is lost."""
+        with _errors_of_clusters():
+            blocks = self._client.compute(loads)
+        self._held.extend(blocks)
+        return list(blocks)
+
+    def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        # (globals of a large chunk are what is to be sent)
+        with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
+            return self._client.submit(function, *arguments, pure=False)
+
+    def _start(self, function: Callable[..., Any], block: Any, arguments: tuple[Any, ...]) -> Any:
+        """A future of a call with a block that is held, or one that is loaded for it alone."""
+        if is_dask_collection(block):
+            call = delayed(_called, pure=False)
+            return self._client.compute(call(function, block, delayed(Sealed(arguments))))
+        return self._submit(_called, function, block, Sealed(arguments))
+
+    @property
+    def _most(self) -> int:
+        """Tasks under way at most; what is found does not depend on it."""
+        return max(FAN_IN, _PER_THREAD * sum(self._client.nthreads().values()))
+
+    def each(
+        self, function: Callable[..., Any], tasks: Iterable[tuple[Any, tuple[Any, ...]]]
+    ) -> Iterator[Any]:
+        """``function(block, *arguments)`` for (handle, arguments), in order."""
+        under_way: deque[Any] = deque()
+        with _errors_of_clusters(), self._cancelling(under_way):
+            most = self._most
+            for block, arguments in tasks:
+                under_way.append(self._start(function, block, arguments))
+                if len(under_way) >= most:
+                    yield under_way[0].result()
+                    under_way.popleft()
+            while under_way:
+                yield under_way[0].result()
+                under_way.popleft()
+
+    def total(
+        self,
+        function: Callable[..., Any],
+        combine: Callable[[list[Any]], Any],
+        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+    ) -> Any:
+        """``combine`` of all results, a few at a time, by the workers."""
+        under_way: deque[Any] = deque()
+
+        def parts() -> Iterator[Any]:
+            most = self._most
+            waiting: deque[Any] = deque()
+            for block, arguments in tasks:
+                future = self._start(function, block, arguments)
+                under_way.append(future)
+                waiting.append(future)
+                if len(waiting) > most:
+                    _wait(waiting.popleft())
+                yield future
+
+        def combined(futures: list[Any]) -> Any:
+            together = self._submit(_combined, combine, *futures)
+            under_way.append(together)
+            for future in futures:
+                under_way.remove(future)
+            return together
+
+        with _errors_of_clusters(), self._cancelling(under_way):
+            return _of_tree(parts(), combined).result()
+
+    @contextmanager
+    def _cancelling(self, under_way: deque[Any]) -> Iterator[None]:
+        """A ``with`` block that cancels what is under way if it is left early."""
+        try:
+            yield
+        except BaseException:
+            self._client.cancel(list(under_way), force=True)
+            raise
+
+    def close(self) -> None:
+        """Let go of all blocks."""
+        for future in self._held:
+            future.release()
+        self._held = []
+
+
+def _wait(future: Any) -> None:
+    from distributed import wait
+
+    wait(future)
+
+
+@contextmanager
+def _errors_of_clusters() -> Iterator[None]:
+    """A ``with`` block in which failures of a cluster become errors with a remedy."""
+    from distributed import CancelledError, KilledWorker
+    from distributed.comm import CommClosedError
+
+    try:
+        yield
+    except KilledWorker as error:
+        raise RuntimeError(
+            f"Workers of the Dask cluster died repeatedly at the same task ({error}). Give them "
+            "more memory, or make chunks smaller: X.rechunk, or fewer rows a partition."
+        ) from error
+    except (CancelledError, CommClosedError, TimeoutError) as error:
+        raise RuntimeError(
+            f"The Dask cluster was lost, or its tasks were cancelled ({error!r}). What was fitted "
+            "before is as it was; a fit with skvt.callbacks.Checkpoint can be resumed from its "
+            "last file."
+        ) from error
+
+
+def active_site() -> Any:
+    """Where tasks run: the cluster of the active client, or this process without any."""
+    scheduler = get_scheduler()
+    client = getattr(scheduler, "__self__", None)
+    if client is None or not hasattr(client, "submit"):
+        return LocalSite()
+    return ClusterSite(client)

@@ -1,0 +1,56 @@
+"""What is asked of all rows of a data set, wherever they lie.
+
+Rows are an array or a CSR matrix in memory, or lie in chunks elsewhere: see
+:class:`skvt.inference.Chunks`, which answers the same questions.
+"""
+
+from collections.abc import Callable
+from functools import singledispatch
+from typing import Any, TypeAlias
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.typing import Array, IndexArray
+
+#: ``part(X, weights)``: arrays that add up over rows. It can be pickled.
+Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
+
+
+@singledispatch
+def sums_of_rows(X: Any, weights: Array, part: Sums) -> tuple[Any, ...]:
+    """``part(X, weights)``, each of its arrays summed over all rows."""
+    return part(X, weights)
+
+
+def total_and_weight(X: Any, weights: Array) -> tuple[Any, ...]:
+    """Weighted sum of all entries, and sum of the weights; for :func:`sums_of_rows`."""
+    return weights @ X.sum(axis=1, dtype=np.float64), weights.sum()
+
+
+def column_totals(X: Any, weights: Array) -> tuple[Any, ...]:
+    """Weighted sum of each column, (D,), and sum of the weights; for :func:`sums_of_rows`."""
+    return np.asarray(X.T @ weights, np.float64), weights.sum()
+
+
+def dense(X: Any) -> Any:
+    """Rows as an array."""
+    return X.toarray() if sp.issparse(X) else X
+
+
+@singledispatch
+def of_each_row(X: Any, weights: Array, function: Callable[[Any], Array]) -> Array:
+    """``function(X)``, a number for each row, (N,)."""
+    return function(X)
+
+
+@singledispatch
+def some_rows(X: Any, weights: Array, rows: IndexArray) -> tuple[Any, Array]:
+    """These rows, and their weights, in memory."""
+    return X[rows], weights[rows]
+
+
+@singledispatch
+def layout_of(X: Any) -> IndexArray:
+    """Number of rows of each chunk; empty for rows in memory."""
+    return np.empty(0, np.int64)
