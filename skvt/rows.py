@@ -18,7 +18,7 @@ Sums: TypeAlias = Callable[[Any, Array], tuple[Any, ...]]
 
 
 @singledispatch
-def sums_of_rows(X: Any, weights: Array, part: Sums) -> tuple[Any, ...]:
+def sums_of_rows(X: Any, weights: Any, part: Sums) -> tuple[Any, ...]:
     """``part(X, weights)``, each of its arrays summed over all rows."""
     return part(X, weights)
 
@@ -39,13 +39,13 @@ def dense(X: Any) -> Any:
 
 
 @singledispatch
-def of_each_row(X: Any, weights: Array, function: Callable[[Any], Array]) -> Array:
+def of_each_row(X: Any, weights: Any, function: Callable[[Any], Array]) -> Array:
     """``function(X)``, a number for each row, (N,)."""
     return function(X)
 
 
 @singledispatch
-def some_rows(X: Any, weights: Array, rows: IndexArray) -> tuple[Any, Array]:
+def some_rows(X: Any, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
     """These rows, and their weights, in memory."""
     return X[rows], weights[rows]
 

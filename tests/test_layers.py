@@ -25,6 +25,7 @@ FLOORS = [
     "models",
     "expfam",
     "compiled",
+    "rows",
     "ties",
     "typing",
     "progress",
@@ -42,7 +43,10 @@ SIDE_ROOMS = {"metrics", "datasets", "plotting", "io", "callbacks"}
 ROOMS = {*FLOORS, *LEAVES, *SIDE_ROOMS}
 
 # Only the functions that need them import these: they are not among the package's dependencies.
-LOADED_ON_DEMAND = {"matplotlib", "pandas", "polars", "pyarrow", "gensim", "tomotopy", "rich"}
+LOADED_ON_DEMAND = {
+    "matplotlib", "pandas", "polars", "pyarrow", "gensim", "tomotopy", "rich",
+    "dask", "distributed",
+}  # fmt: skip
 
 
 def modules(package):

@@ -103,6 +103,12 @@ class AnnealedFactorialMixture(
     batch_size : int, default=128
         Number of rows in a minibatch.
 
+    n_parallel_batches : int or None, default=None
+        Number of batches that are visited at once, with the same globals. Of minibatches, they make
+        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
+        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
+        of up to 8 chunks.
+
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
         stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
@@ -233,6 +239,7 @@ class AnnealedFactorialMixture(
             "moves": [tuple, list],
             "learning_method": [StrOptions({"batch", "online"})],
             "batch_size": [Interval(Integral, 1, None, closed="left")],
+            "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
             "total_samples": [None, Interval(Real, 0, None, closed="neither")],
             "max_iter": [Interval(Integral, 1, None, closed="left")],
             "tol": [Interval(Real, 0, None, closed="left")],
@@ -262,6 +269,7 @@ class AnnealedFactorialMixture(
         learning_decay=0.7,
         learning_offset=10.0,
         batch_size=128,
+        n_parallel_batches=None,
         total_samples=None,
         max_iter=100,
         tol=1e-5,
@@ -282,6 +290,7 @@ class AnnealedFactorialMixture(
         self.learning_decay = learning_decay
         self.learning_offset = learning_offset
         self.batch_size = batch_size
+        self.n_parallel_batches = n_parallel_batches
         self.total_samples = total_samples
         self.max_iter = max_iter
         self.tol = tol
@@ -356,13 +365,13 @@ class AnnealedFactorialMixture(
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         n_rows = X.shape[0]
-        minibatches = rows_of(X, weights, min(self.batch_size, n_rows))
+        minibatches = self._rows_of(X, weights, min(self.batch_size, n_rows))
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         data, starts = minibatches, None
         if stream or self.learning_method == "online":
             engine = StochasticInference(rate)
         else:
-            data = rows_of(X, weights, n_rows)
+            data = self._rows_of(X, weights, n_rows)
             engine = MemoizedInference([Superposition()] if self.moves else [])
             starts = np.full((n_rows, self.n_components), np.nan, X.dtype)
         return Plan(

@@ -2,6 +2,7 @@
 
 import time
 import warnings
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
@@ -202,6 +203,11 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """What a fit to these rows, or a call of ``partial_fit``, is made of: a :class:`Plan`."""
         raise NotImplementedError
 
+    def _rows_of(self, X, weights, batch_size):
+        """Rows in batches, as many of which are visited at once as ``n_parallel_batches`` says."""
+        number = self.get_params(deep=False).get("n_parallel_batches")
+        return rows_of(X, weights, batch_size, n_parallel=number)
+
     @property
     def _stopping(self):
         """When to evaluate and to stop: ``tol`` is in nats per unit of data."""
@@ -221,22 +227,24 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
             remedy = "set warm_start=False to start anew"
             self._refuse_changes("A warm start", self._fixed_parameters, remedy)
-        X, weights = self._read_rows(X, sample_weight, reset=not again)
+        with self._given_rows(X, sample_weight, reset=not again) as (X, weights):
+            build = self._continued_model if again else self._build_model
+            with one_blas_thread():
+                model = build(X, weights)
+            plan = self._checked_plan(model, X, weights)
+            random_state = check_random_state(self.random_state)
+            n_init = 1 if again else self.n_init
+            seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
+            return self._make_starts(model, plan, (raw, y), Starts(seeds))
+
+    @contextmanager
+    def _given_rows(self, X, sample_weight, *, reset):
+        """A ``with`` block for validated rows and weights, which a cluster keeps meanwhile."""
+        X, weights = self._read_rows(X, sample_weight, reset=reset)
         try:
-            return self._fit_rows(X, weights, (raw, y))
+            yield X, weights
         finally:
             released(X)
-
-    def _fit_rows(self, X, weights, shown):
-        """The same, to validated rows; callbacks are shown what was given."""
-        build = self._continued_model if self._continues() else self._build_model
-        with one_blas_thread():
-            model = build(X, weights)
-        plan = self._checked_plan(model, X, weights)
-        random_state = check_random_state(self.random_state)
-        n_init = 1 if self._continues() else self.n_init
-        seeds = [int(random_state.randint(np.iinfo(np.int32).max)) for _ in range(n_init)]
-        return self._make_starts(model, plan, shown, Starts(seeds))
 
     def _read_rows(self, X, sample_weight, *, reset):
         """Validated rows of positive weight and their weights: in memory, or of chunks."""
@@ -256,8 +264,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
         self._refuse_changes("resume", fixed, "call fit to start anew")
         raw = X
-        X, weights = self._read_rows(X, sample_weight, reset=False)
-        try:
+        with self._given_rows(X, sample_weight, reset=False) as (X, weights):
             progress.rows.check(X, weights)
             model, starts = None, replace(progress.starts, elbos=list(progress.starts.elbos))
             if len(starts.elbos) + 1 < len(starts.seeds):
@@ -265,8 +272,6 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                     model = self._build_model(X, weights)  # for the starts that follow
             plan = self._plan(self._fitted.model, X, weights)
             return self._make_starts(model, plan, (raw, y), starts, progress)
-        finally:
-            released(X)
 
     def _require_progress(self):
         self._require_fitted()
@@ -559,13 +564,10 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             Nats for all of X.
         """
         fitted = self._require_fitted()
-        X, weights = self._read_rows(X, None, reset=False)
-        try:
-            with Workers(self.n_jobs) as workers:
-                data = rows_of(X, weights, ROWS_PER_BATCH)
-                return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
-        finally:
-            released(X)
+        reading = self._given_rows(X, None, reset=False)
+        with reading as (X, weights), Workers(self.n_jobs) as workers:
+            data = rows_of(X, weights, ROWS_PER_BATCH)
+            return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 
     def _without_rows(self):
         """A copy for predictions elsewhere, without memos and callbacks."""

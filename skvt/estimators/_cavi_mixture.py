@@ -11,7 +11,7 @@ from skvt.estimators._mixtures import MixtureEstimator, _assignments
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import LARGEST_VALUE, check_variance
 from skvt.expfam import Categorical, Normal, Stats
-from skvt.inference import MemoizedInference, Plan, Stopping, Workers, rows_of
+from skvt.inference import MemoizedInference, Plan, Stopping, Workers
 from skvt.models.mixture import (
     Assignments,
     KnownVarianceGaussian,
@@ -285,7 +285,7 @@ class CAVIGaussianMixture(MixtureEstimator):
 
         Its bound is known after each pass without a further evaluation.
         """
-        data = rows_of(X, weights, X.shape[0])
+        data = self._rows_of(X, weights, X.shape[0])
         return Plan(
             data=data,
             engine=MemoizedInference(),

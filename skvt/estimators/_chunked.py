@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.inference import State
+from skvt.inference import Block, Chunks, ChunkWeights, Sealed, State, active_site, facts_of
 
 
 def is_chunked(X):
@@ -99,9 +99,6 @@ def chunks_of(estimator, loads, *, reset):
     """
     from dask.delayed import delayed
 
-    from skvt.inference._chunks import Chunks, ChunkWeights, facts_of
-    from skvt.inference._cluster import Sealed, active_site
-
     site = active_site()
     try:
         dtype = _meet_rows(estimator, loads, site) if reset else None
@@ -177,8 +174,6 @@ def _reader(estimator, dtype):
 
 def _block(reader, number, chunk, weights):
     """A chunk as a block; an error names the chunk."""
-    from skvt.inference._chunks import Block
-
     estimator = reader.value
     if chunk.shape[0] == 0:
         dtype = estimator._fitted.model.dtype
@@ -230,11 +225,16 @@ def _lazily(estimator, request, X, shape):
     import dask.array as da
     from dask.delayed import delayed
 
-    from skvt.inference._cluster import Sealed
-
     width, dtype = shape
     columns = () if width is None else (width,)
     loads = loads_of(X)
+    if getattr(X, "ndim", 2) == 2 and hasattr(X, "shape"):
+        given, expected = X.shape[1], estimator.n_features_in_
+        if given != expected:
+            raise ValueError(
+                f"X has {given} features, but {type(estimator).__name__} is expecting {expected} "
+                "features as input."
+            )
     fitted = delayed(Sealed(estimator._without_rows()))
     call = delayed(_of_chunk, pure=False)
     sealed = Sealed(request)
@@ -259,8 +259,6 @@ def _of_chunk(fitted, sealed, chunk, shape):
 
 def sums_of_chunks(estimator, method, X):
     """``estimator.method(rows)``, numbers that add up over rows, of all chunks of X."""
-    from skvt.inference._cluster import active_site
-
     fitted, site = estimator._without_rows(), active_site()
     tasks = ((rows, (fitted, method)) for rows in loads_of(X).rows)
     found = [part for part in site.each(_sums_of, tasks) if part is not None]

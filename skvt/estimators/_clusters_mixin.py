@@ -5,7 +5,6 @@ from numbers import Integral
 
 import numpy as np
 
-from skvt.estimators._chunked import released
 from skvt.estimators._mixins import _attribute_of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
 from skvt.models.mixture import Assignments, join_components
@@ -68,11 +67,9 @@ class ClustersMixin:
                 f"The 'criterion' parameter must be 'share' or 'entropy'. Got {criterion!r} "
                 "instead."
             )
-        X, weights = self._read_rows(X, sample_weight, reset=False)
-        try:
-            self._fitted = replace(fitted, joins=self._joins(X, weights, CRITERIA[criterion]))
-        finally:
-            released(X)
+        with self._given_rows(X, sample_weight, reset=False) as (X, weights):
+            joins = self._joins(X, weights, CRITERIA[criterion])
+        self._fitted = replace(fitted, joins=joins)
         return self
 
     def component_clusters(self, n_clusters="auto"):

@@ -110,6 +110,11 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
         per batch; give at most one of them. None is about 10 batches of 1,000 to 50,000 rows.
 
+    n_parallel_batches : int or None, default=None
+        Number of batches that are visited at once, with the same globals. It changes the result;
+        ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
+        tenth of the batches, or one minibatch of each of up to 8 chunks.
+
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         Policies that learn the temperature are refused. Moves are made only at T = 1.
@@ -310,6 +315,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         "moves": [tuple, list],
         "n_batches": [None, Interval(Integral, 1, None, closed="left")],
         "batch_size": [None, Interval(Integral, 1, None, closed="left")],
+        "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
         "total_samples": [None, Interval(Real, 0, None, closed="neither")],
         "max_iter": [Interval(Integral, 1, None, closed="left")],
         "tol": [Interval(Real, 0, None, closed="left")],
@@ -354,6 +360,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         moves=MOVES,
         n_batches=None,
         batch_size=None,
+        n_parallel_batches=None,
         temperature=None,
         learning_decay=0.7,
         learning_offset=10.0,
@@ -383,6 +390,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         self.moves = moves
         self.n_batches = n_batches
         self.batch_size = batch_size
+        self.n_parallel_batches = n_parallel_batches
         self.temperature = temperature
         self.learning_decay = learning_decay
         self.learning_offset = learning_offset

@@ -9,7 +9,7 @@ from skvt.estimators._mixins import MoveLogMixin
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.component_specs import is_auto
 from skvt.expfam import Beta
-from skvt.inference import MemoizedInference, Plan, StochasticInference, rows_of
+from skvt.inference import MemoizedInference, Plan, StochasticInference
 from skvt.models import n_active
 from skvt.models.mixture import StickBreaking, labelled_statistics
 from skvt.moves import Birth, Delete, Merge
@@ -84,13 +84,13 @@ class MemoizedMixin(MoveLogMixin):
         """What a fit is made of: stochastic inference, or memoized inference with moves."""
         if not stream:
             self._check_batches(X.shape[0])
-        data = minibatches = rows_of(X, weights, self._batch_size(X.shape[0]))
+        data = minibatches = self._rows_of(X, weights, self._batch_size(X.shape[0]))
         rate = self._rate
         if self.learning_method == "online":
             engine = StochasticInference(rate)
         else:
             engine = MemoizedInference(self._moves_of_fit())
-            data = rows_of(X, weights, X.shape[0]) if stream else minibatches
+            data = self._rows_of(X, weights, X.shape[0]) if stream else minibatches
         return Plan(
             data=data,
             engine=engine,

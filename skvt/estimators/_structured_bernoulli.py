@@ -88,6 +88,11 @@ default="dirichlet_process"
         per batch; give at most one of them. None is one batch of all rows with "structured", and
         otherwise about 10 batches of 1,000 to 50,000 rows.
 
+    n_parallel_batches : int or None, default=None
+        Number of batches that are visited at once, with the same globals. It changes the result;
+        ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
+        tenth of the batches, or one minibatch of each of up to 8 chunks.
+
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         Policies that learn the temperature are refused. Moves are made only at T = 1.
@@ -282,6 +287,7 @@ default="dirichlet_process"
         "moves": [tuple, list],
         "n_batches": [None, Interval(Integral, 1, None, closed="left")],
         "batch_size": [None, Interval(Integral, 1, None, closed="left")],
+        "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
         "learning_scale": [None, Interval(Real, 0, None, closed="neither")],
         "total_samples": [None, Interval(Real, 0, None, closed="neither")],
         "binarize": [None, Interval(Real, None, None, closed="neither")],
@@ -321,6 +327,7 @@ default="dirichlet_process"
         moves=("birth", "merge", "delete"),
         n_batches=None,
         batch_size=None,
+        n_parallel_batches=None,
         temperature=None,
         learning_decay=0.75,
         learning_offset=10.0,
@@ -346,6 +353,7 @@ default="dirichlet_process"
         self.moves = moves
         self.n_batches = n_batches
         self.batch_size = batch_size
+        self.n_parallel_batches = n_parallel_batches
         self.temperature = temperature
         self.learning_decay = learning_decay
         self.learning_offset = learning_offset

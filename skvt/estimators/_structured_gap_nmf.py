@@ -111,6 +111,12 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     batch_size : int, default=256
         Number of rows in a minibatch.
 
+    n_parallel_batches : int or None, default=None
+        Number of batches that are visited at once, with the same globals. Of minibatches, they make
+        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
+        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
+        of up to 8 chunks.
+
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
         never. It is the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is
@@ -239,6 +245,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             "learning_method": [StrOptions({"batch", "online"})],
             "max_iter": [Interval(Integral, 1, None, closed="left")],
             "batch_size": [Interval(Integral, 1, None, closed="left")],
+            "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
             "evaluate_every": [Interval(Integral, None, None, closed="neither")],
             "tol": [Interval(Real, 0, None, closed="left")],
             "total_samples": [None, Interval(Real, 0, None, closed="neither")],
@@ -288,6 +295,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         learning_offset=10.0,
         max_iter=1000,
         batch_size=256,
+        n_parallel_batches=None,
         evaluate_every=-1,
         tol=1e-3,
         total_samples=None,
@@ -316,6 +324,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         self.learning_offset = learning_offset
         self.max_iter = max_iter
         self.batch_size = batch_size
+        self.n_parallel_batches = n_parallel_batches
         self.evaluate_every = evaluate_every
         self.tol = tol
         self.total_samples = total_samples
@@ -373,7 +382,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         online = self.learning_method == "online"
-        minibatches = rows_of(X, weights, self.batch_size)
+        minibatches = self._rows_of(X, weights, self.batch_size)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
         if self.local_step == self.global_step == "mean_field":
             engine = StochasticInference(rate) if online or stream else CoordinateAscent()
@@ -389,7 +398,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             begin = np.nan if self._continues() else 1.0
             starts = np.full((X.shape[0], self.n_components), begin, X.dtype)
         return Plan(
-            data=minibatches if online or stream else rows_of(X, weights, X.shape[0]),
+            data=minibatches if online or stream else self._rows_of(X, weights, X.shape[0]),
             engine=engine,
             policy=self._temperature_policy(model),
             stopping=self._stopping,

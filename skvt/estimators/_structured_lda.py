@@ -6,7 +6,7 @@ import numpy as np
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
-from skvt.inference import GLOBAL_STEPS, Plan, StructuredInference, rows_of
+from skvt.inference import GLOBAL_STEPS, Plan, StructuredInference
 from skvt.models.lda import LDAGivenTopics
 from skvt.temperature import LinearAnnealing
 
@@ -102,6 +102,12 @@ class StructuredLDA(TopicEstimator):
 
     batch_size : int, default=128
         Number of rows in a minibatch.
+
+    n_parallel_batches : int or None, default=None
+        Number of batches that are visited at once, with the same globals. Of minibatches, they make
+        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
+        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
+        of up to 8 chunks.
 
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -249,6 +255,7 @@ class StructuredLDA(TopicEstimator):
         learning_offset=None,
         max_iter=40,
         batch_size=128,
+        n_parallel_batches=None,
         evaluate_every=-1,
         perp_tol=1e-1,
         tol=None,
@@ -276,6 +283,7 @@ class StructuredLDA(TopicEstimator):
         self.learning_offset = learning_offset
         self.max_iter = max_iter
         self.batch_size = batch_size
+        self.n_parallel_batches = n_parallel_batches
         self.evaluate_every = evaluate_every
         self.perp_tol = perp_tol
         self.tol = tol
@@ -305,7 +313,7 @@ class StructuredLDA(TopicEstimator):
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of: local steps given topics, by the kind of the global step."""
         whole = self.learning_method == "batch"
-        data = rows_of(X, weights, X.shape[0] if whole else self.batch_size)
+        data = self._rows_of(X, weights, X.shape[0] if whole else self.batch_size)
         corrected = self.global_step == "ssvi"
         rate = self._learning_rate(None if stream or corrected else data.n_batches)
         return Plan(

@@ -6,7 +6,6 @@ from skvt.inference import (
     CoordinateAscent,
     Plan,
     StochasticInference,
-    rows_of,
 )
 
 
@@ -76,6 +75,12 @@ class TemperedLDA(TopicEstimator):
 
     batch_size : int, default=128
         Number of rows in a minibatch.
+
+    n_parallel_batches : int or None, default=None
+        Number of batches that are visited at once, with the same globals. Of minibatches, they make
+        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
+        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
+        of up to 8 chunks.
 
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -199,6 +204,7 @@ class TemperedLDA(TopicEstimator):
         learning_offset=None,
         max_iter=10,
         batch_size=128,
+        n_parallel_batches=None,
         evaluate_every=-1,
         perp_tol=1e-1,
         tol=None,
@@ -222,6 +228,7 @@ class TemperedLDA(TopicEstimator):
         self.learning_offset = learning_offset
         self.max_iter = max_iter
         self.batch_size = batch_size
+        self.n_parallel_batches = n_parallel_batches
         self.evaluate_every = evaluate_every
         self.perp_tol = perp_tol
         self.tol = tol
@@ -236,12 +243,12 @@ class TemperedLDA(TopicEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
-        minibatches = rows_of(X, weights, self.batch_size)
+        minibatches = self._rows_of(X, weights, self.batch_size)
         rate = self._learning_rate(None if stream else minibatches.n_batches)
         if stream or self.learning_method == "online":
             data, engine = minibatches, StochasticInference(rate)
         else:
-            data, engine = rows_of(X, weights, ROWS_PER_BATCH), CoordinateAscent()
+            data, engine = self._rows_of(X, weights, ROWS_PER_BATCH), CoordinateAscent()
         return Plan(
             data=data,
             engine=self._with_moves(engine, stream),

@@ -44,6 +44,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             "learning_method": [StrOptions({"batch", "online"})],
             "max_iter": [Interval(Integral, 1, None, closed="left")],
             "batch_size": [Interval(Integral, 1, None, closed="left")],
+            "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
             "evaluate_every": [Interval(Integral, None, None, closed="neither")],
             "perp_tol": [Interval(Real, 0, None, closed="left")],
             "tol": [None, Interval(Real, 0, None, closed="left")],

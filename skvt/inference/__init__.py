@@ -1,6 +1,8 @@
 """Engines: how statistics of rows become a posterior over globals, the same for every model."""
 
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
+from skvt.inference._chunks import Block, Chunks, ChunkWeights, facts_of
+from skvt.inference._cluster import Sealed, active_site
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._engine import (
     Engine,
@@ -24,6 +26,9 @@ __all__ = [
     "GLOBAL_STEPS",
     "ROWS_PER_BATCH",
     "Asked",
+    "Block",
+    "ChunkWeights",
+    "Chunks",
     "CoordinateAscent",
     "Engine",
     "Entry",
@@ -36,6 +41,7 @@ __all__ = [
     "Plan",
     "Position",
     "Rows",
+    "Sealed",
     "State",
     "StochasticInference",
     "Stopping",
@@ -45,7 +51,9 @@ __all__ = [
     "ThenCoordinateAscent",
     "WithMoves",
     "Workers",
+    "active_site",
     "evaluate_bound",
+    "facts_of",
     "fit_loop",
     "gain_per_unit",
     "global_divergence",

@@ -58,7 +58,8 @@ def facts_of(block: Block) -> BlockFacts:
     X, weights = block.X, block.weights
     nbytes = X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes
     is_weighted = bool(np.any(weights != 1.0))
-    return BlockFacts(*X.shape, X.dtype, float(weights.sum()), is_weighted, int(nbytes))
+    n_rows, n_columns = X.shape
+    return BlockFacts(n_rows, n_columns, X.dtype, float(weights.sum()), is_weighted, int(nbytes))
 
 
 class ChunkWeights:
@@ -204,10 +205,10 @@ def _(X: Chunks) -> IndexArray:
 
 
 class Place(NamedTuple):
-    """Some rows of a chunk: the ``index``-th ``size`` of them, shuffled if there is a ``seed``."""
+    """Some rows of a chunk: the ``number``-th ``size`` of them, shuffled if there is a ``seed``."""
 
     chunk: int
-    index: int
+    number: int
     size: int
     seed: int | None = None
 
@@ -216,7 +217,7 @@ class Place(NamedTuple):
         order: IndexArray = np.arange(n_rows)
         if self.seed is not None:
             order = np.random.default_rng(self.seed).permutation(n_rows)
-        return order[self.index * self.size : (self.index + 1) * self.size]
+        return order[self.number * self.size : (self.number + 1) * self.size]
 
 
 class Head(NamedTuple):
@@ -241,7 +242,7 @@ class Head(NamedTuple):
     @property
     def n_rows(self) -> int:
         """Number of rows."""
-        start = self.place.index * self.place.size
+        start = self.place.number * self.place.size
         return min(self.place.size, self.n_in_chunk - start)
 
     @property

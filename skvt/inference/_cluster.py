@@ -11,10 +11,6 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import Any
 
-import dask
-from dask.base import get_scheduler, is_dask_collection
-from dask.delayed import delayed
-
 # Results that are added up at a time.
 FAN_IN = 8
 # Tasks under way for each thread, so that none waits for the driver.
@@ -57,13 +53,16 @@ class LocalSite:
         self, function: Callable[..., Any], tasks: Iterable[tuple[Any, tuple[Any, ...]]]
     ) -> Iterator[Any]:
         """``function(block, *arguments)`` for (handle, arguments), in order."""
+        from dask.base import compute
+        from dask.delayed import delayed
+
         waiting = iter(tasks)
         while some := list(islice(waiting, _TOGETHER)):
             calls = [
                 delayed(_called, pure=False)(function, block, delayed(Sealed(arguments)))
                 for block, arguments in some
             ]
-            yield from dask.compute(*calls)
+            yield from compute(*calls)
 
     def total(
         self,
@@ -116,12 +115,17 @@ class ClusterSite:
         return list(blocks)
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
+        import dask
+
         # (globals of a large chunk are what is to be sent)
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.submit(function, *arguments, pure=False)
 
     def _start(self, function: Callable[..., Any], block: Any, arguments: tuple[Any, ...]) -> Any:
         """A future of a call with a block that is held, or one that is loaded for it alone."""
+        from dask.base import is_dask_collection
+        from dask.delayed import delayed
+
         if is_dask_collection(block):
             call = delayed(_called, pure=False)
             return self._client.compute(call(function, block, delayed(Sealed(arguments))))
@@ -204,7 +208,7 @@ def _wait(future: Any) -> None:
 def _errors_of_clusters() -> Iterator[None]:
     """A ``with`` block in which failures of a cluster become errors with a remedy."""
     from distributed import CancelledError, KilledWorker
-    from distributed.comm import CommClosedError
+    from distributed.comm.core import CommClosedError
 
     try:
         yield
@@ -221,10 +225,9 @@ def _errors_of_clusters() -> Iterator[None]:
         ) from error
 
 
-def active_site() -> Any:
+def active_site() -> LocalSite | ClusterSite:
     """Where tasks run: the cluster of the active client, or this process without any."""
-    scheduler = get_scheduler()
-    client = getattr(scheduler, "__self__", None)
-    if client is None or not hasattr(client, "submit"):
-        return LocalSite()
-    return ClusterSite(client)
+    from dask.base import get_scheduler
+
+    client = getattr(get_scheduler(), "__self__", None)  # whose method it is, if there is one
+    return LocalSite() if client is None else ClusterSite(client)

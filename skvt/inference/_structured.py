@@ -81,7 +81,7 @@ class StructuredInference(StochasticInference[Drawable]):
         return model
 
     def _size(self, rates: Sequence[float]) -> float:
-        """Size of a step; with "ssvi" that of one, since corrected draws make large ones diverge."""
+        """As of other steps; with "ssvi" that of one: by corrected draws, large ones diverge."""
         return super()._size(rates[:1] if self._global_step == "ssvi" else rates)
 
     def _globals(

@@ -150,8 +150,8 @@ def weighted_moments(
     center = np.zeros(X.shape[1])
     if not zero_mean:
         # around the first row, which takes a far origin out of the sums
-        (first,), _ = some_rows(X, weights, np.zeros(1, np.intp))
-        origin = np.nan_to_num(np.asarray(first, dtype=np.float64))
+        first, _ = some_rows(X, weights, np.zeros(1, np.intp))
+        origin = np.nan_to_num(np.asarray(dense(first)[0], dtype=np.float64))
         total, number = sums_of_rows(X, weights, partial(_power_sums, origin, 1))
         center = origin + total / np.maximum(number, 1e-300)
     if covariance_type in MATRICES:
