@@ -1,0 +1,375 @@
+"""Rows of Dask: the same bits wherever their chunks lie, and what a user sees of it."""
+
+import os
+import pickle
+import signal
+import time
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+import skvt
+from skvt.callbacks import Checkpoint
+from skvt.temperature import LocalTempering, VariationalTempering
+
+dask = pytest.importorskip("dask", reason="needs the extra 'dask'")
+da = pytest.importorskip("dask.array", reason="needs the extra 'dask'")
+dd = pytest.importorskip("dask.dataframe", reason="needs the extra 'dask'")
+distributed = pytest.importorskip("distributed", reason="needs the extra 'dask'")
+
+
+def _words():
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(30, 0.1), 4)
+    means = rng.dirichlet(np.full(4, 0.3), 120) @ topics
+    return np.array([rng.multinomial(30, mean) for mean in means], float)
+
+
+def _points():
+    rng = np.random.default_rng(1)
+    X = np.concatenate([rng.normal(m, s, size=(60, 3)) for m, s in ((0, 1), (4, 0.5), (-5, 1.5))])
+    return rng.permutation(X)
+
+
+def _holes():
+    X = _points()
+    return np.where(np.random.default_rng(2).random(X.shape) < 0.1, np.nan, X)
+
+
+def _bits():
+    rng = np.random.default_rng(3)
+    return (rng.random((120, 8)) < np.where(np.arange(120)[:, None] % 2, 0.2, 0.8)) * 1.0
+
+
+# Every engine, and every kind of temperature.
+FITS = {
+    "online": (skvt.TemperedLDA(4, max_iter=2, batch_size=16, doc_topic_prior="auto"), _words),
+    "batch": (skvt.TemperedLDA(4, max_iter=3, learning_method="batch", moves=()), _words),
+    "by row": (
+        skvt.TemperedLDA(4, max_iter=3, batch_size=16, temperature=LocalTempering()), _words),
+    "learned": (
+        skvt.TemperedLDA(4, max_iter=3, learning_method="batch",
+                         temperature=VariationalTempering()), _words),
+    "sampled": (skvt.StructuredLDA(4, max_iter=2, batch_size=16), _words),
+    "corrected": (
+        skvt.StructuredLDA(4, max_iter=2, batch_size=16, global_step="ssvi", local_step="cvb0"),
+        _words),
+    "topics": (skvt.MemoizedHDP(max_iter=4, batch_size=20), _words),
+    "mixture": (skvt.MemoizedDPGMM(max_iter=6, batch_size=25), _points),
+    "holes": (skvt.MemoizedDPGMM(max_iter=3, covariance_prior="auto"), _holes),
+    "table": (skvt.MemoizedDPMixture(max_iter=4, batch_size=25), _holes),
+    "stochastic": (
+        skvt.MemoizedDPGMM(3, max_iter=2, batch_size=20, learning_method="online"), _points),
+    "matrix": (skvt.StructuredGaPNMF(4, max_iter=4), _words),
+    "factors": (skvt.AnnealedFactorialMixture(3, max_iter=6), _points),
+    "binary": (skvt.StructuredBernoulliMixture(3, max_iter=3), _bits),
+    "textbook": (skvt.CAVIGaussianMixture(3, max_iter=4), _points),
+}  # fmt: skip
+
+
+def chunked(X, lengths=None):
+    """X as a Dask array of chunks of unequal lengths, one of them empty."""
+    n = len(X)
+    lengths = lengths or (50, 0, n - 80, 30)
+    return da.from_array(X, chunks=(lengths, -1))
+
+
+def fitted(name, X=None, **changes):
+    estimator, data = FITS[name]
+    parameters = estimator.get_params(deep=False) | {"random_state": 0} | changes
+    X = chunked(data()) if X is None else X
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return type(estimator)(**parameters).fit(X)
+
+
+def bits(estimator):
+    """What must be the same to the last bit."""
+    arrays = estimator._fitted.stats.value().arrays
+    return estimator.elbo_, *(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """Two worker processes on this machine."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+            silence_logs=60,
+        ) as cluster:  # fmt: skip
+            yield cluster
+
+
+@pytest.fixture
+def client(cluster):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with distributed.Client(cluster) as client:
+            client.wait_for_workers(2)
+            yield client
+
+
+# --------------------------------------------------------------------------------- the same bits
+@pytest.mark.parametrize("name", FITS)
+def test_fits_have_the_same_bits_wherever_chunks_lie(name, request):
+    with dask.config.set(scheduler="synchronous"):
+        expected = bits(fitted(name))
+    with dask.config.set(scheduler="threads"):
+        assert bits(fitted(name)) == expected
+    request.getfixturevalue("client")
+    there = fitted(name)
+    assert bits(there) == expected
+    assert bits(pickle.loads(pickle.dumps(there))) == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 4])
+def test_the_number_of_workers_does_not_matter(n_workers):
+    expected = {name: bits(fitted(name)) for name in FITS}
+    with (
+        warnings.catch_warnings(),
+        distributed.LocalCluster(
+            n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+        ) as cluster,
+        distributed.Client(cluster),
+    ):  # fmt: skip
+        warnings.simplefilter("ignore")
+        assert {name: bits(fitted(name)) for name in FITS} == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("batch", {"temperature": None, "doc_topic_prior": "auto", "topic_word_prior": "auto"}),
+        ("batch", {"temperature": "annealed"}),
+        ("mixture", {"learning_method": "batch", "moves": ("delete", "merge")}),
+        ("holes", {"learning_method": "batch", "moves": ()}),
+        ("table", {"learning_method": "batch", "moves": ()}),
+        ("matrix", {"local_step": "mean_field", "global_step": "mean_field"}),
+        ("factors", {"moves": (), "temperature": None}),
+        ("binary", {"learning_method": "memoized", "moves": ()}),
+        ("textbook", {}),
+    ],
+)
+def test_of_all_rows_at_once_chunks_change_rounding_only(name, changes):
+    X = FITS[name][1]()
+    with dask.config.set(scheduler="synchronous"):
+        parts, whole = fitted(name, chunked(X), **changes), fitted(name, X, **changes)
+    assert parts.elbo_ == pytest.approx(whole.elbo_, rel=1e-12)
+    np.testing.assert_allclose(parts.history_["elbo"], whole.history_["elbo"], rtol=1e-12)
+
+
+def test_weights_of_chunks_are_those_of_rows():
+    X, weights = _points(), np.random.default_rng(4).uniform(0.5, 2.0, 180)
+    weights[[3, 60]] = 0.0
+    settings = {"max_iter": 4, "learning_method": "batch", "random_state": 0, "moves": ()}
+    expected = skvt.MemoizedDPGMM(3, **settings).fit(X, sample_weight=weights).elbo_
+    for given in (da.from_array(weights, chunks=70), weights):
+        found = skvt.MemoizedDPGMM(3, **settings).fit(chunked(X), sample_weight=given)
+        assert found.elbo_ == pytest.approx(expected, rel=1e-12)
+    unknown = chunked(X)[da.from_array(X[:, 0] > -9.0, chunks=((50, 0, 100, 30),))]
+    again = skvt.MemoizedDPGMM(3, **settings).fit(unknown, sample_weight=unknown[:, 0] * 0.0 + 2.0)
+    assert again._fitted.n_rows == pytest.approx(2.0 * np.sum(X[:, 0] > -9.0))
+
+
+def test_batches_visited_at_once_raise_the_exact_bound():
+    X = chunked(_points())
+    with dask.config.set(scheduler="synchronous"):
+        for number in (1, 3, 20):
+            mixture = skvt.MemoizedDPGMM(
+                4, batch_size=20, n_parallel_batches=number, moves=(), max_iter=8, random_state=0,
+            ).fit(X)  # fmt: skip
+            assert np.all(np.diff(mixture.history_["elbo"]) > -1e-9)
+            # the bound of the memos is that of the rows, whose q(z) is at most as good
+            assert mixture.elbo_ <= mixture.elbo(X) + 1e-9 * abs(mixture.elbo_)
+
+
+# ------------------------------------------------------------------------------------ row by row
+@pytest.mark.parametrize(
+    ("name", "methods"),
+    [
+        ("batch", ("transform",)),
+        ("mixture", ("predict", "predict_proba", "score_samples")),
+        ("table", ("predict",)),
+        ("matrix", ("transform",)),
+        ("factors", ("transform", "score_samples")),
+    ],
+)
+def test_answers_for_each_row_are_lazy_arrays(name, methods):
+    X = FITS[name][1]().astype(np.float32)
+    estimator, rows = fitted(name, X), chunked(X)
+    for method in methods:
+        expected = getattr(estimator, method)(X)
+        found = getattr(estimator, method)(rows)
+        assert isinstance(found, da.Array)
+        assert (found.shape, found.dtype) == (expected.shape, expected.dtype)
+        assert found._meta.dtype == expected.dtype and found._meta.ndim == expected.ndim
+        with dask.config.set(scheduler="synchronous"):
+            np.testing.assert_allclose(found.compute(), expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="is expecting"):
+        getattr(estimator, methods[0])(rows[:, 1:])
+
+
+def test_scores_are_those_of_all_rows():
+    with dask.config.set(scheduler="synchronous"):
+        for name, data in (("batch", _words), ("matrix", _words), ("mixture", _points)):
+            X = data()
+            estimator = fitted(name, X)
+            assert estimator.score(chunked(X)) == pytest.approx(estimator.score(X), rel=1e-10)
+            assert estimator.elbo(chunked(X)) == pytest.approx(estimator.elbo(X), rel=1e-12)
+
+
+def test_clusters_of_chunks():
+    X = _points()
+    for estimator in (fitted("mixture"), fitted("textbook")):
+        chances = estimator.predict_proba(chunked(X), n_clusters=2)
+        assert chances.shape == (180, 2)
+        np.testing.assert_allclose(chances.compute().sum(axis=1), 1.0, rtol=1e-6)
+
+
+# ------------------------------------------------------------------------------- kinds of chunks
+def test_sparse_chunks_and_lists_of_delayed_ones():
+    X = _words()
+    expected = bits(fitted("batch"))
+    assert bits(fitted("batch", chunked(X).map_blocks(sp.csr_array))) == expected
+    parts = [dask.delayed(sp.csr_matrix)(rows) for rows in np.split(X, [50, 90])]
+    estimator = fitted("batch", parts)
+    assert bits(estimator) == expected
+    assert estimator.transform(parts).compute().shape == (120, 4)
+
+
+def test_categories_of_a_table_are_those_of_all_chunks():
+    X = _points()
+    table = pd.DataFrame({"x": X[:, 0], "y": X[:, 1], "kind": np.where(X[:, 2] > 0, "b", "a")})
+    table.loc[:100, "kind"] = "a"
+    settings = {"learning_method": "batch", "moves": (), "random_state": 0, "max_iter": 5}
+    rows = dd.from_pandas(table, npartitions=3)
+    with dask.config.set(scheduler="synchronous"):
+        parts = skvt.MemoizedDPMixture(3, **settings).fit(rows)
+        whole = skvt.MemoizedDPMixture(3, **settings).fit(table)
+        assert parts.elbo_ == pytest.approx(whole.elbo_, rel=1e-12)
+        assert list(parts.feature_names_in_) == ["x", "y", "kind"]
+        np.testing.assert_array_equal(parts.predict(rows).compute(), whole.predict(table))
+        with pytest.raises(ValueError, match=r"'kind' is of one kind in some chunks"):
+            parts.fit([dask.delayed(table), dask.delayed(table.assign(kind=1.0))])
+
+
+def test_partial_fit_takes_chunk_after_chunk():
+    X = _points()
+    one = skvt.MemoizedDPGMM(random_state=0).partial_fit(chunked(X)).partial_fit(chunked(X))
+    other = skvt.MemoizedDPGMM(random_state=0)
+    for rows in 2 * [X[:50], X[50:150], X[150:]]:
+        other.partial_fit(rows)
+    assert one.n_iter_ == 6
+    np.testing.assert_array_equal(one.means_, other.means_)
+    replaced = skvt.MemoizedDPGMM(random_state=0)
+    for _ in range(2):
+        replaced.partial_fit(chunked(X), batch_id="a")
+    assert replaced._fitted.n_rows == 180.0
+
+
+# ------------------------------------------------------------------------------------- bad input
+@pytest.mark.parametrize(
+    ("X", "error", "message"),
+    [
+        (lambda: da.from_array(_words(), chunks=(60, 10)), ValueError, r"rechunk\(\{1: -1\}\)"),
+        (lambda: da.from_array(_words().astype(object), chunks=(60, 30)), TypeError, "object"),
+        (lambda: da.from_array(np.ones(9), chunks=3), ValueError, "Expected 2D array"),
+        (lambda: da.ones((4, 3, 2), chunks=2), ValueError, "Expected 2D array"),
+        (lambda: chunked(_words() - (np.arange(120) > 99)[:, None]), ValueError,
+         "In chunk 3 of X: Negative values"),
+        (lambda: chunked(_words())[:0], ValueError, "0 sample"),
+        (lambda: [dask.delayed(_words()), dask.delayed(_words()[:, 1:])], ValueError,
+         "In chunk 1 of X: X has 29 features"),
+    ],
+)  # fmt: skip
+def test_illegal_chunks_are_refused_before_any_work(X, error, message):
+    estimator = skvt.TemperedLDA(3)
+    with pytest.raises(error, match=message):
+        estimator.fit(X())
+    assert not hasattr(estimator, "n_iter_")
+
+
+def test_illegal_weights_and_labels_are_refused():
+    X = chunked(_points())
+    for weights in (np.ones(7), da.ones(180, chunks=180)[da.ones(180, chunks=180) > 0.0]):
+        with pytest.raises(ValueError, match="sample_weight must"):
+            skvt.MemoizedDPGMM().fit(X, sample_weight=weights)
+    with pytest.raises(ValueError, match="labels_init"):
+        skvt.MemoizedDPGMM(labels_init=np.zeros(180, int)).fit(X)
+    with pytest.raises(ValueError, match="n_components=200"):
+        skvt.MemoizedDPGMM(200).fit(X)
+
+
+# ---------------------------------------------------------------------------------------- faults
+class KillsWorker:
+    """Kill a worker process in the middle of the second pass."""
+
+    def __init__(self, cluster):
+        self._cluster, self.killed = cluster, 0
+
+    def setup(self, estimator, context):
+        pass
+
+    def teardown(self, estimator, context):
+        pass
+
+    def on_fit_task_begin(self, estimator, context, **given):
+        self.killed += 1
+        if self.killed == 3:  # the fit, its first pass, its second
+            worker = next(iter(self._cluster.workers.values()))
+            os.kill(worker.process.pid, signal.SIGKILL)
+
+    def on_fit_task_end(self, estimator, context, **given):
+        return False
+
+
+def test_a_worker_that_dies_changes_nothing(cluster, client):
+    with dask.config.set(scheduler="synchronous"):
+        expected = bits(fitted("mixture"))
+    estimator = FITS["mixture"][0]
+    killer = KillsWorker(cluster)
+    again = type(estimator)(**estimator.get_params() | {"random_state": 0})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert bits(again.set_callbacks(killer).fit(chunked(_points()))) == expected
+    assert killer.killed >= 3
+
+
+def test_an_error_where_chunks_lie_leaves_the_estimator_as_it_was(client):
+    estimator = fitted("mixture")
+    before = bits(estimator)
+    with pytest.raises(ValueError, match=r"In chunk [23] of X"):
+        estimator.fit(da.where(chunked(_points()) > 5.5, np.inf, chunked(_points())))
+    assert bits(estimator) == before
+    end = time.monotonic() + 10.0
+    while client.futures and time.monotonic() < end:
+        time.sleep(0.01)
+    assert not client.futures  # nothing is kept by the cluster
+
+
+def test_a_fit_to_chunks_is_resumed(tmp_path):
+    class Stop(Checkpoint):
+        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+            super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
+            self.n_seen = getattr(self, "n_seen", 0) + 1
+            if self.n_seen == 2:
+                raise KeyboardInterrupt
+
+    X, path = chunked(_points()), tmp_path / "mixture.skvt"
+    with dask.config.set(scheduler="synchronous"):
+        expected = fitted("mixture")
+        estimator, _ = FITS["mixture"]
+        begun = type(estimator)(**estimator.get_params() | {"random_state": 0})
+        with pytest.raises(KeyboardInterrupt):
+            begun.set_callbacks(Stop(path)).fit(X)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            assert bits(skvt.load(path).resume(X)) == bits(expected)
+        for other in (X.rechunk((60, -1)), _points()):
+            with pytest.raises(ValueError, match="resume continues on the rows"):
+                skvt.load(path).resume(other)
