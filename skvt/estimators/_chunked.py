@@ -105,10 +105,11 @@ def chunks_of(estimator, loads, *, reset):
         reader = Sealed(_reader(estimator, dtype))
         read = delayed(_block, pure=False)
         shared = delayed(reader)
-        handles = site.hold([
+        blocks = [
             read(shared, number, rows, weights)
             for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
-        ])  # fmt: skip
+        ]
+        handles = site.hold(blocks, _estimated_size(blocks, site))
         facts = list(site.each(facts_of, ((handle, ()) for handle in handles)))
         used = [i for i, fact in enumerate(facts) if fact.n_rows]
         if not used:
@@ -121,6 +122,12 @@ def chunks_of(estimator, loads, *, reset):
         site.close()
         raise
     return X, ChunkWeights(X)
+
+
+def _estimated_size(blocks, site):
+    """Bytes of all blocks, if others are as large as the first."""
+    (first,) = site.each(facts_of, [(blocks[0], ())])
+    return first.nbytes * len(blocks)
 
 
 def _meet_rows(estimator, loads, site):

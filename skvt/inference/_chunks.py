@@ -7,7 +7,7 @@ the columns that occur in it, and what comes back are statistics.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -41,6 +41,16 @@ class Block:
     X: Any
     weights: Array
 
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the rows."""
+        X = self.X
+        return int(X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes)
+
+    def __sizeof__(self) -> int:
+        # (by which Dask knows what to spill)
+        return self.nbytes + self.weights.nbytes
+
 
 class BlockFacts(NamedTuple):
     """What is known of a block without its rows; ``is_weighted`` if a weight is not 1."""
@@ -56,10 +66,10 @@ class BlockFacts(NamedTuple):
 def facts_of(block: Block) -> BlockFacts:
     """Those of a block."""
     X, weights = block.X, block.weights
-    nbytes = X.data.nbytes + X.indices.nbytes if sp.issparse(X) else X.nbytes
     is_weighted = bool(np.any(weights != 1.0))
     n_rows, n_columns = X.shape
-    return BlockFacts(n_rows, n_columns, X.dtype, float(weights.sum()), is_weighted, int(nbytes))
+    total = float(weights.sum())
+    return BlockFacts(n_rows, n_columns, X.dtype, total, is_weighted, block.nbytes)
 
 
 class ChunkWeights:
@@ -314,6 +324,8 @@ class ChunkRows:
     batch_size: int
     total: float = None  # type: ignore[assignment]  # becomes that of the rows
     given_parallel: int | None = None
+    # of batches that are the same in each pass
+    _known: dict[Place, Head] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.total is None:
@@ -391,17 +403,19 @@ class ChunkRows:
     def _heads(self, model: Model, places: list[Place]) -> dict[Place, Head]:
         by_chunk: dict[int, list[Place]] = {}
         for place in places:
-            by_chunk.setdefault(place.chunk, []).append(place)
+            if place not in self._known:
+                by_chunk.setdefault(place.chunk, []).append(place)
         tasks = [
             (self.X.at(chunk), (model, own, self.X.is_weighted)) for chunk, own in by_chunk.items()
         ]
-        heads = {}
+        heads: dict[Place, Head] = {}
         outlines = self.X.site.each(_outlines, tasks)
         for (chunk, own), found in zip(by_chunk.items(), outlines, strict=True):
             where = int(self.X.offsets[chunk]), int(self.X.lengths[chunk])
             for place, (outline, weights) in zip(own, found, strict=True):
                 heads[place] = Head(place, *where, outline, weights)
-        return heads
+        self._known.update({place: head for place, head in heads.items() if place.seed is None})
+        return self._known | heads
 
     def n_steps(self, batches: Sequence[Head]) -> int:
         """For how many steps of stochastic inference one on these batches counts."""

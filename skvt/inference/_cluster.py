@@ -15,6 +15,8 @@ from typing import Any
 FAN_IN = 8
 # Tasks under way for each thread, so that none waits for the driver.
 _PER_THREAD = 2
+# Share of the workers' memory that rows may take; what their visits need comes on top.
+_SHARE_OF_MEMORY = 0.3
 # Tasks that are computed together where there is no cluster.
 _TOGETHER = 16
 
@@ -45,8 +47,8 @@ def _combined(combine: Callable[[list[Any]], Any], *parts: Any) -> Any:
 class LocalSite:
     """Dask's scheduler of this process: blocks are loaded whenever they are visited."""
 
-    def hold(self, loads: list[Any]) -> list[Any]:
-        """Handles of blocks that these delayed objects make."""
+    def hold(self, loads: list[Any], nbytes: float) -> list[Any]:
+        """Handles of blocks of about this size together that these delayed objects make."""
         return loads
 
     def each(
@@ -96,7 +98,7 @@ def _of_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any
 
 
 class ClusterSite:
-    """A cluster of :mod:`distributed`: blocks are kept by its workers.
+    """A cluster of :mod:`distributed`: blocks are kept by its workers, as far as memory allows.
 
     Parameters
     ----------
@@ -107,9 +109,16 @@ class ClusterSite:
         self._client = client
         self._held: list[Any] = []
 
-    def hold(self, loads: list[Any]) -> list[Any]:
-        """Handles of blocks that these delayed objects make; made again where one is lost."""
+    def hold(self, loads: list[Any], nbytes: float) -> list[Any]:
+        """Handles of blocks of about this size together that these delayed objects make.
+
+        They are kept by the workers, and made again where one is lost; or, where they would take
+        more than their share of the memory, loaded whenever they are visited.
+        """
         with _errors_of_clusters():
+            workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
+            if nbytes > _SHARE_OF_MEMORY * sum(worker["memory_limit"] for worker in workers):
+                return loads
             blocks = self._client.compute(loads)
         self._held.extend(blocks)
         return list(blocks)
