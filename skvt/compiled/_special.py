@@ -258,7 +258,7 @@ def _map_gammaln(x: Array, out: Array) -> None:
 
 def _array_function(kernel: Callable[[Array, Array], None]) -> Callable[[ArrayLike], Array]:
     def function(x: ArrayLike) -> Array:
-        x = np.asarray(x, dtype=np.float64, order="C")
+        x = writeable(np.asarray(x, dtype=np.float64, order="C"))
         out = np.empty(x.shape)
         kernel(x.reshape(-1), out.reshape(-1))
         return out

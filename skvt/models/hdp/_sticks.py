@@ -190,7 +190,8 @@ _LEARNED_RANGE = 1e-3, 1e3
 @lru_cache(maxsize=64)
 def _best(usage_bytes: bytes, n_topics: int, law: Sticks) -> Array:
     """See :meth:`Sticks.best`; what is asked for twice is computed once."""
-    usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS)
+    # (a copy can be written to: numba takes others for another type)
+    usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
     problem = _Problem.of(law, usage)
     x, gradient = problem.climbed(problem.start())
     if not gradient <= _FLAT:
