@@ -33,6 +33,7 @@ from skvt.compiled._special import (
     lit,
     log,
     part,
+    polynomial,
     writeable,
 )
 
@@ -59,6 +60,7 @@ __all__ = [
     "log",
     "mix",
     "part",
+    "polynomial",
     "proposed_gamma",
     "resample",
     "serial_map",

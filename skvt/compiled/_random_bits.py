@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled._special import Real, jit, lit, log, part
+from skvt.compiled._special import Real, jit, lit, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -21,6 +21,9 @@ _S40, _S16, _LOW_24 = np.uint64(40), np.uint64(16), np.uint64(0xFFFFFF)
 MOST_TRIES = 100
 # Expected successes below which a binomial variate is sought one by one.
 _FEW = 10.0
+# Taylor's coefficients of cos(x) and sin(x) / x in powers of x**2, the highest power's first.
+_COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
+_SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
 
 
 @jit
@@ -75,25 +78,7 @@ def normals_of(bits: np.uint64) -> tuple[np.float32, np.float32]:
     radius = np.sqrt(lit(u, -2.0) * log(u))
     z = x * x * lit(u, 4.0 * math.pi**2)
     # cosine and sine of 2 pi x by their series, |2 pi x| <= pi
-    c = lit(u, -1.0 / 6402373705728000)
-    c = c * z + lit(u, 1.0 / 20922789888000)
-    c = c * z + lit(u, -1.0 / 87178291200)
-    c = c * z + lit(u, 1.0 / 479001600)
-    c = c * z + lit(u, -1.0 / 3628800)
-    c = c * z + lit(u, 1.0 / 40320)
-    c = c * z + lit(u, -1.0 / 720)
-    c = c * z + lit(u, 1.0 / 24)
-    c = c * z + lit(u, -1.0 / 2)
-    c = c * z + lit(u, 1.0)
-    s = lit(u, 1.0 / 355687428096000)
-    s = s * z + lit(u, -1.0 / 1307674368000)
-    s = s * z + lit(u, 1.0 / 6227020800)
-    s = s * z + lit(u, -1.0 / 39916800)
-    s = s * z + lit(u, 1.0 / 362880)
-    s = s * z + lit(u, -1.0 / 5040)
-    s = s * z + lit(u, 1.0 / 120)
-    s = s * z + lit(u, -1.0 / 6)
-    s = s * z + lit(u, 1.0)
+    c, s = polynomial(z, _COSINE), polynomial(z, _SINE)
     return radius * c, radius * s * x * lit(u, 2.0 * math.pi)
 
 

@@ -148,7 +148,47 @@ def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
     return x(x, types.float64, types.float64), codegen
 
 
-@instruction(lambda n: float(np.ldexp(1.0, n)))
+def _horner(x: Real, coefficients: tuple[float, ...]) -> Real:
+    """:func:`polynomial` in Python."""
+    p = type(x)(coefficients[0])
+    for c in coefficients[1:]:
+        p = p * x + type(x)(c)
+    return p
+
+
+@instruction(_horner)
+def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
+    """The polynomial of these compile-time constants at ``x``, the highest power's first.
+
+    One statement: for a product, a sum and a constant by themselves, types would be inferred and
+    code be made by Python one after the other.
+    """
+    if not isinstance(x, types.Float):
+        return None
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        p = None
+        for i in range(signature.args[1].count):
+            c = builder.extract_value(args[1], i)
+            c = c if x.bitwidth == 64 else builder.fptrunc(c, ir.FloatType())
+            p = c if p is None else builder.fadd(builder.fmul(p, args[0]), c)
+        return p
+
+    return x(x, nb.types.UniTuple(types.float64, coefficients.count)), codegen
+
+
+@instruction(lambda x: type(x)(math.floor(x)))
+def _floor(typingctx: Any, x: Any) -> Any:
+    """The largest whole number up to x, as a float of that type (``math.floor`` makes an int)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = builder.module.declare_intrinsic("llvm.floor", [args[0].type])
+        return builder.call(function, args)
+
+    return x(x), codegen
+
+
+@instruction(lambda n: type(n)(np.ldexp(1.0, int(n))))
 def _power_of_two(typingctx: Any, n: Any) -> Any:
     """2**n for a whole number n held in a float, by writing the exponent's bits."""
 
@@ -187,6 +227,10 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
     return nb.types.UniTuple(x, 2)(x), codegen
 
 
+# Taylor's coefficients, the highest power's first.
+_EXP = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
+
+
 @part
 def log(x: Real) -> Real:
     """Natural logarithm of a positive normal number."""
@@ -194,40 +238,19 @@ def log(x: Real) -> Real:
     # log m = 2 artanh(s) with |s| < 0.172: the series needs few terms.
     s = (m - lit(x, 1.0)) / (m + lit(x, 1.0))
     z = s * s
-    p = lit(x, 2 / 19)
-    p = p * z + lit(x, 2 / 17)
-    p = p * z + lit(x, 2 / 15)
-    p = p * z + lit(x, 2 / 13)
-    p = p * z + lit(x, 2 / 11)
-    p = p * z + lit(x, 2 / 9)
-    p = p * z + lit(x, 2 / 7)
-    p = p * z + lit(x, 2 / 5)
-    p = p * z + lit(x, 2 / 3)
+    p = polynomial(z, (2 / 19, 2 / 17, 2 / 15, 2 / 13, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3))
     return e * lit(x, math.log(2.0)) + (s * z * p + s * lit(x, 2.0))
 
 
 @part
 def exp(x: Real) -> Real:
-    """Exponential; 0 where the result would be a denormal number."""
+    """Exponential, computed in float64; 0 where the result would be a denormal number."""
     lowest = _by_type(x, -87.0, -708.0)
-    y = x if x > lowest else lowest
-    n = math.floor(y * lit(x, 1.0 / math.log(2.0)) + lit(x, 0.5))
+    y = np.float64(x if x > lowest else lowest)
+    n = _floor(y * (1.0 / math.log(2.0)) + 0.5)
     # log 2 in two parts, so that y - n log 2 keeps its digits.
-    r = (y - n * lit(x, 0.693145751953125)) - n * lit(x, 1.42860682030941723212e-6)
-    p = lit(x, 1 / 479001600)
-    p = p * r + lit(x, 1 / 39916800)
-    p = p * r + lit(x, 1 / 3628800)
-    p = p * r + lit(x, 1 / 362880)
-    p = p * r + lit(x, 1 / 40320)
-    p = p * r + lit(x, 1 / 5040)
-    p = p * r + lit(x, 1 / 720)
-    p = p * r + lit(x, 1 / 120)
-    p = p * r + lit(x, 1 / 24)
-    p = p * r + lit(x, 1 / 6)
-    p = p * r + lit(x, 0.5)
-    p = p * r + lit(x, 1.0)
-    p = p * r + lit(x, 1.0)
-    result = p * _power_of_two(n)
+    r = (y - n * 0.693145751953125) - n * 1.42860682030941723212e-6
+    result = lit(x, polynomial(r, _EXP) * _power_of_two(n))
     return result if x > lowest else lit(x, 0.0)
 
 
@@ -242,13 +265,7 @@ def digamma(x: Real) -> Real:
     y = x + lit(x, 6.0)
     i = one / y
     z = i * i
-    p = lit(x, 1 / 12)
-    p = p * z + lit(x, -691 / 32760)
-    p = p * z + lit(x, 1 / 132)
-    p = p * z + lit(x, -1 / 240)
-    p = p * z + lit(x, 1 / 252)
-    p = p * z + lit(x, -1 / 120)
-    p = p * z + lit(x, 1 / 12)
+    p = polynomial(z, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
     return log(y) - i * lit(x, 0.5) - z * p - r
 
 
@@ -263,12 +280,7 @@ def gammaln(x: Real) -> Real:
     y = x + lit(x, 6.0) if small else x
     i = one / y
     z = i * i
-    p = lit(x, -691 / 360360)
-    p = p * z + lit(x, 1 / 1188)
-    p = p * z + lit(x, -1 / 1680)
-    p = p * z + lit(x, 1 / 1260)
-    p = p * z + lit(x, -1 / 360)
-    p = p * z + lit(x, 1 / 12)
+    p = polynomial(z, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
     half_log_two_pi = lit(x, 0.5 * math.log(2.0 * math.pi))
     return (y - lit(x, 0.5)) * log(y) - y + half_log_two_pi + i * p - shift
 

@@ -6,7 +6,7 @@ loses where topics merge.
 
 import numpy as np
 
-from skvt.compiled import digamma, exp, gammaln, jit, log, part
+from skvt.compiled import digamma, exp, gammaln, jit, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
 # Logits of shares of sticks, and logarithms of a + b, stay within.
@@ -20,13 +20,7 @@ def trigamma(x: float) -> float:
     for i in range(8):
         r += 1.0 / ((x + i) * (x + i))
     z = 1.0 / ((x + 8.0) * (x + 8.0))
-    p = 7.0 / 6.0
-    p = p * z - 691.0 / 2730.0
-    p = p * z + 5.0 / 66.0
-    p = p * z - 1.0 / 30.0
-    p = p * z + 1.0 / 42.0
-    p = p * z - 1.0 / 30.0
-    p = p * z + 1.0 / 6.0
+    p = polynomial(z, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
     y = 1.0 / (x + 8.0)
     return r + y + 0.5 * z + p * z * y
 
