@@ -75,7 +75,7 @@ def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
     return raw[start : start + size * dtype.itemsize].view(dtype)
 
 
-def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Array, ...]:
+def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any, ...]:
     """Work arrays of this thread for ``document_steps``.
 
     Kept between calls, except for very long documents: new arrays of this size would be mapped and
@@ -390,18 +390,15 @@ class LDA:
             None if own is None else energy, digamma_sums, gamma,
         )  # fmt: skip
         loops.append(_Loop(kernels.document_steps, batch.n_rows, of_documents))
+        found = batch.indptr, batch.words, table, weights, ratio
         if with_energy and own is None:
-            of_energies = (
-                batch.indptr, batch.words, expected_log, table, weights, ratio, gamma,
-                digamma_sums, energy,
-            )  # fmt: skip
+            of_energies = (*found, expected_log, gamma, digamma_sums, energy)
             loops.append(_Loop(kernels.energies, batch.n_rows, of_energies))
         if marginal is not None:
             of_marginals = (*given, gamma, digamma_sums, floor, marginal)
             loops.append(_Loop(kernels.log_marginals, batch.n_rows, of_marginals))
         if tokens is not None:
-            of_tokens = (batch.indptr, batch.words, table, weights, ratio, tokens)
-            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, of_tokens))
+            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, (*found, tokens)))
         if with_stats:
             statistics = np.empty((n_words, self.n_components), self.dtype)
             of_statistics = (
