@@ -26,13 +26,19 @@ _COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
 _SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
 
 
-@jit
-def mix(state: np.uint64) -> np.uint64:
-    """The finaliser of SplitMix64: every bit of the result depends on all of the state."""
+def mixed(state: Any) -> Any:
+    """The finaliser of SplitMix64: every bit of the result depends on all of the state.
+
+    In Python, of an array of them, too.
+    """
     z = np.uint64(state)
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
+
+
+#: :func:`mixed`, compiled.
+mix = jit(mixed)
 
 
 @part
@@ -180,32 +186,41 @@ def resample(weights: Array, offset: float, parents: IndexArray) -> None:
 
 
 @part
-def accepted_gammas(shapes: Array, bits: NDArray[np.uint64], normals: Array, out: Array) -> None:
-    """Gamma variates of these shapes + 1, all (n,): from a proposal, or the next that is accepted.
+def accepted_gammas(n: int, numbers: Array, words: NDArray[np.uint64], places: IndexArray) -> None:
+    """Gamma variates of n shapes + 1, each from a proposal, or the next that is accepted.
 
-    The first proposal is the normal variate and the second number of the bits' ``unit_pair``. Two
-    proposals are made for all entries side by side, where loops run on vectors; few are left then.
+    Two proposals are made for all entries side by side, where loops run on vectors; few are left
+    then.
+
+    Parameters
+    ----------
+    numbers : float64 (5, N)
+        Shapes; the normal variates of first proposals, which are overwritten; the gamma variates,
+        written; and scratch.
+    words : uint64 (2, N)
+        Random bits, the second number of whose ``unit_pair`` is the test of the first proposal;
+        and scratch.
+    places : integer (2, N)
+        Scratch.
     """
-    n = shapes.size
-    which, accepted, values = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n)
-    own_shapes, own_bits, own_normals = np.empty(n), np.empty(n, np.uint64), np.empty(n)
+    shapes, normals, out, values = numbers[0], numbers[1], numbers[2], numbers[3]
+    own_shapes, bits, own_bits = numbers[4], words[0], words[1]
+    which, accepted = places[0], places[1]
     for j in range(n):
-        which[j], own_shapes[j], own_bits[j], own_normals[j] = j, shapes[j], bits[j], normals[j]
+        which[j], own_shapes[j], own_bits[j] = j, shapes[j], bits[j]
     for _ in range(2):
         for j in range(n):
             test = unit_pair(own_bits[j])[1]
-            accepted[j], values[j] = _accepted_gamma(
-                own_shapes[j], own_normals[j], np.float64(test)
-            )
+            accepted[j], values[j] = _accepted_gamma(own_shapes[j], normals[j], np.float64(test))
         n_refused: Any = 0
         for j in range(n):
             out[which[j]] = values[j]
             which[n_refused] = which[j]
             own_shapes[n_refused], own_bits[n_refused] = own_shapes[j], own_bits[j]
-            n_refused += 1 - np.int64(accepted[j])
+            n_refused += 1 - accepted[j]
         n = n_refused
         for j in range(n):
-            own_normals[j] = normals_of(mix(own_bits[j] + GOLDEN))[0]
+            normals[j] = normals_of(mix(own_bits[j] + GOLDEN))[0]
             own_bits[j] = mix(own_bits[j] - GOLDEN)
     for j in range(n):
         i = which[j]

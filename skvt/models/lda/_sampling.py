@@ -37,6 +37,7 @@ from skvt.compiled import (
     lit,
     log,
     mix,
+    mixed,
     part,
     proposed_gamma,
     uniform,
@@ -58,16 +59,12 @@ DRAWN_WORDS = np.int64(64)
 
 
 # -------------------------------------------------------------------------------- random numbers
-@jit
 def row_seeds(seed: Any, n_rows: int) -> NDArray[np.uint64]:
     """One seed for each row, (n_rows,) uint64."""
-    seeds = np.empty(n_rows, np.uint64)
-    for d in range(n_rows):
-        seeds[d] = mix(seed + GOLDEN * np.uint64(d + 1))
-    return seeds
+    states = seed + GOLDEN * np.arange(1, n_rows + 1, dtype=np.uint64)
+    return np.asarray(mixed(states))
 
 
-@jit
 def draw_log_gammas(
     array: Array,
     rows: IndexArray,
@@ -81,31 +78,58 @@ def draw_log_gammas(
 ) -> None:
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
+    Each entry has random numbers of its own, of single precision. ``log_sums[b]`` are logarithms of
+    the sums of the variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their
+    shapes.
+    """
+    # a task of a shared loop: each thread has scratch of its own
+    size = int(DRAWN_WORDS) * array.shape[1]
+    scratch = (
+        np.empty((2, DRAWN_WORDS, array.shape[1] + 1), np.float32),
+        np.empty((5, size)),
+        np.empty((2, size), np.uint64),
+        np.empty((4, size), np.int32),
+    )
+    args = array, rows, scale, prior, seed, out, log_sums, shape_sums
+    _draw_log_gammas(*args, *scratch, counter)
+
+
+@jit
+def _draw_log_gammas(
+    array: Array,
+    rows: IndexArray,
+    scale: Any,
+    prior: Array,
+    seed: Any,
+    out: Array,
+    log_sums: Array,
+    shape_sums: Array,
+    single: Array,
+    numbers: Array,
+    words: NDArray[np.uint64],
+    places: IndexArray,
+    counter: IndexArray,
+) -> None:
+    """See :func:`draw_log_gammas`.
+
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
     rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
-    the cheap test; those that fail it, one in ten, are decided side by side. Each entry has random
-    numbers of its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the
-    variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes.
+    the cheap test; those that fail it, one in ten, are decided side by side.
     """
     n_topics = array.shape[1]
-    size = DRAWN_WORDS * n_topics
-    normal = np.empty((DRAWN_WORDS, n_topics + 1), np.float32)
-    log_boost = np.empty((DRAWN_WORDS, n_topics), np.float32)
-    doubtful = np.empty(n_topics, np.uint8)
-    top, total = np.empty(n_topics), np.empty(n_topics)
+    normal, log_boost = single[0], single[1]
     # of the entries that fail the test, side by side
-    rows_of, topics_of = np.empty(size, np.int32), np.empty(size, np.int32)
-    shapes, bits, normals, values = (
-        np.empty(size), np.empty(size, np.uint64), np.empty(size, np.float32), np.empty(size),
-    )  # fmt: skip
+    shapes, normals, values, bits = numbers[0], numbers[1], numbers[2], words[0]
+    rows_of, topics_of, doubtful = places[2], places[3], places[0]
+    top, total = numbers[3], numbers[4]
     for _ in range(CLAIMS):
         start, stop = claim(counter, DRAWN_WORDS, rows.size)
         if start >= stop:
             break
         block = start // DRAWN_WORDS
-        n: Any = 0
+        n = np.int64(0)  # (of the constant 0, numba compiles accepted_gammas, too)
         for k in range(n_topics):
-            top[k], total[k], shape_sums[block, k] = -np.inf, 0.0, 0.0
+            shape_sums[block, k] = 0.0
         for i in range(start, stop):
             r, row, eta = i - start, rows[i], np.float64(prior[rows[i]])
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
@@ -119,16 +143,18 @@ def draw_log_gammas(
                 log_boost[r, k] = log(u) / a
             for k in range(n_topics):
                 rows_of[n], topics_of[n] = i, k
-                n += np.int64(doubtful[k])
+                n += doubtful[k]
         for j in range(n):
             i, k = rows_of[j], topics_of[j]
             row = rows[i]
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
             shapes[j] = np.float64(prior[row]) + np.float64(scale) * np.float64(array[row, k])
             bits[j], normals[j] = mix(state - GOLDEN * np.uint64(k + 1)), normal[i - start, k]
-        accepted_gammas(shapes[:n], bits[:n], normals[:n], values[:n])
+        accepted_gammas(n, numbers, words, places)
         for j in range(n):
             out[rows_of[j], topics_of[j]] = values[j]
+        for k in range(n_topics):
+            top[k], total[k] = -np.inf, 0.0
         for i in range(start, stop):
             for k in range(n_topics):
                 out[i, k] = log(out[i, k]) + log_boost[i - start, k]
