@@ -47,8 +47,8 @@ from skvt.compiled import (
 from skvt.models.lda._kernels import DOCUMENTS, WORDS
 from skvt.typing import Array, IndexArray
 
-# Entries of large counts, see ``gibbs_steps``.
-Bulk: TypeAlias = tuple[IndexArray, IndexArray, Array]
+# Entries of large counts, see ``_gibbs_steps``, and scratch, (6, K) and integers (K,).
+Bulk: TypeAlias = tuple[IndexArray, IndexArray, Array, Array, IndexArray]
 
 # The tokens of an entry of a larger count are drawn together.
 MOST_TOKENS = 1000
@@ -65,33 +65,18 @@ def row_seeds(seed: Any, n_rows: int) -> NDArray[np.uint64]:
     return np.asarray(mixed(states))
 
 
-def draw_log_gammas(
-    array: Array,
-    rows: IndexArray,
-    scale: Any,
-    prior: Array,
-    seed: Any,
-    out: Array,
-    log_sums: Array,
-    shape_sums: Array,
-    counter: IndexArray,
-) -> None:
-    """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
-
-    Each entry has random numbers of its own, of single precision. ``log_sums[b]`` are logarithms of
-    the sums of the variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their
-    shapes.
-    """
-    # a task of a shared loop: each thread has scratch of its own
-    size = int(DRAWN_WORDS) * array.shape[1]
-    scratch = (
-        np.empty((2, DRAWN_WORDS, array.shape[1] + 1), np.float32),
+def draw_log_gammas(*arguments: Any) -> None:
+    """:func:`_draw_log_gammas` with scratch of its own: the task of a thread."""
+    n_topics = arguments[0].shape[1]
+    size = int(DRAWN_WORDS) * n_topics
+    _draw_log_gammas(
+        *arguments[:-1],
+        np.empty((2, DRAWN_WORDS, n_topics + 1), np.float32),
         np.empty((5, size)),
         np.empty((2, size), np.uint64),
         np.empty((4, size), np.int32),
+        arguments[-1],
     )
-    args = array, rows, scale, prior, seed, out, log_sums, shape_sums
-    _draw_log_gammas(*args, *scratch, counter)
 
 
 @jit
@@ -110,11 +95,14 @@ def _draw_log_gammas(
     places: IndexArray,
     counter: IndexArray,
 ) -> None:
-    """See :func:`draw_log_gammas`.
+    """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
     rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
-    the cheap test; those that fail it, one in ten, are decided side by side.
+    the cheap test; those that fail it, one in ten, are decided side by side. Each entry has random
+    numbers of its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the
+    variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes. ``single``,
+    ``numbers``, ``words`` and ``places`` are scratch.
     """
     n_topics = array.shape[1]
     normal, log_boost = single[0], single[1]
@@ -289,14 +277,17 @@ def _bulk_step(
 ) -> tuple[int, np.uint64]:
     """Draw the tokens of document d's large entries; returns (n_members, the new random state).
 
-    ``bulk`` is that of :func:`gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
+    ``bulk`` is that of :func:`_gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
     (K,) float64 are the large entries' tokens of each topic in the last sweep, and of this one
-    thereafter. The other arrays are those of :func:`gibbs_steps` at the end of a sweep.
+    thereafter. The other arrays are those of :func:`_gibbs_steps` at the end of a sweep.
     """
-    indptr, entries, means = bulk
+    indptr, entries, means, scratch, n_tokens = bulk
     n_topics = alpha.size
-    of_tokens, totals, theta, tails, drawn = np.zeros((5, n_topics))
-    n_tokens = np.zeros(n_topics, np.int64)
+    of_tokens, totals, theta, tails, drawn = (
+        scratch[1], scratch[2], scratch[3], scratch[4], scratch[5],
+    )  # fmt: skip
+    for k in range(n_topics):
+        of_tokens[k], n_tokens[k] = 0.0, 0
     for i in range(n_own):
         of_tokens[topic[i]] += weights[i]
         n_tokens[topic[i]] += 1
@@ -328,8 +319,27 @@ def _bulk_step(
     return n_members, state
 
 
+def gibbs_steps(*arguments: Any) -> None:
+    """:func:`_gibbs_steps` with scratch of its own: the task of a thread."""
+    *others, bulk, counter = arguments
+    indptr, token_indptr, table, alpha = (others[i] for i in (0, 3, 5, 8))
+    longest, n_topics = np.diff(token_indptr[indptr]).max(initial=0), alpha.size
+    if bulk is not None:
+        bulk = *bulk, np.empty((6, n_topics)), np.empty(n_topics, np.int64)
+    _gibbs_steps(
+        *others,
+        bulk,
+        np.empty((3, n_topics + 1), np.int32),
+        np.empty((2, longest), np.int32),
+        np.empty(n_topics, alpha.dtype),
+        np.empty(longest, alpha.dtype),
+        np.empty((2, n_topics + 1), table.dtype),
+        counter,
+    )
+
+
 @jit
-def gibbs_steps(
+def _gibbs_steps(
     indptr: IndexArray,
     words: IndexArray,
     counts: Array,
@@ -346,6 +356,11 @@ def gibbs_steps(
     samples: IndexArray,
     proportions: Array,
     bulk: Bulk | None,
+    topics: IndexArray,
+    tokens: IndexArray,
+    size: Array,
+    weights: Array,
+    sums: Array,
     counter: IndexArray,
 ) -> None:
     """Sample the assignments of each document, each by random numbers of its own.
@@ -370,6 +385,8 @@ def gibbs_steps(
     bulk : None, or (indptr, entries, means) of the entries of large counts, which have no tokens
         Numbers (M,) of these entries and where those of each document begin, (n + 1,); ``means``
         (M, K) float64 are 0, and their tokens of each topic in the mean over the kept sweeps after.
+    topics, tokens, size, weights, sums : (3, K + 1), (2, W), (K,), (W,), (2, K + 1) scratch, W the
+        tokens of the longest document
     """
     # Scalars and two-dimensional indices throughout: the references that a view of a row or an
     # array handed on counts cost as much as the arithmetic of a token.
@@ -380,19 +397,13 @@ def gibbs_steps(
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
     # its gain in extra[m], whose entry n_members is 0; place[k] is the member of topic k. One that
     # has lost its last token stays until the end of the sweep.
-    members, place = np.empty(n_topics + 1, np.int32), np.empty(n_topics, np.int32)
-    size, tokens_of = np.empty(n_topics, alpha.dtype), np.empty(n_topics, np.int64)
-    extra, partial = np.empty(n_topics + 1, table.dtype), np.empty(n_topics + 1, table.dtype)
+    members, place, tokens_of = topics[0], topics[1], topics[2]
+    extra, partial, word_of, topic = sums[0], sums[1], tokens[0], tokens[1]
     for k in range(n_topics):
         members[k], place[k], size[k], tokens_of[k], extra[k] = 0, -1, nothing, 0, zero
     members[n_topics], extra[n_topics] = 0, zero
-    longest = 0
-    for d in range(indptr.size - 1):
-        longest = max(longest, token_indptr[indptr[d + 1]] - token_indptr[indptr[d]])
-    word_of, topic = np.empty(longest, np.int32), np.empty(longest, np.int32)
-    weights = np.empty(longest, alpha.dtype)
     if bulk is not None:  # decided when the function is compiled
-        bulk_sizes = np.empty(n_topics)
+        bulk_sizes = bulk[3][0]
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
