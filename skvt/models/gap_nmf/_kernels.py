@@ -12,6 +12,7 @@ from skvt.compiled import (
     fill_normals,
     gammaln,
     jit,
+    jit_allocating,
     lit,
     log,
     mix,
@@ -60,7 +61,7 @@ def poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials: Arra
 
 
 # ------------------------------------------------------------------------------------- draws
-@jit
+@jit_allocating
 def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Array) -> None:
     """Gamma variates of these shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
 

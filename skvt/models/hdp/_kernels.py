@@ -6,7 +6,7 @@ loses where topics merge.
 
 import numpy as np
 
-from skvt.compiled import digamma, exp, gammaln, jit, log, part, polynomial
+from skvt.compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
 # Logits of shares of sticks, and logarithms of a + b, stay within.
@@ -119,7 +119,7 @@ def stick_slope(
         after += pull
 
 
-@jit
+@jit_allocating
 def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, found: Array) -> None:
     """found[0] = logits of E[u_k], found[1] = logarithms of a_k + b_k, (2, K): near the best q(u).
 
@@ -243,7 +243,7 @@ def climb_sticks(
     return largest
 
 
-@jit
+@jit_allocating
 def pair_losses(
     indptr: IndexArray,
     words: IndexArray,

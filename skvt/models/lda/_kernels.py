@@ -24,6 +24,7 @@ from skvt.compiled import (
     finish,
     gammaln,
     jit,
+    jit_allocating,
     lit,
     log,
     part,
@@ -464,7 +465,7 @@ def _energy(
 
 # Loops of their own for what few ask for: as parts of ``document_steps``, they would be compiled
 # with each first fit, or with None in their place as another version of it.
-@jit
+@jit_allocating
 def log_marginals(
     indptr: IndexArray,
     words: IndexArray,
@@ -500,7 +501,7 @@ def log_marginals(
         finish(counter, d, stop)
 
 
-@jit
+@jit_allocating
 def energies(
     indptr: IndexArray,
     words: IndexArray,
@@ -538,7 +539,7 @@ def energies(
         finish(counter, d, stop)
 
 
-@jit
+@jit_allocating
 def tokens_of_topics(
     indptr: IndexArray,
     words: IndexArray,
@@ -573,7 +574,7 @@ def tokens_of_topics(
 
 
 # ------------------------------------------------------------------------------- statistics
-@jit
+@jit_allocating
 def word_statistics(
     word_indptr: IndexArray,
     documents: IndexArray,

@@ -34,6 +34,7 @@ from skvt.compiled import (
     finish,
     gamma_variate,
     jit,
+    jit_allocating,
     lit,
     log,
     mix,
@@ -329,11 +330,16 @@ def gibbs_steps(*arguments: Any) -> None:
     _gibbs_steps(
         *others,
         bulk,
-        np.empty((3, n_topics + 1), np.int32),
-        np.empty((2, longest), np.int32),
+        # (not rows of a few arrays: the sampler would be 2 % slower)
+        np.empty(n_topics + 1, np.int32),
+        np.empty(n_topics, np.int32),
+        np.empty(n_topics, np.int64),
+        np.empty(longest, np.int32),
+        np.empty(longest, np.int32),
         np.empty(n_topics, alpha.dtype),
         np.empty(longest, alpha.dtype),
-        np.empty((2, n_topics + 1), table.dtype),
+        np.empty(n_topics + 1, table.dtype),
+        np.empty(n_topics + 1, table.dtype),
         counter,
     )
 
@@ -356,11 +362,15 @@ def _gibbs_steps(
     samples: IndexArray,
     proportions: Array,
     bulk: Bulk | None,
-    topics: IndexArray,
-    tokens: IndexArray,
+    members: IndexArray,
+    place: IndexArray,
+    tokens_of: IndexArray,
+    word_of: IndexArray,
+    topic: IndexArray,
     size: Array,
     weights: Array,
-    sums: Array,
+    extra: Array,
+    partial: Array,
     counter: IndexArray,
 ) -> None:
     """Sample the assignments of each document, each by random numbers of its own.
@@ -385,8 +395,8 @@ def _gibbs_steps(
     bulk : None, or (indptr, entries, means) of the entries of large counts, which have no tokens
         Numbers (M,) of these entries and where those of each document begin, (n + 1,); ``means``
         (M, K) float64 are 0, and their tokens of each topic in the mean over the kept sweeps after.
-    topics, tokens, size, weights, sums : (3, K + 1), (2, W), (K,), (W,), (2, K + 1) scratch, W the
-        tokens of the longest document
+    members, place, tokens_of, word_of, topic, size, weights, extra, partial : scratch, of topics or
+        of the tokens of the longest document
     """
     # Scalars and two-dimensional indices throughout: the references that a view of a row or an
     # array handed on counts cost as much as the arithmetic of a token.
@@ -397,8 +407,6 @@ def _gibbs_steps(
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
     # its gain in extra[m], whose entry n_members is 0; place[k] is the member of topic k. One that
     # has lost its last token stays until the end of the sweep.
-    members, place, tokens_of = topics[0], topics[1], topics[2]
-    extra, partial, word_of, topic = sums[0], sums[1], tokens[0], tokens[1]
     for k in range(n_topics):
         members[k], place[k], size[k], tokens_of[k], extra[k] = 0, -1, nothing, 0, zero
     members[n_topics], extra[n_topics] = 0, zero
@@ -548,7 +556,7 @@ def sampled_statistics(
 
 
 # --------------------------------------------------------------------------------------- CVB0
-@jit
+@jit_allocating
 def cvb0_steps(
     indptr: IndexArray,
     words: IndexArray,
