@@ -591,7 +591,8 @@ def word_statistics(
 ) -> None:
     """out[a, k] = sum_d row_weight_d n_da phi_dak, word by word in the order of the documents."""
     n_topics = expected_log.shape[1]
-    row = np.empty(n_topics, out.dtype)
+    if own is not None:
+        row = np.empty(n_topics, out.dtype)
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)
         if start >= stop:
