@@ -17,6 +17,7 @@ import tempfile
 ESTIMATORS = {
     "TemperedLDA": "counts",
     "StructuredLDA": "counts",
+    "MemoizedHDP": "counts",
     "MemoizedDPGMM": "numbers",
     "StructuredBernoulliMixture": "binary",
     "StructuredGaPNMF": "counts",

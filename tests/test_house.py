@@ -10,7 +10,7 @@ MOST_PARAMETERS = 7
 MOST_LINES = 60
 DEEPEST = 3
 # Compiled functions work on arrays, which cannot be bundled without a copy or a longer compilation.
-COMPILED = {"jit", "part", "inner", "inlined"}
+COMPILED = {"jit", "jit_allocating", "part", "part_allocating"}
 
 # Collaborators say what they can do; nobody asks what they are. What is not a collaborator:
 QUESTIONED = {"inference", "moves", "models", "expfam", "temperature"}

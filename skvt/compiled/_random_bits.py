@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled._special import Real, jit, lit, log, part
+from skvt.compiled._special import Real, jit, lit, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
@@ -21,15 +21,24 @@ _S40, _S16, _LOW_24 = np.uint64(40), np.uint64(16), np.uint64(0xFFFFFF)
 MOST_TRIES = 100
 # Expected successes below which a binomial variate is sought one by one.
 _FEW = 10.0
+# Taylor's coefficients of cos(x) and sin(x) / x in powers of x**2, the highest power's first.
+_COSINE = tuple((-1) ** i / math.factorial(2 * i) for i in range(9, -1, -1))
+_SINE = tuple((-1) ** i / math.factorial(2 * i + 1) for i in range(8, -1, -1))
 
 
-@jit
-def mix(state: np.uint64) -> np.uint64:
-    """The finaliser of SplitMix64: every bit of the result depends on all of the state."""
+def mixed(state: Any) -> Any:
+    """The finaliser of SplitMix64: every bit of the result depends on all of the state.
+
+    In Python, of an array of them, too.
+    """
     z = np.uint64(state)
     z = (z ^ (z >> _S30)) * _MIX_1
     z = (z ^ (z >> _S27)) * _MIX_2
     return z ^ (z >> _S31)
+
+
+#: :func:`mixed`, compiled.
+mix = jit(mixed)
 
 
 @part
@@ -75,25 +84,7 @@ def normals_of(bits: np.uint64) -> tuple[np.float32, np.float32]:
     radius = np.sqrt(lit(u, -2.0) * log(u))
     z = x * x * lit(u, 4.0 * math.pi**2)
     # cosine and sine of 2 pi x by their series, |2 pi x| <= pi
-    c = lit(u, -1.0 / 6402373705728000)
-    c = c * z + lit(u, 1.0 / 20922789888000)
-    c = c * z + lit(u, -1.0 / 87178291200)
-    c = c * z + lit(u, 1.0 / 479001600)
-    c = c * z + lit(u, -1.0 / 3628800)
-    c = c * z + lit(u, 1.0 / 40320)
-    c = c * z + lit(u, -1.0 / 720)
-    c = c * z + lit(u, 1.0 / 24)
-    c = c * z + lit(u, -1.0 / 2)
-    c = c * z + lit(u, 1.0)
-    s = lit(u, 1.0 / 355687428096000)
-    s = s * z + lit(u, -1.0 / 1307674368000)
-    s = s * z + lit(u, 1.0 / 6227020800)
-    s = s * z + lit(u, -1.0 / 39916800)
-    s = s * z + lit(u, 1.0 / 362880)
-    s = s * z + lit(u, -1.0 / 5040)
-    s = s * z + lit(u, 1.0 / 120)
-    s = s * z + lit(u, -1.0 / 6)
-    s = s * z + lit(u, 1.0)
+    c, s = polynomial(z, _COSINE), polynomial(z, _SINE)
     return radius * c, radius * s * x * lit(u, 2.0 * math.pi)
 
 
@@ -195,32 +186,41 @@ def resample(weights: Array, offset: float, parents: IndexArray) -> None:
 
 
 @part
-def accepted_gammas(shapes: Array, bits: NDArray[np.uint64], normals: Array, out: Array) -> None:
-    """Gamma variates of these shapes + 1, all (n,): from a proposal, or the next that is accepted.
+def accepted_gammas(n: int, numbers: Array, words: NDArray[np.uint64], places: IndexArray) -> None:
+    """Gamma variates of n shapes + 1, each from a proposal, or the next that is accepted.
 
-    The first proposal is the normal variate and the second number of the bits' ``unit_pair``. Two
-    proposals are made for all entries side by side, where loops run on vectors; few are left then.
+    Two proposals are made for all entries side by side, where loops run on vectors; few are left
+    then.
+
+    Parameters
+    ----------
+    numbers : float64 (5, N)
+        Shapes; the normal variates of first proposals, which are overwritten; the gamma variates,
+        written; and scratch.
+    words : uint64 (2, N)
+        Random bits, the second number of whose ``unit_pair`` is the test of the first proposal;
+        and scratch.
+    places : integer (2, N)
+        Scratch.
     """
-    n = shapes.size
-    which, accepted, values = np.empty(n, np.int32), np.empty(n, np.uint8), np.empty(n)
-    own_shapes, own_bits, own_normals = np.empty(n), np.empty(n, np.uint64), np.empty(n)
+    shapes, normals, out, values = numbers[0], numbers[1], numbers[2], numbers[3]
+    own_shapes, bits, own_bits = numbers[4], words[0], words[1]
+    which, accepted = places[0], places[1]
     for j in range(n):
-        which[j], own_shapes[j], own_bits[j], own_normals[j] = j, shapes[j], bits[j], normals[j]
+        which[j], own_shapes[j], own_bits[j] = j, shapes[j], bits[j]
     for _ in range(2):
         for j in range(n):
             test = unit_pair(own_bits[j])[1]
-            accepted[j], values[j] = _accepted_gamma(
-                own_shapes[j], own_normals[j], np.float64(test)
-            )
+            accepted[j], values[j] = _accepted_gamma(own_shapes[j], normals[j], np.float64(test))
         n_refused: Any = 0
         for j in range(n):
             out[which[j]] = values[j]
             which[n_refused] = which[j]
             own_shapes[n_refused], own_bits[n_refused] = own_shapes[j], own_bits[j]
-            n_refused += 1 - np.int64(accepted[j])
+            n_refused += 1 - accepted[j]
         n = n_refused
         for j in range(n):
-            own_normals[j] = normals_of(mix(own_bits[j] + GOLDEN))[0]
+            normals[j] = normals_of(mix(own_bits[j] + GOLDEN))[0]
             own_bits[j] = mix(own_bits[j] - GOLDEN)
     for j in range(n):
         i = which[j]

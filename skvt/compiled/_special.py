@@ -22,6 +22,7 @@ ever made: those cost a factor of ten in every loop they reach.
 """
 
 import functools
+import gc
 import math
 import warnings
 from collections.abc import Callable
@@ -30,7 +31,7 @@ from typing import Any, TypeVar
 import numba as nb
 import numpy as np
 from llvmlite import ir
-from numba.core import types
+from numba.core import event, types
 from numba.extending import intrinsic
 from numpy.typing import ArrayLike
 
@@ -46,13 +47,42 @@ _OPTIONS = {
 }  # fmt: skip
 
 
-def _cached(function: Callable[..., Any]) -> Any:
+class _NoCollections(event.Listener):
+    """No garbage is collected while a function of skvt is compiled.
+
+    The compiler makes so many objects that live on that a tenth of its time would be spent looking
+    for others. (It holds a lock: two threads do not compile at once.)
+    """
+
+    _paused = None
+
+    def on_start(self, event: Any) -> None:
+        function = getattr(event.data["dispatcher"], "py_func", None)
+        if self._paused is None and gc.isenabled() and _is_ours(function):
+            self._paused = event.data["dispatcher"]
+            gc.disable()
+
+    def on_end(self, event: Any) -> None:
+        if self._paused is event.data["dispatcher"]:
+            self._paused = None
+            gc.enable()
+
+
+def _is_ours(function: Any) -> bool:
+    return str(getattr(function, "__module__", "")).startswith("skvt.")
+
+
+event.register("numba:compile", _NoCollections())
+
+
+def _cached(function: Callable[..., Any], allocates: bool) -> Any:
     """``function`` compiled and kept on disk; for this process alone where that is impossible."""
+    options = {"_nrt": allocates, **_OPTIONS}
     try:
-        return nb.njit(cache=True, **_OPTIONS)(function)
+        return nb.njit(cache=True, **options)(function)
     except RuntimeError:  # no folder can be written
         _warn_of_no_cache()
-        return nb.njit(**_OPTIONS)(function)
+        return nb.njit(**options)(function)
 
 
 @functools.cache
@@ -67,20 +97,28 @@ def _warn_of_no_cache() -> None:
 
 
 jit: Any
+jit_allocating: Any
 part: Any
+part_allocating: Any
 if nb.config.DISABLE_JIT:
     # As compiled code has it, whole numbers wrap around.
-    jit = part = np.errstate(over="ignore")
+    jit = jit_allocating = part = part_allocating = np.errstate(over="ignore")
 else:
-    #: Decorator of a compiled function that Python calls.
-    jit = _cached
+    #: Decorator of a compiled function that Python calls, and that makes no arrays (but views):
+    #: without counts of references it compiles 5 % faster.
+    jit = functools.partial(_cached, allocates=False)
+    #: Of one that makes arrays.
+    jit_allocating = functools.partial(_cached, allocates=True)
     #: Of one that only compiled functions call (from Python, it crashes the process: an entrance
     #: would take as long to compile as a short part): it becomes a piece of each of them. A loop is
     #: vectorised only if what it calls is; and of a function that stays one by itself, the process
     #: keeps the machine code that it meets first, which differs in its last digits between one that
     #: compiles and one that loads. Each is compiled by itself, too, and upwards within all that
     #: call it, so that few levels of calls compile fast.
-    part = nb.njit(no_cpython_wrapper=True, forceinline=True, **_OPTIONS)
+    _of_parts = {"no_cpython_wrapper": True, "forceinline": True, **_OPTIONS}
+    part = nb.njit(_nrt=False, **_of_parts)
+    #: Of a part that makes arrays.
+    part_allocating = nb.njit(_nrt=True, **_of_parts)
 
 
 def instruction(in_python: Callable[..., Any]) -> Callable[[Callable[..., Any]], Any]:
@@ -119,7 +157,47 @@ def _by_type(typingctx: Any, x: Any, single: Any, double: Any) -> Any:
     return x(x, types.float64, types.float64), codegen
 
 
-@instruction(lambda n: float(np.ldexp(1.0, n)))
+def _horner(x: Real, coefficients: tuple[float, ...]) -> Real:
+    """:func:`polynomial` in Python."""
+    p = type(x)(coefficients[0])
+    for c in coefficients[1:]:
+        p = p * x + type(x)(c)
+    return p
+
+
+@instruction(_horner)
+def polynomial(typingctx: Any, x: Any, coefficients: Any) -> Any:
+    """The polynomial of these compile-time constants at ``x``, the highest power's first.
+
+    One statement: for a product, a sum and a constant by themselves, types would be inferred and
+    code be made by Python one after the other.
+    """
+    if not isinstance(x, types.Float):
+        return None
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        p = None
+        for i in range(signature.args[1].count):
+            c = builder.extract_value(args[1], i)
+            c = c if x.bitwidth == 64 else builder.fptrunc(c, ir.FloatType())
+            p = c if p is None else builder.fadd(builder.fmul(p, args[0]), c)
+        return p
+
+    return x(x, nb.types.UniTuple(types.float64, coefficients.count)), codegen
+
+
+@instruction(lambda x: type(x)(math.floor(x)))
+def _floor(typingctx: Any, x: Any) -> Any:
+    """The largest whole number up to x, as a float of that type (``math.floor`` makes an int)."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        function = builder.module.declare_intrinsic("llvm.floor", [args[0].type])
+        return builder.call(function, args)
+
+    return x(x), codegen
+
+
+@instruction(lambda n: type(n)(np.ldexp(1.0, int(n))))
 def _power_of_two(typingctx: Any, n: Any) -> Any:
     """2**n for a whole number n held in a float, by writing the exponent's bits."""
 
@@ -158,6 +236,10 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
     return nb.types.UniTuple(x, 2)(x), codegen
 
 
+# Taylor's coefficients, the highest power's first.
+_EXP = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
+
+
 @part
 def log(x: Real) -> Real:
     """Natural logarithm of a positive normal number."""
@@ -165,40 +247,19 @@ def log(x: Real) -> Real:
     # log m = 2 artanh(s) with |s| < 0.172: the series needs few terms.
     s = (m - lit(x, 1.0)) / (m + lit(x, 1.0))
     z = s * s
-    p = lit(x, 2 / 19)
-    p = p * z + lit(x, 2 / 17)
-    p = p * z + lit(x, 2 / 15)
-    p = p * z + lit(x, 2 / 13)
-    p = p * z + lit(x, 2 / 11)
-    p = p * z + lit(x, 2 / 9)
-    p = p * z + lit(x, 2 / 7)
-    p = p * z + lit(x, 2 / 5)
-    p = p * z + lit(x, 2 / 3)
+    p = polynomial(z, (2 / 19, 2 / 17, 2 / 15, 2 / 13, 2 / 11, 2 / 9, 2 / 7, 2 / 5, 2 / 3))
     return e * lit(x, math.log(2.0)) + (s * z * p + s * lit(x, 2.0))
 
 
 @part
 def exp(x: Real) -> Real:
-    """Exponential; 0 where the result would be a denormal number."""
+    """Exponential, computed in float64; 0 where the result would be a denormal number."""
     lowest = _by_type(x, -87.0, -708.0)
-    y = x if x > lowest else lowest
-    n = math.floor(y * lit(x, 1.0 / math.log(2.0)) + lit(x, 0.5))
+    y = np.float64(x if x > lowest else lowest)
+    n = _floor(y * (1.0 / math.log(2.0)) + 0.5)
     # log 2 in two parts, so that y - n log 2 keeps its digits.
-    r = (y - n * lit(x, 0.693145751953125)) - n * lit(x, 1.42860682030941723212e-6)
-    p = lit(x, 1 / 479001600)
-    p = p * r + lit(x, 1 / 39916800)
-    p = p * r + lit(x, 1 / 3628800)
-    p = p * r + lit(x, 1 / 362880)
-    p = p * r + lit(x, 1 / 40320)
-    p = p * r + lit(x, 1 / 5040)
-    p = p * r + lit(x, 1 / 720)
-    p = p * r + lit(x, 1 / 120)
-    p = p * r + lit(x, 1 / 24)
-    p = p * r + lit(x, 1 / 6)
-    p = p * r + lit(x, 0.5)
-    p = p * r + lit(x, 1.0)
-    p = p * r + lit(x, 1.0)
-    result = p * _power_of_two(n)
+    r = (y - n * 0.693145751953125) - n * 1.42860682030941723212e-6
+    result = lit(x, polynomial(r, _EXP) * _power_of_two(n))
     return result if x > lowest else lit(x, 0.0)
 
 
@@ -213,13 +274,7 @@ def digamma(x: Real) -> Real:
     y = x + lit(x, 6.0)
     i = one / y
     z = i * i
-    p = lit(x, 1 / 12)
-    p = p * z + lit(x, -691 / 32760)
-    p = p * z + lit(x, 1 / 132)
-    p = p * z + lit(x, -1 / 240)
-    p = p * z + lit(x, 1 / 252)
-    p = p * z + lit(x, -1 / 120)
-    p = p * z + lit(x, 1 / 12)
+    p = polynomial(z, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
     return log(y) - i * lit(x, 0.5) - z * p - r
 
 
@@ -234,12 +289,7 @@ def gammaln(x: Real) -> Real:
     y = x + lit(x, 6.0) if small else x
     i = one / y
     z = i * i
-    p = lit(x, -691 / 360360)
-    p = p * z + lit(x, 1 / 1188)
-    p = p * z + lit(x, -1 / 1680)
-    p = p * z + lit(x, 1 / 1260)
-    p = p * z + lit(x, -1 / 360)
-    p = p * z + lit(x, 1 / 12)
+    p = polynomial(z, (-691 / 360360, 1 / 1188, -1 / 1680, 1 / 1260, -1 / 360, 1 / 12))
     half_log_two_pi = lit(x, 0.5 * math.log(2.0 * math.pi))
     return (y - lit(x, 0.5)) * log(y) - y + half_log_two_pi + i * p - shift
 
@@ -258,7 +308,7 @@ def _map_gammaln(x: Array, out: Array) -> None:
 
 def _array_function(kernel: Callable[[Array, Array], None]) -> Callable[[ArrayLike], Array]:
     def function(x: ArrayLike) -> Array:
-        x = np.asarray(x, dtype=np.float64, order="C")
+        x = writeable(np.asarray(x, dtype=np.float64, order="C"))
         out = np.empty(x.shape)
         kernel(x.reshape(-1), out.reshape(-1))
         return out

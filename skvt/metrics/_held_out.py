@@ -6,7 +6,17 @@ have the conditionals ``p(z_n = k | z_-n, w) ~ (alpha_k + n_k^{-n}) beta_{k w_n}
 
 import numpy as np
 
-from skvt.compiled import GOLDEN, gammaln, jit, log, mix, part, resample, uniform
+from skvt.compiled import (
+    GOLDEN,
+    gammaln,
+    jit_allocating,
+    log,
+    mix,
+    part,
+    part_allocating,
+    resample,
+    uniform,
+)
 
 
 @part
@@ -45,7 +55,7 @@ def _conditional(alpha, sizes, row, weights):
         weights[k] = (alpha[k] + sizes[k]) * row[k]
 
 
-@part
+@part_allocating
 def left_to_right(words, topics, alpha, n_particles, state):
     """Log probability of a document's words, in order: "left-to-right".
 
@@ -120,7 +130,7 @@ def _log_transition(words, topics, alpha, topic, sizes, target, weights):
     return value
 
 
-@part
+@part_allocating
 def chib(words, topics, alpha, n_burn_in, n_samples, state):
     """Log probability of a document's words by a Chib-style estimate.
 
@@ -180,7 +190,7 @@ def chib(words, topics, alpha, n_burn_in, n_samples, state):
     return joint - (top + np.log(chance / n_samples))
 
 
-@jit
+@jit_allocating
 def documents(indptr, words, counts, topics, alpha, seeds, method, n_samples, n_burn_in, out):
     """``out[d]``: log probability of each document; method 0 is left-to-right, 1 Chib-style."""
     for d in range(indptr.size - 1):

@@ -14,7 +14,19 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from skvt.compiled import CLAIMS, SharedLoop, claim, digamma, exp, finish, jit, part, serial_map
+from skvt.compiled import (
+    CLAIMS,
+    SharedLoop,
+    claim,
+    digamma,
+    exp,
+    finish,
+    jit,
+    jit_allocating,
+    part,
+    part_allocating,
+    serial_map,
+)
 from skvt.typing import Array, IndexArray, Run
 
 # Gauss-Legendre nodes and weights on [0, 1].
@@ -104,7 +116,7 @@ def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
     _slopes_of_large(a, log_x, out)
 
 
-@part
+@part_allocating
 def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     """The same for x > e, by quadrature over the smaller tail; other entries of ``out`` stay.
 
@@ -174,7 +186,7 @@ def _slopes_of_one_shape(
         out[i] = -(value * (log_x[i] - digamma_of_it) + slope)
 
 
-@jit
+@jit_allocating
 def _gradients(
     array: Array,
     scale: float,

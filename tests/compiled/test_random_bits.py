@@ -15,12 +15,20 @@ from skvt.models.lda import _sampling as sampling
 
 fill_normals, gamma_variate = entrance(bits.fill_normals), entrance(bits.gamma_variate)
 normal_pair, normals_of = entrance(bits.normal_pair), entrance(bits.normals_of)
-proposed_gamma, accepted_gammas = entrance(bits.proposed_gamma), entrance(bits.accepted_gammas)
+proposed_gamma, _accepted_gammas = entrance(bits.proposed_gamma), entrance(bits.accepted_gammas)
 resample, uniform = entrance(bits.resample), entrance(bits.uniform)
 unit, unit_pair = entrance(bits.unit), entrance(bits.unit_pair)
 
 N = 20_000
 ALARM = 1e-5
+
+
+def accepted_gammas(shapes, drawn, normals, out):
+    n = shapes.size
+    numbers, words, places = np.empty((5, n)), np.empty((2, n), np.uint64), np.empty((2, n), int)
+    numbers[0], numbers[1], words[0] = shapes, normals, drawn
+    _accepted_gammas(n, numbers, words, places)
+    out[:] = numbers[2]
 
 
 def follows(x, law):

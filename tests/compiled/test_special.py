@@ -1,9 +1,13 @@
 """The vectorisable special functions against SciPy's."""
 
+import gc
+from types import SimpleNamespace
+
 import numba as nb
 import numpy as np
 import pytest
 import scipy.special
+from numba.core import event
 
 from skvt.compiled import _special
 from skvt.compiled._special import digamma_array, gammaln_array
@@ -132,3 +136,28 @@ def test_gammaln_and_digamma_obey_their_recurrences(dtype):
     np.testing.assert_allclose(
         DIGAMMA(x + one) - DIGAMMA(x), 1.0 / x, atol=tolerance, rtol=tolerance
     )
+
+
+def compiling(function):
+    """As numba says that it compiles a function."""
+    return event.trigger_event(
+        "numba:compile", data={"dispatcher": SimpleNamespace(py_func=function)}
+    )
+
+
+def test_garbage_is_collected_except_while_functions_of_skvt_are_compiled():
+    with compiling(lambda: None):
+        assert gc.isenabled()
+    with pytest.raises(ZeroDivisionError), compiling(digamma_array):
+        with compiling(gammaln_array):
+            assert not gc.isenabled()
+        assert not gc.isenabled()
+        raise ZeroDivisionError
+    assert gc.isenabled()
+    gc.disable()
+    try:
+        with compiling(digamma_array):
+            pass
+        assert not gc.isenabled()
+    finally:
+        gc.enable()

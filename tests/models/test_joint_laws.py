@@ -162,7 +162,8 @@ def test_one_draw_of_large_counts_keeps_the_joint_law(n):
         members, place = np.zeros(K + 1, np.int32), np.full(K, -1, np.int32)
         size, extra, tokens_of = np.zeros(K), np.zeros(K + 1, np.float32), np.zeros(K, np.int64)
         n_members, state = bulk_step(
-            (np.array([0, 2]), np.arange(2), means), 0, 1, 1.0, words, counts, table, alpha, 1.0,
+            (np.array([0, 2]), np.arange(2), means, np.empty((6, K)), np.empty(K, np.int64)),
+            0, 1, 1.0, words, counts, table, alpha, 1.0,
             own, np.ones(own.size), own.size, large, 0, members, place, size, extra, tokens_of,
             np.uint64(state),
         )  # fmt: skip

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.compiled import exp, jit, lit, log, part
+from skvt.compiled import exp, jit_allocating, lit, log, part
 from skvt.typing import Array
 
 # Rows worked on side by side: each operation is one for all of them.
@@ -16,7 +16,7 @@ _FARTHEST = 30.0
 _TINY = 1e-30
 
 
-@jit
+@jit_allocating
 def sweep_factors(
     linear: Array,
     gram: Array,
@@ -148,7 +148,7 @@ def _without(
             total[r] = t
 
 
-@jit
+@jit_allocating
 def row_squares(X: Array) -> Array:
     """``sum_d x_nd^2`` of each row, shape (n,), float64."""
     out = np.zeros(X.shape[0])

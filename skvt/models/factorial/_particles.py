@@ -3,7 +3,17 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled import GOLDEN, exp, jit, log, mix, part, resample, uniform
+from skvt.compiled import (
+    GOLDEN,
+    exp,
+    jit_allocating,
+    log,
+    mix,
+    part,
+    part_allocating,
+    resample,
+    uniform,
+)
 from skvt.typing import Array, IndexArray
 
 # Sweeps of Gibbs sampling at each inverse temperature, and at the last one.
@@ -14,7 +24,7 @@ EFFECTIVE, MOST_LEVELS = 0.5, 1_000
 _BISECTIONS = 30
 
 
-@jit
+@jit_allocating
 def row_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """A random seed for each row that depends on its values alone; ``bits`` uint64, (n, D)."""
     keys = np.zeros(bits.shape[0], np.uint64)
@@ -24,7 +34,7 @@ def row_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return keys
 
 
-@jit
+@jit_allocating
 def annealed_particles(
     linear: Array,
     gram: Array,
@@ -154,7 +164,7 @@ def _from_prior(logit: Array, key: np.uint64, z: Array, order: IndexArray) -> np
     return counter
 
 
-@part
+@part_allocating
 def _weigh(energy: Array, step: float, weight: Array) -> float:
     """Weights ``exp(step energy)`` over the largest of them; the logarithm of their mean."""
     largest = energy.max()
@@ -165,7 +175,7 @@ def _weigh(energy: Array, step: float, weight: Array) -> float:
     return step * largest + log(total / energy.size)
 
 
-@part
+@part_allocating
 def _next_step(energy: Array, most: float, weight: Array) -> float:
     """The largest step, at most ``most``, that leaves enough particles effective; by bisection."""
     low, high = 0.0, most

@@ -12,6 +12,7 @@ from skvt.compiled import (
     fill_normals,
     gammaln,
     jit,
+    jit_allocating,
     lit,
     log,
     mix,
@@ -60,7 +61,7 @@ def poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials: Arra
 
 
 # ------------------------------------------------------------------------------------- draws
-@jit
+@jit_allocating
 def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Array) -> None:
     """Gamma variates of these shapes (n, K) and rates, (n, K) or (1, K); 0 below ``smallest``.
 
@@ -70,11 +71,10 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
     """
     n, width = shape.shape
     normal = np.empty(width + 1, np.float32)
-    doubtful = np.empty(width, np.uint8)
-    topics_of = np.empty(width, np.int32)
-    shapes, bits, normals, values = (
-        np.empty(width), np.empty(width, np.uint64), np.empty(width, np.float32), np.empty(width),
-    )  # fmt: skip
+    numbers, words = np.empty((5, width)), np.empty((2, width), np.uint64)
+    places = np.empty((3, width), np.int32)
+    shapes, normals, values, bits = numbers[0], numbers[1], numbers[2], words[0]
+    doubtful, topics_of = places[0], places[2]
     for i in range(n):
         state = mix(np.uint64(seed) + GOLDEN * np.uint64(i + 1))
         fill_normals(state, normal)
@@ -85,17 +85,15 @@ def draw_gammas(shape: Array, rate: Array, seed: Any, smallest: float, out: Arra
             value, doubtful[k] = proposed_gamma(a, normal[k], test)
             value = value * _power(u, a) / row[k]
             out[i, k] = value if value >= smallest else lit(value, 0.0)
-        n_doubtful: Any = 0
+        n_doubtful = np.int64(0)  # (of the constant 0, numba compiles accepted_gammas, too)
         for k in range(width):
             topics_of[n_doubtful] = k
-            n_doubtful += np.int64(doubtful[k])
+            n_doubtful += doubtful[k]
         for j in range(n_doubtful):
             k = topics_of[j]
             shapes[j], normals[j] = shape[i, k], normal[k]
             bits[j] = mix(state - GOLDEN * np.uint64(k + 1))
-        accepted_gammas(
-            shapes[:n_doubtful], bits[:n_doubtful], normals[:n_doubtful], values[:n_doubtful]
-        )
+        accepted_gammas(n_doubtful, numbers, words, places)
         for j in range(n_doubtful):
             k = topics_of[j]
             a = shape[i, k]

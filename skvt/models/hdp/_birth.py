@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from scipy.special import psi
 
 from skvt.expfam import Stats
-from skvt.models.hdp._documents import Part, Trial, copies, is_out_of_reach, of_topics
+from skvt.models.hdp._documents import Part, Trial, copies, csr_of, is_out_of_reach, of_topics
 from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
@@ -322,8 +322,7 @@ def tokens_in(
         logits -= logits.max(axis=1, keepdims=True)
         shares = np.exp(logits)
         values[entries] = batch.counts[entries] * shares[:, topic] / shares.sum(axis=1)
-    shape = batch.n_rows, model.n_features
-    X = sp.csr_array((values, batch.active[batch.words], batch.indptr.copy()), shape=shape)
+    X = csr_of(batch, values, model.n_features)
     X.data[X.data < 1e-3] = 0.0
     X.eliminate_zeros()
     return X

@@ -118,14 +118,23 @@ class Part:
     def of(cls, solved: Solved, model: HDP, rows: IndexArray, tools: ObserverTools) -> "Part":
         """Documents ``rows`` of a batch that has just been solved."""
         batch, found = solved.batch, solved.global_params
-        shape = batch.n_rows, model.n_features
-        X = sp.csr_array((batch.counts, batch.active[batch.words], batch.indptr), shape=shape)
+        X = csr_of(batch, batch.counts, model.n_features)
         part = model.batch(X[rows], np.arange(rows.size), batch.weights[rows])
         places = np.searchsorted(batch.active, part.active)
         own = Globals(found.expected_log[places], found.sticks)
         # (a document's local step does not depend on its company)
         alone = model.local_step(part, own, 1.0, tools.run)
         return cls(solved.key, part, Share.of(tools.memo_of(model, alone, part), part.active))
+
+
+def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
+    """These values of a batch's entries, (n, V): indices as in most users' matrices.
+
+    For those of another type, loops would be compiled anew.
+    """
+    dtype = np.int32 if values.size < 2**31 else np.int64
+    words, indptr = batch.active[batch.words].astype(dtype), batch.indptr.astype(dtype)
+    return sp.csr_array((values, words, indptr), shape=(batch.n_rows, n_features))
 
 
 def with_topics(memo: Any, index: IndexArray) -> Any:

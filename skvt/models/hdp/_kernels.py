@@ -6,7 +6,7 @@ loses where topics merge.
 
 import numpy as np
 
-from skvt.compiled import digamma, exp, gammaln, jit, log, part
+from skvt.compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
 # Logits of shares of sticks, and logarithms of a + b, stay within.
@@ -20,15 +20,17 @@ def trigamma(x: float) -> float:
     for i in range(8):
         r += 1.0 / ((x + i) * (x + i))
     z = 1.0 / ((x + 8.0) * (x + 8.0))
-    p = 7.0 / 6.0
-    p = p * z - 691.0 / 2730.0
-    p = p * z + 5.0 / 66.0
-    p = p * z - 1.0 / 30.0
-    p = p * z + 1.0 / 42.0
-    p = p * z - 1.0 / 30.0
-    p = p * z + 1.0 / 6.0
+    p = polynomial(z, (7 / 6, -691 / 2730, 5 / 66, -1 / 30, 1 / 42, -1 / 30, 1 / 6))
     y = 1.0 / (x + 8.0)
     return r + y + 0.5 * z + p * z * y
+
+
+@part
+def _shares(logit: float) -> tuple[float, float]:
+    """Shares of a stick with these log odds, the smaller one to the last digit."""
+    small = exp(-abs(logit))
+    share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
+    return (share, rest) if logit >= 0.0 else (rest, share)
 
 
 @jit
@@ -40,9 +42,8 @@ def stick_bound(
     alpha: float,
     gamma: float,
     least: float,
-    gradient: Array,
 ) -> float:
-    """The bound of q(u) up to a constant, in nats, and its gradient (2, K).
+    """The bound of q(u) up to a constant, in nats.
 
     ``a + b = exp(log_size)`` and ``a / b = exp(logit)``. With c = alpha E[beta], it is
 
@@ -53,36 +54,13 @@ def stick_bound(
     would cost the digits of all else.
     """
     n_topics = logit.size
-    value = 0.0
-    remaining = 1.0
-    pull = np.empty(n_topics + 1)
-    for k in range(n_topics + 1):
-        share, rest = 1.0, 1.0
-        if k < n_topics:
-            # shares of the stick, the smaller one to the last digit
-            small = exp(-abs(logit[k]))
-            share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
-            if logit[k] < 0.0:
-                share, rest = rest, share
+    value, remaining = 0.0, 1.0
+    for k in range(n_topics):
+        share, rest = _shares(logit[k])
         c = alpha * max(share * remaining, least)
-        psi = digamma(c)
-        without = n_documents
-        pull[k] = 0.0
-        if k < n_topics:
-            without -= usage[k, 2]
-            value += c * usage[k, 0] + usage[k, 1] * psi + usage[k, 2] * log(c)
-            pull[k] = c * (usage[k, 0] + usage[k, 1] * trigamma(c))
-            remaining *= rest
-        value += without * gammaln(1.0 + c)
-        # (the derivative of E[log beta] - log E[beta] by the share is with the sticks)
-        pull[k] += c * without * psi
-    after = pull[n_topics]
-    for i in range(n_topics):
-        k = n_topics - 1 - i
-        small = exp(-abs(logit[k]))
-        share, rest = 1.0 / (1.0 + small), small / (1.0 + small)
-        if logit[k] < 0.0:
-            share, rest = rest, share
+        remaining *= rest
+        value += c * usage[k, 0] + usage[k, 1] * digamma(c) + usage[k, 2] * log(c)
+        value += (n_documents - usage[k, 2]) * gammaln(1.0 + c)
         size = exp(log_size[k])
         a, b = share * size, rest * size
         psi_size = digamma(size)
@@ -91,17 +69,57 @@ def stick_bound(
         value += n_documents * (log_u - log(share)) + later * (log_rest - log(rest))
         value -= (a - 1.0) * log_u + (b - gamma) * log_rest
         value += gammaln(a) + gammaln(b) - gammaln(size)
-        one, other = n_documents + 1.0 - a, later + gamma - b
-        of_size = (one + other) * trigamma(size)
-        by_a, by_b = one * trigamma(a) - of_size, other * trigamma(b) - of_size
-        by_share = pull[k] / share - after / rest
-        gradient[0, k] = (size * (by_a - by_b) + by_share) * share * rest
-        gradient[1, k] = a * by_a + b * by_b
-        after += pull[k]
-    return value
+    return value + n_documents * gammaln(1.0 + alpha * max(remaining, least))
 
 
 @jit
+def stick_slope(
+    x: Array,
+    far: float,
+    direction: Array,
+    scale: Array,
+    usage: Array,
+    n_documents: float,
+    alpha: float,
+    gamma: float,
+    least: float,
+    out: Array,
+) -> None:
+    """out = minus the gradient of :func:`stick_bound` at ``x + far * direction``, all (2, K).
+
+    Logits and logarithms of sizes, and their derivatives, in units of ``scale`` and 1 / scale.
+    """
+    n_topics = x.shape[1]
+    remaining = 1.0
+    for k in range(n_topics):
+        place = (x[0, k] + far * direction[0, k]) / scale[0, k]
+        out[1, k] = min(max(place, -LARGEST_LOGIT), LARGEST_LOGIT)
+        share, rest = _shares(out[1, k])
+        c = alpha * max(share * remaining, least)
+        remaining *= rest
+        # (the derivative of E[log beta] - log E[beta] by the share is with the sticks)
+        out[0, k] = c * (usage[k, 0] + usage[k, 1] * trigamma(c))
+        out[0, k] += c * (n_documents - usage[k, 2]) * digamma(c)
+    c = alpha * max(remaining, least)
+    after = c * n_documents * digamma(c)
+    for i in range(n_topics):
+        k = n_topics - 1 - i
+        pull = out[0, k]
+        share, rest = _shares(out[1, k])
+        place = (x[1, k] + far * direction[1, k]) / scale[1, k]
+        size = exp(min(max(place, SMALLEST_LOG_SIZE), LARGEST_LOGIT))
+        a, b = share * size, rest * size
+        one = n_documents + 1.0 - a
+        other = n_documents * (n_topics - k) + gamma - b
+        of_size = (one + other) * trigamma(size)
+        by_a, by_b = one * trigamma(a) - of_size, other * trigamma(b) - of_size
+        by_share = pull / share - after / rest
+        out[0, k] = -(size * (by_a - by_b) + by_share) * share * rest / scale[0, k]
+        out[1, k] = -(a * by_a + b * by_b) / scale[1, k]
+        after += pull
+
+
+@jit_allocating
 def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, found: Array) -> None:
     """found[0] = logits of E[u_k], found[1] = logarithms of a_k + b_k, (2, K): near the best q(u).
 
@@ -143,66 +161,6 @@ def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, fo
         found[1, k] = log((n_documents + 1.0) / ratio + other * ratio)
 
 
-@part
-def _slope(
-    x: Array,
-    far: float,
-    direction: Array,
-    scale: Array,
-    usage: Array,
-    n_documents: float,
-    alpha: float,
-    gamma: float,
-    least: float,
-    room: Array,
-    out: Array,
-) -> None:
-    """out = minus the gradient of :func:`stick_bound` at ``x + far * direction``, all (2, K).
-
-    They are in units of 1 / scale. ``room`` (2, K) is overwritten.
-    """
-    n_topics = x.shape[1]
-    for i in range(2):
-        smallest = SMALLEST_LOG_SIZE if i else -LARGEST_LOGIT
-        for k in range(n_topics):
-            place = (x[i, k] + far * direction[i, k]) / scale[i, k]
-            room[i, k] = min(max(place, smallest), LARGEST_LOGIT)
-    stick_bound(room[0], room[1], usage, n_documents, alpha, gamma, least, out)
-    for i in range(2):
-        for k in range(n_topics):
-            out[i, k] = -out[i, k] / scale[i, k]
-
-
-@part
-def _dot(a: Array, b: Array) -> float:
-    total = 0.0
-    for i in range(a.shape[0]):
-        for k in range(a.shape[1]):
-            total += a[i, k] * b[i, k]
-    return total
-
-
-@part
-def _combine(one: float, a: Array, other: float, b: Array, out: Array) -> None:
-    """out = one a + other b."""
-    for i in range(out.shape[0]):
-        for k in range(out.shape[1]):
-            out[i, k] = one * a[i, k] + other * b[i, k]
-
-
-@part
-def _largest(a: Array) -> float:
-    largest = 0.0
-    for i in range(a.shape[0]):
-        for k in range(a.shape[1]):
-            size = abs(a[i, k])
-            if not size <= largest:
-                largest = size
-            if size != size:
-                return size
-    return largest
-
-
 @jit
 def climb_sticks(
     x: Array,
@@ -217,55 +175,75 @@ def climb_sticks(
     n_polish: int,
     n_conjugate: int,
     difference: float,
+    scratch: Array,
 ) -> float:
     """Newton steps of x (2, K) by gradients alone, while these shrink. The last one's largest part.
 
     What the bound itself says ends where its rounding begins, at the square root of that in x. Each
     step solves ``H step = -gradient`` by conjugate gradients, H v from differences; ``n_polish``
     steps, solved to more digits, follow where no part of the gradient is above ``enough``.
+    ``scratch`` is (5, 2, K).
     """
-    # Loops, not expressions of arrays: each of those takes the compiler half a second.
+    # Loops, each for all that can be done at once, not expressions of arrays: each of those takes
+    # the compiler half a second.
     problem = scale, usage, n_documents, alpha, gamma, least
-    room, gradient, after = np.empty_like(x), np.empty_like(x), np.empty_like(x)
-    there, back = np.empty_like(x), np.empty_like(x)
-    direction, residual, step = np.empty_like(x), np.empty_like(x), np.zeros_like(x)
-    polished = 0
+    there, back, direction, residual, step = (
+        scratch[0], scratch[1], scratch[2], scratch[3], scratch[4],
+    )  # fmt: skip
+    n_topics = x.shape[1]
+    for i in range(2):
+        for k in range(n_topics):
+            step[i, k] = 0.0
+    largest, before, polished = 0.0, np.inf, 0
     for taken in range(n_steps + 1):
-        _slope(x, 1.0, step, *problem, room, after)
-        if taken > 0 and not _dot(after, after) < _dot(gradient, gradient):
+        stick_slope(x, 1.0, step, *problem, there)
+        size, now_largest = 0.0, 0.0
+        for i in range(2):
+            for k in range(n_topics):
+                size += there[i, k] * there[i, k]
+                now_largest = max(now_largest, abs(there[i, k]))
+        if taken > 0 and not size < before:
             break
-        _combine(1.0, x, 1.0, step, x)
-        _combine(1.0, after, 0.0, x, gradient)
-        close = _largest(gradient) <= enough
+        before, largest = size, now_largest if size == size else np.nan
+        for i in range(2):
+            for k in range(n_topics):
+                x[i, k] += step[i, k]
+                residual[i, k] = direction[i, k] = -there[i, k]
+                step[i, k] = 0.0
+        close = largest <= enough
         if taken == n_steps or (close and polished == n_polish):
             break
         polished += close
-        _combine(-1.0, gradient, 0.0, x, residual)
-        _combine(-1.0, gradient, 0.0, x, direction)
-        _combine(0.0, x, 0.0, x, step)
-        size = _dot(residual, residual)
         smallest = (1e-16 if close else 1e-4) * size
+        of_direction = size
         for _ in range(n_conjugate):
             if size <= smallest:
                 break
-            unit = difference / np.sqrt(_dot(direction, direction))
-            for way in range(2):
-                out = back if way else there
-                _slope(x, -unit if way else unit, direction, *problem, room, out)
-            _combine(0.5 / unit, there, -0.5 / unit, back, there)
-            curvature = _dot(direction, there)
+            unit = difference / np.sqrt(of_direction)
+            stick_slope(x, unit, direction, *problem, there)
+            stick_slope(x, -unit, direction, *problem, back)
+            half, curvature = 0.5 / unit, 0.0
+            for i in range(2):
+                for k in range(n_topics):
+                    there[i, k] = half * there[i, k] - half * back[i, k]
+                    curvature += direction[i, k] * there[i, k]
             if not curvature > 0.0:
                 break
-            length = size / curvature
-            _combine(1.0, step, length, direction, step)
-            _combine(1.0, residual, -length, there, residual)
-            size_now = _dot(residual, residual)
-            _combine(size_now / size, direction, 1.0, residual, direction)
-            size = size_now
-    return _largest(gradient)
+            length, size_before, size, of_direction = size / curvature, size, 0.0, 0.0
+            for i in range(2):
+                for k in range(n_topics):
+                    step[i, k] += length * direction[i, k]
+                    residual[i, k] -= length * there[i, k]
+                    size += residual[i, k] * residual[i, k]
+            share = size / size_before
+            for i in range(2):
+                for k in range(n_topics):
+                    direction[i, k] = share * direction[i, k] + residual[i, k]
+                    of_direction += direction[i, k] * direction[i, k]
+    return largest
 
 
-@jit
+@jit_allocating
 def pair_losses(
     indptr: IndexArray,
     words: IndexArray,

@@ -22,6 +22,7 @@ from skvt.models.hdp._kernels import (
     climb_sticks,
     near_sticks,
     stick_bound,
+    stick_slope,
 )
 from skvt.typing import Array
 
@@ -190,7 +191,8 @@ _LEARNED_RANGE = 1e-3, 1e3
 @lru_cache(maxsize=64)
 def _best(usage_bytes: bytes, n_topics: int, law: Sticks) -> Array:
     """See :meth:`Sticks.best`; what is asked for twice is computed once."""
-    usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS)
+    # (a copy can be written to: numba takes others for another type)
+    usage = np.frombuffer(usage_bytes).reshape(n_topics, N_COLUMNS).copy()
     problem = _Problem.of(law, usage)
     x, gradient = problem.climbed(problem.start())
     if not gradient <= _FLAT:
@@ -247,19 +249,17 @@ class _Problem:
     def loss(self, x: Array) -> tuple[float, Array]:
         """Minus the bound, up to a constant, and its gradient."""
         logit, log_size = self._legal(x)
-        gradient = np.empty((2, len(self.usage)))
-        value = stick_bound(
-            logit, log_size, self.usage, self.n_documents, self.law.doc_concentration,
-            self.law.concentration, _TINY, gradient,
-        )  # fmt: skip
-        return -value, -(gradient / self.scale).ravel()
+        law = self.usage, self.n_documents, self.law.doc_concentration, self.law.concentration
+        x, gradient = x.reshape(2, -1), np.empty((2, len(self.usage)))
+        stick_slope(x, 0.0, x, self.scale, *law, _TINY, gradient)
+        return -stick_bound(logit, log_size, *law, _TINY), gradient.ravel()
 
     def climbed(self, x: Array) -> tuple[Array, float]:
         """Newton steps from x, and the largest part of the gradient at their end."""
         x = np.array(x).reshape(2, -1)
-        gradient = climb_sticks(
+        largest = climb_sticks(
             x, self.scale, self.usage, self.n_documents, self.law.doc_concentration,
             self.law.concentration, _TINY, _SMALLEST_GRADIENT, _NEWTON, _POLISH, _CONJUGATE,
-            _DIFFERENCE,
+            _DIFFERENCE, np.empty((5, *x.shape)),
         )  # fmt: skip
-        return x.ravel(), float(gradient)
+        return x.ravel(), float(largest)

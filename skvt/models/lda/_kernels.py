@@ -24,6 +24,7 @@ from skvt.compiled import (
     finish,
     gammaln,
     jit,
+    jit_allocating,
     lit,
     log,
     part,
@@ -225,8 +226,9 @@ def _dirichlet_divergence(
     """KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
     value = constant + gammaln_sum
     for k in range(alpha.size):
-        value += (gamma[k] - alpha[k]) * (digamma(gamma[k]) - digamma_sum)
-        value += gammaln_alpha[k] - gammaln(gamma[k])
+        g = np.float64(gamma[k])
+        value += (g - alpha[k]) * (digamma(g) - digamma_sum)
+        value += gammaln_alpha[k] - gammaln(g)
     return value
 
 
@@ -280,12 +282,13 @@ def document_steps(
     weights_out: Array,
     ratio_out: Array,
     bound: Array,
-    energy: Array,
+    energy: Any,
     digamma_sums: Array,
     gamma: Array,
     tables: Array,
     per_word: Array,
     per_topic: Array,
+    kept: IndexArray,
     counter: IndexArray,
 ) -> None:
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
@@ -301,39 +304,29 @@ def document_steps(
     lengths : (n,) tokens of each document
     expected_log : (n_active, K) E[log beta]
     table, table_shift : its tempered exponential, unused with ``own``
-    alpha : (K,) document prior
+    alpha : (2, w) float64, document prior, filled up with its smallest, and log Gamma of it
     inv_temp, own : inverse temperature; those of the documents, (n,), or None
     tol : mean absolute change of gamma at which a document has converged
-    tables, per_word, per_topic : (2, W w), (3, W), (7, w) scratch; W and w: the longest document's
-        words and K, each filled up to a multiple of LANES
-    gamma, weights_out : (n, K), ratio_out : (nnz,), bound, energy : (n,), written; ``energy`` may
-        be empty
+    tables, per_word, per_topic, kept : (2, W w), (3, W), (7, w), (w,) scratch; W and w: the longest
+        document's words and K, each filled up to a multiple of LANES
+    gamma, weights_out : (n, K), ratio_out : (nnz,), bound : (n,), written
+    energy : None without ``own``, see :func:`energies`; with it (n,), written, or empty
     digamma_sums : (n,) digamma(sum_k gamma_k), the normaliser of E[log theta], written
     """
     n_topics = expected_log.shape[1]
     width = per_topic.shape[1]
     g, prior, weights, total = per_topic[0], per_topic[1], per_topic[2], per_topic[3]
     row, packed = per_topic[6], tables[1]
-    kept = np.empty(n_topics, np.int32)
     # Loops run to a multiple of the vector length: a scalar remainder would cost more than the
-    # rest. The topics that fill up have no words, so that they stay at their prior.
-    smallest = alpha[0]
-    for k in range(n_topics):
-        prior[k] = alpha[k]
-        smallest = min(smallest, alpha[k])
-    for k in range(n_topics, width):
-        prior[k] = smallest
-    limit = tol * n_topics
-    # The divergence of q(theta) is a difference of large numbers: float64 throughout. Topics that
-    # fill up stay at their prior and add nothing.
-    wide = np.empty(width, np.float64)
-    alpha_wide, gammaln_alpha = np.empty(width, np.float64), np.empty(width, np.float64)
-    sum_alpha = 0.0
+    # rest. The topics that fill up have no words, so that they stay at their prior. The divergence
+    # of q(theta) is a difference of large numbers: float64 throughout.
+    smallest, sum_alpha = lit(inv_temp, alpha[0, 0]), 0.0
     for k in range(width):
-        alpha_wide[k] = prior[k]
-        gammaln_alpha[k] = gammaln(alpha_wide[k])
+        prior[k] = alpha[0, k]
+        smallest = min(smallest, prior[k])
     for k in range(n_topics):
-        sum_alpha += alpha_wide[k]
+        sum_alpha += alpha[0, k]
+    limit = tol * n_topics
     gammaln_sum_alpha = gammaln(sum_alpha)
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
@@ -432,18 +425,17 @@ def document_steps(
             gamma[d, k] = g[k]
             weights_out[d, k] = weights[k]
             sum_gamma += np.float64(g[k])
-        for k in range(width):
-            wide[k] = g[k]
         digamma_sums[d] = digamma_sum = digamma(sum_gamma)
         # [VT16 eq. 4] at the optimum of q(z); the document prior is not tempered
         bound[d] = value - inv_temp * lengths[d] * digamma_sum
         bound[d] -= _dirichlet_divergence(
-            wide, alpha_wide, gammaln_alpha, -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
+            g, alpha[0], alpha[1], -gammaln_sum_alpha, digamma_sum, gammaln(sum_gamma)
         )
-        if energy.size > 0:
-            energy[d] = _energy(
-                expected_log, words[lo:hi], topics, weights, ratio, wide[:n_topics], digamma_sum
-            )
+        if own is not None:
+            if energy.size > 0:
+                energy[d] = _energy(
+                    expected_log, words[lo:hi], topics, weights, ratio, g[:n_topics], digamma_sum
+                )
         finish(counter, d, stop)
 
 
@@ -457,7 +449,7 @@ def _energy(
     gamma: Array,
     digamma_sum: float,
 ) -> float:
-    """sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), of q(z) as in ``document_steps``."""
+    """:func:`energies` of one document, whose table (K, W) nobody else has."""
     value = 0.0
     for k in range(gamma.size):
         total = part = lit(weights[0], 0.0)
@@ -466,15 +458,14 @@ def _energy(
             mass = ratio[j] * topic[j]
             total += mass
             part += mass * expected_log[words[j], k]
-        value += np.float64(weights[k]) * (
-            np.float64(part) + np.float64(total) * (digamma(gamma[k]) - digamma_sum)
-        )
+        log_share = digamma(np.float64(gamma[k])) - digamma_sum
+        value += np.float64(weights[k]) * (np.float64(part) + np.float64(total) * log_share)
     return value
 
 
 # Loops of their own for what few ask for: as parts of ``document_steps``, they would be compiled
 # with each first fit, or with None in their place as another version of it.
-@jit
+@jit_allocating
 def log_marginals(
     indptr: IndexArray,
     words: IndexArray,
@@ -510,7 +501,45 @@ def log_marginals(
         finish(counter, d, stop)
 
 
-@jit
+@jit_allocating
+def energies(
+    indptr: IndexArray,
+    words: IndexArray,
+    table: Array,
+    weights: Array,
+    ratio: Array,
+    expected_log: Array,
+    gamma: Array,
+    digamma_sums: Array,
+    out: Array,
+    counter: IndexArray,
+) -> None:
+    """out[d] = sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), q(z) as of ``document_steps``.
+
+    ``weights``, ``ratio``, ``gamma`` and ``digamma_sums`` are what it leaves; one temperature.
+    """
+    n_topics = table.shape[1]
+    mass, value_of = np.empty((2, n_topics), table.dtype)
+    for _ in range(CLAIMS):
+        d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
+        if d >= stop:
+            break
+        for k in range(n_topics):
+            mass[k] = value_of[k] = lit(mass[k], 0.0)
+        for j in range(indptr[d], indptr[d + 1]):
+            row, logs, r = table[words[j]], expected_log[words[j]], ratio[j]
+            for k in range(n_topics):
+                mass[k] += r * row[k]
+                value_of[k] += r * row[k] * logs[k]
+        value = 0.0
+        for k in range(n_topics):
+            log_share = digamma(np.float64(gamma[d, k])) - digamma_sums[d]
+            value += weights[d, k] * (np.float64(value_of[k]) + mass[k] * log_share)
+        out[d] = value
+        finish(counter, d, stop)
+
+
+@jit_allocating
 def tokens_of_topics(
     indptr: IndexArray,
     words: IndexArray,
@@ -545,7 +574,7 @@ def tokens_of_topics(
 
 
 # ------------------------------------------------------------------------------- statistics
-@jit
+@jit_allocating
 def word_statistics(
     word_indptr: IndexArray,
     documents: IndexArray,
@@ -562,7 +591,8 @@ def word_statistics(
 ) -> None:
     """out[a, k] = sum_d row_weight_d n_da phi_dak, word by word in the order of the documents."""
     n_topics = expected_log.shape[1]
-    row = np.empty(n_topics, out.dtype)
+    if own is not None:
+        row = np.empty(n_topics, out.dtype)
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)
         if start >= stop:

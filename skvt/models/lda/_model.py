@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
-from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, give_way, writeable
+from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, gammaln_array, give_way
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.models import Capability, LocalResult, Outline, PriorAddend, RowSource
 from skvt.models.lda import _kernels as kernels
@@ -76,7 +76,7 @@ def _aligned(size: int, dtype: np.dtype[Any]) -> Array:
     return raw[start : start + size * dtype.itemsize].view(dtype)
 
 
-def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Array, Array, Array]:
+def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Any, ...]:
     """Work arrays of this thread for ``document_steps``.
 
     Kept between calls, except for very long documents: new arrays of this size would be mapped and
@@ -93,7 +93,8 @@ def _scratch_of(dtype: np.dtype[Any], longest: int, n_topics: int) -> tuple[Arra
             _scratch.arrays = arrays
     tables, array = array[: sizes[0]], array[sizes[0] :]
     per_word, per_topic = array[: sizes[1]], array[sizes[1] : sizes[1] + sizes[2]]
-    return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1)
+    kept = np.empty(width, np.int32)
+    return tables.reshape(2, -1), per_word.reshape(3, -1), per_topic.reshape(7, -1), kept
 
 
 class _Loop(NamedTuple):
@@ -388,17 +389,21 @@ class LDA:
         tokens = np.empty_like(gamma) if self.counts_tokens else None
         given = batch.indptr, batch.words, batch.counts, batch.lengths, expected_log
         of_documents = (
-            *given, table, shift, writeable(self.doc_topic_prior), inv_temp, own, floor,
+            *given, table, shift, self._filled_prior(), inv_temp, own, floor,
             self.max_doc_update_iter, self.dtype.type(self.mean_change_tol),
-            self.dtype.type(PRUNE), weights, ratio, bound, energy, digamma_sums, gamma,
+            self.dtype.type(PRUNE), weights, ratio, bound,
+            None if own is None else energy, digamma_sums, gamma,
         )  # fmt: skip
         loops.append(_Loop(kernels.document_steps, batch.n_rows, of_documents))
+        found = batch.indptr, batch.words, table, weights, ratio
+        if with_energy and own is None:
+            of_energies = (*found, expected_log, gamma, digamma_sums, energy)
+            loops.append(_Loop(kernels.energies, batch.n_rows, of_energies))
         if marginal is not None:
             of_marginals = (*given, gamma, digamma_sums, floor, marginal)
             loops.append(_Loop(kernels.log_marginals, batch.n_rows, of_marginals))
         if tokens is not None:
-            of_tokens = (batch.indptr, batch.words, table, weights, ratio, tokens)
-            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, of_tokens))
+            loops.append(_Loop(kernels.tokens_of_topics, batch.n_rows, (*found, tokens)))
         if with_stats:
             statistics = np.empty((n_words, self.n_components), self.dtype)
             of_statistics = (
@@ -416,6 +421,13 @@ class LDA:
             marginal,
             counts=tokens,
         )
+
+    def _filled_prior(self) -> Array:
+        """alpha, filled up with its smallest, and its log Gamma: (2, w), see ``document_steps``."""
+        alpha = np.asarray(self.doc_topic_prior, np.float64)
+        n_more = -alpha.size % kernels.LANES
+        alpha = np.append(alpha, np.full(n_more, alpha.min()))
+        return np.stack([alpha, gammaln_array(alpha)])
 
     def _tables(
         self, global_params: Any, inv_temp: Any, n_words: int, n_tabled: int

@@ -34,9 +34,11 @@ from skvt.compiled import (
     finish,
     gamma_variate,
     jit,
+    jit_allocating,
     lit,
     log,
     mix,
+    mixed,
     part,
     proposed_gamma,
     uniform,
@@ -46,8 +48,8 @@ from skvt.compiled import (
 from skvt.models.lda._kernels import DOCUMENTS, WORDS
 from skvt.typing import Array, IndexArray
 
-# Entries of large counts, see ``gibbs_steps``.
-Bulk: TypeAlias = tuple[IndexArray, IndexArray, Array]
+# Entries of large counts, see ``_gibbs_steps``, and scratch, (6, K) and integers (K,).
+Bulk: TypeAlias = tuple[IndexArray, IndexArray, Array, Array, IndexArray]
 
 # The tokens of an entry of a larger count are drawn together.
 MOST_TOKENS = 1000
@@ -58,17 +60,28 @@ DRAWN_WORDS = np.int64(64)
 
 
 # -------------------------------------------------------------------------------- random numbers
-@jit
 def row_seeds(seed: Any, n_rows: int) -> NDArray[np.uint64]:
     """One seed for each row, (n_rows,) uint64."""
-    seeds = np.empty(n_rows, np.uint64)
-    for d in range(n_rows):
-        seeds[d] = mix(seed + GOLDEN * np.uint64(d + 1))
-    return seeds
+    states = seed + GOLDEN * np.arange(1, n_rows + 1, dtype=np.uint64)
+    return np.asarray(mixed(states))
+
+
+def draw_log_gammas(*arguments: Any) -> None:
+    """:func:`_draw_log_gammas` with scratch of its own: the task of a thread."""
+    n_topics = arguments[0].shape[1]
+    size = int(DRAWN_WORDS) * n_topics
+    _draw_log_gammas(
+        *arguments[:-1],
+        np.empty((2, DRAWN_WORDS, n_topics + 1), np.float32),
+        np.empty((5, size)),
+        np.empty((2, size), np.uint64),
+        np.empty((4, size), np.int32),
+        arguments[-1],
+    )
 
 
 @jit
-def draw_log_gammas(
+def _draw_log_gammas(
     array: Array,
     rows: IndexArray,
     scale: Any,
@@ -77,6 +90,10 @@ def draw_log_gammas(
     out: Array,
     log_sums: Array,
     shape_sums: Array,
+    single: Array,
+    numbers: Array,
+    words: NDArray[np.uint64],
+    places: IndexArray,
     counter: IndexArray,
 ) -> None:
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
@@ -85,27 +102,23 @@ def draw_log_gammas(
     rejection (Marsaglia and Tsang 2000). The loop over a row makes a proposal for each entry and
     the cheap test; those that fail it, one in ten, are decided side by side. Each entry has random
     numbers of its own, of single precision. ``log_sums[b]`` are logarithms of the sums of the
-    variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes.
+    variates over the b-th DRAWN_WORDS rows, ``shape_sums[b]`` the sums of their shapes. ``single``,
+    ``numbers``, ``words`` and ``places`` are scratch.
     """
     n_topics = array.shape[1]
-    size = DRAWN_WORDS * n_topics
-    normal = np.empty((DRAWN_WORDS, n_topics + 1), np.float32)
-    log_boost = np.empty((DRAWN_WORDS, n_topics), np.float32)
-    doubtful = np.empty(n_topics, np.uint8)
-    top, total = np.empty(n_topics), np.empty(n_topics)
+    normal, log_boost = single[0], single[1]
     # of the entries that fail the test, side by side
-    rows_of, topics_of = np.empty(size, np.int32), np.empty(size, np.int32)
-    shapes, bits, normals, values = (
-        np.empty(size), np.empty(size, np.uint64), np.empty(size, np.float32), np.empty(size),
-    )  # fmt: skip
+    shapes, normals, values, bits = numbers[0], numbers[1], numbers[2], words[0]
+    rows_of, topics_of, doubtful = places[2], places[3], places[0]
+    top, total = numbers[3], numbers[4]
     for _ in range(CLAIMS):
         start, stop = claim(counter, DRAWN_WORDS, rows.size)
         if start >= stop:
             break
         block = start // DRAWN_WORDS
-        n: Any = 0
+        n = np.int64(0)  # (of the constant 0, numba compiles accepted_gammas, too)
         for k in range(n_topics):
-            top[k], total[k], shape_sums[block, k] = -np.inf, 0.0, 0.0
+            shape_sums[block, k] = 0.0
         for i in range(start, stop):
             r, row, eta = i - start, rows[i], np.float64(prior[rows[i]])
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
@@ -119,16 +132,18 @@ def draw_log_gammas(
                 log_boost[r, k] = log(u) / a
             for k in range(n_topics):
                 rows_of[n], topics_of[n] = i, k
-                n += np.int64(doubtful[k])
+                n += doubtful[k]
         for j in range(n):
             i, k = rows_of[j], topics_of[j]
             row = rows[i]
             state = mix(np.uint64(seed) + GOLDEN * np.uint64(row + 1))
             shapes[j] = np.float64(prior[row]) + np.float64(scale) * np.float64(array[row, k])
             bits[j], normals[j] = mix(state - GOLDEN * np.uint64(k + 1)), normal[i - start, k]
-        accepted_gammas(shapes[:n], bits[:n], normals[:n], values[:n])
+        accepted_gammas(n, numbers, words, places)
         for j in range(n):
             out[rows_of[j], topics_of[j]] = values[j]
+        for k in range(n_topics):
+            top[k], total[k] = -np.inf, 0.0
         for i in range(start, stop):
             for k in range(n_topics):
                 out[i, k] = log(out[i, k]) + log_boost[i - start, k]
@@ -263,14 +278,17 @@ def _bulk_step(
 ) -> tuple[int, np.uint64]:
     """Draw the tokens of document d's large entries; returns (n_members, the new random state).
 
-    ``bulk`` is that of :func:`gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
+    ``bulk`` is that of :func:`_gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
     (K,) float64 are the large entries' tokens of each topic in the last sweep, and of this one
-    thereafter. The other arrays are those of :func:`gibbs_steps` at the end of a sweep.
+    thereafter. The other arrays are those of :func:`_gibbs_steps` at the end of a sweep.
     """
-    indptr, entries, means = bulk
+    indptr, entries, means, scratch, n_tokens = bulk
     n_topics = alpha.size
-    of_tokens, totals, theta, tails, drawn = np.zeros((5, n_topics))
-    n_tokens = np.zeros(n_topics, np.int64)
+    of_tokens, totals, theta, tails, drawn = (
+        scratch[1], scratch[2], scratch[3], scratch[4], scratch[5],
+    )  # fmt: skip
+    for k in range(n_topics):
+        of_tokens[k], n_tokens[k] = 0.0, 0
     for i in range(n_own):
         of_tokens[topic[i]] += weights[i]
         n_tokens[topic[i]] += 1
@@ -302,8 +320,32 @@ def _bulk_step(
     return n_members, state
 
 
+def gibbs_steps(*arguments: Any) -> None:
+    """:func:`_gibbs_steps` with scratch of its own: the task of a thread."""
+    *others, bulk, counter = arguments
+    indptr, token_indptr, table, alpha = (others[i] for i in (0, 3, 5, 8))
+    longest, n_topics = np.diff(token_indptr[indptr]).max(initial=0), alpha.size
+    if bulk is not None:
+        bulk = *bulk, np.empty((6, n_topics)), np.empty(n_topics, np.int64)
+    _gibbs_steps(
+        *others,
+        bulk,
+        # (not rows of a few arrays: the sampler would be 2 % slower)
+        np.empty(n_topics + 1, np.int32),
+        np.empty(n_topics, np.int32),
+        np.empty(n_topics, np.int64),
+        np.empty(longest, np.int32),
+        np.empty(longest, np.int32),
+        np.empty(n_topics, alpha.dtype),
+        np.empty(longest, alpha.dtype),
+        np.empty(n_topics + 1, table.dtype),
+        np.empty(n_topics + 1, table.dtype),
+        counter,
+    )
+
+
 @jit
-def gibbs_steps(
+def _gibbs_steps(
     indptr: IndexArray,
     words: IndexArray,
     counts: Array,
@@ -320,6 +362,15 @@ def gibbs_steps(
     samples: IndexArray,
     proportions: Array,
     bulk: Bulk | None,
+    members: IndexArray,
+    place: IndexArray,
+    tokens_of: IndexArray,
+    word_of: IndexArray,
+    topic: IndexArray,
+    size: Array,
+    weights: Array,
+    extra: Array,
+    partial: Array,
     counter: IndexArray,
 ) -> None:
     """Sample the assignments of each document, each by random numbers of its own.
@@ -344,6 +395,8 @@ def gibbs_steps(
     bulk : None, or (indptr, entries, means) of the entries of large counts, which have no tokens
         Numbers (M,) of these entries and where those of each document begin, (n + 1,); ``means``
         (M, K) float64 are 0, and their tokens of each topic in the mean over the kept sweeps after.
+    members, place, tokens_of, word_of, topic, size, weights, extra, partial : scratch, of topics or
+        of the tokens of the longest document
     """
     # Scalars and two-dimensional indices throughout: the references that a view of a row or an
     # array handed on counts cost as much as the arithmetic of a token.
@@ -354,19 +407,11 @@ def gibbs_steps(
     # The topics that a document has, packed: member m is topic members[m], with n_k in size[m] and
     # its gain in extra[m], whose entry n_members is 0; place[k] is the member of topic k. One that
     # has lost its last token stays until the end of the sweep.
-    members, place = np.empty(n_topics + 1, np.int32), np.empty(n_topics, np.int32)
-    size, tokens_of = np.empty(n_topics, alpha.dtype), np.empty(n_topics, np.int64)
-    extra, partial = np.empty(n_topics + 1, table.dtype), np.empty(n_topics + 1, table.dtype)
     for k in range(n_topics):
         members[k], place[k], size[k], tokens_of[k], extra[k] = 0, -1, nothing, 0, zero
     members[n_topics], extra[n_topics] = 0, zero
-    longest = 0
-    for d in range(indptr.size - 1):
-        longest = max(longest, token_indptr[indptr[d + 1]] - token_indptr[indptr[d]])
-    word_of, topic = np.empty(longest, np.int32), np.empty(longest, np.int32)
-    weights = np.empty(longest, alpha.dtype)
     if bulk is not None:  # decided when the function is compiled
-        bulk_sizes = np.empty(n_topics)
+        bulk_sizes = bulk[3][0]
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)
         if d >= stop:
@@ -511,7 +556,7 @@ def sampled_statistics(
 
 
 # --------------------------------------------------------------------------------------- CVB0
-@jit
+@jit_allocating
 def cvb0_steps(
     indptr: IndexArray,
     words: IndexArray,

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from skvt.compiled import exp, jit, lit, log
+from skvt.compiled import exp, jit, jit_allocating, lit, log
 from skvt.typing import Array
 
 # Weights relative to a row's largest below exp(-60) are zero: far below rounding, and far above the
@@ -98,7 +98,7 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
         energy[n] = np.float64(largest) + np.float64(weighted * inverse)
 
 
-@jit
+@jit_allocating
 def assignment_entropy(
     resp: Array, weights: Array, pairs: bool, entropy: Array, merge_entropy_loss: Array
 ) -> None:

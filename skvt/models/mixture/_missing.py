@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled import jit, log, part
+from skvt.compiled import jit_allocating, log, part
 from skvt.expfam import triangle
 from skvt.typing import Array, IndexArray
 
@@ -264,7 +264,7 @@ def _add_inverse(lower: Array, columns: Array, factor: float, u: Array, second: 
             second[columns[a], columns[c]] += factor * u[c]
 
 
-@jit
+@jit_allocating
 def _keys(missing: _Mask) -> tuple[IndexArray, IndexArray]:
     """How many columns are missing in each row, and numbers that are equal where these are."""
     n_rows, n_features = missing.shape
@@ -280,7 +280,7 @@ def _keys(missing: _Mask) -> tuple[IndexArray, IndexArray]:
     return number, keys
 
 
-@jit
+@jit_allocating
 def _groups(
     missing: _Mask, rows: IndexArray, number: IndexArray
 ) -> tuple[IndexArray, IndexArray, IndexArray]:
@@ -308,7 +308,7 @@ def _groups(
     return starts[: n_groups + 1], columns[:n_columns], offsets[: n_groups + 1]
 
 
-@jit
+@jit_allocating
 def _add_to(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, inv_temps: Array, logits: Array, entropy: Array,
@@ -330,7 +330,7 @@ def _add_to(
                 entropy[n, k] += gain + half
 
 
-@jit
+@jit_allocating
 def _add_statistics(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, inv_temps: Array, weighted: Array, means: bool, sums: Array,
@@ -382,7 +382,7 @@ def _add_statistics(
                 position += 1
 
 
-@jit
+@jit_allocating
 def _fill(
     X: Array, rows: Array, starts: Array, columns: Array, offsets: Array, linear: Array,
     precision: Array, noise: Array, out: Array,
