@@ -360,7 +360,7 @@ class Mixture:
         """
         counts = share * stats.value().arrays[0]
         rows = self._random_rows(data, counts.size, rng)
-        features = self.component.features(self.component.filled(data.batch(self, rows).X))
+        features = self.component.filled_features(data.batch(self, rows).X)
         features = features.toarray() if sp.issparse(features) else features
         return Stats((counts, counts[:, None] * features))
 
@@ -374,9 +374,7 @@ class Mixture:
         component = self.component
         direction = rng.standard_normal(component.features(data.X[:1]).shape[1])
         chunks = _chunks(slice(0, data.n_rows))
-        places = [
-            component.features(component.filled(data.X[chunk])) @ direction for chunk in chunks
-        ]
+        places = [component.filled_features(data.X[chunk]) @ direction for chunk in chunks]
         order = np.argsort(np.concatenate(places), kind="stable")
         below = np.cumsum(data.weights[order])
         shares = (rng.permutation(number) + rng.random(number)) / number
@@ -555,7 +553,7 @@ def seeded_statistics(
     """
     X, weights = _distinct(model.component, batch.X, batch.weights)
     filled = model.component.filled(X)
-    features = model.component.features(filled)
+    features = model.component.filled_features(X)
     if n_components == 1:
         resp: Array = np.ones((weights.size, 1))
     elif init_params == "random":
