@@ -18,8 +18,17 @@ from skvt.estimators.component_specs import (
     Categorical,
     ComponentSpec,
     Gaussian,
+    LatentGaussian,
     Multinomial,
     Poisson,
 )
 
-__all__ = ["Bernoulli", "Categorical", "ComponentSpec", "Gaussian", "Multinomial", "Poisson"]
+__all__ = [
+    "Bernoulli",
+    "Categorical",
+    "ComponentSpec",
+    "Gaussian",
+    "LatentGaussian",
+    "Multinomial",
+    "Poisson",
+]

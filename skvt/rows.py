@@ -51,6 +51,12 @@ def some_rows(X: Any, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
 
 
 @singledispatch
+def mapped(X: Any, function: Callable[[Any], Any]) -> Any:
+    """``function(X)``, rows again; it has as many for any part of the rows, and can be pickled."""
+    return function(X)
+
+
+@singledispatch
 def layout_of(X: Any) -> IndexArray:
     """Number of rows of each chunk; empty for rows in memory."""
     return np.empty(0, np.int64)

@@ -24,8 +24,8 @@ class ImputeMixin:
             Rows, with missing values.
         n_draws : int or None, default=None
             None fills in the predictive mean of numbers and counts, and the most probable value of
-            binary columns and categories. A number returns that many imputations, in each of which
-            the missing values of a row are drawn jointly: for multiple imputation.
+            binary and ordinal columns and categories. A number returns that many imputations, in
+            each of which the missing values of a row are drawn jointly: for multiple imputation.
         random_state : int, RandomState instance or None, default=None
             Source of the draws; None uses the estimator's own.
 
@@ -79,8 +79,8 @@ class ColumnMixin:
         Returns
         -------
         ndarray of shape (n_samples,)
-            The predictive mean of numbers and counts, the most probable value of binary columns and
-            categories.
+            The predictive mean of numbers and counts, the most probable value of binary and ordinal
+            columns and categories.
         """
         fitted, encoded, j = self._without(X, column)
         with Workers(self.n_jobs) as workers:
@@ -116,8 +116,8 @@ class ColumnMixin:
         if block.spec.encoding not in ("category", "binary"):
             raise ValueError(
                 f"Column {column!r} holds {block.spec.encoding} values, whose probabilities are "
-                "densities: score_column(X, column) is the log density of given values, "
-                "predict_column(X, column) their mean."
+                "densities: score_column(X, column) is the log density of given values (of an "
+                "ordinal column the log probability), predict_column(X, column) the prediction."
             )
         model = fitted.model
         with Workers(self.n_jobs) as workers:

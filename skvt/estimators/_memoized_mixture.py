@@ -28,10 +28,11 @@ MOVES = ("birth", "merge", "delete")
 class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
     """Dirichlet process mixture of rows of any columns that finds its number of components.
 
-    Tables may have real, categorical, binary and count columns, and missing values, which are
-    integrated out. Blocks of columns are conditionally independent given the component of a row,
-    and each block has its own likelihood. Components are born, merged and deleted during the fit as
-    the data support them, by memoized inference [HS13]_, as in :class:`~skvt.MemoizedDPGMM`.
+    Tables may have real, ordinal, categorical, binary and count columns, and missing values, which
+    are integrated out. Blocks of columns are conditionally independent given the component of a
+    row, and each block has its own likelihood. Components are born, merged and deleted during the
+    fit as the data support them, by memoized inference [HS13]_, as in
+    :class:`~skvt.MemoizedDPGMM`.
 
     Parameters
     ----------
@@ -224,9 +225,9 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     Notes
     -----
     Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, P the features of all
-    blocks: ``d (d + 3) / 2 + 1`` of a "full" Gaussian block of d columns, ``3 d`` of a "diag" one,
-    ``2 d + 2`` of a "spherical" one, the number of categories of categorical columns, ``2 d`` of
-    binary columns, ``2 d + 1`` of Poisson columns, d of a multinomial block.
+    blocks: ``d (d + 3) / 2 + 1`` of a "full", "tied" or latent Gaussian block of d columns, ``3 d``
+    of a "diag" one, ``2 d + 2`` of a "spherical" one, the number of categories of categorical
+    columns, ``2 d`` of binary columns, ``2 d + 1`` of Poisson columns, d of a multinomial block.
 
     References
     ----------

@@ -68,6 +68,7 @@ def table_of(X, components, handle_unknown, *, complete=True):
     _check_blocks(blocks, names)
     done = []
     for name, spec, positions in blocks:
+        spec = spec.for_columns(positions, lambda key, name=name: _positions(X, key, name))
         categories = None
         if spec.encoding == "category":
             given = spec.categories

@@ -193,9 +193,11 @@ class Table:
         block, place = self.block_of(j)
         if block.categories is not None:
             return objects(block.categories[place])[np.asarray(values).astype(np.intp)]
-        if block.spec.encoding == "binary" and self._is_boolean(j):
-            return np.asarray(values) > 0.5
-        return np.asarray(values, np.float64)
+        values = np.asarray(values, np.float64)
+        # (a Gaussian's mean of booleans stays a number)
+        if self._is_boolean(j) and np.isin(values, (0.0, 1.0)).all():
+            return values > 0.5
+        return values
 
     def rows_of(self, X):
         """Encoded rows (n, D) as a container like that of ``fit``; of a frame, modelled columns."""

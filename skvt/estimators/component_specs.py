@@ -3,7 +3,7 @@
 from numbers import Real
 
 import numpy as np
-from sklearn.base import BaseEstimator
+from sklearn.base import BaseEstimator, clone
 
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.models import mixture as models
@@ -93,6 +93,23 @@ class ComponentSpec(BaseEstimator):
         """
         return None
 
+    def for_columns(self, columns, positions_of):
+        """The description of given columns of a table.
+
+        Parameters
+        ----------
+        columns : list of int
+            Positions of the columns in the table.
+        positions_of : callable
+            From names, positions or a selector of columns to a list of positions.
+
+        Returns
+        -------
+        ComponentSpec
+            Itself, unless parameters name columns.
+        """
+        return self
+
     def check(self):
         """Raise ValueError or TypeError for illegal parameters."""
         self._validate_params()
@@ -162,6 +179,99 @@ class Gaussian(ComponentSpec):
             self.covariance_type,
             self.mean_type == "zero",
             gaussian_prior(self),
+        )
+
+    def learner(self, component):
+        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        return models.GaussianLearner.of(component, learned_names(self, GAUSSIAN_PRIORS))
+
+
+class LatentGaussian(ComponentSpec):
+    """Real and ordinal columns that are correlated given the component.
+
+    Each ordinal column, such as a grade, a rating or a flag, stands for a latent real value, of
+    which it says the interval: latent and real columns are Gaussian together, as in an ordered
+    probit model. The intervals are the same in all components: they cut a standard normal into the
+    shares that the levels have among the rows of ``fit``. Only the order of the levels counts.
+
+    Parameters
+    ----------
+    ordinal : str, int, slice, callable or array-like of str, int or bool
+        The ordinal columns, given as the columns of a component are: names, positions in the table,
+        a mask, a selector. They hold numbers or booleans; their levels are the distinct values of
+        the rows of ``fit``. In new rows, a value between two levels counts as the higher one, a
+        value above all as the highest.
+
+    covariance_type : {"full", "tied"}, default="full"
+        Shape of each component's covariance; "tied" is one matrix for all components.
+
+    mean_precision_prior : float, "auto" or None, default=None
+        As those of :class:`Gaussian`, here and below; ordinal columns are on the scale of their
+        latent values.
+
+    mean_prior : array-like of shape (n_columns,), "auto" or None, default=None
+        Prior mean; None is the mean of the data, 0 in ordinal columns.
+
+    degrees_of_freedom_prior : float, "auto" or None, default=None
+        Degrees of freedom of the Wishart prior; None is ``n_columns``.
+
+    covariance_prior : array-like of shape (n_columns, n_columns), "auto" or None, default=None
+        Inverse scale of that prior. None is the covariance of the data with each ordinal value at
+        the mean of a standard normal within its interval, and the variance within added.
+
+    See Also
+    --------
+    skvt.components.Categorical : Categories without an order, independent given the component.
+
+    Notes
+    -----
+    The posterior of a row's latent values is approximated by independent ones, so that the bound is
+    lower than the best possible one by what correlations say that ordinal columns have with each
+    other. Predictive densities are estimates, by 128 points for the probability of what the ordinal
+    columns say.
+    """
+
+    _parameter_constraints = {
+        "covariance_type": [StrOptions({"full", "tied"})],
+        **GAUSSIAN_PRIOR_CONSTRAINTS,
+    }
+    # positions of the ordinal columns among the component's
+    _places = None
+
+    def __init__(
+        self,
+        ordinal,
+        covariance_type="full",
+        *,
+        mean_precision_prior=None,
+        mean_prior=None,
+        degrees_of_freedom_prior=None,
+        covariance_prior=None,
+    ):
+        self.ordinal = ordinal
+        self.covariance_type = covariance_type
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+
+    def for_columns(self, columns, positions_of):
+        """The same with the ordinal columns found, see :class:`ComponentSpec`."""
+        ordinal = positions_of(self.ordinal)
+        others = sorted(set(ordinal) - set(columns))
+        if others or not ordinal:
+            raise ValueError(
+                "The 'ordinal' parameter must name at least one of the component's columns, and "
+                f"no others. Got {self.ordinal!r}."
+            )
+        own = clone(self)
+        own._places = np.array([p for p, j in enumerate(columns) if j in ordinal], np.intp)
+        return own
+
+    def build(self, X, weights, sizes=None):
+        """A Gaussian component of latent values, see :class:`ComponentSpec`."""
+        return models.latent_gaussian(
+            X, weights, self.covariance_type, self._places, gaussian_prior(self)
         )
 
     def learner(self, component):

@@ -19,7 +19,7 @@ from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._state import Rows, rows_of
 from skvt.inference._visit import Asked, Found, visited
 from skvt.models import Model, Outline
-from skvt.rows import Sums, layout_of, of_each_row, some_rows, sums_of_rows
+from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray
 
 # Memoized inference updates the globals so many times a pass.
@@ -104,14 +104,23 @@ class Chunks:
     facts : list of BlockFacts
     columns : slice or ndarray of int, optional
         Of these columns only.
+    function : callable, optional
+        Of the rows, see :func:`~skvt.rows.mapped`; it leaves columns and dtype as they are, or as
+        if they were.
     """
 
     ndim = 2
 
     def __init__(
-        self, site: Any, handles: list[Any], facts: list[BlockFacts], columns: Any = None
+        self,
+        site: Any,
+        handles: list[Any],
+        facts: list[BlockFacts],
+        columns: Any = None,
+        function: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.site, self._handles, self.facts, self._columns = site, handles, facts, columns
+        self.site, self._handles, self.facts = site, handles, facts
+        self._columns, self._function = columns, function
         self.lengths = np.array([fact.n_rows for fact in facts], np.int64)
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         self.total = float(sum(fact.total for fact in facts))
@@ -132,13 +141,20 @@ class Chunks:
             raise TypeError("Of chunks, columns of all rows are taken.")
         return Chunks(self.site, self._handles, self.facts, columns)
 
+    def mapped(self, function: Callable[[Any], Any]) -> "Chunks":
+        """See :func:`~skvt.rows.mapped`."""
+        return Chunks(self.site, self._handles, self.facts, self._columns, function)
+
+    def _seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        return partial(_of_view, function, self._columns, self._function)
+
     def each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None
     ) -> Iterator[Any]:
         """``function(block, *arguments)`` of each chunk, in order."""
         given = [()] * len(self.facts) if arguments is None else arguments
         tasks = ((self._handles[i], given[i]) for i in range(len(self.facts)))
-        return iter(self.site.each(partial(_of_columns, function, self._columns), tasks))
+        return iter(self.site.each(self._seen(function), tasks))
 
     def at(self, chunk: int) -> Any:
         """The handle of a chunk's block."""
@@ -147,8 +163,7 @@ class Chunks:
     def sums(self, part: Sums) -> tuple[Any, ...]:
         """See :func:`~skvt.rows.sums_of_rows`."""
         tasks = ((handle, (part,)) for handle in self._handles)
-        function = partial(_of_columns, _part_of, self._columns)
-        return tuple(self.site.total(function, _added, tasks))
+        return tuple(self.site.total(self._seen(_part_of), _added, tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
         """These rows and their weights, in memory."""
@@ -156,8 +171,7 @@ class Chunks:
         chunk = np.searchsorted(self.offsets, rows, side="right") - 1
         used = np.unique(chunk)
         tasks = [(self._handles[c], (rows[chunk == c] - self.offsets[c],)) for c in used.tolist()]
-        function = partial(_of_columns, _taken, self._columns)
-        found = list(self.site.each(function, tasks))
+        found = list(self.site.each(self._seen(_taken), tasks))
         X = [part for part, _ in found]
         stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
         weights = np.concatenate([part for _, part in found])
@@ -166,10 +180,14 @@ class Chunks:
         return stacked[order], weights[order]
 
 
-def _of_columns(function: Callable[..., Any], columns: Any, block: Block, *given: Any) -> Any:
-    """A function of a block, or of some of its columns, on one thread."""
+def _of_view(
+    function: Callable[..., Any], columns: Any, mapping: Any, block: Block, *given: Any
+) -> Any:
+    """A function of a block, or of some of its columns, or of its rows mapped, on one thread."""
     if columns is not None:
         block = Block(block.X[:, columns], block.weights)
+    if mapping is not None:
+        block = Block(mapping(block.X), block.weights)
     with one_blas_thread():
         return function(block, *given)
 
@@ -207,6 +225,11 @@ def _(X: Chunks, weights: Any, function: Callable[[Any], Array]) -> Array:
 @some_rows.register
 def _(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
     return X.take(rows)
+
+
+@mapped.register
+def _(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
+    return X.mapped(function)
 
 
 @layout_of.register
@@ -436,7 +459,7 @@ class ChunkRows:
             (self.X.at(head.place.chunk), (head.place, head.offset, one))
             for head, one in zip(batches, _chained(first, asked), strict=True)
         )
-        function = partial(_of_columns, _visited, None)
+        function = partial(_of_view, _visited, None, None)
         if summed and first.is_additive:
             yield self.X.site.total(function, Found.total, tasks)
         else:

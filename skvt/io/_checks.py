@@ -141,7 +141,7 @@ def _shapes(model, n_features):
 
 def _shapes_of_mixture(model, n_features):
     component = model.component
-    width = component.features(component.filled(np.zeros((1, n_features)))).shape[1]
+    width = component.filled_features(np.zeros((1, n_features))).shape[1]
     prior = component.prior
     spread = np.shape(component.spread(np.zeros((1, width))))[1:]
     if spread != prior.shape:

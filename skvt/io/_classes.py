@@ -41,7 +41,11 @@ PLACES = {
     **_under("estimators", "estimators._base", "Fitted"),
     **_under("estimators", "estimators._progress", "Progress RowsSeen Start Starts"),
     **_under("estimators", "estimators._tables", "Table TableBlock"),
-    **_under("components", "components", "Bernoulli Categorical Gaussian Multinomial Poisson"),
+    **_under(
+        "components",
+        "components",
+        "Bernoulli Categorical Gaussian LatentGaussian Multinomial Poisson",
+    ),
     **_under("inference", "inference._loop", "Entry History Position"),
     **_under("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
     **_under("inference", "inference._state", "MemoizedState PriorStats State"),
@@ -80,6 +84,8 @@ PLACES = {
     ),
     **_under("models", "models.mixture._discrete", "Categorical Poisson"),
     **_under("models", "models.mixture._tied", "TiedGaussian"),
+    **_under("models", "models.mixture._ordinal", "Cells"),
+    **_under("models", "models.mixture._latent", "LatentGaussian TiedLatentGaussian"),
     **_under(
         "models",
         "models.mixture._learned_priors",
@@ -127,8 +133,11 @@ _UNDECLARED = {
     "temperature.LearnedByRow": _LEARNED
     | {"_references": Array, "_energies": Array, "_lengths": Array, "_all_rows": float},
 }
-# Attributes of theirs that concern the process alone.
-_NOT_WRITTEN = {"expfam.RunningStats": {"_version", "_spare", "_owner"}}
+# Attributes that concern the process, or the fit, alone.
+_NOT_WRITTEN = {
+    "expfam.RunningStats": {"_version", "_spare", "_owner"},
+    "components.LatentGaussian": {"_places"},
+}
 # Fields that may be NaN: bounds not evaluated, entropies not known, rows not visited.
 MAY_BE_NAN = {
     "inference.Entry": {"elbo", "objective", "learning_rate"},

@@ -258,6 +258,22 @@ def test_categories_of_a_table_are_those_of_all_chunks():
             parts.fit([dask.delayed(table), dask.delayed(table.assign(kind=1.0))])
 
 
+def test_levels_of_ordinal_columns_are_those_of_all_chunks():
+    X = _points()
+    X[:, 1] = np.digitize(X[:, 1], [-1.0, 0.0, 1.5])
+    order = np.argsort(X[:, 1], kind="stable")  # (each chunk misses some levels)
+    X = X[order]
+    X[::7, 1] = np.nan
+    graded = skvt.components.LatentGaussian([1], mean_prior="auto")
+    settings = {"learning_method": "batch", "moves": (), "random_state": 0, "max_iter": 4}
+    components = [("all", graded, slice(None))]
+    with dask.config.set(scheduler="synchronous"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = skvt.MemoizedDPMixture(3, components=components, **settings).fit(X)
+        parts = skvt.MemoizedDPMixture(3, components=components, **settings).fit(chunked(X))
+    assert parts.elbo_ == pytest.approx(whole.elbo_, rel=1e-12)
+
+
 def test_partial_fit_takes_chunk_after_chunk():
     X = _points()
     one = skvt.MemoizedDPGMM(random_state=0).partial_fit(chunked(X)).partial_fit(chunked(X))

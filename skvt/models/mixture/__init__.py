@@ -16,6 +16,7 @@ from skvt.models.mixture._gaussian_prior import (
 )
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._joins import Assignments, Joins, join_components
+from skvt.models.mixture._latent import latent_gaussian
 from skvt.models.mixture._learned_priors import (
     DirichletLearner,
     GammaLearner,
@@ -67,6 +68,7 @@ __all__ = [
     "gaussian_component",
     "join_components",
     "labelled_statistics",
+    "latent_gaussian",
     "relevance",
     "weighted_moments",
 ]

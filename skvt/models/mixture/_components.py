@@ -97,6 +97,9 @@ class Component(Protocol):
         The rows themselves where nothing needs to be filled in.
         """
 
+    def filled_features(self, X: Any) -> Any:
+        """Features of such rows."""
+
     def natural_parameters(self, sums: Array) -> Array:
         """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
 
@@ -248,6 +251,10 @@ class ConjugateComponent:
     def filled(self, X: Any) -> Any:
         """Rows as they are."""
         return X
+
+    def filled_features(self, X: Any) -> Any:
+        """Features of rows whose missing values are filled in."""
+        return self.features(self.filled(X))
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """See :class:`Component`; no missing values unless a subclass overrides it."""

@@ -18,7 +18,7 @@ from skvt.typing import Array
 _ROWS_AT_ONCE = 16_384
 # Relative to the variance of a column, where it has none to the mean of all: what a default prior
 # adds to it, so that constant or collinear columns leave it positive definite; and the least
-# variance that rows have in any direction, see `_least_variance`.
+# variance that rows have in any direction, see `least_variance`.
 _RIDGE = 1e-6
 # Rows with missing values, evenly spaced, on which a full covariance is found; steps at most; the
 # change of mean and covariance, in coordinates in which the covariance is the identity, that ends
@@ -94,7 +94,7 @@ def gaussian_component(
     kind = component_class(covariance_type, zero_mean)
     component = _component(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
     if weights.sum() > D and covariance_type != "spherical":
-        added = _least_variance(moment)
+        added = least_variance(moment)
         component = component if added is None else replace(component, added=added)
     return component, priors
 
@@ -134,8 +134,10 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
 
 def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
     """Natural parameters of a component's prior, the mean relative to its centre."""
-    origin = np.zeros(component.n_features)
-    eta: Array = _component(type(component), origin, prior, component.dtype).prior
+    origin, kind = np.zeros(component.n_features), type(component)
+    if issubclass(kind, components.FullGaussian):
+        kind = components.FullGaussian
+    eta: Array = _component(kind, origin, prior, component.dtype).prior
     return eta
 
 
@@ -223,7 +225,7 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
     return center + unit * mean, covariance * unit * unit[:, None]
 
 
-def _least_variance(moment: Array) -> Array | None:
+def least_variance(moment: Array) -> Array | None:
     """Addition to ``x x'`` (or ``x^2``) of each row where columns are constant or dependent.
 
     In a direction in which no row varies, a component's evidence does not depend on the positions
@@ -264,6 +266,13 @@ def _variances(moment: Array) -> Array:
     return np.where(variances > 0.0, variances, variances.mean())
 
 
+def default_scale(moment: Any) -> Any:
+    """Inverse scale of a default prior: the covariance of the data, made positive definite."""
+    own = _variances(np.asarray(moment))
+    ridge = np.where(own > 0.0, _RIDGE * own, 1.0)
+    return moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
+
+
 def _pieces(n_rows: int) -> list[slice]:
     return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
 
@@ -288,9 +297,7 @@ def _vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Ar
 def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
     """The prior's inverse scale in the shape of the covariance type."""
     if covariance is None:
-        own = _variances(np.asarray(moment))
-        ridge = np.where(own > 0.0, _RIDGE * own, 1.0)
-        return moment + (np.diag(ridge) if covariance_type in MATRICES else ridge)
+        return default_scale(moment)
     shape = {"full": (D, D), "tied": (D, D), "diag": (D,), "spherical": ()}[covariance_type]
     value = np.asarray(covariance, dtype=np.float64)
     if value.shape != shape:

@@ -366,7 +366,7 @@ class Mixture:
         """
         counts = share * stats.value().arrays[0]
         rows = self._random_rows(data, counts.size, rng)
-        features = self.component.features(self.component.filled(data.batch(self, rows).X))
+        features = self.component.filled_features(data.batch(self, rows).X)
         features = features.toarray() if sp.issparse(features) else features
         return Stats((counts, counts[:, None] * features))
 
@@ -530,7 +530,7 @@ class _Predictive(NamedTuple):
 def _projected(component: Component, direction: Array, X: Any) -> Array:
     """The features of each row in a direction, (n,)."""
     pieces = [X[rows] for rows in _chunks(slice(0, X.shape[0]))]
-    places = [component.features(component.filled(piece)) @ direction for piece in pieces]
+    places = [component.filled_features(piece) @ direction for piece in pieces]
     return np.concatenate(places)
 
 
@@ -566,7 +566,7 @@ def seeded_statistics(
     """
     X, weights = _distinct(model.component, batch.X, batch.weights)
     filled = model.component.filled(X)
-    features = model.component.features(filled)
+    features = model.component.filled_features(X)
     if n_components == 1:
         resp: Array = np.ones((weights.size, 1))
     elif init_params == "random":

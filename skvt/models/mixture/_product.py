@@ -153,7 +153,17 @@ class Product:
 
     def features(self, X: Any) -> Any:
         """Features of all blocks side by side, CSR where those of a block are."""
-        parts = [component.features(part) for component, part in self._with_columns(X)]
+        return self._side_by_side(
+            [component.features(part) for component, part in self._with_columns(X)]
+        )
+
+    def filled_features(self, X: Any) -> Any:
+        """Features of rows whose missing values are filled in, where a block needs it."""
+        return self._side_by_side(
+            [component.filled_features(part) for component, part in self._with_columns(X)]
+        )
+
+    def _side_by_side(self, parts: list[Any]) -> Any:
         if len(parts) == 1:
             return parts[0]
         if any(sp.issparse(part) for part in parts):

@@ -13,6 +13,7 @@ the scatter of both about one mean.
 """
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -24,15 +25,21 @@ from skvt.typing import Array, IndexArray
 _ENTRIES_AT_ONCE = 2**21
 
 
-@dataclass(frozen=True)
-class TiedGaussian(FullGaussian):
-    """N(mu_k, Lambda^-1) with one Lambda, normal-Wishart prior; features [1, x, x x'].
+class Tied:
+    """What one covariance changes; mixed into :class:`FullGaussian`, whose statistics it has."""
 
-    Parameters are those of :class:`FullGaussian`, whose statistics and features it has.
-    """
+    if TYPE_CHECKING:
+        prior: Array
+        center: Array
+        dtype: np.dtype[Any]
+        added: Array | None
+
+        @property
+        def n_features(self) -> int: ...
+        def natural_parameters(self, sums: Array) -> Array: ...
 
     @property
-    def family(self) -> TiedNormalWishart:  # type: ignore[override]
+    def family(self) -> TiedNormalWishart:
         """K means and one precision."""
         return TiedNormalWishart(self.prior)
 
@@ -77,5 +84,14 @@ class TiedGaussian(FullGaussian):
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (D, D)."""
-        means, covariances = super().moments(lam)
+        full: Any = super()
+        means, covariances = full.moments(lam)
         return means, covariances[0]
+
+
+@dataclass(frozen=True)
+class TiedGaussian(Tied, FullGaussian):  # type: ignore[misc]
+    """N(mu_k, Lambda^-1) with one Lambda, normal-Wishart prior; features [1, x, x x'].
+
+    Parameters are those of :class:`FullGaussian`.
+    """

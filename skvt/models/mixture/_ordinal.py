@@ -1,0 +1,476 @@
+"""Ordinal columns as intervals of Gaussian ones: q of the values that are known by interval only.
+
+Of an ordinal column only the interval is known in which a latent real value lies. Let m be the
+missing columns of a row, c those known by interval and o the observed real ones. With ``A =
+E[Lambda_k]`` and ``b = E[Lambda_k mu_k]``, the best q(x_m | x_c, z = k) is the Gaussian of
+:mod:`skvt.models.mixture._missing`; what is left of the energy is a quadratic form of x_c,
+
+    d' x_c - x_c' S x_c / 2,      S = A_cc - A_cm A_mm^-1 A_mc,
+                                  d = b_c - A_co x_o - A_cm A_mm^-1 (b_m - A_mo x_o),
+
+and q(x_c | z = k) is taken to be a product over columns. At temperature T its best factors are
+normals truncated to the intervals I_j,
+
+    q_j(x) = N(x; g_j / S_jj, T / S_jj) / Z_j on I_j,      g_j = d_j - sum_{i != j} S_ji E[x_i],
+
+found by coordinate ascent: the density of q is log-concave, and the optimum is unique. For any
+g_j, optimal or not, the energy plus T times the entropy of this q is
+
+    d' e - e' S e / 2 + sum_j [S_jj e_j^2 / 2 - g_j e_j + T log int_{I_j} exp((g_j x - S_jj x^2 / 2)
+    / T) dx],      e_j = E[x_j],
+
+so that the bound is that of the q in use, exactly. With one ordinal column q is the posterior.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from skvt.compiled import exp, jit, jit_allocating, log, part, part_allocating
+from skvt.models.mixture._missing import (
+    GaussianCompletion,
+    _add_inverse,
+    _factor,
+    _groups,
+    _keys,
+    _solve_transposed,
+    _whiten,
+)
+from skvt.rows import dense, of_each_row
+from skvt.typing import Array, IndexArray
+
+_LOG_2PI = np.log(2.0 * np.pi)
+# Gauss-Legendre nodes on [0, 1]: truncated normals have no closed form that is accurate both far
+# out and in narrow intervals.
+_NODES, _HEIGHTS = np.polynomial.legendre.leggauss(20)
+_NODES, _HEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _HEIGHTS
+# A density below exp(-37) of the largest is nothing beside it in double precision.
+_FARTHEST = 37.0
+# Coordinate ascent ends when no mean moves by more than this share of its standard deviation.
+_TOL = 1e-5
+_MOST_SWEEPS = 500
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Intervals of the latent values of ordinal columns.
+
+    Parameters
+    ----------
+    columns : ndarray of int, shape (J,)
+        The ordinal columns, in ascending order.
+    levels : tuple of ndarray
+        Values of each column in the data, ascending, (C_j,).
+    edges : tuple of ndarray
+        Ends of their intervals, (C_j + 1,), from -inf to inf.
+    """
+
+    columns: IndexArray
+    levels: tuple[Array, ...]
+    edges: tuple[Array, ...]
+
+    @classmethod
+    def of_shares(cls, X: Any, weights: Any, columns: IndexArray) -> "Cells":
+        """Levels of rows X (n, D), cut where a standard normal has their cumulative shares."""
+        levels, edges, weights = [], [], np.asarray(weights)
+        for j in columns.tolist():
+            x = of_each_row(X, weights, partial(_column, j))
+            there = ~np.isnan(x) & (weights > 0.0)
+            own, codes = np.unique(x[there], return_inverse=True)
+            own = own if own.size else np.zeros(1)
+            below = np.cumsum(np.bincount(codes, weights[there], minlength=own.size))
+            cuts = ndtri(below[:-1] / below[-1]) if own.size > 1 else np.zeros(0)
+            levels.append(own)
+            edges.append(np.concatenate([[-np.inf], cuts, [np.inf]]))
+        return cls(columns, tuple(levels), tuple(edges))
+
+    def codes(self, X: Any) -> IndexArray:
+        """Levels of rows (n, D) by number, (n, J); -1 where missing.
+
+        A value between two levels counts as the higher one, one above all as the highest.
+        """
+        out = np.empty((X.shape[0], self.columns.size), np.intp)
+        for place, (j, levels) in enumerate(zip(self.columns, self.levels, strict=True)):
+            x = np.asarray(X[:, j], np.float64)
+            code = np.minimum(np.searchsorted(levels, x), levels.size - 1)
+            out[:, place] = np.where(np.isnan(x), -1, code)
+        return out
+
+    def intervals(self, X: Any) -> tuple[Array, Array]:
+        """Lower and upper ends (n, J) of what is known; the whole line where missing."""
+        codes = self.codes(X)
+        lower, upper = np.empty((2, *codes.shape))
+        for place, edges in enumerate(self.edges):
+            code = codes[:, place]
+            lower[:, place] = np.where(code < 0, -np.inf, edges[code])
+            upper[:, place] = np.where(code < 0, np.inf, edges[code + 1])
+        return lower, upper
+
+    def scores(self, X: Any) -> Array:
+        """Mean of a standard normal in the interval of each value, (n, J); NaN where missing."""
+        codes = self.codes(X)
+        out = np.full(codes.shape, np.nan)
+        for place, edges in enumerate(self.edges):
+            known = codes[:, place] >= 0
+            out[known, place] = _moments(edges)[0][codes[known, place]]
+        return out
+
+    def with_scores(self, X: Any) -> Array:
+        """Rows (n, D) in float64 with those means in the ordinal columns."""
+        rows = np.array(dense(X), np.float64)
+        rows[:, self.columns] = self.scores(rows)
+        return rows
+
+    def variances_within(self, X: Any, weights: Array) -> tuple[Array, Array]:
+        """Sum over rows of a standard normal's variance within the intervals, of weights, (J,)."""
+        codes = self.codes(dense(X))
+        total, number = np.zeros((2, self.columns.size))
+        for place, edges in enumerate(self.edges):
+            w = weights * (codes[:, place] >= 0)
+            total[place], number[place] = w @ _moments(edges)[1][codes[:, place]], w.sum()
+        return total, number
+
+    @cached_property
+    def padded_edges(self) -> Array:
+        """Edges of all columns, (J, largest C + 1); those that a column has not are inf."""
+        out = np.full((len(self.edges), max(own.size for own in self.edges)), np.inf)
+        for place, own in enumerate(self.edges):
+            out[place, : own.size] = own
+        return out
+
+    def with_levels(self, rows: Array) -> Array:
+        """Rows (n, D) with latent values replaced by the levels in whose intervals they lie."""
+        out = np.array(rows)
+        for j, levels, edges in zip(self.columns, self.levels, self.edges, strict=True):
+            out[:, j] = levels[np.searchsorted(edges[1:-1], rows[:, j])]
+        return out
+
+
+def _column(j: int, X: Any) -> Array:
+    return np.asarray(dense(X)[:, j], np.float64)
+
+
+def _moments(edges: Array) -> tuple[Array, Array]:
+    """Mean and variance of a standard normal in each interval."""
+    means, variances = np.empty((2, edges.size - 1))
+    _map_truncated(edges, means, variances)
+    return means, variances
+
+
+@dataclass(frozen=True)
+class OrdinalCompletion:
+    """:class:`~skvt.models.mixture._missing.Completion` of Gaussians some of whose columns are cut.
+
+    Parameters
+    ----------
+    center : ndarray, shape (D,)
+        Subtracted from the rows; 0 in ordinal columns.
+    table : ndarray, shape (K, P)
+        E[log p(x | phi)].
+    cells : Cells
+    """
+
+    center: Array
+    table: Array
+    cells: Cells
+
+    @cached_property
+    def gaussian(self) -> GaussianCompletion:
+        """b and A of the components."""
+        return GaussianCompletion.of_table(self.center, self.table, self.center.size)
+
+    def holes(self, X: Any, inv_temps: Array) -> "OrdinalHoles":
+        """What is not known of a chunk of rows."""
+        rows = np.subtract(X, self.center, order="C", dtype=np.float64)
+        missing = np.isnan(rows)
+        rows[missing] = 0.0
+        rows[:, self.cells.columns] = 0.0
+        number, keys = _keys(missing)
+        known = np.flatnonzero(number < missing.shape[1])
+        known = known[np.argsort(keys[known], kind="stable")]
+        groups = (known, *_groups(missing, known, number))
+        return OrdinalHoles(
+            self.gaussian, rows, self.cells.columns, self.cells.intervals(X), groups, inv_temps
+        )
+
+
+@dataclass(frozen=True)
+class OrdinalHoles:
+    """:class:`~skvt.models.mixture._missing.Holes`: what is missing, and latent values.
+
+    Parameters
+    ----------
+    gaussian : GaussianCompletion
+    rows : ndarray, shape (n, D)
+        Centred, with 0 where the value is not known exactly.
+    columns : ndarray of int, shape (J,)
+        The ordinal ones.
+    intervals : tuple of ndarray, shape (n, J)
+        Lower and upper ends.
+    groups : tuple of ndarray
+        Patterns of missing values as in :class:`~skvt.models.mixture._missing.Patterns`; rows
+        without missing values are among them.
+    inv_temps : ndarray, shape (n,) or (1,)
+    """
+
+    gaussian: GaussianCompletion
+    rows: Array
+    columns: IndexArray
+    intervals: tuple[Array, Array]
+    groups: tuple[IndexArray, IndexArray, IndexArray, IndexArray]
+    inv_temps: Array
+
+    @cached_property
+    def _found(self) -> tuple[Array, Array, Array]:
+        """Means and variances (n, K, J) of the latent values, and (2, n, K) for the bound."""
+        K = len(self.gaussian.precision)
+        size = (len(self.rows), K, self.columns.size)
+        means, variances, of_bound = np.zeros(size), np.zeros(size), np.zeros((2, *size[:2]))
+        _ascend(
+            self.rows, *self.groups, self.columns, *self.intervals, self.gaussian.linear,
+            self.gaussian.precision, self.inv_temps, means, variances, of_bound,
+        )  # fmt: skip
+        return means, variances, of_bound
+
+    def add_to(self, logits: Array, entropy: Array) -> None:
+        """See :class:`~skvt.models.mixture._missing.Holes`."""
+        gain, own = self._found[2]
+        logits += gain
+        entropy += own
+
+    def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """See :class:`~skvt.models.mixture._missing.Holes`."""
+        means, variances, _ = self._found
+        _add_statistics(
+            self.rows, *self.groups, self.columns, self.gaussian.linear, self.gaussian.precision,
+            self.inv_temps, means, variances, weighted, sums,
+        )  # fmt: skip
+
+
+@part
+def _truncated(lower: float, upper: float, mean: float, scale: float) -> tuple[float, float, float]:
+    """Of N(mean, scale^2) on an interval: log of ``int exp(-z^2 / 2) dz``, mean and variance."""
+    a, b = (lower - mean) / scale, (upper - mean) / scale
+    # the half line from the point of highest density, or both
+    side = 1.0
+    if b < 0.0:
+        a, b, side = -b, -a, -1.0
+    start = max(a, 0.0)
+    reach = 2.0 * _FARTHEST / (start + np.sqrt(start * start + 2.0 * _FARTHEST))
+    total, first, second = 0.0, 0.0, 0.0
+    for half in range(2):
+        length = min(b - start if half == 0 else -a, reach)
+        if length > 0.0:
+            direction = length if half == 0 else -length
+            for i in range(_NODES.size):
+                t = length * _NODES[i]
+                f = length * _HEIGHTS[i] * exp(-t * (start + 0.5 * t))
+                t = direction * _NODES[i]
+                total += f
+                first += f * t
+                second += f * t * t
+    if total <= 0.0:  # an interval of no width
+        return -np.inf, mean + scale * side * start, 0.0
+    first /= total
+    variance = max(second / total - first * first, 0.0)
+    log_total = log(total) - 0.5 * start * start
+    return log_total, mean + scale * side * (start + first), scale * scale * variance
+
+
+@jit
+def _map_truncated(edges: Array, means: Array, variances: Array) -> None:
+    """Of a standard normal between each two ends."""
+    for i in range(means.size):
+        _, means[i], variances[i] = _truncated(edges[i], edges[i + 1], 0.0, 1.0)
+
+
+@part
+def _latent_ascent(
+    S: Array, d: Array, lower: Array, upper: Array, temp: float, e: Array, v: Array,
+    log_z: Array, g: Array,
+) -> None:  # fmt: skip
+    """Factors of q by coordinate ascent: means e, variances v, log Z and g of each."""
+    size = d.size
+    for j in range(size):
+        v[j] = np.sqrt(temp / S[j, j])
+    for _ in range(_MOST_SWEEPS):
+        change = 0.0
+        for j in range(size):
+            total, row, before = d[j], S[j], e[j]
+            for i in range(size):
+                total -= row[i] * e[i]
+            g[j] = total + row[j] * before
+            _, e[j], _ = _truncated(lower[j], upper[j], g[j] / row[j], v[j])
+            change = max(change, abs(e[j] - before) / v[j])
+        if change < _TOL:
+            break
+    for j in range(size):
+        mean, scale = g[j] / S[j, j], v[j]
+        log_z[j], _, v[j] = _truncated(lower[j], upper[j], mean, scale)
+        log_z[j] += log(scale) + 0.5 * (mean / scale) ** 2
+
+
+@part_allocating
+def _marginal_precision(
+    precision: Array, missing: Array, cut: Array, lower: Array, W: Array, S: Array
+) -> None:
+    """``W = A_mm^-1 A_mc`` and ``S = A_cc - A_cm W``; ``lower`` is the factor of A_mm."""
+    u = np.empty(missing.size)
+    for j in range(cut.size):
+        column = precision[cut[j]]
+        for a in range(missing.size):
+            total = column[missing[a]]
+            for c in range(a):
+                total -= lower[a, c] * u[c]
+            u[a] = total * lower[a, a]
+        _solve_transposed(lower, u, missing.size)
+        for a in range(missing.size):
+            W[a, j] = u[a]
+    for i in range(cut.size):
+        for j in range(cut.size):
+            total = precision[cut[i], cut[j]]
+            for a in range(missing.size):
+                total -= precision[cut[i], missing[a]] * W[a, j]
+            S[i, j] = total
+
+
+@part
+def _cut_columns(columns: Array, missing: Array, places: Array) -> int:
+    """Places among the ordinal columns of those that are not missing, and their number."""
+    size = 0
+    for place in range(columns.size):
+        there = True
+        for a in range(missing.size):
+            there &= missing[a] != columns[place]
+        if there:
+            places[size] = place
+            size += 1
+    return size
+
+
+@jit_allocating
+def _ascend(
+    X: Array, rows: Array, starts: Array, gaps: Array, offsets: Array, columns: Array,
+    low: Array, high: Array, linear: Array, precision: Array, inv_temps: Array,
+    means: Array, variances: Array, of_bound: Array,
+) -> None:  # fmt: skip
+    """q of latent values; what the logits gain and the entropies, as ``Holes.add_to``."""
+    D, J = X.shape[1], columns.size
+    lower, u, all_places = np.empty((D, D)), np.empty(D), np.empty(J, np.int64)
+    for k in range(precision.shape[0]):
+        A = precision[k]
+        for group in range(starts.size - 1):
+            missing = gaps[offsets[group] : offsets[group + 1]]
+            places = all_places[: _cut_columns(columns, missing, all_places)]
+            cut = columns[places]
+            half_log_det, half = _factor(A, missing, lower), 0.5 * missing.size
+            W, S = np.empty((missing.size, cut.size)), np.empty((cut.size, cut.size))
+            _marginal_precision(A, missing, cut, lower, W, S)
+            d, e, v = np.empty(cut.size), np.empty(cut.size), np.empty(cut.size)
+            log_z, g = np.empty(cut.size), np.empty(cut.size)
+            for place in range(starts[group], starts[group + 1]):
+                n = rows[place]
+                temp = 1.0 / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
+                square = _whiten(X[n], linear[k], A, missing, lower, u)
+                _solve_transposed(lower, u, missing.size)
+                for j in range(cut.size):
+                    total = linear[k, cut[j]]
+                    for i in range(D):
+                        total -= A[cut[j], i] * X[n, i]
+                    for a in range(missing.size):
+                        total -= A[cut[j], missing[a]] * u[a]
+                    d[j] = total
+                    # start at 0, or the end of the interval that is nearest to it
+                    e[j] = min(max(low[n, places[j]], 0.0), high[n, places[j]])
+                own_low, own_high = low[n, places], high[n, places]
+                _latent_ascent(S, d, own_low, own_high, temp, e, v, log_z, g)
+                hidden = half * (_LOG_2PI + log(temp)) - half_log_det
+                gain, entropy = 0.5 * square + temp * hidden, hidden + half
+                for j in range(cut.size):
+                    gain += temp * log_z[j] + (d[j] - g[j] + 0.5 * S[j, j] * e[j]) * e[j]
+                    of_energy = (g[j] - 0.5 * S[j, j] * e[j]) * e[j] - 0.5 * S[j, j] * v[j]
+                    entropy += log_z[j] - of_energy / temp
+                    for i in range(cut.size):
+                        gain -= 0.5 * e[j] * S[j, i] * e[i]
+                    means[n, k, places[j]] = e[j]
+                    variances[n, k, places[j]] = v[j]
+                of_bound[0, n, k] = gain
+                of_bound[1, n, k] = entropy
+
+
+@jit_allocating
+def _add_statistics(
+    X: Array, rows: Array, starts: Array, gaps: Array, offsets: Array, columns: Array,
+    linear: Array, precision: Array, inv_temps: Array, means: Array, variances: Array,
+    weighted: Array, sums: Array,
+) -> None:  # fmt: skip
+    """What features with 0 in columns not known lack, as ``Holes.add_statistics``."""
+    D, J = X.shape[1], columns.size
+    lower, u, all_places = np.empty((D, D)), np.empty(D), np.empty(J, np.int64)
+    # x with halves of what is not known: x x' - x_o x_o' is the sum of x_h x' with its transpose
+    x, values = np.empty(D), np.zeros(D)
+    first, second = np.empty(D), np.empty((D, D))
+    for k in range(precision.shape[0]):
+        A = precision[k]
+        first[:] = 0.0
+        second[:] = 0.0
+        for group in range(starts.size - 1):
+            known = False
+            missing = gaps[offsets[group] : offsets[group + 1]]
+            places = all_places[: _cut_columns(columns, missing, all_places)]
+            cut = columns[places]
+            hidden = np.concatenate((missing, cut))
+            W, S = np.empty((missing.size, cut.size)), np.empty((cut.size, cut.size))
+            spread, of_variance = np.zeros(cut.size), 0.0
+            for place in range(starts[group], starts[group + 1]):
+                n = rows[place]
+                w = weighted[n, k]
+                if w == 0.0:
+                    continue
+                if not known:
+                    _factor(A, missing, lower)
+                    _marginal_precision(A, missing, cut, lower, W, S)
+                    known = True
+                of_variance += w / (inv_temps[n] if inv_temps.size > 1 else inv_temps[0])
+                _whiten(X[n], linear[k], A, missing, lower, u)
+                _solve_transposed(lower, u, missing.size)
+                for j in range(cut.size):
+                    mean = means[n, k, places[j]]
+                    spread[j] += w * variances[n, k, places[j]]
+                    values[cut[j]] = mean
+                    for a in range(missing.size):
+                        u[a] -= W[a, j] * mean
+                for a in range(missing.size):
+                    values[missing[a]] = u[a]
+                for i in range(D):
+                    x[i] = X[n, i]
+                for h in hidden:
+                    x[h] = 0.5 * values[h]
+                for h in hidden:
+                    factor = w * values[h]
+                    first[h] += factor
+                    for i in range(D):
+                        second[h, i] += factor * x[i]
+            if not known:
+                continue
+            # variances of x_c, and what they are for x_m = ... - W x_c
+            for j in range(cut.size):
+                half = 0.5 * spread[j]
+                second[cut[j], cut[j]] += half
+                for a in range(missing.size):
+                    second[cut[j], missing[a]] -= half * W[a, j]
+                    second[missing[a], cut[j]] -= half * W[a, j]
+                    for c in range(missing.size):
+                        second[missing[a], missing[c]] += half * W[a, j] * W[c, j]
+            _add_inverse(lower, missing, 0.5 * of_variance, u, second)
+        position = 1
+        for i in range(D):
+            sums[k, position] += first[i]
+            position += 1
+        for i in range(D):
+            for j in range(i, D):
+                sums[k, position] += second[i, j] + second[j, i]
+                position += 1
