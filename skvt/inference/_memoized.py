@@ -21,6 +21,7 @@ from skvt.ties import exceeds
 
 # Rows for each component of a fresh mixture among which its seeds are found.
 _ROWS_PER_SEED = 50
+_ROWS_PER_COLUMN, _MOST_PER_SEED = 4, 1_000
 # Passes of a fresh mixture without merges and in all, and the gain in nats per row that ends it.
 _PASSES_UNMERGED = 5
 _FRESH_PASSES = 40
@@ -275,8 +276,9 @@ def fresh_mixture(
 ) -> Memo:
     """The total memo of a mixture of its own, fitted to these rows from k-means++ seeds."""
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
-    if batch.n_rows > _ROWS_PER_SEED * n_components:
-        few = rng.permutation(batch.n_rows)[: _ROWS_PER_SEED * n_components]
+    of_seed = min(max(_ROWS_PER_SEED, _ROWS_PER_COLUMN * batch.X.shape[1]), _MOST_PER_SEED)
+    if batch.n_rows > of_seed * n_components:
+        few = rng.permutation(batch.n_rows)[: of_seed * n_components]
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
     model = model.with_start(n_components)
     stats = model.initial(sample, rng)

@@ -144,6 +144,11 @@ class Found:
     start: Array | None = None
     notes: tuple[Any, ...] = ()
 
+    def __sizeof__(self) -> int:
+        # (by which Dask knows what to send where)
+        arrays = [*(self.stats.arrays if self.stats else ()), self.start, self.marginal_energy]
+        return sum(array.nbytes for array in arrays if array is not None) + 1000
+
     @classmethod
     def total(cls, parts: "Sequence[Found]") -> Self:
         """The sum of visits of which all is additive."""

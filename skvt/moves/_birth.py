@@ -312,30 +312,39 @@ class Birth(Move):
             batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
             resp = np.ascontiguousarray(np.concatenate(target.resp))
             before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
-            memo, bound = self._fresh_mixture(model, batch, tools, most)
-            gain, least = bound - bound_of(model, before), SMALLEST_GAIN_PER_ROW * weights.sum()
-            if is_accepted(gain, size_of(bound, memo), least):
+            if self._tries(target.masses[0], target.ids[0]) and len(target.ids) == 1:
+                # many made too many of rows that count twice, and there is no neighbour to try with
+                most = min(most, FEWER)
+            memo = self._fresh_mixture(model, batch, tools, (before, most))
+            if memo is not None:
                 return memo.stats
         self._fail(target)
         return None
 
     def _fresh_mixture(
-        self, model: Mergeable, batch: Any, tools: MoveTools, most: int
-    ) -> tuple[Memo, float]:
-        """The memo of a fresh mixture of at most ``most`` components, and its bound.
+        self, model: Mergeable, batch: Any, tools: MoveTools, goal: tuple[Memo, int]
+    ) -> Memo | None:
+        """The memo of a fresh mixture whose bound is higher than that of a memo; None without one.
 
-        Started from many seeds, a mixture of few rows ends in components of which no pair is better
-        merged, though fewer, different ones would be better: so it is also started from few.
+        Of at most so many components. Started from many seeds, a mixture of few rows ends in
+        components of which no pair is better merged, though fewer, different ones would be better:
+        so it is also started from few. Whether rows are few depends on the parameters of a
+        component, too; so this is also tried where the larger mixture is no better.
         """
-        numbers = [min(self._n_fresh, most)]
-        if batch.weights.size < ROWS_FOR_EACH * self._n_fresh and FEWER < numbers[0]:
-            numbers.append(FEWER)
-        memos = [tools.fresh(model, batch, number) for number in numbers]
-        bounds = [bound_of(model, memo) for memo in memos]
-        best = len(numbers) - 1
-        if best and not exceeds(bounds[1], bounds[0], scale=size_of(bounds[0], memos[0])):
-            best = 0
-        return memos[best], bounds[best]
+        before, most = goal
+        target, number = bound_of(model, before), min(self._n_fresh, most)
+        least = SMALLEST_GAIN_PER_ROW * batch.weights.sum()
+        memo = tools.fresh(model, batch, number)
+        bound = bound_of(model, memo)
+        accepted = is_accepted(bound - target, size_of(bound, memo), least)
+        few = batch.weights.size < ROWS_FOR_EACH * self._n_fresh or not accepted
+        if few and FEWER < number:
+            fewer = tools.fresh(model, batch, FEWER)
+            other = bound_of(model, fewer)
+            if exceeds(other, bound, scale=size_of(bound, memo)):
+                memo, bound = fewer, other
+                accepted = is_accepted(bound - target, size_of(bound, memo), least)
+        return memo if accepted else None
 
 
 #: Mass of a target; some rows, their weights, and how its components share them.

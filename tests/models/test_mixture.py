@@ -26,8 +26,10 @@ from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound, global_
 from skvt.inference._memoized import MemoizedInference, MemoVisits, exact_bound
 from skvt.models import Capability
 from skvt.models.mixture import _model as _mixture
+from skvt.models.mixture import _seeds
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
-from skvt.models.mixture._model import Mixture, seeded_statistics
+from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._seeds import seeded_statistics
 from skvt.models.mixture._weights import KnownWeights, StickBreaking
 from skvt.moves._base import bound_of
 from skvt.temperature._base import RunningPolicy
@@ -540,7 +542,7 @@ def test_no_more_components_start_than_there_are_different_rows():
 
 def test_a_start_on_a_sample_stands_for_all_rows(monkeypatch):
     monkeypatch.setattr(_mixture, "ROWS_TO_START", 20)
-    monkeypatch.setattr(_mixture, "ROWS_TO_SEED", 10)
+    monkeypatch.setattr(_seeds, "ROWS_TO_SEED", 10)
     model, X = mixture("full", n_initial=3), rows_of("full", 100)
     weights = np.random.default_rng(5).uniform(0.5, 2.0, 100)
     seen, batch = [], Rows.batch
@@ -598,3 +600,19 @@ def test_random_rows_are_drawn_by_weight_whatever_their_order():
     shares = np.array([np.mean(np.all(found == x, axis=1)) for x in X])
     p = weights / weights.sum()
     assert np.all(np.abs(shares - p) < 4.5 * np.sqrt(p * (1.0 - p) / 20_000))
+
+
+@pytest.mark.parametrize("name", ["full", "diagonal", "spherical"])
+def test_seeds_find_clusters_that_few_directions_show(name):
+    rng = np.random.default_rng(0)
+    labels = np.arange(1200) % 3
+    X = rng.standard_normal((1200, 30))
+    X[:, 0] += 12.0 * labels
+    X = X @ np.linalg.qr(rng.standard_normal((30, 30)))[0]
+    model = mixture(name, D=30)
+    stats = seeded_statistics(model, batch_of(model, X), 3, "k-means++", _rng())
+    means = np.array([X[labels == k].mean(axis=0) for k in range(3)])
+    found = model.component.uncentred(model.component.natural_parameters(stats.arrays[1]))
+    found = found[0].standard(found[1])["mean"].reshape(3, 30)
+    apart = np.linalg.norm(found[:, None] - means, axis=2)
+    assert (apart.min(axis=0) < 1.0).all()

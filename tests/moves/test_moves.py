@@ -596,10 +596,10 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
     assert asked == [4, 3] * 3 and found is memo.stats
     fewer = memo.__class__(memo.stats, memo.entropy + whole.sum(), None, memo.weight)
     better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
-    tools.fresh = lambda model, batch, n: fewer if n == 3 else better
-    assert birth._fresh_mixture(model, model.batch(X, rows, whole), tools, 4)[0] is fewer
-    tools.fresh = lambda model, batch, n: better if n == 3 else fewer
-    assert birth._fresh_mixture(model, model.batch(X, rows, whole), tools, 4)[0] is fewer
+    goal = memo_from(model, X[rows], whole, share), 4
+    for few, many in ((fewer, better), (better, fewer)):
+        tools.fresh = lambda model, batch, n, few=few, many=many: few if n == 3 else many
+        assert birth._fresh_mixture(model, model.batch(X, rows, whole), tools, goal) is fewer
     # but each for no more than two
     targets[1].total = 1000.0
     tools.fresh = lambda model, batch, n: asked.append(batch.weights) or memo

@@ -100,6 +100,14 @@ class Component(Protocol):
     def filled_features(self, X: Any) -> Any:
         """Features of such rows."""
 
+    def projected(
+        self, X: Any, weights: Array, n_dimensions: int
+    ) -> tuple["Component", Any] | None:
+        """A component of the rows in the subspace in which they vary most, and its features.
+
+        None where there is no such component. Missing values are filled in first.
+        """
+
     def natural_parameters(self, sums: Array) -> Array:
         """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
 
@@ -256,6 +264,10 @@ class ConjugateComponent:
         """Features of rows whose missing values are filled in."""
         return self.features(self.filled(X))
 
+    def projected(self, X: Any, weights: Array, n_dimensions: int) -> tuple[Any, Any] | None:
+        """None unless a subclass overrides it."""
+        return None
+
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """See :class:`Component`; no missing values unless a subclass overrides it."""
         raise NotImplementedError
@@ -339,17 +351,62 @@ class _Centred:
         def family(self) -> Any: ...
         @property
         def center(self) -> Array: ...
+        def filled(self, X: Any) -> Any: ...
 
     @property
     def n_features(self) -> int:
         """Number of columns D."""
         return self.center.size
 
+    def projected(self, X: Any, weights: Array, n_dimensions: int) -> tuple[Any, Any] | None:
+        """Spherical Gaussians of the first principal components of standardised columns.
+
+        More than ``n_dimensions`` where the variance of the next ones is the same; None of no more
+        rows than columns, or rows that are all the same.
+        """
+        if X.shape[0] <= X.shape[1]:
+            return None
+        rows = principal_components(_completed_rows(self.filled(X), weights), weights, n_dimensions)
+        size, scale = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
+        if scale == 0.0:
+            return None
+        prior = NormalGamma.from_standard(np.zeros(size), np.ones(size), 0.5 * size, 0.5 * scale)
+        component = SphericalGaussian(prior, np.zeros(size), rows.dtype)
+        return component, component.features(rows)
+
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
         """The family and ``lam`` in the coordinates of the data."""
         q = self.family.standard(lam)
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
         return self.family, self.family.from_standard(**(q | {"mean": q["mean"] + center}))
+
+
+def _completed_rows(X: Any, weights: Array) -> Array:
+    """Rows in float64, NaN replaced by the means of the columns."""
+    rows = np.array(X, np.float64)
+    missing = np.isnan(rows)
+    if missing.any():
+        seen = weights @ ~missing
+        means = (weights @ np.where(missing, 0.0, rows)) / np.where(seen > 0.0, seen, 1.0)
+        rows = np.where(missing, means, rows)
+    return rows
+
+
+def principal_components(X: Array, weights: Array, number: int) -> Array:
+    """The first principal components of the standardised columns, (n, number or more).
+
+    Those of the same variance as the last one are there, too.
+    """
+    share = weights / weights.sum()
+    X = X - share @ X
+    deviation = np.sqrt(share @ X**2)
+    X = X / np.where(deviation > 0.0, deviation, 1.0)
+    variances, directions = np.linalg.eigh((X * share[:, None]).T @ X)
+    number = min(number, variances.size)
+    last, scale = variances[-number], variances[-1]
+    kept = ~exceeds(last, variances, scale=scale)
+    components: Array = X @ directions[:, kept]
+    return components
 
 
 class PairOfEachColumn:
@@ -874,6 +931,9 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
     def base(self) -> Array:
         """``rest`` as it is."""
         return np.append(np.zeros(2 * self.n_features), 1.0)
+
+    def projected(self, X: Any, weights: Array, n_dimensions: int) -> None:
+        """None: distances are those of the known variance."""
 
     def features(self, X: Any) -> Any:
         """``[x_d / s, seen_d / s]``, D of each, and ``-(|x|^2 / s + D log(2 pi s)) / 2``."""

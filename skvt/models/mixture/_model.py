@@ -24,9 +24,9 @@ from skvt.models.mixture._components import Component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._missing import Completion
+from skvt.models.mixture._seeds import seeded_statistics
 from skvt.models.mixture._weights import Weights
 from skvt.rows import of_each_row, some_rows
-from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array, IndexArray, Run
 
 # Rows whose features are held at a time: small enough for the cache, large enough for the product.
@@ -37,13 +37,10 @@ _ROWS_PER_TASK = 4096
 MOST_TASKS = 8
 # Maximum number of rows on which initial components are found.
 ROWS_TO_START = 10_000
-# Maximum number of rows among which seeds are drawn.
-ROWS_TO_SEED = 2_000
-# Maximum number of updates of missing values for given responsibilities, the gain in nats per row
-# that ends them, and the number for seeds.
+# Maximum number of updates of missing values for given responsibilities, and the gain in nats per
+# row that ends them.
 _COMPLETIONS = 40
 _COMPLETION_TOL = 1e-4
-_COMPLETIONS_OF_SEEDS = 3
 # E[log w] of an excluded component.
 _NEVER = -1e30
 # E[log w] and the table.
@@ -257,6 +254,13 @@ class Mixture:
         stats, hidden_entropy = self._completed(batch, resp, _COMPLETIONS)
         unknown = np.full(batch.n_rows, np.nan)
         return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
+
+    def statistics_given(self, batch: RowBatch, resp: Array, most_steps: int) -> Stats:
+        """Statistics of rows with given responsibilities (n, K).
+
+        Missing values are updated so many times at most.
+        """
+        return self._completed(batch, resp, most_steps)[0]
 
     def _completed(
         self, batch: RowBatch, resp: Array, most_steps: int
@@ -553,105 +557,3 @@ def _probability_task(
 
 
 # --------------------------------------------------------------------------------- seeding
-def seeded_statistics(
-    model: "Mixture", batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
-) -> Stats:
-    """Statistics of at most ``n_components`` components found on the rows of a batch.
-
-    "k-means++" draws rows one after the other as seeds, each with probability proportional to what
-    a component of its own would explain better than the seeds so far, in nats: k-means++ with the
-    divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. "random_from_data" draws the seeds
-    uniformly. Rows are then assigned to the seed that explains them best. "random" draws
-    responsibilities.
-    """
-    X, weights = _distinct(model.component, batch.X, batch.weights)
-    filled = model.component.filled(X)
-    features = model.component.filled_features(X)
-    if n_components == 1:
-        resp: Array = np.ones((weights.size, 1))
-    elif init_params == "random":
-        resp = rng.dirichlet(np.ones(n_components), size=weights.size)
-    else:
-        resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
-    if filled is not X:
-        rows = model.batch(X, np.arange(weights.size), weights)
-        return model._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0]
-    weighted = resp * weights[:, None]
-    return Stats((weighted.sum(axis=0), np.ascontiguousarray(features.T.dot(weighted).T)))
-
-
-def _distinct(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
-    """Rows and weights; of few rows the distinct ones in order, with their weights added up.
-
-    Subsequent draws then depend neither on the order of few rows, nor on whether a row occurs twice
-    or has weight 2, nor on whether rows are sparse whose features are not.
-    """
-    if X.shape[0] > ROWS_TO_SEED or (sp.issparse(X) and component.sparse):
-        return X, weights
-    X = X.toarray() if sp.issparse(X) else X
-    # as np.unique(X, axis=0) does, in which an interrupt may become a TypeError of NumPy's
-    order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
-    ranked = X[order]
-    first = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
-    inverse = np.empty(order.size, np.intp)
-    inverse[order] = np.cumsum(first) - 1
-    return ranked[first], np.bincount(inverse, weights=weights)
-
-
-def _nearest_seed(
-    component: Component,
-    features: Any,
-    weights: Array,
-    n_components: int,
-    init_params: str,
-    rng: np.random.Generator,
-) -> Array:
-    """One-hot responsibilities (n, K) of the seed that explains each row best."""
-    candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
-    few, chances = features[candidates], weights[candidates]
-    own, size = _own_fit(component, few) if init_params == "k-means++" else (None, None)
-    best: Array = np.full(candidates.size, -np.inf)
-    seeds: list[int] = []
-    used = np.zeros(candidates.size, dtype=bool)
-    left = chances
-    while len(seeds) < min(n_components, candidates.size) and left.sum() > 0.0:
-        seed = rng.choice(candidates.size, p=left / left.sum())
-        seeds.append(candidates[seed])
-        used[seed] = True
-        left = chances * ~used
-        if own is not None and size is not None:
-            best = np.maximum(best, few @ _tables(component, few, [seed])[0])
-            # a row equal to a seed is fully explained, up to rounding
-            missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
-            left = missed if missed.sum() > 0.0 else left
-    tables = _tables(component, features, seeds).T
-    fits, size = features @ tables, abs(features) @ np.abs(tables)
-    size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
-    # of equally near seeds, the one drawn first
-    nearest = stable_argmax(fits, scale=size)
-    resp = np.zeros((weights.size, len(seeds)))
-    resp[np.arange(weights.size), nearest] = 1.0
-    return resp
-
-
-def _tables(component: Component, features: Any, rows: Any) -> Array:
-    """Tables of components that have seen one row each and share nothing, (n, P)."""
-    component = component.alone
-    selected = features[rows]
-    selected = selected.toarray() if sp.issparse(selected) else selected
-    return component.table(component.natural_parameters(selected))
-
-
-def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
-    """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
-
-    And the size of the terms of the sum, (n,), relative to which it is rounded.
-    """
-    out, size = np.empty((2, features.shape[0]))
-    for chunk in _chunks(slice(0, features.shape[0])):
-        tables = _tables(component, features, chunk)
-        part = features[chunk]
-        product = part.multiply(tables) if sp.issparse(part) else part * tables
-        out[chunk] = np.asarray(product.sum(axis=1)).ravel()
-        size[chunk] = np.asarray(abs(product).sum(axis=1)).ravel()
-    return out, size

@@ -163,6 +163,23 @@ class Product:
             [component.filled_features(part) for component, part in self._with_columns(X)]
         )
 
+    def projected(self, X: Any, weights: Array, n_dimensions: int) -> tuple[Any, Any] | None:
+        """Each block projected, or as it is where that cannot be."""
+        parts = list(self._with_columns(X))
+        found = [component.projected(part, weights, n_dimensions) for component, part in parts]
+        if all(one is None for one in found):
+            return None
+        both = [
+            (component, component.filled_features(part)) if one is None else one
+            for one, (component, part) in zip(found, parts, strict=True)
+        ]
+        blocks = [
+            block._replace(component=component, columns=np.arange(component.n_features))
+            for block, (component, _) in zip(self.blocks, both, strict=True)
+        ]
+        product = replace(self, blocks=tuple(blocks))
+        return product, self._side_by_side([features for _, features in both])
+
     def _side_by_side(self, parts: list[Any]) -> Any:
         if len(parts) == 1:
             return parts[0]

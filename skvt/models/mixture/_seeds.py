@@ -1,0 +1,143 @@
+"""Seeds: the components that a mixture begins with, found among the rows."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.expfam import Stats
+from skvt.models import RowBatch
+from skvt.models.mixture._components import Component
+from skvt.ties import exceeds, stable_argmax
+from skvt.typing import Array
+
+if TYPE_CHECKING:
+    from skvt.models.mixture._model import Mixture
+
+# Maximum number of rows among which seeds are drawn.
+ROWS_TO_SEED = 2_000
+# Maximum number of updates of missing values.
+_COMPLETIONS = 3
+# Rows whose tables are held at a time.
+_ROWS_AT_ONCE = 512
+
+
+def seeded_statistics(
+    model: "Mixture", batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
+) -> Stats:
+    """Statistics of at most ``n_components`` components found on the rows of a batch.
+
+    "k-means++" draws rows one after the other as seeds, each with probability proportional to what
+    a component of its own would explain better than the seeds so far, in nats: k-means++ with the
+    divergence of the likelihood [ArthurVassilvitskii07 sec. 2]. "random_from_data" draws the seeds
+    uniformly. Rows are then assigned to the seed that explains them best. "random" draws
+    responsibilities.
+
+    Where many columns, or many directions of them, do not differ between components, their noise
+    outweighs the others. "k-means++" is therefore done a second time for Gaussian columns projected
+    onto the subspace in which they vary most, in which the means of K spherical clusters lie
+    [VempalaWang04]; of both, the better by the bound is returned.
+    """
+    X, weights = _distinct(model.component, batch.X, batch.weights)
+    rows = model.batch(X, np.arange(weights.size), weights)
+    if n_components == 1:
+        return model.statistics_given(rows, np.ones((weights.size, 1)), _COMPLETIONS)
+    if init_params == "random":
+        resp: Array = rng.dirichlet(np.ones(n_components), size=weights.size)
+        return model.statistics_given(rows, resp, _COMPLETIONS)
+    features = model.component.filled_features(X)
+    # (a stream of its own leaves that of the caller where it would be otherwise)
+    other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
+    resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
+    stats = model.statistics_given(rows, resp, _COMPLETIONS)
+    projected = None
+    if init_params == "k-means++":
+        projected = model.component.projected(X, weights, n_components - 1)
+    if projected is not None:
+        resp = _nearest_seed(*projected, weights, n_components, init_params, other_rng)
+        other = model.statistics_given(rows, resp, _COMPLETIONS)
+        bound, best = model.collapsed_energy(other), model.collapsed_energy(stats)
+        if exceeds(bound, best, scale=float(weights.sum())):
+            return other
+    return stats
+
+
+def _distinct(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
+    """Rows and weights; of few rows the distinct ones in order, with their weights added up.
+
+    Subsequent draws then depend neither on the order of few rows, nor on whether a row occurs twice
+    or has weight 2, nor on whether rows are sparse whose features are not.
+    """
+    if X.shape[0] > ROWS_TO_SEED or (sp.issparse(X) and component.sparse):
+        return X, weights
+    X = X.toarray() if sp.issparse(X) else X
+    # as np.unique(X, axis=0) does, in which an interrupt may become a TypeError of NumPy's
+    order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
+    ranked = X[order]
+    first = np.append(True, np.any(ranked[1:] != ranked[:-1], axis=1))
+    inverse = np.empty(order.size, np.intp)
+    inverse[order] = np.cumsum(first) - 1
+    return ranked[first], np.bincount(inverse, weights=weights)
+
+
+def _nearest_seed(
+    component: Component,
+    features: Any,
+    weights: Array,
+    n_components: int,
+    init_params: str,
+    rng: np.random.Generator,
+) -> Array:
+    """One-hot responsibilities (n, K) of the seed that explains each row best."""
+    candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
+    few, chances = features[candidates], weights[candidates]
+    own, size = _own_fit(component, few) if init_params == "k-means++" else (None, None)
+    best: Array = np.full(candidates.size, -np.inf)
+    seeds: list[int] = []
+    used = np.zeros(candidates.size, dtype=bool)
+    left = chances
+    while len(seeds) < min(n_components, candidates.size) and left.sum() > 0.0:
+        seed = rng.choice(candidates.size, p=left / left.sum())
+        seeds.append(candidates[seed])
+        used[seed] = True
+        left = chances * ~used
+        if own is not None and size is not None:
+            best = np.maximum(best, few @ _tables(component, few, [seed])[0])
+            # a row equal to a seed is fully explained, up to rounding
+            missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
+            left = missed if missed.sum() > 0.0 else left
+    tables = _tables(component, features, seeds).T
+    fits, size = features @ tables, abs(features) @ np.abs(tables)
+    size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
+    # of equally near seeds, the one drawn first
+    nearest = stable_argmax(fits, scale=size)
+    resp = np.zeros((weights.size, len(seeds)))
+    resp[np.arange(weights.size), nearest] = 1.0
+    return resp
+
+
+def _tables(component: Component, features: Any, rows: Any) -> Array:
+    """Tables of components that have seen one row each and share nothing, (n, P)."""
+    component = component.alone
+    selected = features[rows]
+    selected = selected.toarray() if sp.issparse(selected) else selected
+    return component.table(component.natural_parameters(selected))
+
+
+def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
+    """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
+
+    And the size of the terms of the sum, (n,), relative to which it is rounded.
+    """
+    out, size = np.empty((2, features.shape[0]))
+    for chunk in _chunks(features.shape[0]):
+        tables = _tables(component, features, chunk)
+        part = features[chunk]
+        product = part.multiply(tables) if sp.issparse(part) else part * tables
+        out[chunk] = np.asarray(product.sum(axis=1)).ravel()
+        size[chunk] = np.asarray(abs(product).sum(axis=1)).ravel()
+    return out, size
+
+
+def _chunks(n_rows: int) -> list[slice]:
+    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
