@@ -31,7 +31,7 @@ PARTS = ("overhead", "workers", "memory")
 def arguments():
     p = parser(__doc__.splitlines()[0])
     p.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
-    p.add_argument("--documents", type=int, default=16_000)
+    p.add_argument("--documents", type=int, default=48_000)
     p.add_argument("--words", type=int, default=8_000)
     p.add_argument("--k", type=int, default=100)
     p.add_argument("--chunks", type=int, default=4)
@@ -43,7 +43,7 @@ def arguments():
 
 def cluster_of(n_workers, **settings):
     return LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0",
         **settings,
     )  # fmt: skip
 

@@ -28,7 +28,6 @@ from skvt.estimators._progress import Progress, RowsSeen, Start, Starts
 from skvt.estimators._sklearn_private import check_sample_weight, fit_context
 from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
-    ROWS_PER_BATCH,
     Entry,
     History,
     State,
@@ -390,7 +389,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.engine.finish(model, state)
         if elbo is None:
-            whole = rows_of(data.X, data.weights, ROWS_PER_BATCH)
+            whole = rows_of(data.X, data.weights, None)
             elbo = evaluate_bound(model, state.plain_stats, whole, workers)
         if not np.isfinite(elbo):
             raise out_of_range(f"the bound is {elbo}")
@@ -566,7 +565,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         fitted = self._require_fitted()
         reading = self._given_rows(X, None, reset=False)
         with reading as (X, weights), Workers(self.n_jobs) as workers:
-            data = rows_of(X, weights, ROWS_PER_BATCH)
+            data = rows_of(X, weights, None)
             return evaluate_bound(self._model_for_bounds(), fitted.stats, data, workers)
 
     def _without_rows(self):

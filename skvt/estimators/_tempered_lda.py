@@ -2,7 +2,6 @@
 
 from skvt.estimators._topics import TopicEstimator
 from skvt.inference import (
-    ROWS_PER_BATCH,
     CoordinateAscent,
     Plan,
     StochasticInference,
@@ -248,7 +247,7 @@ class TemperedLDA(TopicEstimator):
         if stream or self.learning_method == "online":
             data, engine = minibatches, StochasticInference(rate)
         else:
-            data, engine = self._rows_of(X, weights, ROWS_PER_BATCH), CoordinateAscent()
+            data, engine = self._rows_of(X, weights, None), CoordinateAscent()
         return Plan(
             data=data,
             engine=self._with_moves(engine, stream),

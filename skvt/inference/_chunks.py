@@ -24,6 +24,9 @@ from skvt.typing import Array, IndexArray
 
 # Memoized inference updates the globals so many times a pass.
 UPDATES_OF_PASS = 10
+# Most rows of a visit that is a part of a sum over all rows: the globals are sent to each, while
+# the local variables of its rows, and temporary arrays, take memory there.
+ROWS_OF_VISIT = 2**16
 # Minibatches that make a step of stochastic inference at most.
 MOST_TOGETHER = 8
 
@@ -477,6 +480,11 @@ def _n_words(X: Any, weights: Array) -> tuple[Any]:
 
 @rows_of.register
 def _(
-    X: Chunks, weights: Any, batch_size: int, total: float | None = None, n_parallel: Any = None
+    X: Chunks,
+    weights: Any,
+    batch_size: int | None,
+    total: float | None = None,
+    n_parallel: Any = None,
 ) -> Any:
-    return ChunkRows(X, weights, batch_size, total, n_parallel)  # type: ignore[arg-type]
+    size = ROWS_OF_VISIT if batch_size is None else batch_size
+    return ChunkRows(X, weights, size, total, n_parallel)  # type: ignore[arg-type]

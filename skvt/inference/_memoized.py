@@ -1,6 +1,7 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,7 +20,8 @@ from skvt.progress import Continued
 from skvt.temperature import FitPlan, LinearAnnealing, RunningPolicy
 from skvt.ties import exceeds
 
-# Rows for each component of a fresh mixture among which its seeds are found.
+# Rows for each component of a fresh mixture among which its seeds are found: at least, for each
+# column, and at most.
 _ROWS_PER_SEED = 50
 _ROWS_PER_COLUMN, _MOST_PER_SEED = 4, 1_000
 # Passes of a fresh mixture without merges and in all, and the gain in nats per row that ends it.
@@ -209,6 +211,8 @@ class MemoizedInference(Continued):
         weights = [float(batch.weights.sum()) for batch in batches]
         policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
+        if tools is not None:
+            tools = replace(tools, n_together=len(batches))
 
         def ask(batch: Any) -> Asked:
             inv_temp = policy.inv_temp(batch)

@@ -391,7 +391,15 @@ class Rows:
 
 @singledispatch
 def rows_of(
-    X: Any, weights: Array, batch_size: int, total: float | None = None, n_parallel: Any = None
+    X: Any,
+    weights: Array,
+    batch_size: int | None,
+    total: float | None = None,
+    n_parallel: Any = None,
 ) -> Any:
-    """Rows and their weights as engines take them: :class:`Rows`, or of chunks their like."""
-    return Rows(X, weights, batch_size, total, n_parallel or 1)  # type: ignore[arg-type]
+    """Rows and their weights as engines take them: :class:`Rows`, or of chunks their like.
+
+    The batch size None is for what sums over all rows: as many at a time as is fast.
+    """
+    size = ROWS_PER_BATCH if batch_size is None else batch_size
+    return Rows(X, weights, size, total, n_parallel or 1)  # type: ignore[arg-type]

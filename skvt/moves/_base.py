@@ -136,6 +136,8 @@ class MoveTools:
     annealed : callable
         ``annealed(model, X, weights, n_components)`` fits the model anew to rows of these weights,
         with falling temperature, and returns its statistics. Likewise.
+    n_together : int
+        Number of batches that are visited at once, so that none knows what others note.
     """
 
     n_iter: int
@@ -144,6 +146,7 @@ class MoveTools:
     fresh: Callable[[Any, Any, int], Memo] = _no_memos
     memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
     annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
+    n_together: int = 1
 
 
 class Solved(NamedTuple):

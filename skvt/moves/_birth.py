@@ -162,7 +162,12 @@ class Birth(Move):
         """Collect rows of the targets."""
         if not self._targets:
             return None
-        wanted = [(target.components, self._max_rows - target.size) for target in self._targets]
+        # (of several batches twice a fair share: else most rows would be sent in vain)
+        of_each = min(1.0, 2.0 / tools.n_together)
+        wanted = [
+            (target.components, int(np.ceil(of_each * (self._max_rows - target.size))))
+            for target in self._targets
+        ]
         return partial(_collected, wanted, self._threshold)
 
     def note(self, noted: list["_Collected"]) -> None:

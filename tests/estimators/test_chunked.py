@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 import skvt
 from skvt.callbacks import Checkpoint
+from skvt.components import LatentGaussian
 from skvt.temperature import LocalTempering, VariationalTempering
 
 dask = pytest.importorskip("dask", reason="needs the extra 'dask'")
@@ -98,7 +99,7 @@ def cluster():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+            n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0",
             silence_logs=60,
         ) as cluster:  # fmt: skip
             yield cluster
@@ -133,7 +134,7 @@ def test_the_number_of_workers_does_not_matter(n_workers):
     with (
         warnings.catch_warnings(),
         distributed.LocalCluster(
-            n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=None,
+            n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0",
         ) as cluster,
         distributed.Client(cluster),
     ):  # fmt: skip
@@ -264,7 +265,7 @@ def test_levels_of_ordinal_columns_are_those_of_all_chunks():
     order = np.argsort(X[:, 1], kind="stable")  # (each chunk misses some levels)
     X = X[order]
     X[::7, 1] = np.nan
-    graded = skvt.components.LatentGaussian([1], mean_prior="auto")
+    graded = LatentGaussian([1], mean_prior="auto")
     settings = {"learning_method": "batch", "moves": (), "random_state": 0, "max_iter": 4}
     components = [("all", graded, slice(None))]
     with dask.config.set(scheduler="synchronous"), warnings.catch_warnings():

@@ -67,7 +67,7 @@ def drawn(name, n=90, K=4, seed=0, sharpness=0.3):
 class Tools:
     """The tools of an engine, for rows on one thread."""
 
-    n_iter, rng, run = 3, None, staticmethod(run)
+    n_iter, rng, run, n_together = 3, None, staticmethod(run), 1
 
     def __init__(self, total=1.0, seed=0):
         self.total, self.rng = total, np.random.default_rng(seed)
@@ -573,6 +573,11 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
         np.testing.assert_allclose(np.concatenate(target.weights), (weights * mass)[rows])
         share = own[rows] / mass[rows, None]
         np.testing.assert_allclose(np.concatenate(target.resp), share)
+    # of each of eight batches that are visited at once a quarter is wanted, of two all
+    targets[0].size = 10
+    for n_together, most in ((1, [40, 0]), (2, [40, 0]), (8, [10, 0])):
+        tools.n_together = n_together
+        assert [wanted for _, wanted in birth.observer(30, tools).args[0]] == most
     # a fresh mixture gets rows that stand for more of their kind, and must explain them better
     # than the target does
     share_of_all = (weights * mass)[rows].sum() / (weights @ mass)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-import skvt.estimators._base as base
+import skvt.inference._state as state
 import skvt.temperature._base as policies
 from skvt import TemperedLDA
 from skvt.models import Capability
@@ -335,7 +335,7 @@ def test_rows_of_a_sweep_may_come_in_chunks(learned, max_iter, monkeypatch):
     monkeypatch.setattr(policies, "JITTER", 0.0)
     settings = {"learning_method": "batch", "max_iter": max_iter}
     whole = fitted(learned(), **settings)
-    monkeypatch.setattr(base, "ROWS_PER_BATCH", 7)
+    monkeypatch.setattr(state, "ROWS_PER_BATCH", 7)
     chunks = fitted(learned(), **settings)
     assert whole.history_["temperature"][0] > 1.0
     # Local tempering records the mean over its last chunk.
