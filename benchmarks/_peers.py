@@ -73,11 +73,17 @@ def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32)):
     return watch.seconds
 
 
-def skvt_curve(X, n_components, passes, *, dtype=np.float64, estimator=TemperedLDA, **params):
-    """``estimator``; a fit of its own for each number of passes, the final bound included."""
+def skvt_curve(
+    X, n_components, passes, *, dtype=np.float64, estimator=TemperedLDA, polish=False, **params
+):
+    """``estimator``; a fit of its own for each number of passes, the final bound included.
+
+    With ``polish``, as many passes of CVB0 follow.
+    """
     X = X.astype(dtype)
     for n_passes in passes:
-        model = estimator(n_components, max_iter=n_passes, **params)
+        more = {"n_polish": n_passes} if polish else {}
+        model = estimator(n_components, max_iter=n_passes, **params, **more)
         with Stopwatch() as watch:
             model.fit(X)
         yield Point(n_passes, *watch.times, model.posterior_.mean(), model.elbo_)

@@ -44,6 +44,8 @@ LIBRARIES = (
 )  # fmt: skip
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
 PLAIN = "TemperedLDA, float32, temperature=None, moves=()"
+LEARNED = "TemperedLDA, topic_word_prior='auto'"
+POLISHED = f"{LEARNED}, n_polish as many"
 SCORINGS = ("common", "learned")
 # Documents from which the evaluator learns the prior.
 LEARNED_FROM = 1000
@@ -63,6 +65,9 @@ def arguments():
     p.add_argument("--batch-passes", type=int, nargs="+", default=[5, 10, 20, 30])
     p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])
     p.add_argument("--mallet-sweeps", type=int, nargs="+", default=[50, 100, 200, 500, 1000])
+    p.add_argument(
+        "--tuned", action="store_true", help="also TemperedLDA with learned topics' prior, polished"
+    )
     p.add_argument(
         "--tuned-peers",
         action="store_true",
@@ -90,6 +95,10 @@ def runners(args, X):
             partial(ours, dtype=np.float32, temperature=None, moves=()),
             args.seeds,
         )
+        if args.tuned:
+            learned = partial(ours, topic_word_prior="auto")
+            rows[LEARNED] = learned, args.seeds
+            rows[POLISHED] = partial(learned, polish=True), args.seeds
     if any(name.startswith("sklearn") for name in args.libraries):
         jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
         told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())

@@ -94,7 +94,8 @@ class TemperedLDA(TopicEstimator):
         Number of passes of ``fit`` after those: at T = 1 on minibatches, with documents solved by
         CVB0 at the mean topics, as ``transform`` does it, and not by mean field, which makes their
         proportions too sparse. Topics predict held-out words better, where ``topic_word_prior`` is
-        "auto" (``benchmarks/``). A pass costs one and a half times as much. ``history_`` has no
+        "auto" (``benchmarks/``), which these passes go on to learn; ``doc_topic_prior`` stays as
+        learned before. A pass costs one and a half times as much. ``history_`` has no
         bounds of these passes, ``elbo_`` is that of mean field at the final topics, and
         convergence is not judged before them.
 
@@ -289,7 +290,7 @@ class TemperedLDA(TopicEstimator):
             return engine
         scale = POLISH_SCALE * n_batches ** (POLISH_DECAY - 1.0)
         rate = RobbinsMonro(POLISH_DELAY * n_batches, POLISH_DECAY, scale)
-        return ThenPolish(engine, self.max_iter, rate, _collapsed)
+        return ThenPolish(engine, self.max_iter, rate, _collapsed, _restored)
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
@@ -316,5 +317,13 @@ class TemperedLDA(TopicEstimator):
 
 
 def _collapsed(model):
-    """The model whose documents are solved by CVB0."""
-    return replace(model, local="cvb0")
+    """The model whose documents are solved by CVB0, which leaves alpha as it is.
+
+    Expected counts of CVB0 are spread over all topics, and alpha would grow without end.
+    """
+    return replace(model, local="cvb0", learn_doc_topic_prior=False)
+
+
+def _restored(model, polished):
+    """The model as it was, with eta as the polish has learned it."""
+    return replace(model, topic_word_prior=polished.topic_word_prior)

@@ -111,16 +111,23 @@ class ThenPolish(_Then):
     rate : RobbinsMonro
         Step sizes of the polish, which count from its beginning.
     collapsed : callable
-        The model with the local steps of the polish; its ``mean_field()`` has those of before.
+        ``collapsed(model)`` is the model with the local steps of the polish.
+    restored : callable
+        ``restored(model, polished)`` is the model as before with what the polish has learned.
     """
 
-    not_kept = frozenset({"requires", "_rate", "_collapsed"})
+    not_kept = frozenset({"requires", "_rate", "_collapsed", "_restored"})
 
     def __init__(
-        self, engine: AnyEngine, n_passes: int, rate: RobbinsMonro, collapsed: Callable[[Any], Any]
+        self,
+        engine: AnyEngine,
+        n_passes: int,
+        rate: RobbinsMonro,
+        collapsed: Callable[[Any], Any],
+        restored: Callable[[Any, Any], Any],
     ) -> None:
         super().__init__(engine, n_passes, StructuredInference(rate, "map"))
-        self._rate, self._collapsed = rate, collapsed
+        self._rate, self._collapsed, self._restored = rate, collapsed, restored
 
     def _begin_last(self, state: State) -> None:
         self._last.rate = replace(self._rate, offset=self._rate.offset - state.n_steps)
@@ -132,4 +139,4 @@ class ThenPolish(_Then):
         return self._collapsed(model)
 
     def _after(self, model: Any, learned: Any) -> Any:
-        return learned.mean_field()
+        return self._restored(model, learned)

@@ -73,6 +73,14 @@ def test_a_polish_solves_documents_by_cvb0_at_the_mean_topics_and_t_1(temperatur
     assert polished.n_iter_ == 3 and np.isnan(polished.history_["elbo"][-1])
 
 
+def test_a_polish_leaves_alpha_as_learned_before_and_a_stream_goes_on_to_learn_it():
+    plain = PLAIN | {"doc_topic_prior": "auto", "max_iter": 4}
+    before, polished = (TemperedLDA(n_polish=n, **plain).fit(X) for n in (0, 3))
+    alpha = polished.doc_topic_prior_
+    np.testing.assert_array_equal(alpha, before.doc_topic_prior_)
+    assert np.all(polished.partial_fit(X).doc_topic_prior_ != alpha)
+
+
 def test_steps_of_a_polish_count_from_its_beginning_and_its_priors_are_kept():
     plain = PLAIN | {"batch_size": 5, "topic_word_prior": "auto", "max_iter": 3}
     fits = [TemperedLDA(n_polish=2, **plain).fit(X), TemperedLDA(**plain).fit(X)]
