@@ -73,11 +73,17 @@ def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32)):
     return watch.seconds
 
 
-def skvt_curve(X, n_components, passes, *, dtype=np.float64, estimator=TemperedLDA, **params):
-    """``estimator``; a fit of its own for each number of passes, the final bound included."""
+def skvt_curve(
+    X, n_components, passes, *, dtype=np.float64, estimator=TemperedLDA, polish=False, **params
+):
+    """``estimator``; a fit of its own for each number of passes, the final bound included.
+
+    With ``polish``, as many passes of CVB0 follow.
+    """
     X = X.astype(dtype)
     for n_passes in passes:
-        model = estimator(n_components, max_iter=n_passes, **params)
+        more = {"n_polish": n_passes} if polish else {}
+        model = estimator(n_components, max_iter=n_passes, **params, **more)
         with Stopwatch() as watch:
             model.fit(X)
         yield Point(n_passes, *watch.times, model.posterior_.mean(), model.elbo_)
@@ -234,3 +240,58 @@ def tomotopy_curve(X, n_components, sweeps, *, alpha, eta, random_state, workers
                 model.train(n_sweeps - done, workers=workers, show_progress=False)
         done = n_sweeps
         yield Point(n_sweeps, *watch.times, tomotopy_topics(model, X.shape[1], eta))
+
+
+# -------------------------------------------------------------------------------------- MALLET
+# Sweeps before the priors are optimised: at most these, as in MALLET, and a fifth of short fits.
+MALLET_BURN_IN = 200
+
+
+def mallet_corpus(X):
+    """The corpus in MALLET's form; not timed."""
+    from pyrmallet import _rust_mallet
+
+    words = np.array([f"w{v}" for v in range(X.shape[1])], dtype=object)
+    counts = X.data.astype(np.int64)
+    documents = [
+        " ".join(np.repeat(words[X.indices[a:b]], counts[a:b]))
+        for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)
+    ]
+    return _rust_mallet.Corpus.from_strings(documents, token_regex=r"\w+")
+
+
+def mallet_topics(model, n_features):
+    """Word probabilities (K, V) in our order; a word it never saw has those of no occurrence."""
+    topics = np.array(model.topic_word_matrix())
+    out = np.repeat(topics.min(axis=1, keepdims=True), n_features, axis=1)
+    out[:, [int(word[1:]) for word in model.vocabulary]] = topics
+    return out
+
+
+def mallet_curve(X, n_components, sweeps, *, random_state, interval=10, n_samples=5):
+    """pyrmallet, a fit of its own for each number of sweeps, priors optimised.
+
+    Its authors recommend to optimise every 10 sweeps. The last eighth of the sweeps are those
+    between samples, over which topics are averaged.
+    """
+    from pyrmallet import _rust_mallet
+
+    corpus = mallet_corpus(X)
+    for n_sweeps in sweeps:
+        gap = max(1, n_sweeps // (8 * n_samples))
+        watch = Stopwatch()
+        with watch:
+            model = _rust_mallet.train(
+                corpus,
+                num_topics=n_components,
+                iterations=n_sweeps - n_samples * gap,
+                burn_in=min(MALLET_BURN_IN, n_sweeps // 5),
+                optimize_interval=interval,
+                num_samples=n_samples,
+                sample_interval=gap,
+                alpha_sum=5.0,
+                beta=0.01,
+                seed=random_state,
+                callback_interval=10**9,  # each would evaluate the likelihood
+            )
+        yield Point(n_sweeps, *watch.times, mallet_topics(model, X.shape[1]))

@@ -1,7 +1,10 @@
-"""Quality against seconds: scikit-learn, gensim, tomotopy and TemperedLDA side by side.
+"""Quality against seconds: scikit-learn, gensim, tomotopy, MALLET and TemperedLDA side by side.
 
 Every library gets the same documents, the same symmetric priors (1/K), the same number of cores
 and the same evaluator; all other parameters are its own defaults unless the label says otherwise.
+MALLET (one core) learns its priors, as its authors recommend. Topics are scored twice: with the
+prior 1/K of documents for all of them ("common"), and with the prior that the evaluator finds for
+them on training documents ("learned").
 scikit-learn runs with one job or with all cores, whichever is faster. Compilation (and loading
 from numba's cache) is not part of our seconds; it is printed apart. Our seconds contain the exact
 bound that ``fit`` evaluates at its end; scikit-learn is not charged for its own.
@@ -15,6 +18,7 @@ from _common import (
     add_data_arguments,
     cores,
     describe,
+    learned_prior,
     load_corpus,
     parser,
     peers_of,
@@ -27,6 +31,7 @@ from _peers import (
     faster_sklearn_jobs,
     gensim_curve,
     gensim_multicore_curve,
+    mallet_curve,
     sklearn_batch_curve,
     sklearn_online_curve,
     skvt_curve,
@@ -34,9 +39,16 @@ from _peers import (
     warm_up,
 )
 
-LIBRARIES = ("skvt", "sklearn-online", "sklearn-batch", "gensim", "gensim-multicore", "tomotopy")
+LIBRARIES = (
+    "skvt", "sklearn-online", "sklearn-batch", "gensim", "gensim-multicore", "tomotopy", "mallet",
+)  # fmt: skip
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
 PLAIN = "TemperedLDA, float32, temperature=None, moves=()"
+LEARNED = "TemperedLDA, topic_word_prior='auto'"
+POLISHED = f"{LEARNED}, n_polish as many"
+SCORINGS = ("common", "learned")
+# Documents from which the evaluator learns the prior.
+LEARNED_FROM = 1000
 
 
 def arguments():
@@ -47,10 +59,15 @@ def arguments():
     p.add_argument("--peer-seeds", type=int, default=1, help="of the others, which take longer")
     p.add_argument("--cores", type=int, default=2, help="for every library")
     p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=DEFAULT_LIBRARIES)
+    p.add_argument("--scorings", nargs="+", choices=SCORINGS, default=["common"])
     p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20], help="skvt")
     p.add_argument("--peer-passes", type=int, nargs="+", default=[1, 2, 5, 10])
     p.add_argument("--batch-passes", type=int, nargs="+", default=[5, 10, 20, 30])
     p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])
+    p.add_argument("--mallet-sweeps", type=int, nargs="+", default=[50, 100, 200, 500, 1000])
+    p.add_argument(
+        "--tuned", action="store_true", help="also TemperedLDA with learned topics' prior, polished"
+    )
     p.add_argument(
         "--tuned-peers",
         action="store_true",
@@ -62,7 +79,7 @@ def arguments():
     if args.quick:
         args.documents = args.documents or 3000
         args.seeds, args.passes, args.peer_passes = 1, [1, 2, 5, 10], [1, 3]
-        args.batch_passes, args.sweeps = [5, 10], [20, 100]
+        args.batch_passes, args.sweeps, args.mallet_sweeps = [5, 10], [20, 100], [50, 100]
     return args
 
 
@@ -78,6 +95,10 @@ def runners(args, X):
             partial(ours, dtype=np.float32, temperature=None, moves=()),
             args.seeds,
         )
+        if args.tuned:
+            learned = partial(ours, topic_word_prior="auto")
+            rows[LEARNED] = learned, args.seeds
+            rows[POLISHED] = partial(learned, polish=True), args.seeds
     if any(name.startswith("sklearn") for name in args.libraries):
         jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
         told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())
@@ -110,11 +131,28 @@ def runners(args, X):
                 partial(gibbs, alpha=0.1, eta=0.01, optimise=True),
                 peers,
             )
+    if "mallet" in args.libraries:
+        rows["MALLET"] = partial(mallet_curve, X, k, args.mallet_sweeps), peers
     return rows
 
 
+class Scores:
+    """Scores of topics, one for each of the chosen scorings."""
+
+    def __init__(self, X, X_test, n_topics, scorings):
+        rows = np.random.default_rng(1).permutation(X.shape[0])[:LEARNED_FROM]
+        self._prior, self._sample, self._scorings = 1.0 / n_topics, X[rows], scorings
+        self._completion = DocumentCompletion(X_test, self._prior)
+
+    def __call__(self, topics):
+        return np.array([self._completion(topics, self._alpha(topics, s)) for s in self._scorings])
+
+    def _alpha(self, topics, scoring):
+        return learned_prior(self._sample, topics, self._prior) if scoring == "learned" else None
+
+
 def run_all(args, rows, evaluate):
-    """Label -> list over seeds of lists of (length, seconds, score, CPU seconds)."""
+    """Label -> list over seeds of lists of (length, seconds, scores, CPU seconds)."""
     results = {}
     for label, (runner, n_seeds) in rows.items():
         results[label] = []
@@ -123,8 +161,9 @@ def run_all(args, rows, evaluate):
             for point in runner(random_state=seed):
                 score = evaluate(point.topics)
                 curve.append((point.length, point.seconds, score, point.cpu))
+                told = ", ".join(f"{value:.4f}" for value in score)
                 progress(
-                    f"{label}, seed {seed}, length {point.length}: {score:.4f} after "
+                    f"{label}, seed {seed}, length {point.length}: {told} after "
                     f"{point.seconds:.1f} s"
                 )
             results[label].append(curve)
@@ -135,15 +174,16 @@ def report(args, results):
     table = []
     for label, curves in results.items():
         for points in zip(*curves, strict=True):
-            seconds, scores = [p[1] for p in points], [p[2] for p in points]
+            seconds, scores = [p[1] for p in points], np.array([p[2] for p in points]).T
             table.append([
                 label, points[0][0], spread(seconds, 2), f"{np.mean([p[3] for p in points]):.2f}",
-                spread(scores), " ".join(f"{score:.4f}" for score in scores),
+                *map(spread, scores), " ".join(f"{score:.4f}" for score in scores[0]),
             ])  # fmt: skip
     print_table(
         f"{args.corpus}, K = {args.k}, {args.cores} cores each (length: passes, for tomotopy "
-        "sweeps; CPU s: without worker processes; score: held-out nats per word; mean +- sd)",
-        ["library", "length", "seconds", "CPU s", "score", "by seed"],
+        "and MALLET sweeps; CPU s: without worker processes; scores: held-out nats per word by "
+        "the prior of documents; mean +- sd)",
+        ["library", "length", "seconds", "CPU s", *args.scorings, f"{args.scorings[0]} by seed"],
         table,
     )
     ours = [label for label in results if label.startswith("TemperedLDA")]
@@ -155,9 +195,9 @@ def report(args, results):
 
 
 def mean_curve(curves):
-    """[(length, mean seconds, mean score)]."""
+    """[(length, mean seconds, mean score)], by the first scoring."""
     return [
-        (points[0][0], np.mean([p[1] for p in points]), np.mean([p[2] for p in points]))
+        (points[0][0], np.mean([p[1] for p in points]), np.mean([p[2][0] for p in points]))
         for points in zip(*curves, strict=True)
     ]
 
@@ -189,11 +229,11 @@ def draw(args, results):
     for number, (label, curves) in enumerate(results.items()):
         for seed, curve in enumerate(curves):
             axes.semilogx(
-                [p[1] for p in curve], [p[2] for p in curve], "o-", ms=3, color=f"C{number}",
+                [p[1] for p in curve], [p[2][0] for p in curve], "o-", ms=3, color=f"C{number}",
                 alpha=0.8, label=None if seed else label,
             )  # fmt: skip
     axes.set(
-        xlabel="seconds", ylabel="held-out nats per word",
+        xlabel="seconds", ylabel=f"held-out nats per word, {args.scorings[0]} prior",
         title=f"{args.corpus}, K = {args.k}, {args.cores} cores each",
     )  # fmt: skip
     axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
@@ -210,7 +250,8 @@ def main():
     print("training:", describe(X), "\ntest:    ", describe(X_test))
     with cores(args.cores):
         print(f"skvt: compiling or loading its kernels took {warm_up(X, args.k, args.cores):.1f} s")
-        results = run_all(args, runners(args, X), DocumentCompletion(X_test, 1.0 / args.k))
+        evaluate = Scores(X, X_test, args.k, args.scorings)
+        results = run_all(args, runners(args, X), evaluate)
     print()
     report(args, results)
     if args.figure:

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 
 from skvt.expfam import Normal
 from skvt.inference import (
+    Averaged,
     CoordinateAscent,
     MemoizedInference,
     Rows,
@@ -77,6 +78,7 @@ ENGINES = {
     "structured": (lambda: StructuredInference(lambda t: 0.5, "ssvi-a"), DRAWN),
     "corrected": (lambda: StructuredInference(lambda t: 0.5, "ssvi"), DRAWN - {"NMF"}),
     "polished": (lambda: ThenCoordinateAscent(ENGINES["structured"][0](), 1), DRAWN),
+    "averaged": (lambda: Averaged(ENGINES["stochastic"][0](), 4, 0.5), set(MODELS)),
     "memoized": (MemoizedInference, REMEMBERED),
     "births": (lambda: MemoizedInference([Birth(5)]), {"mixture"}),
     "merges": (lambda: MemoizedInference([Merge()]), {"mixture"}),

@@ -291,7 +291,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """
         raw, y = shown
         X, weights = plan.data.X, plan.data.weights
-        context = self._init_callback_context(max_subtasks=len(starts.seeds) * self.max_iter)
+        context = self._init_callback_context(
+            max_subtasks=len(starts.seeds) * plan.stopping.max_iter
+        )
         context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
         with Workers(self.n_jobs) as workers:
             while len(starts.elbos) < len(starts.seeds):

@@ -84,6 +84,12 @@ class StructuredLDA(TopicEstimator):
         two themes is split, and two topics that share one are merged to make room, where this
         raises the bound on a sample of the documents.
 
+    average : float, default=0.25
+        Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
+        the temperature is 1 then: the posterior is that of the mean of ``components_`` after each.
+        An accepted move begins the mean anew. With 0, and of fewer than two such passes, the
+        topics are those after the last pass; learned priors always are.
+
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": steps on minibatches. "batch": steps on all
         documents at once.
@@ -250,6 +256,7 @@ class StructuredLDA(TopicEstimator):
         n_samples=4,
         temperature="annealed",
         moves=("split-merge",),
+        average=0.25,
         learning_method="online",
         learning_decay=0.7,
         learning_offset=None,
@@ -278,6 +285,7 @@ class StructuredLDA(TopicEstimator):
         self.n_samples = n_samples
         self.temperature = temperature
         self.moves = moves
+        self.average = average
         self.learning_method = learning_method
         self.learning_decay = learning_decay
         self.learning_offset = learning_offset
@@ -316,9 +324,10 @@ class StructuredLDA(TopicEstimator):
         data = self._rows_of(X, weights, X.shape[0] if whole else self.batch_size)
         corrected = self.global_step == "ssvi"
         rate = self._learning_rate(None if stream or corrected else data.n_batches)
+        engine = self._with_moves(StructuredInference(rate, self.global_step), stream)
         return Plan(
             data=data,
-            engine=self._with_moves(StructuredInference(rate, self.global_step), stream),
+            engine=self._averaged(engine, stream),
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=data,

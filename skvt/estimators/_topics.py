@@ -11,7 +11,7 @@ from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.estimators.component_specs import is_auto
-from skvt.inference import Stopping, WithMoves, perplexity_fall, rows_of
+from skvt.inference import Averaged, Stopping, WithMoves, perplexity_fall, rows_of
 from skvt.models.lda import LDA, SplitMerge
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
@@ -40,6 +40,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
                 "array-like",
             ],
             "components_init": [None, "array-like"],
+            "average": [Interval(Real, 0, 1, closed="both")],
             "moves": [tuple, list],
             "learning_method": [StrOptions({"batch", "online"})],
             "max_iter": [Interval(Integral, 1, None, closed="left")],
@@ -149,6 +150,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if not self.moves or stream:
             return engine
         return WithMoves(engine, [SplitMerge()], self.max_iter)
+
+    def _averaged(self, engine, stream):
+        """The engine, whose fit ends with the mean of the topics after its last passes."""
+        if stream or self.average == 0.0:
+            return engine
+        return Averaged(engine, self._stopping.max_iter, self.average)
 
     def _learning_rate(self, n_batches):
         """Step sizes of a fit with this number of minibatches per pass; None is a stream."""

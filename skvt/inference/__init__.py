@@ -1,5 +1,6 @@
 """Engines: how statistics of rows become a posterior over globals, the same for every model."""
 
+from skvt.inference._averaged import Averaged
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._chunks import Block, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Sealed, active_site
@@ -18,7 +19,7 @@ from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, rows_of
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
-from skvt.inference._then_ascent import ThenCoordinateAscent
+from skvt.inference._then_ascent import ThenCoordinateAscent, ThenPolish
 from skvt.inference._visit import Asked, Found, LocalTotals, weighted_by_temperature
 from skvt.inference._with_moves import WithMoves
 
@@ -26,6 +27,7 @@ __all__ = [
     "GLOBAL_STEPS",
     "ROWS_PER_BATCH",
     "Asked",
+    "Averaged",
     "Block",
     "ChunkWeights",
     "Chunks",
@@ -49,6 +51,7 @@ __all__ = [
     "StreamEngine",
     "StructuredInference",
     "ThenCoordinateAscent",
+    "ThenPolish",
     "WithMoves",
     "Workers",
     "active_site",

@@ -211,8 +211,9 @@ def test_shuffled_full_batches_end_where_coordinate_ascent_ends(temperature):
     X = corpus(10)
     batch = estimator(temperature=temperature).fit(X)
     online = estimator(
-        temperature=temperature, learning_method="online", batch_size=60, learning_decay=0.0
-    ).fit(X)
+        temperature=temperature, learning_method="online", batch_size=60, learning_decay=0.0,
+        average=0.0,
+    ).fit(X)  # fmt: skip
     np.testing.assert_allclose(online.components_, batch.components_, rtol=1e-9)
     assert online.elbo_ == pytest.approx(batch.elbo_, rel=1e-11)
 

@@ -328,6 +328,7 @@ def test_priors_are_learned(local, kind):
     fitted = estimator(
         n_components=4, local_step=local, global_step=kind, doc_topic_prior="auto",
         topic_word_prior="auto", max_iter=24, batch_size=50, temperature="annealed",
+        average=0.0,
     ).fit(X)  # fmt: skip
     # from 1 / K = 0.25 towards the truth, 0.1 and 0.05
     alpha, eta = fitted.doc_topic_prior_, fitted.topic_word_prior_

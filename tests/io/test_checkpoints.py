@@ -97,6 +97,15 @@ def test_moves_remember_what_they_have_tried(make, data, tmp_path):
         assert_same_fit(load(file).resume(X), fit)
 
 
+def test_a_mean_of_topics_and_a_polish_are_taken_up(tmp_path):
+    given = {"max_iter": 3, "n_polish": 3, "average": 0.7, "temperature": None, "random_state": 0}
+    fit, X = skvt.TemperedLDA(3, topic_word_prior="auto", batch_size=8, **given), counts()
+    files = fit_with_copies(fit, X, tmp_path)
+    assert len(files) == 6
+    for file in files:
+        assert_same_fit(load(file).resume(X), fit)
+
+
 def interrupted(path, X, **params):
     """A fit that was interrupted after its third pass."""
 

@@ -1,0 +1,113 @@
+"""What makes the difference to held-out topics: learned priors, averages, passes, CVB0, the start?
+
+One thing at a time, on one core, in both scorings of ``time_to_quality.py``. With ``--mallet`` also
+MALLET, and our inference begun at its topics: whether the start makes the difference, or inference.
+"""
+
+from functools import partial
+
+import numpy as np
+from _common import (
+    add_data_arguments,
+    cores,
+    describe,
+    load_corpus,
+    parser,
+    print_header,
+    print_table,
+    progress,
+    spread,
+)
+from _peers import mallet_curve, skvt_curve, warm_up
+from time_to_quality import SCORINGS, Scores
+
+from skvt import StructuredLDA
+from skvt.temperature import LinearAnnealing
+
+ALPHA, ETA = {"doc_topic_prior": "auto"}, {"topic_word_prior": "auto"}
+CVB0 = {"estimator": StructuredLDA, "local_step": "cvb0", "global_step": "map"}
+# Label -> (passes, parameters).
+ROWS = {
+    "average=0": (10, {"average": 0.0}),
+    "defaults": (10, {}),
+    "alpha learned": (10, ALPHA),
+    "eta learned": (10, ETA),
+    "eta learned, 30 passes": (30, ETA),
+    "both learned, 30 passes": (30, ALPHA | ETA),
+    "n_polish=10": (10, {"n_polish": 10}),
+    "eta learned, n_polish=10": (10, ETA | {"n_polish": 10}),
+    "eta learned, n_polish=10, average=0": (10, ETA | {"n_polish": 10, "average": 0.0}),
+    "eta learned, n_polish=20": (10, ETA | {"n_polish": 20}),
+    "both learned, n_polish=10": (10, ALPHA | ETA | {"n_polish": 10}),
+    "annealed CVB0 x MAP, eta learned, 20 passes": (
+        20, CVB0 | ETA | {"temperature": LinearAnnealing(replication=1.0)},
+    ),
+}  # fmt: skip
+FROM_MALLET = {
+    "from MALLET's topics, 5 passes": (5, {"moves": ()}),
+    "from MALLET's topics, 5 passes of CVB0 x MAP, eta learned": (
+        5, CVB0 | ETA | {"temperature": None, "moves": ()},
+    ),
+}  # fmt: skip
+
+
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    add_data_arguments(p, corpus="kos")
+    p.add_argument("--k", type=int, default=50, help="topics")
+    p.add_argument("--seeds", type=int, default=3)
+    p.add_argument("--mallet", action="store_true", help="also MALLET, and fits from its topics")
+    p.add_argument("--sweeps", type=int, default=1000, help="of MALLET")
+    p.add_argument("--rows", type=int, nargs="+", default=None, help="numbers of rows, from 0")
+    p.add_argument("--quick", action="store_true", help="1,000 documents, 1 seed, 100 sweeps")
+    args = p.parse_args()
+    if args.quick:
+        args.documents, args.seeds, args.sweeps = args.documents or 1000, 1, 100
+    return args
+
+
+def points(args, X, seed):
+    """(label, point) of each row."""
+    ours = partial(skvt_curve, X, args.k, n_jobs=1, random_state=seed)
+    numbers = range(len(ROWS)) if args.rows is None else args.rows
+    for label in (list(ROWS)[number] for number in numbers):
+        n_passes, params = ROWS[label]
+        yield label, next(ours([n_passes], **params))
+    if not args.mallet:
+        return
+    mallet = next(mallet_curve(X, args.k, [args.sweeps], random_state=seed))
+    yield f"MALLET, {args.sweeps} sweeps", mallet
+    for label, (n_passes, params) in FROM_MALLET.items():
+        yield label, next(ours([n_passes], components_init=mallet.topics, **params))
+
+
+def main():
+    args = arguments()
+    print_header(*(["pyrmallet"] if args.mallet else []))
+    X, X_test = load_corpus(
+        args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed
+    )
+    print("training:", describe(X), "\ntest:    ", describe(X_test))
+    found = {}
+    with cores(1):
+        warm_up(X, args.k, 1)
+        evaluate = Scores(X, X_test, args.k, SCORINGS)
+        for seed in range(args.seeds):
+            for label, point in points(args, X, seed):
+                row = *evaluate(point.topics), point.elbo / X.sum(), point.cpu
+                found.setdefault(label, []).append(row)
+                progress(f"seed {seed}, {label}:", *(f"{value:.4f}" for value in row))
+    table = []
+    for label, rows in found.items():
+        *scores, bound, cpu = np.array(rows).T
+        table.append([label, *map(spread, scores), f"{bound.mean():.3f}", f"{cpu.mean():.1f}"])
+    print_table(
+        f"{args.corpus}, K = {args.k}, {args.seeds} seeds, 1 core (scores: held-out nats per word "
+        "by the prior of documents; mean +- sd)",
+        ["TemperedLDA with", *SCORINGS, "ELBO per token", "CPU s"],
+        table,
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Topics averaged over the last passes of a fit, and its polish by CVB0."""
+
+import numpy as np
+import pytest
+
+from skvt import StructuredLDA, TemperedLDA
+from skvt.datasets import make_topic_corpus
+from skvt.inference import Averaged, LocalTotals, PassResult, Rows, State, Workers
+from skvt.models.lda import LDA, LDAGivenTopics
+from skvt.moves import MoveRecord
+from skvt.progress import Continued
+from skvt.temperature import LinearAnnealing, RunningPolicy, VariationalTempering
+
+X = make_topic_corpus(60, n_components=3, n_features=40, random_state=0).X
+PLAIN = {"n_components": 3, "batch_size": 20, "moves": (), "random_state": 0}
+
+
+@pytest.mark.parametrize("estimator", [TemperedLDA, StructuredLDA])
+def test_topics_are_the_mean_over_the_last_quarter_and_the_bound_is_theirs(estimator):
+    plain = PLAIN | {"temperature": None}
+    ends = [estimator(max_iter=n, average=0.0, **plain).fit(X).components_ for n in (7, 8)]
+    averaged = estimator(max_iter=8, **plain).fit(X)
+    np.testing.assert_allclose(averaged.components_, np.mean(ends, axis=0), rtol=1e-12)
+    assert averaged.elbo_ == pytest.approx(averaged.elbo(X), rel=1e-12)
+
+
+def test_passes_above_t_1_are_left_out():
+    plain = PLAIN | {"temperature": LinearAnnealing(n_passes=7.0), "max_iter": 8}
+    last, averaged = (TemperedLDA(average=share, **plain).fit(X) for share in (0.0, 1.0))
+    np.testing.assert_array_equal(averaged.components_, last.components_)
+
+
+class Passes(Continued):
+    """After pass p all statistics are p; the second pass ends with an accepted move."""
+
+    requires, knows_exact_bound, n = (), False, 0
+
+    def run_pass(self, model, data, state, policy, workers, rng):
+        self.n += 1
+        state.stats.overwrite([np.full_like(array, self.n) for array in state.stats.arrays])
+        if self.n == 2:
+            state.move_log.append(MoveRecord(2, "split-merge", 1, 1, 1.0))
+        return PassResult(LocalTotals(), 0.0, model)
+
+
+def test_the_mean_begins_anew_after_an_accepted_move():
+    model = LDA(np.ones(3), np.ones(40))
+    data = Rows(X, np.ones(60), 60)
+    state = State(model.initial(data, np.random.default_rng(0)))
+    engine = Averaged(Passes(), 5, 1.0)
+    with Workers() as workers:
+        for _ in range(5):
+            engine.run_pass(model, data, state, RunningPolicy(), workers, None)
+    assert engine.finish(model, state) is None
+    np.testing.assert_allclose(state.stats.value().arrays[0], np.mean([3, 4, 5]))
+
+
+@pytest.mark.parametrize("temperature", ["annealed", VariationalTempering()])
+def test_a_polish_solves_documents_by_cvb0_at_the_mean_topics_and_t_1(temperature):
+    plain = PLAIN | {"batch_size": 60, "max_iter": 2, "average": 0.0, "temperature": temperature}
+    before, polished = (TemperedLDA(n_polish=n, **plain).fit(X) for n in (0, 1))
+    prior = np.full(40, 1 / 3)
+    model = LDAGivenTopics.of(LDA(np.full(3, 1 / 3), prior), "cvb0")
+    batch = model.batch(X, np.arange(60), np.ones(60))
+    with Workers() as workers:
+        state = State(model.from_topics(before.components_))
+        rng = np.random.default_rng(0)
+        topics = model.drawn_globals(state.stats, batch, "map", rng, workers.run)
+        stats = model.local_step(batch, topics, 1.0, workers.run).stats
+    expected = np.tile(prior, (3, 1))
+    expected[:, stats.rows] += stats.arrays[0].T
+    np.testing.assert_allclose(polished.components_, expected, rtol=1e-6)
+    assert polished.n_iter_ == 3 and np.isnan(polished.history_["elbo"][-1])
+
+
+def test_a_polish_leaves_alpha_as_learned_before_and_a_stream_goes_on_to_learn_it():
+    plain = PLAIN | {"doc_topic_prior": "auto", "max_iter": 4}
+    before, polished = (TemperedLDA(n_polish=n, **plain).fit(X) for n in (0, 3))
+    alpha = polished.doc_topic_prior_
+    np.testing.assert_array_equal(alpha, before.doc_topic_prior_)
+    assert np.all(polished.partial_fit(X).doc_topic_prior_ != alpha)
+
+
+def test_steps_of_a_polish_count_from_its_beginning_and_its_priors_are_kept():
+    plain = PLAIN | {"batch_size": 5, "topic_word_prior": "auto", "max_iter": 3}
+    fits = [TemperedLDA(n_polish=2, **plain).fit(X), TemperedLDA(**plain).fit(X)]
+    rates = [fit.history_["learning_rate"] for fit in fits]
+    # M = 12 minibatches a pass: 5 / M (0.4 + t / M)^-0.7
+    expected = [5 / 12 * (0.4 + t / 12) ** -0.7 for t in (11, 23)]
+    np.testing.assert_allclose(rates[0], [*rates[1], *expected], rtol=1e-12)
+    assert fits[0].topic_word_prior_ != fits[1].topic_word_prior_
