@@ -94,7 +94,7 @@ class TemperedLDA(TopicEstimator):
         CVB0 at the mean topics, as ``transform`` does it, and not by mean field, which makes their
         proportions too sparse. Topics predict held-out words better, where ``topic_word_prior`` is
         "auto" (``benchmarks/``), which these passes go on to learn; ``doc_topic_prior`` stays as
-        learned before. A pass costs one and a half times as much. ``history_`` has no
+        learned before. A pass costs nearly twice as much. ``history_`` has no
         bounds of these passes, ``elbo_`` is that of mean field at the final topics, and
         convergence is not judged before them.
 
