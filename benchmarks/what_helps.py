@@ -25,16 +25,17 @@ from skvt import StructuredLDA
 from skvt.temperature import LinearAnnealing
 
 ALPHA, ETA = {"doc_topic_prior": "auto"}, {"topic_word_prior": "auto"}
+GIVEN = {"topic_word_prior": None}
 CVB0 = {"estimator": StructuredLDA, "local_step": "cvb0", "global_step": "map"}
 # Label -> (passes, parameters).
 ROWS = {
-    "average=0": (10, {"average": 0.0}),
-    "defaults": (10, {}),
-    "alpha learned": (10, ALPHA),
-    "eta learned": (10, ETA),
+    "eta given, average=0": (10, GIVEN | {"average": 0.0}),
+    "eta given": (10, GIVEN),
+    "eta given, alpha learned": (10, GIVEN | ALPHA),
+    "eta learned (defaults)": (10, ETA),
     "eta learned, 30 passes": (30, ETA),
     "both learned, 30 passes": (30, ALPHA | ETA),
-    "n_polish=10": (10, {"n_polish": 10}),
+    "eta given, n_polish=10": (10, GIVEN | {"n_polish": 10}),
     "eta learned, n_polish=10": (10, ETA | {"n_polish": 10}),
     "eta learned, n_polish=10, average=0": (10, ETA | {"n_polish": 10, "average": 0.0}),
     "eta learned, n_polish=20": (10, ETA | {"n_polish": 20}),
@@ -44,7 +45,7 @@ ROWS = {
     ),
 }  # fmt: skip
 FROM_MALLET = {
-    "from MALLET's topics, 5 passes": (5, {"moves": ()}),
+    "from MALLET's topics, 5 passes, eta given": (5, GIVEN | {"moves": ()}),
     "from MALLET's topics, 5 passes of CVB0 x MAP, eta learned": (
         5, CVB0 | ETA | {"temperature": None, "moves": ()},
     ),

@@ -38,12 +38,13 @@ class TemperedLDA(TopicEstimator):
         stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
         learns each entry by maximising the bound, once the temperature is 1.
 
-    topic_word_prior : float, array-like, "auto" or None, default=None
+    topic_word_prior : float, array-like, "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
         n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
-        n_components``; "auto" starts there and learns one value for all words.
+        n_components``, as in scikit-learn; "auto" starts there and learns one value for all words
+        by maximising the bound.
 
     components_init : array-like of shape (n_components, n_features) or None, default=None
         Topics to begin with, instead of topics at random: numbers of which each row, divided by its
@@ -224,7 +225,7 @@ class TemperedLDA(TopicEstimator):
         n_components=10,
         *,
         doc_topic_prior=None,
-        topic_word_prior=None,
+        topic_word_prior="auto",
         components_init=None,
         temperature="annealed",
         moves=("split-merge",),

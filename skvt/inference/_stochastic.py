@@ -18,6 +18,10 @@ from skvt.temperature import RunningPolicy
 
 M = TypeVar("M", bound=Model)
 
+# In a stream, priors of the globals are learned once in so many steps: it takes a look at all
+# globals, where a step takes one at those of its rows.
+STEPS_PER_PRIOR = 16
+
 
 class Visits(NamedTuple):
     """By what, and at what temperature, minibatches are visited, and the sum over those so far."""
@@ -94,10 +98,13 @@ class StochasticInference(Continued, Generic[M]):
         """A step for each minibatch of a stream in order: (model, size of the last step)."""
         visits = Visits(data, workers, policy, LocalTotals())
         for batches in data.rounds(model, workers, data.order()):
-            weight = sum(float(data.weights[batch.rows].sum()) for batch in batches)
+            weight, n_before = (
+                sum(float(data.weights[b.rows].sum()) for b in batches),
+                state.n_steps,
+            )
             model = self.step(model, batches, stream.taken_for(weight), state, visits)
-        if policy.done:
-            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
+            if policy.done and state.n_steps // STEPS_PER_PRIOR > n_before // STEPS_PER_PRIOR:
+                model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         return model, self.rate(state.n_steps - 1)
 
     def finish(self, model: M, state: State) -> float | None:

@@ -17,7 +17,7 @@ PLAIN = {"n_components": 3, "batch_size": 20, "moves": (), "random_state": 0}
 
 @pytest.mark.parametrize("estimator", [TemperedLDA, StructuredLDA])
 def test_topics_are_the_mean_over_the_last_quarter_and_the_bound_is_theirs(estimator):
-    plain = PLAIN | {"temperature": None}
+    plain = PLAIN | {"temperature": None, "topic_word_prior": None}
     ends = [estimator(max_iter=n, average=0.0, **plain).fit(X).components_ for n in (7, 8)]
     averaged = estimator(max_iter=8, **plain).fit(X)
     np.testing.assert_allclose(averaged.components_, np.mean(ends, axis=0), rtol=1e-12)
@@ -57,7 +57,8 @@ def test_the_mean_begins_anew_after_an_accepted_move():
 
 @pytest.mark.parametrize("temperature", ["annealed", VariationalTempering()])
 def test_a_polish_solves_documents_by_cvb0_at_the_mean_topics_and_t_1(temperature):
-    plain = PLAIN | {"batch_size": 60, "max_iter": 2, "average": 0.0, "temperature": temperature}
+    plain = PLAIN | {"topic_word_prior": None, "batch_size": 60, "max_iter": 2, "average": 0.0}
+    plain |= {"temperature": temperature}
     before, polished = (TemperedLDA(n_polish=n, **plain).fit(X) for n in (0, 1))
     prior = np.full(40, 1 / 3)
     model = LDAGivenTopics.of(LDA(np.full(3, 1 / 3), prior), "cvb0")

@@ -56,8 +56,9 @@ def test_topics_of_a_group_add_up(make, edit, groups, eta):
 
 def test_a_bound_after_an_edit_is_that_of_the_model_that_results():
     # two halves of a topic, by their priors too, are the whole
-    whole = TemperedLDA(3, doc_topic_prior=[0.2, 0.6, 0.4], **QUICK).fit(X)
-    model = TemperedLDA(4, doc_topic_prior=[0.2, 0.3, 0.4, 0.3], topic_word_prior=1 / 3, **QUICK)
+    given = QUICK | {"topic_word_prior": 1 / 3}
+    whole = TemperedLDA(3, doc_topic_prior=[0.2, 0.6, 0.4], **given).fit(X)
+    model = TemperedLDA(4, doc_topic_prior=[0.2, 0.3, 0.4, 0.3], **given)
     model.set_params(components_init=whole.components_[[0, 1, 2, 1]]).fit(X)
     S = whole.components_ - 1 / 3
     (array,) = model._fitted.state.stats.arrays

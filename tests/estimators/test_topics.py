@@ -345,7 +345,7 @@ def test_fit_does_not_look_at_total_samples(entry):
 @every_topic_model
 def test_given_priors_are_published_as_given(entry):
     X = counts()
-    estimator = entry.make().fit(X)
+    estimator = entry.make(topic_word_prior=None).fit(X)
     assert estimator.doc_topic_prior_ == estimator.topic_word_prior_ == pytest.approx(1 / 3)
     estimator = entry.make(doc_topic_prior=[0.1, 0.2, 0.3], topic_word_prior=0.7).fit(X)
     np.testing.assert_array_equal(estimator.doc_topic_prior_, [0.1, 0.2, 0.3])
@@ -356,10 +356,10 @@ def test_given_priors_are_published_as_given(entry):
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_learned_priors_move_and_raise_the_bound(entry, dtype):
     X = counts(n_rows=150).astype(dtype)
-    settings = {"temperature": None, "max_iter": 15}
+    settings = {"temperature": None, "max_iter": 15, "topic_word_prior": None}
     plain = entry.make(**settings).fit(X)
     for name, size in [("doc_topic_prior", 3), ("topic_word_prior", None)]:
-        learned = entry.make(**settings, **{name: "auto"}).fit(X)
+        learned = entry.make(**settings | {name: "auto"}).fit(X)
         prior = getattr(learned, f"{name}_")
         assert np.shape(prior) == (() if size is None else (size,))
         assert (np.asarray(prior) > 0.0).all()
@@ -384,6 +384,19 @@ def test_a_stream_learns_the_prior_of_words(entry):
     for _ in range(5):
         estimator.partial_fit(X)
     assert estimator.topic_word_prior_ != pytest.approx(1.0 / 3.0, rel=0.05)
+
+
+def test_a_stream_learns_the_prior_of_words_alike_in_one_call_and_in_many():
+    X, settings = counts(n_rows=160), {"batch_size": 5, "total_samples": 160, "random_state": 0}
+    streams = [TemperedLDA(3, temperature=None, **settings) for _ in range(2)]
+    priors = []
+    for start in range(0, 160, 5):
+        streams[0].partial_fit(X[start : start + 5])
+        priors.append(streams[0].topic_word_prior_)
+    np.testing.assert_allclose(streams[1].partial_fit(X).components_, streams[0].components_)
+    # twice, for a look at all topics costs more than a step
+    assert len(set(priors)) == 3
+    assert streams[1].topic_word_prior_ == pytest.approx(priors[-1])
 
 
 # ------------------------------------------------------------------------------ step sizes

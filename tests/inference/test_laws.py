@@ -44,6 +44,7 @@ def corpus(seed, *, n=60, n_words=50, n_topics=5, length=30, dtype=np.float64):
 def estimator(**changes):
     settings = {
         "n_components": 5,
+        "topic_word_prior": None,
         "learning_method": "batch",
         "temperature": None,
         "moves": (),

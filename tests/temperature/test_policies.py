@@ -39,7 +39,10 @@ def counts(seed=0, n_rows=48, n_features=30):
 
 
 def fitted(temperature, **changes):
-    settings = {"n_components": 3, "batch_size": 8, "max_iter": 6, "random_state": 0, "moves": ()}
+    settings = {
+        "n_components": 3, "topic_word_prior": None, "batch_size": 8, "max_iter": 6,
+        "random_state": 0, "moves": (),
+    }  # fmt: skip
     return TemperedLDA(temperature=temperature, **(settings | changes)).fit(counts())
 
 
