@@ -3,6 +3,8 @@
 import os
 import pickle
 import signal
+import subprocess
+import sys
 import time
 import warnings
 
@@ -390,3 +392,44 @@ def test_a_fit_to_chunks_is_resumed(tmp_path):
         for other in (X.rechunk((60, -1)), _points()):
             with pytest.raises(ValueError, match="resume continues on the rows"):
                 skvt.load(path).resume(other)
+
+
+DRIVER = """
+import sys
+from distributed import Client
+from skvt.callbacks import Checkpoint
+from estimators.test_chunked import FITS, chunked
+name, address, path, max_iter = sys.argv[1:]
+estimator, data = FITS[name]
+with Client(address):
+    estimator.set_params(random_state=0, max_iter=int(max_iter), tol=0.0)
+    estimator.set_callbacks(Checkpoint(path)).fit(chunked(data()))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
+@pytest.mark.parametrize("name", ["online", "mixture"])
+def test_a_driver_that_dies_is_followed_by_another(name, cluster, client, tmp_path):
+    n_passes, path = 20, tmp_path / "fit.skvt"
+    with dask.config.set(scheduler="synchronous"):
+        expected = fitted(name, max_iter=n_passes, tol=0.0)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    driver = subprocess.Popen(
+        [sys.executable, "-c", DRIVER, name, cluster.scheduler_address, path, str(n_passes)],
+        env=environment,
+    )
+    try:
+        while not path.exists():
+            assert driver.poll() is None
+            time.sleep(0.01)
+        time.sleep(np.random.default_rng().uniform(0.0, 0.5))
+        assert driver.poll() is None
+    finally:
+        driver.send_signal(signal.SIGKILL)
+        driver.wait()
+    begun = skvt.load(path)
+    assert begun.n_iter_ < n_passes
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert bits(begun.resume(chunked(FITS[name][1]()))) == bits(expected)
