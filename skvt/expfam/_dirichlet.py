@@ -32,7 +32,9 @@ class Dirichlet:
     def expectation(eta: ArrayLike) -> Array:
         """``E[log x_d] = digamma(eta_d) - digamma(sum eta)``, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
-        return digamma(eta) - digamma(eta.sum(axis=-1, keepdims=True))
+        value: Array = digamma(eta)
+        value -= digamma(eta.sum(axis=-1, keepdims=True))
+        return value
 
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:

@@ -7,6 +7,9 @@ from numpy.typing import ArrayLike
 
 from skvt.typing import Array
 
+# Natural parameters of which divergences are computed at once.
+_AT_ONCE = 2**20
+
 
 class Family(Protocol):
     """An exponential family in natural parameters ``eta``, the event in the last axis.
@@ -60,5 +63,17 @@ def kl_divergence(family: Family, eta_q: ArrayLike, eta_p: ArrayLike) -> float:
     """
     eta_q = np.asarray(eta_q, dtype=np.float64)
     eta_p = np.broadcast_to(np.asarray(eta_p, dtype=np.float64), eta_q.shape)
+    if eta_q.ndim != 2 or eta_q.size <= _AT_ONCE:
+        return float(np.sum(_divergences(family, eta_q, eta_p)))
+    # (topics are large; temporary arrays need not be)
+    n = max(1, _AT_ONCE // eta_q.shape[1])
+    parts = [
+        _divergences(family, eta_q[i : i + n], eta_p[i : i + n]) for i in range(0, len(eta_q), n)
+    ]
+    return float(np.sum(np.concatenate(parts)))
+
+
+def _divergences(family: Family, eta_q: Array, eta_p: Array) -> Array:
     inner = np.einsum("...d,...d->...", eta_q - eta_p, family.expectation(eta_q))
-    return float(np.sum(inner - family.log_normalizer(eta_q) + family.log_normalizer(eta_p)))
+    divergences: Array = inner - family.log_normalizer(eta_q) + family.log_normalizer(eta_p)
+    return divergences

@@ -37,11 +37,13 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
     totals, model = LocalTotals(), model.mean_field()
 
     def ask(batch: Any) -> Asked:
-        global_params = model.expectation(stats, batch, workers.run)
-        return Asked(model, global_params, requested={"with_stats": False})
+        return Asked(model, requested={"with_stats": False})
+
+    def expect(batch: Any) -> Any:
+        return model.expectation(stats, batch, workers.run)
 
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for found in data.visit(batches, ask, workers, summed=True):
+        for found in data.visit(batches, ask, expect, workers, summed=True):
             totals.extend(found.totals)
     return totals.untempered - global_divergence(model, stats)
 

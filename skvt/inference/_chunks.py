@@ -27,6 +27,8 @@ UPDATES_OF_PASS = 10
 # Most rows of a visit that is a part of a sum over all rows: the globals are sent to each, while
 # the local variables of its rows, and temporary arrays, take memory there.
 ROWS_OF_VISIT = 2**16
+# What several visits have in common is sent once if it is at most so many times less in all.
+_WORTH_SHARING = 2
 # Minibatches that make a step of stochastic inference at most.
 MOST_TOGETHER = 8
 
@@ -317,14 +319,48 @@ def _outlines(
     return found
 
 
-def _visited(block: Block, place: Place, offset: int, asked: Asked) -> Found:
+class Common(NamedTuple):
+    """What visits have in common: the model, and globals of columns that occur in any batch."""
+
+    model: Model
+    global_params: Any
+    active: IndexArray | None
+
+    def of(self, batch: Any) -> Any:
+        """The globals of a batch."""
+        if self.active is None:
+            return self.global_params
+        return self.global_params.at(np.searchsorted(self.active, batch.active))
+
+
+def _common_outline(batches: Sequence[Head]) -> Outline | None:
+    """That of all batches, if globals of it are less than half of those of each; else None."""
+    first, n_active = batches[0].outline, 0
+    if first.active is None:
+        alike = all(head.outline == first for head in batches)
+        return first if alike and len(batches) >= _WORTH_SHARING else None
+    own = [head.active for head in batches if head.active is not None]
+    occurs = np.zeros(1 + max(int(words.max(initial=0)) for words in own), np.bool_)
+    for words in own:
+        occurs[words] = True
+        n_active += words.size
+    active = np.flatnonzero(occurs).astype(first.active.dtype)
+    return Outline(active) if n_active >= _WORTH_SHARING * active.size else None
+
+
+def _visited(
+    block: Block, place: Place, offset: int, asked: Asked, common: Common | None = None
+) -> Found:
     """The visit of a batch, where it lies."""
     rows = place.rows(len(block.weights))
-    batch = asked.model.batch(block.X, rows, block.weights[rows])
+    model = asked.model if common is None else common.model
+    batch = model.batch(block.X, rows, block.weights[rows])
+    if common is not None:
+        asked = replace(asked, model=model, global_params=common.of(batch))
     batch = replace(batch, rows=rows + offset)
     found = visited(batch, asked, serial_map)
     # (what is not needed is not sent)
-    return replace(found, rows=None, weights=None) if asked.is_additive else found
+    return found if asked.is_by_row else replace(found, rows=None, weights=None)
 
 
 @dataclass(frozen=True)
@@ -451,22 +487,33 @@ class ChunkRows:
         self,
         batches: Sequence[Head],
         ask: Callable[[Head], Asked],
+        expect: Callable[[Head], Any],
         workers: Workers,
         *,
         summed: bool = False,
+        alike: bool = True,
     ) -> Iterator[Found]:
         """Visit these batches where they lie; the sum, if that is wanted and all are additive."""
         asked = map(ask, batches)
-        first = next(asked)
-        tasks = (
-            (self.X.at(head.place.chunk), (head.place, head.offset, one))
-            for head, one in zip(batches, _chained(first, asked), strict=True)
-        )
+        first, common = next(asked), None
+        outline = _common_outline(batches) if alike else None
+        if outline is not None:
+            head = batches[0]._replace(outline=outline)
+            common = self.X.site.share(Common(first.model, expect(head), outline.active))
+
+        def tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:
+            for head, one in zip(batches, _chained(first, asked), strict=True):
+                if outline is None:
+                    one = replace(one, global_params=expect(head))
+                else:
+                    one = replace(one, model=None)
+                yield self.X.at(head.place.chunk), (head.place, head.offset, one)
+
         function = partial(_of_view, _visited, None, None)
         if summed and first.is_additive:
-            yield self.X.site.total(function, Found.total, tasks)
+            yield self.X.site.total(function, Found.total, tasks(), common)
         else:
-            yield from self.X.site.each(function, tasks)
+            yield from self.X.site.each(function, tasks(), common)
 
 
 def _chained(first: Asked, others: Iterator[Asked]) -> Iterator[Asked]:

@@ -15,6 +15,8 @@ from typing import Any
 FAN_IN = 8
 # Tasks under way for each thread, so that none waits for the driver.
 _PER_THREAD = 2
+# Threads for which there are tasks, even where workers are yet to come.
+_LEAST_THREADS = 2
 # Share of the workers' memory that rows may take; what their visits need comes on top.
 _SHARE_OF_MEMORY = 0.3
 # Tasks that are computed together where there is no cluster.
@@ -36,8 +38,16 @@ class Sealed:
         return "skvt-sealed", id(self)
 
 
-def _called(function: Callable[..., Any], block: Any, arguments: Sealed) -> Any:
-    return function(block, *arguments.value)
+def _called(
+    function: Callable[..., Any], block: Any, arguments: Sealed, common: Sealed | None
+) -> Any:
+    shared = () if common is None else (common.value,)
+    return function(block, *arguments.value, *shared)
+
+
+def _kept(common: Sealed) -> Sealed:
+    # (Dask does not see its size, and so does not move rows to where it lies)
+    return common
 
 
 def _combined(combine: Callable[[list[Any]], Any], *parts: Any) -> Any:
@@ -51,17 +61,27 @@ class LocalSite:
         """Handles of blocks of about this size together that these delayed objects make."""
         return loads
 
+    def share(self, common: Any) -> Any:
+        """What is passed to many calls."""
+        return Sealed(common)
+
     def each(
-        self, function: Callable[..., Any], tasks: Iterable[tuple[Any, tuple[Any, ...]]]
+        self,
+        function: Callable[..., Any],
+        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        common: Any = None,
     ) -> Iterator[Any]:
-        """``function(block, *arguments)`` for (handle, arguments), in order."""
+        """``function(block, *arguments)`` for (handle, arguments), in order.
+
+        Where something has been shared, it is the last argument.
+        """
         from dask.base import compute
         from dask.delayed import delayed
 
-        waiting = iter(tasks)
+        waiting, shared = iter(tasks), delayed(common)
         while some := list(islice(waiting, _TOGETHER)):
             calls = [
-                delayed(_called, pure=False)(function, block, delayed(Sealed(arguments)))
+                delayed(_called, pure=False)(function, block, delayed(Sealed(arguments)), shared)
                 for block, arguments in some
             ]
             yield from compute(*calls)
@@ -71,9 +91,10 @@ class LocalSite:
         function: Callable[..., Any],
         combine: Callable[[list[Any]], Any],
         tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        common: Any = None,
     ) -> Any:
         """``combine`` of all results, a few at a time."""
-        return _of_tree(self.each(function, tasks), combine)
+        return _of_tree(self.each(function, tasks, common), combine)
 
     def close(self) -> None:
         """Nothing is held."""
@@ -130,30 +151,43 @@ class ClusterSite:
         with dask.config.set({"distributed.admin.large-graph-warning-threshold": "1 TiB"}):
             return self._client.submit(function, *arguments, pure=False)
 
-    def _start(self, function: Callable[..., Any], block: Any, arguments: tuple[Any, ...]) -> Any:
+    def share(self, common: Any) -> Any:
+        """What is passed to many calls: sent once, and from worker to worker."""
+        with _errors_of_clusters():
+            return self._submit(_kept, Sealed(common))
+
+    def _start(
+        self, function: Callable[..., Any], block: Any, arguments: tuple[Any, ...], common: Any
+    ) -> Any:
         """A future of a call with a block that is held, or one that is loaded for it alone."""
         from dask.base import is_dask_collection
         from dask.delayed import delayed
 
         if is_dask_collection(block):
             call = delayed(_called, pure=False)
-            return self._client.compute(call(function, block, delayed(Sealed(arguments))))
-        return self._submit(_called, function, block, Sealed(arguments))
+            return self._client.compute(call(function, block, delayed(Sealed(arguments)), common))
+        return self._submit(_called, function, block, Sealed(arguments), common)
 
     @property
     def _most(self) -> int:
         """Tasks under way at most; what is found does not depend on it."""
-        return max(FAN_IN, _PER_THREAD * sum(self._client.nthreads().values()))
+        return _PER_THREAD * max(_LEAST_THREADS, sum(self._client.nthreads().values()))
 
     def each(
-        self, function: Callable[..., Any], tasks: Iterable[tuple[Any, tuple[Any, ...]]]
+        self,
+        function: Callable[..., Any],
+        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        common: Any = None,
     ) -> Iterator[Any]:
-        """``function(block, *arguments)`` for (handle, arguments), in order."""
+        """``function(block, *arguments)`` for (handle, arguments), in order.
+
+        Where something has been shared, it is the last argument.
+        """
         under_way: deque[Any] = deque()
         with _errors_of_clusters(), self._cancelling(under_way):
             most = self._most
             for block, arguments in tasks:
-                under_way.append(self._start(function, block, arguments))
+                under_way.append(self._start(function, block, arguments, common))
                 if len(under_way) >= most:
                     yield under_way[0].result()
                     under_way.popleft()
@@ -166,6 +200,7 @@ class ClusterSite:
         function: Callable[..., Any],
         combine: Callable[[list[Any]], Any],
         tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        common: Any = None,
     ) -> Any:
         """``combine`` of all results, a few at a time, by the workers."""
         under_way: deque[Any] = deque()
@@ -174,7 +209,7 @@ class ClusterSite:
             most = self._most
             waiting: deque[Any] = deque()
             for block, arguments in tasks:
-                future = self._start(function, block, arguments)
+                future = self._start(function, block, arguments, common)
                 under_way.append(future)
                 waiting.append(future)
                 if len(waiting) > most:

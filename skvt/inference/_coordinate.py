@@ -45,29 +45,34 @@ class CoordinateAscent(Continued):
             Totals and divergence belong together: the exact bound at the globals before the update,
             with q(z) optimal for them.
         """
-        totals, fresh = LocalTotals(), RunningStats.zeros_like(state.stats)
+        totals, fresh = LocalTotals(), None
         prior_stats = PriorStats()
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         state.replicate(policy.replication)
         divergence = global_divergence(model, state.stats)
 
         def ask(batch: Any) -> Asked:
-            inv_temp = policy.inv_temp(batch)
-            global_params = model.expectation(state.stats, batch, workers.run)
             return Asked(
-                model, global_params, inv_temp, policy.mean_inv_temp, policy.requested,
+                model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
                 state.starts(batch),
             )  # fmt: skip
 
+        def expect(batch: Any) -> Any:
+            return model.expectation(state.stats, batch, workers.run)
+
         for batches in data.rounds(model, workers, data.order(), whole=True):
-            for found in data.visit(batches, ask, workers, summed=True):
+            for found in data.visit(batches, ask, expect, workers, summed=True):
                 state.remember_ends(found.rows, found.start)
                 totals.extend(found.totals)
                 # lam = eta + S/T  [VT16 eq. 8] with rho = 1, S replicated
                 assert found.stats is not None  # as requested
+                if fresh is None:  # (not before: globals on their way take memory)
+                    fresh = RunningStats.zeros_like(state.stats)
                 fresh.add(found.stats, found.mean_inv_temp * state.replication)
                 prior_stats.add(found.prior)
                 policy.observe(found, found)
+            del found
+        assert fresh is not None  # there are rows
         if policy.jitter > 0.0:
             fresh.jitter(policy.jitter, rng)
         state.stats, state.prior_stats = fresh, prior_stats

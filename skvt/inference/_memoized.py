@@ -215,13 +215,11 @@ class MemoizedInference(Continued):
             tools = replace(tools, n_together=len(batches))
 
         def ask(batch: Any) -> Asked:
-            inv_temp = policy.inv_temp(batch)
-            observers = []
+            inv_temp, observers = policy.inv_temp(batch), []
             if tools is not None:
                 observers = [move.observer(batch.weights.size, tools) for move in moves]
             return Asked(
                 model,
-                model.expectation(state.stats, batch, workers.run),
                 inv_temp,
                 policy.mean_inv_temp,
                 policy.requested,
@@ -231,7 +229,11 @@ class MemoizedInference(Continued):
                 next(keys),
             )
 
-        for found, weight in zip(list(data.visit(batches, ask, workers)), weights, strict=True):
+        def expect(batch: Any) -> Any:
+            return model.expectation(state.stats, batch, workers.run)
+
+        visited = list(data.visit(batches, ask, expect, workers))
+        for found, weight in zip(visited, weights, strict=True):
             assert found.memo is not None  # as asked
             state.remember_ends(found.rows, found.start)
             state.remember(found.key, found.memo, weight / total)
@@ -258,12 +260,13 @@ class MemoizedInference(Continued):
 def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:
     """LocalTotals of all memos, and the divergence of the globals, in nats."""
     memo = state.memos.total()
+    entropy, weight = float(memo.entropy.sum()), memo.weight
+    del memo  # (as large as the globals)
     energy = model.statistics_energy(
         state.untempered(), model.expectation(state.stats, None, serial_map)
     )
-    entropy = float(memo.entropy.sum())
     tempered = state.inv_temp * energy + entropy
-    totals = LocalTotals(tempered, energy + entropy, memo.weight)
+    totals = LocalTotals(tempered, energy + entropy, weight)
     return totals, global_divergence(model, state.stats)
 
 

@@ -51,14 +51,16 @@ def pilot_energies(
         engine.step(model, batches, data.total, state, visits)
 
     def ask(batch: Any) -> Asked:
-        global_params = model.expectation(state.stats, batch, workers.run)
-        return Asked(model, global_params, requested={"with_marginal": True, "with_stats": False})
+        return Asked(model, requested={"with_marginal": True, "with_stats": False})
+
+    def expect(batch: Any) -> Any:
+        return model.expectation(state.stats, batch, workers.run)
 
     if not every_row:
         data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
     parts: list[tuple[Any, ...]] = []
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for found in data.visit(batches, ask, workers):
+        for found in data.visit(batches, ask, expect, workers):
             parts.append((found.marginal_energy, found.lengths, found.weights))
     energies, units, weights = (
         np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)

@@ -365,9 +365,11 @@ class Rows:
         self,
         batches: Sequence[Any],
         ask: Callable[[Any], Asked],
+        expect: Callable[[Any], Any],
         workers: Workers,
         *,
         summed: bool = False,
+        alike: bool = True,
     ) -> Iterator[Found]:
         """Visit these batches one after the other: see :func:`~skvt.inference._visit.visited`.
 
@@ -376,17 +378,21 @@ class Rows:
         batches : sequence
             Of :meth:`rounds`.
         ask : callable
-            ``ask(batch)``, called in the order of the batches: an :class:`Asked`.
+            ``ask(batch)``, called in the order of the batches: an :class:`Asked` without globals.
+        expect : callable
+            ``expect(batch)``, likewise: its globals.
         workers : Workers
         summed : bool
             Whether visits of which all is additive may come back as their sum.
+        alike : bool
+            Whether ``expect`` is a function of the batch's outline alone.
 
         Yields
         ------
         Found
         """
         for batch in batches:
-            yield visited(batch, ask(batch), workers.run)
+            yield visited(batch, replace(ask(batch), global_params=expect(batch)), workers.run)
 
 
 @singledispatch

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from itertools import count, zip_longest
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
@@ -47,6 +48,8 @@ class StochasticInference(Continued, Generic[M]):
     bound_kind = "estimate"
     #: Whether a step needs no more of minibatches than the sum of their statistics.
     adds_up = True
+    #: Whether the globals of each minibatch are a draw of its own.
+    draws = False
 
     def __init__(self, rate: Callable[[int], float]) -> None:
         self.rate = rate
@@ -136,22 +139,27 @@ class StochasticInference(Continued, Generic[M]):
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
         policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
-        given: list[Any] = []
+        given, numbers = [], count()
 
         def ask(batch: Any) -> Asked:
-            inv_temp = policy.inv_temp(batch)
-            given.append(self._globals(model, state, batch, len(given), workers))
             return Asked(
-                model, given[-1], inv_temp, policy.mean_inv_temp, policy.requested,
+                model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
                 state.starts(batch),
             )  # fmt: skip
 
-        visited = list(data.visit(batches, ask, workers, summed=self.adds_up))
+        def expect(batch: Any) -> Any:
+            global_params = self._globals(model, state, batch, next(numbers), workers)
+            if not self.adds_up:  # (else there is no need of them any more)
+                given.append(global_params)
+            return global_params
+
+        how = {"summed": self.adds_up, "alike": not self.draws}
+        visited = list(data.visit(batches, ask, expect, workers, **how))
         n_steps = data.n_steps(batches)
         rho = self._size([self.rate(n_before + i) for i in range(n_steps)])
         found = [
             self._statistics(model, state, global_params, _stats(part), workers)
-            for global_params, part in zip(given, visited, strict=False)
+            for global_params, part in zip_longest(given, visited)
         ]
         for place, (part, stats) in enumerate(zip(visited, found, strict=True)):
             state.remember_ends(part.rows, part.start)

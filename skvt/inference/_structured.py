@@ -43,6 +43,7 @@ class StructuredInference(StochasticInference[Drawable]):
         ),
     )
     bound_kind = "none"
+    draws = True
 
     def __init__(self, rate: Callable[[int], float], global_step: str) -> None:
         super().__init__(rate)

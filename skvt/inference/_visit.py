@@ -67,8 +67,6 @@ class Asked:
     Attributes
     ----------
     model : Model
-    global_params : object
-        The globals as passed to the local step.
     inv_temp : float or ndarray, shape (n,)
         Inverse temperature, of the batch or of each row.
     mean_inv_temp : float
@@ -83,10 +81,11 @@ class Asked:
         What moves note of the batch.
     key : hashable
         Of the batch among the memos.
+    global_params : object
+        The globals as passed to the local step.
     """
 
     model: Any
-    global_params: Any
     inv_temp: float | Array = 1.0
     mean_inv_temp: float = 1.0
     requested: Mapping[str, bool] = field(default_factory=dict)
@@ -94,12 +93,18 @@ class Asked:
     memo: bool | None = None
     observers: tuple[Observer | None, ...] = ()
     key: Hashable = None
+    global_params: Any = None
+
+    @property
+    def is_by_row(self) -> bool:
+        """Whether there is something to be found of each row."""
+        with_marginal = self.requested.get("with_marginal", False)
+        return with_marginal or np.ndim(self.inv_temp) > 0 or self.start is not None
 
     @property
     def is_additive(self) -> bool:
         """Whether all that is found are sums over rows."""
-        by_row = self.requested.get("with_marginal", False) or np.ndim(self.inv_temp) > 0
-        return not by_row and self.memo is None and self.start is None
+        return not self.is_by_row and self.memo is None
 
 
 @dataclass(frozen=True)

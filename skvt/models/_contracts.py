@@ -100,7 +100,8 @@ class Outline(NamedTuple):
     Attributes
     ----------
     active : ndarray of int, shape (A,), or None
-        Columns that occur in the batch; None for all.
+        Columns that occur in the batch, ascending; None for all. Where there are any, globals of
+        several batches have ``at(places)``: those of some of their columns.
     missing : bool
         Whether values are missing.
     """

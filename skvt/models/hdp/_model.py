@@ -79,6 +79,10 @@ class Globals(NamedTuple):
     expected_log: Array
     sticks: Array
 
+    def at(self, places: IndexArray) -> "Globals":
+        """Those of some of the words."""
+        return Globals(self.expected_log[places], self.sticks)
+
 
 @dataclass(frozen=True)
 class DocumentsResult(LocalResult):
@@ -165,13 +169,19 @@ class HDP:
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Globals:
         """E[log phi] of the batch's words (of all without a batch), and q(u)."""
-        words, usage = (array * stats.scale for array in stats.arrays)
+        words, usage = stats.arrays
         eta = self.topic_word_prior.astype(np.float64)
-        log_sums = digamma_array(words.sum(axis=1) + eta.sum())
+        # (topic by topic and in place: topics are large)
+        sums = np.array([(own * stats.scale).sum() for own in words])
+        log_sums = digamma_array(sums + eta.sum())
         if batch is not None:
             words, eta = words[:, batch.active], eta[batch.active]
-        expected_log = digamma_array(np.ascontiguousarray(words.T) + eta[:, None]) - log_sums
-        return Globals(expected_log, self.sticks.best(usage))
+        lam = np.empty(words.T.shape)
+        np.multiply(words.T, stats.scale, out=lam)
+        lam += eta[:, None]
+        expected_log = digamma_array(lam)
+        expected_log -= log_sums
+        return Globals(expected_log, self.sticks.best(usage * stats.scale))
 
     def log_mean_topics(self, stats: RunningStats, batch: Any) -> Array:
         """log E[phi] of the batch's words, (A, K)."""

@@ -41,6 +41,10 @@ class Topics(NamedTuple):
     seed: int | None = None
     gammas: Gammas | None = None
 
+    def at(self, places: IndexArray) -> "Topics":
+        """Those of some of the words, where they are an expectation."""
+        return self._replace(log_beta=self.log_beta.take(places, axis=0))
+
 
 @dataclass(frozen=True)
 class LDAGivenTopics(LDA):

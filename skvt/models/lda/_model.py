@@ -144,6 +144,14 @@ class ExpectedLog(NamedTuple):
         array, prior = self.stats.arrays[0][self.words], self.prior[self.words]
         return ExpectedLog, (Stats((array,)), places, self.scale, prior, self.digamma_sums)
 
+    def at(self, places: IndexArray) -> "ExpectedLog":
+        """Those of some of the words."""
+        return self.take(places)
+
+    def take(self, places: IndexArray, axis: int = 0) -> "ExpectedLog":
+        """The same, as an array would be asked for them."""
+        return self._replace(words=self.words[places])
+
     @property
     def arguments(self) -> tuple[Any, ...]:
         """What the kernel takes, the output apart."""
@@ -233,8 +241,11 @@ class LDA:
 
     def natural_parameters(self, stats: RunningStats) -> tuple[Array, ...]:
         """``lam = eta + S``, shape (K, V) for the one block."""
-        lam = stats.value().arrays[0].T + self.topic_word_prior.T
-        return (np.ascontiguousarray(lam),)
+        counts, prior = stats.arrays[0], self.topic_word_prior
+        lam = np.empty((self.n_components, self.n_features), np.result_type(counts, prior))
+        np.multiply(counts.T, counts.dtype.type(stats.scale), out=lam)
+        lam += prior.T
+        return (lam,)
 
     def size(self, stats: RunningStats) -> int:
         """Number of topics K."""
