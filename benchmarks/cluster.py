@@ -95,7 +95,10 @@ def expected_bytes(parts, k):
     """The guide's formula for a pass of a tree of two workers, all hops on one device counted."""
     active = [np.unique(part.indices).size for part in parts]
     union = np.unique(np.concatenate([part.indices for part in parts])).size
-    out = 2 * sum(8 * k * a + 16 * a for a in active)  # driver - scheduler - worker
+    if sum(active) >= 2 * union:
+        out = 3 * (8 * k * union + 16 * union)  # driver - scheduler - worker - other worker
+    else:
+        out = 2 * sum(8 * k * a + 16 * a for a in active)  # driver - scheduler - worker
     between = sum(sorted(8 * k * a for a in active)[: len(active) // 2])  # to the one that adds
     back = 2 * 8 * k * union  # worker - scheduler - driver
     return out + between + back
