@@ -21,6 +21,7 @@ ALLOWED = {
     ("inference/_parallel.py", "hasattr(os, 'register_at_fork')"): "the operating system's",
     ("inference/_parallel.py", "isinstance((job := jobs.get()), tuple)"): "a job, or the end",
     ("inference/_parallel.py", "isinstance(tasks, SharedLoop)"): "tasks, or what makes them",
+    ("models/lda/_collapsed.py", "isinstance(global_params, TopicCounts)"): "counts, or topics",
     ("models/lda/_model.py", "getattr(_scratch, 'arrays', {})"): "a thread's first call has none",
     ("models/lda/_model.py", "isinstance(global_params, ExpectedLog)"): "numbers, or not yet",
     ("temperature/_base.py", "getattr(self, name)"): "its own parameters",

@@ -109,7 +109,11 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             _default_concentration(X, weights, n_topics),
         )
         eta = self._prior_vector(
-            "topic_word_prior", X.shape[1], "n_features", 1.0 / n_topics, n_topics=n_topics
+            "topic_word_prior",
+            X.shape[1],
+            "n_features",
+            self._default_topic_word_prior(n_topics),
+            n_topics=n_topics,
         )
         return LDA(
             doc_topic_prior=alpha.astype(X.dtype),
@@ -121,6 +125,10 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             learn_topic_word_prior=is_auto(self.topic_word_prior),
             start=self._initial_topics(X),
         )
+
+    def _default_topic_word_prior(self, n_topics):
+        """eta where None is given, as in scikit-learn, and where learning starts."""
+        return 1.0 / n_topics
 
     def _first_rows(self, X, weights):
         """Rows that stand for the whole stream: so do topics that are given."""
@@ -191,7 +199,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             of_topics = np.array([of_topics[group].sum() for group in groups])
             changed["doc_topic_prior"] = simplest(alpha, of_topics)
         if eta is None:
-            changed["topic_word_prior"] = 1.0 / n_topics
+            changed["topic_word_prior"] = self._default_topic_word_prior(n_topics)
         elif np.ndim(eta) == 2:
             eta = np.asarray(eta)
             changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])

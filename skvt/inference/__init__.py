@@ -4,6 +4,7 @@ from skvt.inference._averaged import Averaged
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._chunks import Block, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Sealed, active_site
+from skvt.inference._collapsed import CollapsedInference
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._engine import (
     Engine,
@@ -31,6 +32,7 @@ __all__ = [
     "Block",
     "ChunkWeights",
     "Chunks",
+    "CollapsedInference",
     "CoordinateAscent",
     "Engine",
     "Entry",

@@ -10,6 +10,8 @@ import numpy as np
 from skvt.io._archive import PART, FileError
 from skvt.io._classes import ESTIMATORS, name_of
 
+# Latent Dirichlet allocation: its statistics are (V, K).
+_OF_TOPICS = "models.LDA", "models.LDAGivenTopics", "models.CollapsedLDA"
 # Relative error that running sums may have, in single precision too.
 _ROUNDING = 1e-3
 # What learned temperatures know of each row.
@@ -87,7 +89,7 @@ def _legal_parts(model, stats):
     All of them at once would be another copy of the statistics, or several.
     """
     kind, arrays = name_of(type(model)), stats.arrays
-    if kind in ("models.LDA", "models.LDAGivenTopics", "models.HDP"):
+    if kind in (*_OF_TOPICS, "models.HDP"):
         words, eta = arrays[0], model.topic_word_prior
         if kind == "models.HDP":
             words = words.T
@@ -117,7 +119,7 @@ def _is_positive(parameters):
 def _shapes(model, n_features):
     """Shapes of the statistics; -1 is any number, the same everywhere."""
     kind = name_of(type(model))
-    if kind in ("models.LDA", "models.LDAGivenTopics"):
+    if kind in _OF_TOPICS:
         n_topics = len(model.doc_topic_prior)
         if model.topic_word_prior.shape not in ((n_features,), (n_features, n_topics)):
             raise FileError(f"A prior of topics of shape {model.topic_word_prior.shape}.")

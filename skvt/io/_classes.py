@@ -66,6 +66,7 @@ PLACES = {
     **_under("models", "models.hdp._model", "HDP"),
     **_under("models", "models.hdp._sticks", "Sticks"),
     **_under("models", "models.lda._model", "LDA"),
+    **_under("models", "models.lda._collapsed", "CollapsedLDA"),
     **_under("models", "models.lda._given_topics", "LDAGivenTopics"),
     **_under("models", "models.mixture._model", "Mixture"),
     **_under("models", "models.mixture._given_globals", "MixtureGivenGlobals"),

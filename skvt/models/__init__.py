@@ -3,6 +3,7 @@
 from skvt.models._active import n_active
 from skvt.models._contracts import (
     Capability,
+    Collapsible,
     Correctable,
     Drawable,
     LocalResult,
@@ -23,6 +24,7 @@ from skvt.models._known_partition import choice_log_partition, noise_log_partiti
 
 __all__ = [
     "Capability",
+    "Collapsible",
     "Correctable",
     "Drawable",
     "Gammas",

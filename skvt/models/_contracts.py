@@ -142,6 +142,7 @@ class Capability(StrEnum):
     MEMOIZABLE = "the bound from statistics and entropies that are kept for each batch"
     MERGEABLE = "the evidence of each component by itself"
     DRAWABLE = "local steps given drawn globals"
+    COLLAPSIBLE = "local steps with the globals summed out"
     CORRECTABLE = "the correction of a draw for its dependence on q(beta)"
     TEMPERABLE = "the tempered log partition function of the model"
     LOCAL_SEARCH = "local steps that search anew each time, and may end in other optima"
@@ -312,6 +313,17 @@ class Correctable(Drawable, Protocol):
         self, stats: RunningStats, global_params: Any, result_stats: Stats, run: Run
     ) -> Stats:
         """``V(beta, lam) eta_hat`` of a draw and a local step's statistics: a Stats."""
+
+
+class Collapsible(Model, Protocol):
+    """A model whose rows can be solved with the globals summed out.
+
+    The local step takes the statistics of all rows for globals. Where the batch has a ``start``,
+    its statistics are the change since then.
+    """
+
+    def counts(self, stats: RunningStats, batch: Any, seed: int) -> Any:
+        """The globals as passed to a local step that draws by random numbers of this seed."""
 
 
 class Temperable(Model, Protocol):

@@ -13,6 +13,7 @@ from estimators._registry import ENTRIES, assert_same_fit, counts, rows, sums, t
 import skvt
 from skvt import load
 from skvt.callbacks import Checkpoint
+from skvt.estimators import _structured_lda
 
 
 class Copies(Checkpoint):
@@ -103,6 +104,17 @@ def test_a_mean_of_topics_and_a_polish_are_taken_up(tmp_path):
     files = fit_with_copies(fit, X, tmp_path)
     assert len(files) == 6
     for file in files:
+        assert_same_fit(load(file).resume(X), fit)
+
+
+def test_topics_of_tokens_are_taken_up(monkeypatch, tmp_path):
+    monkeypatch.setattr(_structured_lda, "ROWS_OF_SWEEP", 12)
+    given = {"doc_topic_prior": "auto", "topic_word_prior": "auto", "average": 0.5}
+    fit = skvt.StructuredLDA(3, global_step="collapsed", max_iter=12, random_state=0, **given)
+    X = counts()
+    files = fit_with_copies(fit, X, tmp_path)
+    assert len(files) == 12
+    for file in files[::3]:
         assert_same_fit(load(file).resume(X), fit)
 
 

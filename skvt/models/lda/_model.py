@@ -39,7 +39,7 @@ class DocumentBatch:
     ``words`` and ``counts`` are CSR entries under ``indptr``; ``active`` (A,) translates local
     words to columns of X, ``rows`` (n,) documents to rows of X. The same entries sorted by word
     are ``documents`` and ``entries`` under ``word_indptr``. ``lengths`` (n,) are tokens,
-    ``weights`` (n,) the rows' sample weights.
+    ``weights`` (n,) the rows' sample weights. ``start`` is where local steps begin that need it.
     """
 
     indptr: IndexArray
@@ -52,6 +52,7 @@ class DocumentBatch:
     lengths: Array
     weights: Array
     rows: IndexArray
+    start: Array | None = None
 
     @property
     def n_rows(self) -> int:

@@ -165,7 +165,7 @@ def count_tokens(counts: Array, token_indptr: IndexArray) -> None:
 
 
 @part
-def _token_weight(count: Any, position: int, n_tokens: int) -> Any:
+def token_weight(count: Any, position: int, n_tokens: int) -> Any:
     """Whole tokens have weight 1, the last of a fractional count the rest."""
     return lit(count, 1.0) if position < n_tokens - 1 else count - lit(count, 1.0) * position
 
@@ -423,7 +423,7 @@ def _gibbs_steps(
             n_tokens = token_indptr[j + 1] - token_indptr[j]
             for i in range(n_tokens):
                 word_of[first + i] = words[j]
-                weights[first + i] = _token_weight(counts[j], i, n_tokens)
+                weights[first + i] = token_weight(counts[j], i, n_tokens)
         n_members = 0
         state = seeds[d]
         for k in range(n_topics):
@@ -549,7 +549,7 @@ def sampled_statistics(
                 n_tokens = token_indptr[j + 1] - token_indptr[j]
                 factor = share * row_weights[documents[e]]
                 for i in range(n_tokens):
-                    w = factor * _token_weight(counts[j], i, n_tokens)
+                    w = factor * token_weight(counts[j], i, n_tokens)
                     for s in range(n_samples):
                         out[a, samples[token_indptr[j] + i, s]] += w
         finish(counter, start, stop)

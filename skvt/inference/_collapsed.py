@@ -1,0 +1,92 @@
+"""Collapsed inference: globals summed out, local variables drawn given those of all rows."""
+
+from typing import Any
+
+import numpy as np
+
+from skvt.expfam import RunningStats
+from skvt.inference._engine import PassResult
+from skvt.inference._parallel import Workers
+from skvt.inference._state import PriorStats, Rows, State
+from skvt.inference._visit import Asked, LocalTotals
+from skvt.models import Capability, Collapsible, Requirement
+from skvt.progress import Continued
+from skvt.temperature import RunningPolicy
+from skvt.typing import Array
+
+# Priors of the globals are learned once in so many passes: it takes a look at all globals.
+PASSES_PER_PRIOR = 10
+
+
+class CollapsedInference(Continued):
+    """Gibbs sampling of local variables with the globals summed out, at T = 1.
+
+    The statistics are those of the local variables as drawn, so that q(beta) is the posterior given
+    these. They are kept batch by batch. In the first pass they are drawn given the globals that the
+    fit begins with.
+    """
+
+    not_kept = frozenset({"requires"})
+    requires = (
+        Requirement(
+            "Collapsed inference", Capability.COLLAPSIBLE, "Use structured inference instead."
+        ),
+    )
+    knows_exact_bound = False
+
+    def __init__(self) -> None:
+        self._pass = 0
+        self._ends: list[Array] = []
+
+    def start(self, state: State, total: float) -> State:
+        """No memos: what is kept of batches is with the engine."""
+        return state.without_memos(total)
+
+    def run_pass(
+        self,
+        model: Collapsible,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
+        """One sweep over the rows; ``state`` changes in place."""
+        totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
+        begins, ends = iter(self._ends), []
+        # (of the pass, not of a batch, whose rows have numbers of their own)
+        seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
+
+        def ask(batch: Any) -> Asked:
+            return Asked(model, start=next(begins, None))
+
+        def expect(batch: Any) -> Any:
+            return model.counts(state.stats, batch, seed)
+
+        policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
+        for batches in data.rounds(model, workers, data.order()):
+            for found in data.visit(batches, ask, expect, workers):
+                assert found.stats is not None and found.start is not None  # as it is
+                ends.append(found.start)
+                totals.extend(found.totals)
+                prior_stats.add(found.prior)
+                if self._ends:
+                    state.stats.add(found.stats, 1.0, workers.run)
+                else:
+                    fresh = fresh or RunningStats.zeros_like(state.stats)
+                    fresh.add(found.stats, 1.0, workers.run)
+            state.n_steps += data.n_steps(batches)
+        if fresh is not None:
+            state.stats = fresh
+        state.stats.resum()
+        state.prior_stats, self._ends = prior_stats, ends
+        state.rows_seen += totals.weight
+        self._pass += 1
+        stats = None if self._pass % PASSES_PER_PRIOR else state.plain_stats
+        if self._pass > 1:
+            model = model.with_learned_priors(prior_stats, stats)
+        return PassResult(totals, 0.0, model, "none")
+
+    def finish(self, model: Collapsible, state: State) -> float | None:
+        """The bound is not known."""
+        return None

@@ -1,0 +1,167 @@
+"""Latent Dirichlet allocation with topics and proportions summed out.
+
+What is left are the topics z of tokens, which collapsed Gibbs sampling draws one by one given all
+others [GriffithsSteyvers04 eq. 5]. What a local step takes for globals are the counts of all
+tokens; its statistics are by how much its own tokens change them.
+"""
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy.special import digamma
+
+from skvt.compiled import GOLDEN, SharedLoop, mixed
+from skvt.expfam import RunningStats, Stats
+from skvt.models import Capability, LocalResult, PriorAddend
+from skvt.models.lda import _collapsed_kernels as kernels
+from skvt.models.lda._given_topics import LDAGivenTopics
+from skvt.models.lda._kernels import WORDS
+from skvt.models.lda._model import DocumentBatch
+from skvt.typing import Array, IndexArray, Run
+
+# Groups of documents that see each other's changes only after the sweep: at most so many, and the
+# tokens of each at least a tenth of the counts, of which each group has a copy.
+MOST_GROUPS = 8
+# Numbers that single precision holds, and their products with each other.
+RANGE = 1e-15, 1e15
+
+
+class TopicCounts(NamedTuple):
+    """``eta + n`` of a batch's words, on which its local step is conditioned.
+
+    Attributes
+    ----------
+    lam : ndarray of float32, shape (A, W)
+        Of topics beyond K, which fill lines of the kernels, 0.
+    totals : ndarray, shape (K,)
+        Sums over all words.
+    seed : int
+        Of random numbers.
+    """
+
+    lam: Array
+    totals: Array
+    seed: int
+
+    def at(self, places: IndexArray) -> "TopicCounts":
+        """Those of some of the words."""
+        return self._replace(lam=self.lam[places])
+
+
+@dataclass(frozen=True)
+class CollapsedLDA(LDAGivenTopics):
+    """LDA whose local step draws the topic of each token given those of all others.
+
+    Given topics, as in a stream and for the bound, it is that of :class:`LDAGivenTopics`.
+
+    Notes
+    -----
+    ``start`` of a batch are the topics of its tokens, (tokens,), and so is that of a local result;
+    without, tokens are placed given the topics alone. ``q`` is ``alpha + n_k`` (n, K), ``bound`` no
+    bound but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
+    """
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        """Given topics, and with topics summed out."""
+        return super().capabilities | {Capability.COLLAPSIBLE}
+
+    def counts(self, stats: RunningStats, batch: DocumentBatch, seed: int) -> TopicCounts:
+        """The globals of a batch: a :class:`TopicCounts`."""
+        eta, words = self.topic_word_prior[batch.active], batch.active
+        lam = np.zeros((words.size, _width(self.n_components)), np.float32)
+        own = stats.arrays[0][words] * self.dtype.type(stats.scale)
+        own += eta if eta.ndim == 2 else eta[:, None]
+        lam[:, : self.n_components] = np.clip(own, *RANGE)
+        totals = stats.sums[0] + self.prior_totals
+        return TopicCounts(lam, np.maximum(totals, RANGE[0]), seed)
+
+    def local_step(
+        self,
+        batch: DocumentBatch,
+        global_params: Any,
+        inv_temp: float | Array,
+        run: Run,
+        *,
+        with_energy: bool = False,
+        with_marginal: bool = False,
+        with_stats: bool = True,
+    ) -> LocalResult:
+        """A sweep over the tokens of the batch, see :class:`CollapsedLDA`; T = 1."""
+        if not isinstance(global_params, TopicCounts):
+            return super().local_step(
+                batch, global_params, inv_temp, run, with_energy=with_energy,
+                with_marginal=with_marginal, with_stats=with_stats,
+            )  # fmt: skip
+        token_indptr = kernels.token_bounds(batch.counts)
+        topics = self._begun(batch, int(token_indptr[-1]))
+        placed = batch.start is not None
+        groups = self._groups(token_indptr[batch.indptr], batch.active.size)
+        n_groups, n_topics = groups.size - 1, self.n_components
+        tables = np.repeat(global_params.lam[None], n_groups, axis=0)
+        totals = np.repeat(np.asarray(global_params.totals, np.float64)[None], n_groups, axis=0)
+        alpha = np.zeros(tables.shape[2], np.float32)
+        alpha[:n_topics] = np.clip(self.doc_topic_prior, *RANGE)
+        prior = np.clip(self.topic_word_prior[batch.active], *RANGE).astype(np.float32)
+        prior = prior if prior.ndim == 2 else prior[:, None]
+        # (row numbers, so that it does not matter which rows a batch consists of)
+        seeds = mixed(np.uint64(global_params.seed) + GOLDEN * (batch.rows + 1).astype(np.uint64))
+        of_topics = np.zeros((batch.n_rows, n_topics), np.float32)
+        log_probability = np.zeros(batch.n_rows)
+        loop = SharedLoop(
+            n_groups, 1, batch.indptr, batch.words, batch.counts, token_indptr, batch.weights,
+            seeds, alpha, prior, groups, tables, totals, placed, topics, of_topics,
+            log_probability,
+        )  # fmt: skip
+        run(kernels.collapsed_steps, loop)
+        changed = np.empty((batch.active.size, n_topics), self.dtype)
+        loop = SharedLoop(
+            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
+            batch.counts, token_indptr, batch.weights, batch.start, topics, changed,
+        )  # fmt: skip
+        run(kernels.changed_statistics, loop)
+        return LocalResult(
+            Stats((changed,), rows=batch.active),
+            log_probability,
+            None,
+            self.doc_topic_prior + of_topics,
+            start=topics,  # type: ignore[arg-type]  # whole numbers
+            counts=of_topics,
+        )
+
+    def _begun(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
+        """The topics of tokens as they are before the sweep, to be written to."""
+        dtype = np.uint16 if self.n_components <= 2**16 else np.int32
+        if batch.start is None:
+            return np.zeros(n_tokens, dtype)
+        topics: IndexArray = batch.start.astype(dtype)
+        if topics.shape != (n_tokens,) or topics.max(initial=0) >= self.n_components:
+            raise ValueError("The topics of tokens to continue from are not those of these rows.")
+        return topics
+
+    def _groups(self, ends: IndexArray, n_words: int) -> IndexArray:
+        """Where the documents of each group begin: as many tokens in each, as far as possible."""
+        n_tokens = int(ends[-1])
+        number = 10 * n_tokens // max(1, n_words * self.n_components)
+        number = min(max(number, 2), MOST_GROUPS)
+        bounds = np.searchsorted(ends, np.arange(1, number) * (n_tokens / number))
+        return np.concatenate([[0], bounds, [ends.size - 1]])
+
+    def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorAddend | None:
+        """``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned."""
+        if not self.learn_doc_topic_prior or result.counts is None:
+            return super().prior_statistics(batch, result)
+        # most documents have none of most topics
+        alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
+        d, k = np.nonzero(result.counts)
+        of_none = digamma(alpha)
+        more = weights[d] * (digamma(alpha[k] + result.counts[d, k]) - of_none[k])
+        sums = np.bincount(k, more, self.n_components) + weights.sum() * of_none
+        sizes = result.counts.sum(axis=1, dtype=np.float64) + alpha.sum()
+        return sums - weights @ digamma(sizes), weights.sum()
+
+
+def _width(n_topics: int) -> int:
+    """Topics and what fills the last line of the kernels."""
+    return -(-n_topics // kernels.LANES) * kernels.LANES

@@ -1,0 +1,108 @@
+"""StructuredLDA(global_step="collapsed"): sweeps over tokens whose topics are summed out."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from estimators._registry import assert_same_fit, counts
+
+from skvt import StructuredLDA
+from skvt.datasets import make_topic_corpus
+from skvt.estimators import _structured_lda
+from skvt.temperature import ConstantTemperature, LinearAnnealing
+
+
+def collapsed(**params):
+    settings = {"n_components": 3, "max_iter": 6, "random_state": 0}
+    return StructuredLDA(global_step="collapsed", **(settings | params))
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    monkeypatch.setattr(_structured_lda, "ROWS_OF_SWEEP", 12)
+
+
+def test_the_bits_depend_neither_on_threads_nor_on_the_container(small_batches):
+    X = counts(n_rows=50)
+    one = collapsed(doc_topic_prior="auto", n_jobs=1).fit(X)
+    for n_jobs, rows in ((2, X), (3, sp.csr_array(X))):
+        assert_same_fit(collapsed(doc_topic_prior="auto", n_jobs=n_jobs).fit(rows), one)
+
+
+def test_topics_hold_each_token_once(small_batches):
+    X, weights = counts(n_rows=50), np.random.default_rng(0).integers(1, 4, 50)
+    lda = collapsed(average=0.0).fit(X, sample_weight=weights)
+    np.testing.assert_allclose(lda.components_.sum(axis=0), weights @ X + 3 * 0.1)
+    assert lda.topic_word_prior_ == 0.1
+
+
+def test_topics_of_a_corpus_are_found():
+    corpus = make_topic_corpus(600, n_components=8, n_features=200, random_state=0)
+    lda = collapsed(n_components=8, max_iter=60, doc_topic_prior="auto").fit(corpus.X)
+    found = lda.components_ / lda.components_.sum(axis=1, keepdims=True)
+    distance = 0.5 * np.abs(corpus.topics[:, None] - found).sum(axis=2)
+    assert np.all(distance.min(axis=1) < 0.25)
+    # words become more probable as assignments settle
+    objective = lda.history_["objective"]
+    assert objective[-1] > objective[2] > objective[0]
+
+
+def test_the_prior_of_documents_is_learned():
+    rng = np.random.default_rng(1)
+    alpha = np.array([0.9, 0.3, 0.1])
+    topics = np.kron(np.eye(3), np.full(10, 0.1))
+    shares = rng.dirichlet(alpha, 2000)
+    X = np.stack([rng.multinomial(30, p @ topics) for p in shares]).astype(float)
+    lda = collapsed(doc_topic_prior="auto", components_init=topics, max_iter=30).fit(X)
+    # as precise as 2,000 documents of known topics allow: a standard error of .02
+    np.testing.assert_allclose(lda.doc_topic_prior_, alpha, rtol=0.15)
+
+
+@pytest.mark.parametrize(
+    "params, says",
+    [
+        ({"local_step": "cvb0"}, 'needs local_step="gibbs"'),
+        ({"temperature": LinearAnnealing()}, "samples at T = 1"),
+        ({"temperature": ConstantTemperature(2.0)}, "samples at T = 1"),
+        ({"temperature": "variational"}, "samples at T = 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(params, says):
+    with pytest.raises(ValueError, match=says):
+        collapsed(**params).fit(counts())
+
+
+@pytest.mark.parametrize("temperature", [None, "annealed"])
+def test_all_is_at_unit_temperature(temperature):
+    lda = collapsed(temperature=temperature).fit(counts())
+    assert lda.history_["temperature"] == [1.0] * 6
+    assert lda.move_log_["move"] == []
+
+
+def test_a_fit_goes_on_from_topics_and_in_a_stream():
+    X = counts(n_rows=60)
+    lda = collapsed(warm_start=True).fit(X)
+    before = lda.components_.copy()
+    assert lda.fit(X).n_iter_ == 12
+    # tokens are placed by the topics of before: these are the same topics
+    correlation = np.corrcoef(before, lda.components_)[:3, 3:]
+    assert np.array_equal(correlation.argmax(axis=1), [0, 1, 2])
+    lda.partial_fit(X[:20])
+    assert np.all(np.isfinite(lda.components_)) and lda.n_iter_ == 13
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("largest", [1e4, 1e9])
+def test_large_and_fractional_counts_give_finite_answers(dtype, largest):
+    X = counts(n_rows=20).astype(dtype)
+    X[0, 0], X[1, 1], X[2] = largest, 0.25, 0.0
+    lda = collapsed(topic_word_prior=1e-12, doc_topic_prior=1e-12).fit(X)
+    assert lda.components_.dtype == dtype
+    for value in (lda.components_, lda.transform(X), lda.elbo_, lda.history_["objective"]):
+        assert np.all(np.isfinite(value))
+
+
+def test_chunks_have_the_bits_of_the_same_batches_in_memory(small_batches):
+    da = pytest.importorskip("dask.array")
+    X = counts(n_rows=48)
+    chunks = da.from_array(X, chunks=(12, X.shape[1]))
+    assert_same_fit(collapsed().fit(chunks), collapsed().fit(X))

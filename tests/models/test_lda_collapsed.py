@@ -1,0 +1,107 @@
+"""Collapsed Gibbs sampling of latent Dirichlet allocation: the law of the assignments, counts."""
+
+from dataclasses import replace
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from scipy.special import gammaln
+
+from skvt.compiled import serial_map
+from skvt.expfam import RunningStats
+from skvt.models.lda import CollapsedLDA, _collapsed
+from skvt.models.lda._collapsed_kernels import MOST_TOKENS, token_bounds
+
+ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.5, 0.9])
+
+
+def log_beta_function(a):
+    return gammaln(a).sum() - gammaln(a.sum())
+
+
+def same_topic(X, weights, eta):
+    """P(z_i = z_j | w) of all pairs of tokens, by enumeration; eta is (K, V)."""
+    n = X.astype(int)
+    tokens = [(d, v) for d, v in np.argwhere(n) for _ in range(n[d, v])]
+    total, out = 0.0, np.zeros((len(tokens), len(tokens)))
+    for z in product(range(ALPHA.size), repeat=len(tokens)):
+        of_topics, of_documents = eta.copy(), np.tile(ALPHA, (len(X), 1))
+        for k, (d, v) in zip(z, tokens, strict=True):
+            of_topics[k, v] += weights[d]
+            of_documents[d, k] += 1.0
+        p = np.exp(sum(map(log_beta_function, [*of_topics, *of_documents])))
+        z = np.array(z)
+        total, out = total + p, out + p * (z[:, None] == z)
+    return out / total
+
+
+def sampled(model, X, weights, n_sweeps):
+    """The share of sweeps in which pairs of tokens have the same topic."""
+    batch = model.batch(sp.csr_array(X), np.arange(len(X)), weights)
+    stats = RunningStats([np.zeros((X.shape[1], model.n_components))])
+    result = model.local_step(batch, model.counts(stats, batch, 0), 1.0, serial_map)
+    stats.add(result.stats, 1.0)
+    together = 0.0
+    for sweep in range(1, n_sweeps + 1):
+        begun = replace(batch, start=result.start)
+        result = model.local_step(begun, model.counts(stats, batch, sweep), 1.0, serial_map)
+        stats.add(result.stats, 1.0)
+        together = together + (result.start[:, None] == result.start)
+    return together / n_sweeps
+
+
+@pytest.mark.parametrize("of_topics", [False, True])
+def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_topics):
+    # (one group: its tokens see all changes at once)
+    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
+    X = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])
+    weights = np.ones(3)
+    eta = np.stack([ETA, ETA[::-1] + 0.3]) if of_topics else np.stack([ETA, ETA])
+    model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T) if of_topics else ETA)
+    found = sampled(model, X, weights, 8000)
+    # tokens hardly depend on each other from one sweep to the third: a standard error of .008
+    np.testing.assert_allclose(found, same_topic(X, weights, eta), atol=0.04)
+
+
+def test_statistics_are_the_counts_of_the_drawn_topics():
+    rng = np.random.default_rng(0)
+    X = sp.csr_array(rng.poisson(1.0, (30, 12)).astype(float))
+    X.data[:3] += 0.5
+    X.data[3] = 5.0 * MOST_TOKENS
+    weights = rng.integers(1, 4, 30).astype(float)
+    model = CollapsedLDA(np.full(3, 0.3), np.full(12, 0.1))
+    batch = model.batch(X, np.arange(30), weights)
+    stats = RunningStats([np.zeros((12, 3))])
+    begun, before = batch, None
+    for sweep in range(4):
+        result = model.local_step(begun, model.counts(stats, batch, sweep), 1.0, serial_map)
+        stats.add(result.stats, 1.0)
+        begun, before = replace(batch, start=result.start), result
+    ends = token_bounds(batch.counts)
+    sizes = np.diff(ends)
+    assert sizes.max() == MOST_TOKENS
+    value = stats.value().arrays[0]
+    assert np.all(value >= -1e-9)
+    np.testing.assert_allclose(value.sum(axis=1), weights @ X.toarray())
+    documents = np.repeat(np.arange(30), np.diff(batch.indptr))
+    own = np.array([
+        np.bincount(before.start[a:b], minlength=3) * (count / size)
+        for a, b, count, size in zip(ends, ends[1:], batch.counts, sizes, strict=False)
+    ])  # fmt: skip
+    whole = batch.counts == np.round(batch.counts)
+    of_documents = np.zeros((30, 3))
+    np.add.at(of_documents, documents[whole], own[whole])
+    rest = np.setdiff1d(np.arange(30), documents[~whole])
+    np.testing.assert_allclose(before.counts[rest], of_documents[rest], rtol=1e-4)
+    np.testing.assert_allclose(before.counts.sum(axis=1), X.sum(axis=1), rtol=1e-4)
+
+
+def test_topics_of_other_tokens_are_refused():
+    X = sp.csr_array(np.array([[2.0, 1.0]]))
+    model = CollapsedLDA(np.full(2, 0.3), np.full(2, 0.1))
+    batch = model.batch(X, np.arange(1), np.ones(1))
+    counts = model.counts(RunningStats([np.zeros((2, 2))]), batch, 0)
+    for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16)):
+        with pytest.raises(ValueError, match="not those of these rows"):
+            model.local_step(replace(batch, start=start), counts, 1.0, serial_map)
