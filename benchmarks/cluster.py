@@ -2,6 +2,9 @@
 
 - ``overhead``: batch passes of `TemperedLDA` over chunks, beside the same passes in this process
   with as many threads, in pairs; bytes on the loopback device beside the formula of the guide.
+- ``bytes``: those of a pass by engine, beside the formulas of the guide.
+- ``copies``: peaks of the driver, and of a scheduler in a process of its own, in copies of the
+  globals.
 - ``workers``: the same fit by one, two and four workers: seconds and bits.
 - ``memory``: rows four times as large as the limits of the workers together, and the peak of the
   driver.
@@ -9,6 +12,9 @@
 No data needed. Linux only.
 """
 
+import gc
+import subprocess
+import sys
 import tempfile
 import time
 import warnings
@@ -22,10 +28,10 @@ from _common import parser, peak_bytes, print_header, print_table, reset_peak, r
 from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 
-from skvt import MemoizedDPGMM, TemperedLDA
+from skvt import MemoizedDPGMM, MemoizedHDP, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 
-PARTS = ("overhead", "workers", "memory")
+PARTS = ("overhead", "bytes", "copies", "workers", "memory")
 
 
 def arguments():
@@ -135,6 +141,167 @@ def overhead(args):
     )
 
 
+def bytes_of_round(active, union, k, *, summed, dense=None):
+    """The guide's formula for batches visited at once, all hops between two workers counted.
+
+    ``active`` are the words of each, ``union`` those of all; ``dense`` where all are sent to all.
+    """
+    own, shared = 8 * k * sum(active), 8 * k * (dense or union)
+    # driver - scheduler - worker - other worker, or driver - scheduler - worker
+    out = 3 * shared if dense or own >= 2 * shared else 2 * own
+    if not summed:
+        return out + 2 * own
+    parts = sorted(8 * k * (dense or a) for a in active)
+    return out + sum(parts[: len(parts) // 2]) + 2 * shared
+
+
+def bytes_by_engine(args):
+    """Bytes of a pass of topics in 16 chunks, and of a mixture in 10."""
+    X = make_topic_corpus(
+        16 * 500, n_components=50, n_features=args.words, mean_length=120.0, random_state=0,
+        return_truth=False,
+    )  # fmt: skip
+    X = sp.csr_array(X, dtype=np.float64)
+    pieces = chunks_of(X, 16)
+    words = [np.unique(piece.indices) for piece in pieces]
+
+    def of_rounds(k, size, **how):
+        rounds = [words[i : i + size] for i in range(0, 16, size)]
+        return sum(
+            bytes_of_round([w.size for w in own], np.unique(np.concatenate(own)).size, k, **how)
+            for own in rounds
+        )
+
+    common = {"random_state": 0, "batch_size": 500, "max_iter": 4}
+    k, rows = args.k, []
+    plain = {"temperature": None, "moves": (), "evaluate_every": 0, **common}
+    topics = {
+        "online": (TemperedLDA(k, average=0.0, **plain), of_rounds(k, 8, summed=True)),
+        "structured, ssvi-a": (
+            StructuredLDA(k, evaluate_every=0, **common), of_rounds(k, 8, summed=True)),
+        "structured, ssvi": (
+            StructuredLDA(k, global_step="ssvi", local_step="cvb0", evaluate_every=0, **common),
+            of_rounds(k, 8, summed=True, dense=args.words)),
+        "memoized HDP, no moves": (
+            MemoizedHDP(k, moves=(), **common), of_rounds(k, 2, summed=False)),
+        "memoized HDP, all moves": (MemoizedHDP(k, **common), of_rounds(k, 2, summed=False)),
+    }  # fmt: skip
+    rng = np.random.default_rng(0)
+    Y = rng.normal(size=(100_000, 40)) + 4.0 * rng.integers(-1, 2, size=(20, 40))[
+        rng.integers(20, size=100_000)
+    ]  # fmt: skip
+    P = 40 * 43 // 2
+    settings = {"random_state": 0, "batch_size": 10_000, "max_iter": 4, "init_params": "random"}
+    mixtures = {
+        "no moves": ((), 4),
+        "merge, delete": (("merge", "delete"), 4),
+        "all moves": (None, 8),
+    }
+    with cluster_of(2) as cluster, Client(cluster):
+        for name, (estimator, expected) in topics.items():
+            done, _, n_bytes = timed_passes(estimator, [dask.delayed(p) for p in pieces])
+            rows.append((name, _millions(n_bytes), f"{expected / 1e6:.1f}", len(done.components_)))
+            print(*rows[-1], flush=True)
+        for name, (moves, n_passes) in mixtures.items():
+            changes = {} if moves is None else {"moves": moves}
+            mixture = MemoizedDPGMM(20, **settings | changes | {"max_iter": n_passes})
+            done, _, n_bytes = timed_passes(
+                mixture, [dask.delayed(piece) for piece in chunks_of(Y, 10)]
+            )
+            sizes = np.array(done.history_["n_components"][1:])
+            # (globals out and back, ten batches one by one)
+            expected = 10 * 4 * 8 * sizes * (1 + P)
+            if moves != ():
+                expected = expected + 10 * 2 * 8 * sizes * (sizes + 1)
+            rows.append(
+                (f"mixture, {name}", _millions(n_bytes), _millions(expected), done.n_components_)
+            )
+            print(*rows[-1], flush=True)
+    print_table(
+        f"16 chunks of 500 documents, {args.words} words, K = {k}; 10 chunks of 10,000 rows, 40 "
+        "columns, full covariances: MB a pass",
+        ("engine", "counted in each pass", "formula", "components at the end"),
+        rows,
+    )
+
+
+def _millions(numbers):
+    return " ".join(f"{number / 1e6:.1f}" for number in numbers)
+
+
+CLUSTER = """
+import sys
+from distributed import LocalCluster
+if __name__ == "__main__":
+    with LocalCluster(
+        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0"
+    ) as cluster:
+        print(cluster.scheduler_address, flush=True)
+        sys.stdin.readline()
+"""
+
+
+def status(process, field):
+    """Bytes of a field of a process's status."""
+    for line in Path(f"/proc/{process}/status").read_text().splitlines():
+        if line.startswith(field):
+            return 1024 * int(line.split()[1])
+    raise SystemExit(f"no {field}")
+
+
+def random_documents(seed, n_rows, n_words):
+    """Documents that have nearly all words together."""
+    rng = np.random.default_rng(seed)
+    length = 3 * n_words // n_rows
+    words = rng.integers(n_words, size=n_rows * length)
+    return sp.csr_array(
+        (np.ones(words.size), words, length * np.arange(n_rows + 1)), shape=(n_rows, n_words)
+    )
+
+
+def copies(args):
+    k, n_words, n_chunks = 100, 50_000, 8
+    common = {"random_state": 0, "batch_size": 100, "max_iter": 2}
+    few = {"max_doc_update_iter": 2, "evaluate_every": 0}
+    plain = {"temperature": None, "moves": (), **few}
+    fits = {
+        "batch": TemperedLDA(k, learning_method="batch", **common | plain),
+        "online": TemperedLDA(k, average=0.0, **common | plain),
+        "structured, ssvi-a": StructuredLDA(k, evaluate_every=0, **common),
+        "structured, ssvi": StructuredLDA(k, global_step="ssvi", local_step="cvb0", **common | few),
+        "memoized HDP": MemoizedHDP(k, moves=(), max_doc_update_iter=2, **common),
+    }
+    command = [sys.executable, "-c", CLUSTER]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    rows, of_globals = [], 8 * k * n_words
+    with subprocess.Popen(command, **pipes) as process:
+        with Client(process.stdout.readline().strip()):
+            parts = [dask.delayed(random_documents)(i, 100, n_words) for i in range(n_chunks)]
+            small = [dask.delayed(random_documents)(i, 100, 2_000) for i in range(n_chunks)]
+            for name, estimator in fits.items():
+                type(estimator)(**estimator.get_params() | {"n_components": 5}).fit(small)
+                gc.collect()
+                time.sleep(1.0)
+                processes, before = ("self", process.pid), []
+                for one in processes:
+                    Path(f"/proc/{one}/clear_refs").write_text("5")
+                    before.append(status(one, "VmRSS"))
+                estimator.fit(parts)
+                peaks = [status(one, "VmHWM") - b for one, b in zip(processes, before, strict=True)]
+                n_memos = 2 * n_chunks if name.startswith("memoized") else 0
+                driver, scheduler = (peak / of_globals for peak in peaks)
+                rows.append((name, f"{driver:.2f}", n_memos, f"{driver - n_memos:.2f}",
+                             f"{scheduler:.2f}"))  # fmt: skip
+                del estimator._fitted
+                estimator.__dict__.clear()
+        process.stdin.close()
+    print_table(
+        f"peaks above the start, copies of {of_globals / 1e6:.0f} MB of globals, {n_chunks} chunks",
+        ("engine", "driver", "of them memos", "on top", "scheduler"),
+        rows,
+    )
+
+
 def workers(args):
     X = np.random.default_rng(0).normal(size=(400_000, 20))
     X[::2] += 3.0
@@ -189,7 +356,7 @@ def main():
     args = arguments()
     print_header("dask", "distributed")
     for part in args.parts:
-        globals()[part](args)
+        {"bytes": bytes_by_engine}.get(part, globals().get(part))(args)
 
 
 if __name__ == "__main__":

@@ -53,6 +53,8 @@ def loads_of(X, sample_weight=None):
                 f"of shape {given.shape}."
             )
         return Loads(rows, np.split(given, np.cumsum(lengths)[:-1]), lengths)
+    if _is_delayed(sample_weight):
+        sample_weight = [sample_weight]
     ndim = getattr(sample_weight, "ndim", 1)
     if ndim != 1:
         raise ValueError(f"Sample weights must be 1D array or scalar, got {ndim}D array.")
@@ -73,6 +75,8 @@ def _delayed_chunks(X):
     """Delayed objects of the chunks, and their lengths, NaN where not known."""
     if isinstance(X, list | tuple):
         return list(X), [np.nan] * len(X)
+    if _is_delayed(X):
+        return [X], [np.nan]
     if hasattr(X, "numblocks"):  # of dask.array
         if X.ndim == 0 or X.ndim > 2:
             raise ValueError(f"Expected 2D array, got {X.ndim}D array instead.")
@@ -87,9 +91,14 @@ def _delayed_chunks(X):
                 "a dask.dataframe for columns of several types."
             )
         return X.to_delayed().ravel().tolist(), list(X.chunks[0])
-    if hasattr(X, "npartitions"):  # of dask.dataframe
-        return X.to_delayed(), [np.nan] * X.npartitions
-    return [X], [np.nan]  # one delayed chunk
+    return X.to_delayed(), [np.nan] * X.npartitions  # of dask.dataframe
+
+
+def _is_delayed(X):
+    """Whether X is one delayed object, which has any attribute that it is asked for."""
+    from dask.delayed import Delayed
+
+    return isinstance(X, Delayed)
 
 
 def chunks_of(estimator, loads, *, reset):
@@ -114,8 +123,8 @@ def chunks_of(estimator, loads, *, reset):
         used = [i for i, fact in enumerate(facts) if fact.n_rows]
         if not used:
             raise ValueError(
-                "Found array with 0 sample(s) while a minimum of 1 is required by "
-                f"{type(estimator).__name__}."
+                "Found array with 0 sample(s) of positive weight while a minimum of 1 is "
+                f"required by {type(estimator).__name__}."
             )
         X = Chunks(site, [handles[i] for i in used], [facts[i] for i in used])
     except BaseException:
@@ -188,6 +197,8 @@ def _block(reader, number, chunk, weights):
     try:
         X = estimator._validate_rows(chunk, reset=False)
         weights = None if weights is None else np.asarray(weights)
+        if weights is not None and weights.shape == X.shape[:1] and np.all(weights == 0.0):
+            return Block(X[:0], np.empty(0))  # (of all chunks, some have others)
         return Block(*estimator._weighted_rows(X, weights))
     except (TypeError, ValueError) as error:
         raise type(error)(f"In chunk {number} of X: {error}") from error
@@ -232,6 +243,7 @@ def _lazily(estimator, request, X, shape):
     import dask.array as da
     from dask.delayed import delayed
 
+    X = [X] if _is_delayed(X) else X
     width, dtype = shape
     columns = () if width is None else (width,)
     loads = loads_of(X)

@@ -320,7 +320,10 @@ def _outlines(
 
 
 class Common(NamedTuple):
-    """What visits have in common: the model, and globals of columns that occur in any batch."""
+    """What visits have in common: the model, and globals of columns that occur in any batch.
+
+    Without columns, or where visits draw their globals from statistics, they are for all alike.
+    """
 
     model: Model
     global_params: Any
@@ -491,15 +494,17 @@ class ChunkRows:
         workers: Workers,
         *,
         summed: bool = False,
-        alike: bool = True,
     ) -> Iterator[Found]:
         """Visit these batches where they lie; the sum, if that is wanted and all are additive."""
         asked = map(ask, batches)
         first, common = next(asked), None
-        outline = _common_outline(batches) if alike else None
+        is_corrected = first.draw is not None and first.draw.is_corrected
+        outline = Outline() if is_corrected else _common_outline(batches)
         if outline is not None:
             head = batches[0]._replace(outline=outline)
-            common = self.X.site.share(Common(first.model, expect(head), outline.active))
+            # (statistics are found by their columns' own numbers)
+            active = None if first.draw is not None else outline.active
+            common = self.X.site.share(Common(first.model, expect(head), active))
 
         def tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:
             for head, one in zip(batches, _chained(first, asked), strict=True):

@@ -369,7 +369,6 @@ class Rows:
         workers: Workers,
         *,
         summed: bool = False,
-        alike: bool = True,
     ) -> Iterator[Found]:
         """Visit these batches one after the other: see :func:`~skvt.inference._visit.visited`.
 
@@ -380,12 +379,11 @@ class Rows:
         ask : callable
             ``ask(batch)``, called in the order of the batches: an :class:`Asked` without globals.
         expect : callable
-            ``expect(batch)``, likewise: its globals.
+            ``expect(batch)``, likewise: its globals, a function of the batch's outline alone; or,
+            with a draw, the statistics for it.
         workers : Workers
         summed : bool
             Whether visits of which all is additive may come back as their sum.
-        alike : bool
-            Whether ``expect`` is a function of the batch's outline alone.
 
         Yields
         ------

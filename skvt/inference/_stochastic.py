@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Callable, Sequence
-from itertools import count, zip_longest
+from itertools import count
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from skvt.expfam import Stats
+from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
 from skvt.inference._engine import PassResult, Stream
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.inference._visit import Asked, Found, LocalTotals
+from skvt.inference._visit import Asked, Draw, LocalTotals
 from skvt.models import Model, Requirement
 from skvt.progress import Continued
 from skvt.temperature import RunningPolicy
@@ -46,10 +46,6 @@ class StochasticInference(Continued, Generic[M]):
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
     bound_kind = "estimate"
-    #: Whether a step needs no more of minibatches than the sum of their statistics.
-    adds_up = True
-    #: Whether the globals of each minibatch are a draw of its own.
-    draws = False
 
     def __init__(self, rate: Callable[[int], float]) -> None:
         self.rate = rate
@@ -114,15 +110,13 @@ class StochasticInference(Continued, Generic[M]):
         """The bound is not known."""
         return None
 
-    def _globals(self, model: M, state: State, batch: Any, place: int, workers: Workers) -> Any:
-        """The globals as passed to the local step of the batch at a place: E_q[t(beta)]."""
-        return model.expectation(state.stats, batch, workers.run)
+    def _draw(self, state: State, place: int) -> Draw | None:
+        """How the visit at a place among those of a step draws its globals; None if it does not."""
+        return None
 
-    def _statistics(
-        self, model: M, state: State, global_params: Any, stats: Stats, workers: Workers
-    ) -> Stats:
-        """Statistics by which a local step updates the globals."""
-        return stats
+    def _globals(self, model: M, stats: RunningStats, batch: Any, workers: Workers) -> Any:
+        """The globals as passed to the local step of the batch: E_q[t(beta)]."""
+        return model.expectation(stats, batch, workers.run)
 
     def _size(self, rates: Sequence[float]) -> float:
         """Size of the step that is as large as these steps towards the same statistics."""
@@ -139,45 +133,33 @@ class StochasticInference(Continued, Generic[M]):
         weight = sum(float(batch.weights.sum(dtype="float64")) for batch in batches)
         policy.advance(state.rows_seen / total, weight / total, n_before)
         state.replicate(policy.replication)
-        given, numbers = [], count()
+        numbers = count()
 
         def ask(batch: Any) -> Asked:
             return Asked(
                 model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
-                state.starts(batch),
+                state.starts(batch), draw=self._draw(state, next(numbers)),
             )  # fmt: skip
 
         def expect(batch: Any) -> Any:
-            global_params = self._globals(model, state, batch, next(numbers), workers)
-            if not self.adds_up:  # (else there is no need of them any more)
-                given.append(global_params)
-            return global_params
+            return self._globals(model, state.stats, batch, workers)
 
-        how = {"summed": self.adds_up, "alike": not self.draws}
-        visited = list(data.visit(batches, ask, expect, workers, **how))
+        visited = list(data.visit(batches, ask, expect, workers, summed=True))
         n_steps = data.n_steps(batches)
         rho = self._size([self.rate(n_before + i) for i in range(n_steps)])
-        found = [
-            self._statistics(model, state, global_params, _stats(part), workers)
-            for global_params, part in zip_longest(given, visited)
-        ]
-        for place, (part, stats) in enumerate(zip(visited, found, strict=True)):
+        for place, part in enumerate(visited):
+            assert part.stats is not None  # as requested
             state.remember_ends(part.rows, part.start)
             visits.totals.extend(part.totals)
             # lam <- (1 - rho) lam + rho (eta + (N/B) S/T)  [VT16 eq. 8], S replicated
             factor = (total / weight) * part.mean_inv_temp * state.replication
             if place == 0:
-                state.stats.blend(rho, stats, factor, workers.run)
+                state.stats.blend(rho, part.stats, factor, workers.run)
                 state.prior_stats.blend(rho, part.prior)
             else:
-                state.stats.add(stats, rho * factor, workers.run)
+                state.stats.add(part.stats, rho * factor, workers.run)
                 state.prior_stats.add(part.prior, rho)
             policy.observe(part, part)
         state.n_steps += n_steps
         state.rows_seen += weight
         return model.with_learned_priors(state.prior_stats) if policy.done else model
-
-
-def _stats(found: Found) -> Stats:
-    assert found.stats is not None  # as requested
-    return found.stats

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 
-from skvt.expfam import Stats
+from skvt.expfam import RunningStats
 from skvt.inference._engine import PassResult
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference, Visits
+from skvt.inference._visit import Draw
 from skvt.models import Capability, Drawable, Requirement
 from skvt.temperature import RunningPolicy
 
@@ -43,15 +44,12 @@ class StructuredInference(StochasticInference[Drawable]):
         ),
     )
     bound_kind = "none"
-    draws = True
 
     def __init__(self, rate: Callable[[int], float], global_step: str) -> None:
         super().__init__(rate)
         self._global_step = global_step
         if global_step == "ssvi":
             self.requires = (*self.requires, _CORRECTION)
-        # (each draw has a correction of its own)
-        self.adds_up = global_step != "ssvi"
 
     def run_pass(
         self,
@@ -85,18 +83,13 @@ class StructuredInference(StochasticInference[Drawable]):
         """As of other steps; with "ssvi" that of one: by corrected draws, large ones diverge."""
         return super()._size(rates[:1] if self._global_step == "ssvi" else rates)
 
-    def _globals(
-        self, model: Drawable, state: State, batch: Any, place: int, workers: Workers
-    ) -> Any:
-        """The globals as passed to the local step, by the kind of the global step."""
-        rng = np.random.default_rng([state.seed, state.n_steps, place][: 3 if place else 2])
-        return model.drawn_globals(state.stats, batch, self._global_step, rng, workers.run)
+    def _draw(self, state: State, place: int) -> Draw:
+        """By the kind of the global step, with random numbers of each visit's own."""
+        seed = [state.seed, state.n_steps, place][: 3 if place else 2]
+        return Draw(self._global_step, seed, is_corrected=self._global_step == "ssvi")
 
-    def _statistics(
-        self, model: Any, state: State, global_params: Any, stats: Stats, workers: Workers
-    ) -> Stats:
-        """Statistics of the update: with "ssvi" corrected for the draw's dependence on lam."""
-        if self._global_step != "ssvi":
-            return stats
-        # (a Correctable, by `requires`)
-        return model.corrected(state.stats, global_params, stats, workers.run)
+    def _globals(self, model: Drawable, stats: RunningStats, batch: Any, workers: Workers) -> Any:
+        """The statistics from which visits make their globals."""
+        # (a correction concerns all words)
+        active = None if self._global_step == "ssvi" else model.outline(batch).active
+        return stats.for_rows(active)

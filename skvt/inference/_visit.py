@@ -7,13 +7,13 @@ lie: :func:`visited` runs in this process or in another, and what comes back are
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
-from skvt.expfam import Stats, sum_of_stats
+from skvt.expfam import RunningStats, Stats, sum_of_stats
 from skvt.inference._memos import Memo
-from skvt.models import LocalResult, Memoizable, PriorAddend
+from skvt.models import Drawable, LocalResult, Memoizable, PriorAddend
 from skvt.moves import Observer, ObserverTools, Solved
 from skvt.typing import Array, Run
 
@@ -60,6 +60,37 @@ class LocalTotals:
         return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
 
+class Draw(NamedTuple):
+    """How a visit draws its globals from statistics, where its rows lie.
+
+    Attributes
+    ----------
+    kind : str
+        See :meth:`~skvt.models._contracts.Drawable.drawn_globals`.
+    seed : list of int
+        Of the visit's own random numbers.
+    is_corrected : bool
+        Whether the visit's statistics are corrected for the dependence of the draw on q(beta).
+    """
+
+    kind: str
+    seed: list[int]
+    is_corrected: bool = False
+
+    def of(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
+        """The globals as passed to the local step of a batch."""
+        return model.drawn_globals(stats, batch, self.kind, np.random.default_rng(self.seed), run)
+
+    def statistics(
+        self, model: Any, stats: RunningStats, global_params: Any, found: Stats, run: Run
+    ) -> Stats:
+        """Statistics of the update, of those that the local step has found."""
+        if not self.is_corrected:
+            return found
+        # (a Correctable, by `requires`)
+        return model.corrected(stats, global_params, found, run)
+
+
 @dataclass(frozen=True)
 class Asked:
     """What a visit is to do.
@@ -81,8 +112,10 @@ class Asked:
         What moves note of the batch.
     key : hashable
         Of the batch among the memos.
+    draw : Draw or None
+        How the globals are made of ``global_params``, if they are not there yet.
     global_params : object
-        The globals as passed to the local step.
+        The globals as passed to the local step; with ``draw``, the statistics for it.
     """
 
     model: Any
@@ -93,6 +126,7 @@ class Asked:
     memo: bool | None = None
     observers: tuple[Observer | None, ...] = ()
     key: Hashable = None
+    draw: Draw | None = None
     global_params: Any = None
 
     @property
@@ -116,7 +150,7 @@ class Found:
     totals : LocalTotals
         Local parts of the bound; empty if there is a memo.
     stats : Stats or None
-        As in the local result.
+        As in the local result, or corrected.
     prior : tuple or None
         Statistics from which priors are learned, see `PriorAddend`.
     mean_inv_temp : float
@@ -172,23 +206,27 @@ class Found:
 def visited(batch: Any, asked: Asked, run: Run) -> Found:
     """The visit of a batch: see :class:`Asked`."""
     model, inv_temp = asked.model, asked.inv_temp
+    global_params = asked.global_params
+    if asked.draw is not None:
+        global_params = asked.draw.of(model, asked.global_params, batch, run)
     begun = batch if asked.start is None else replace(batch, start=asked.start)
     result = model.local_step(
-        weighted_by_temperature(begun, inv_temp),
-        asked.global_params, inv_temp, run, **asked.requested,
-    )  # fmt: skip
+        weighted_by_temperature(begun, inv_temp), global_params, inv_temp, run, **asked.requested
+    )
     totals, memo = LocalTotals(), None
     if asked.memo is None:
         totals.add(result, batch.weights, inv_temp)
     else:
         memo = memo_of(model, result, batch, run, pairs=asked.memo)
-    solved = Solved(batch, asked.key, asked.global_params, result)
+    solved = Solved(batch, asked.key, global_params, result)
     tools = ObserverTools(run, partial(_memo_with_pairs, run))
     notes = tuple(note and note(model, solved, tools) for note in asked.observers)
-    with_marginal = result.marginal_energy is not None
+    with_marginal, stats = result.marginal_energy is not None, result.stats
+    if asked.draw is not None and stats is not None:
+        stats = asked.draw.statistics(model, asked.global_params, global_params, stats, run)
     return Found(
         totals,
-        result.stats,
+        stats,
         model.prior_statistics(batch, result) if result.stats is not None else None,
         asked.mean_inv_temp,
         memo,

@@ -136,7 +136,7 @@ _UNDECLARED = {
 }
 # Attributes that concern the process, or the fit, alone.
 _NOT_WRITTEN = {
-    "expfam.RunningStats": {"_version", "_spare", "_owner"},
+    "expfam.RunningStats": {"_version", "_spare", "_owner", "_rows"},
     "components.LatentGaussian": {"_places"},
 }
 # Fields that may be NaN: bounds not evaluated, entropies not known, rows not visited.

@@ -169,6 +169,7 @@ def test_of_all_rows_at_once_chunks_change_rounding_only(name, changes):
 def test_weights_of_chunks_are_those_of_rows():
     X, weights = _points(), np.random.default_rng(4).uniform(0.5, 2.0, 180)
     weights[[3, 60]] = 0.0
+    weights[150:] = 0.0  # a whole chunk
     settings = {"max_iter": 4, "learning_method": "batch", "random_state": 0, "moves": ()}
     expected = skvt.MemoizedDPGMM(3, **settings).fit(X, sample_weight=weights).elbo_
     for given in (da.from_array(weights, chunks=70), weights):
@@ -243,6 +244,9 @@ def test_sparse_chunks_and_lists_of_delayed_ones():
     estimator = fitted("batch", parts)
     assert bits(estimator) == expected
     assert estimator.transform(parts).compute().shape == (120, 4)
+    whole, weights = dask.delayed(X), dask.delayed(np.ones)(120)
+    single = skvt.TemperedLDA(4, max_iter=3, learning_method="batch", moves=(), random_state=0)
+    assert single.fit(whole, sample_weight=weights).transform(whole).compute().shape == (120, 4)
 
 
 def test_categories_of_a_table_are_those_of_all_chunks():
@@ -315,6 +319,8 @@ def test_illegal_chunks_are_refused_before_any_work(X, error, message):
 
 def test_illegal_weights_and_labels_are_refused():
     X = chunked(_points())
+    with pytest.raises(ValueError, match=r"0 sample\(s\) of positive weight"):
+        skvt.MemoizedDPGMM().fit(X, sample_weight=np.zeros(180))
     for weights in (np.ones(7), da.ones(180, chunks=180)[da.ones(180, chunks=180) > 0.0]):
         with pytest.raises(ValueError, match="sample_weight must"):
             skvt.MemoizedDPGMM().fit(X, sample_weight=weights)

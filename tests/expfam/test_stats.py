@@ -425,3 +425,17 @@ class Statistics(RuleBasedStateMachine):
 
 TestStatistics = Statistics.TestCase
 TestStatistics.settings = sequences
+
+
+def test_of_a_view_for_rows_only_these_are_sent():
+    stats = RunningStats([np.random.default_rng(0).random((500, 20))])
+    stats.rescale(0.5)
+    rows = np.array([3, 70, 499])
+    sent = pickle.dumps(stats.for_rows(rows))
+    assert len(sent) < 3_000  # bytes: three rows and the sums
+    there = pickle.loads(pickle.dumps(pickle.loads(sent)))  # from worker to worker
+    expected = np.zeros((500, 20))
+    expected[rows] = stats.arrays[0][rows]
+    np.testing.assert_array_equal(there.arrays[0], expected)
+    np.testing.assert_array_equal(there.sums[0], stats.sums[0])
+    assert there.scale == 0.5

@@ -67,15 +67,17 @@ def model_of(X, local="gibbs", n_topics=5, eta=0.2):
 class Recording(StructuredInference):
     """Remembers the topics and the results of the steps it makes."""
 
-    def _globals(self, model, state, batch, place, workers):
-        g = super()._globals(model, state, batch, place, workers)
-        self.topics = g
-        return g
+    def _draw(self, state, place):
+        self._own = super()._draw(state, place)
+        return self
 
-    def _statistics(self, model, state, g, stats, workers):
-        self.stats = stats
-        self.statistics = super()._statistics(model, state, g, stats, workers)
-        return self.statistics
+    def of(self, *given):
+        self.topics = self._own.of(*given)
+        return self.topics
+
+    def statistics(self, model, stats, topics, found, run):
+        self.stats = found
+        return self._own.statistics(model, stats, topics, found, run)
 
 
 # -------------------------------------------------------------------------------- the steps
@@ -144,7 +146,7 @@ def test_draws_depend_on_the_seed_and_the_step_only():
     def drawn(seed, step, place=0):
         state = State(stats.copy(), seed=seed, n_steps=step, rows_seen=step * 10.0)
         with Workers() as workers:
-            return engine._globals(model, state, batch, place, workers)
+            return engine._draw(state, place).of(model, state.stats, batch, workers.run)
 
     first, again = drawn(1, 2), drawn(1, 2)
     assert first.seed == again.seed
