@@ -1,6 +1,7 @@
 """Bayesian nonparametric Poisson NMF with structured stochastic variational inference."""
 
 from dataclasses import replace
+from itertools import pairwise
 from math import ceil
 from numbers import Integral, Real
 
@@ -35,6 +36,10 @@ from skvt.models.gap_nmf import GaPNMF, column_sums
 from skvt.posterior import JointPosterior, Posterior
 from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
+
+# Structured passes of a fit come in so many rounds with coordinate ascent after each, unless that
+# left fewer than so many to a round; the share of coordinate ascent that comes before the last.
+ROUNDS, FEWEST_PASSES, SHARE_BETWEEN = 5, 20, 1 / 3
 
 
 class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
@@ -86,9 +91,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         ended.
 
     polish : float, default=0.25
-        Fraction of the passes, at the end, that are coordinate ascent of the mean-field bound. They
-        remove unneeded components that the noise of draws keeps alive. No effect on mean-field
-        inference or ``partial_fit``.
+        Fraction of the passes that are coordinate ascent of the mean-field bound. They remove
+        unneeded components that the noise of draws keeps alive. Two thirds of them come at the end;
+        with ``learning_method="batch"`` and at least 100 structured passes, the others come after
+        each fifth of these but the last, so that sampling goes on with fewer components. No effect
+        on mean-field inference or ``partial_fit``.
 
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. It
@@ -390,8 +397,9 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             engine = StructuredInference(rate, self.global_step)
         else:
             steps = rate if online else RobbinsMonro(1.0, 0.0)
+            first, turns = self._turns(1 if online else ROUNDS)
             engine = StructuredInference(steps, self.global_step)
-            engine = ThenCoordinateAscent(engine, ceil((1.0 - self.polish) * self.max_iter))
+            engine = ThenCoordinateAscent(engine, first, turns)
         starts = None
         if not stream:
             # under random components a row is not to be solved to the end: it would choose a few
@@ -407,6 +415,16 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             total_samples=self.total_samples,
             row_starts=starts,
         )
+
+    def _turns(self, n_rounds):
+        """(structured passes that come first, turns of the two engines after them)."""
+        structured = ceil((1.0 - self.polish) * self.max_iter)
+        if structured < FEWEST_PASSES * n_rounds:
+            return structured, ()
+        ascent = int(SHARE_BETWEEN * (self.max_iter - structured) / max(1, n_rounds - 1))
+        ends = [structured * place // n_rounds for place in range(n_rounds + 1)]
+        lengths = [end - start for start, end in pairwise(ends)]
+        return lengths[0], [(ascent, length) for length in lengths[1:]]
 
     def _publish(self, X):
         self.data_mean_prior_ = self._fitted.model.data_mean_prior

@@ -1,6 +1,6 @@
 """One engine first, then another: coordinate ascent of the mean-field bound, or a polish."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import Any
 
@@ -78,17 +78,40 @@ class ThenCoordinateAscent(_Then):
     """An engine for the first passes, then coordinate ascent with mean-field local steps.
 
     The result of a structured engine serves as a starting point: it has no bound, and noise keeps
-    unneeded components alive. For models whose priors are given.
+    unneeded components alive. Once they are gone, the engine may go on with fewer. For models whose
+    priors are given.
 
     Parameters
     ----------
     engine : Engine
     n_passes : int
-        Number of passes that it makes.
+        Number of passes that it makes before coordinate ascent begins.
+    turns : sequence of pairs of int
+        (passes of coordinate ascent, passes of the engine that follow them) of each return to the
+        engine. Coordinate ascent then goes on to the end, and only there may a fit stop.
     """
 
-    def __init__(self, engine: AnyEngine, n_passes: int) -> None:
+    def __init__(
+        self, engine: AnyEngine, n_passes: int, turns: Iterable[tuple[int, int]] = ()
+    ) -> None:
         super().__init__(engine, n_passes, CoordinateAscent())
+        self._turns = list(turns)
+
+    def run_pass(
+        self,
+        model: Any,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
+        """One pass by the engine whose turn it is; ``state`` changes in place."""
+        # (passes of coordinate ascent are counted below 0)
+        if self._turns and self._n_passes == -self._turns[0][0]:
+            self._n_passes = self._turns.pop(0)[1]
+        result = super().run_pass(model, data, state, policy, workers, rng)
+        return result._replace(may_stop=result.may_stop and not self._turns)
 
     def _solved(self, model: Any) -> Any:
         return model.mean_field()

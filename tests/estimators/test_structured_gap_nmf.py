@@ -101,6 +101,14 @@ def test_passes_of_coordinate_ascent_have_a_bound_that_rises():
     assert np.isfinite(quick(polish=1.0).fit(X).history_["elbo"]).all()
 
 
+def test_a_third_of_coordinate_ascent_comes_between_five_rounds_of_sampling():
+    X = counts(n_rows=60)
+    sampled = np.isnan(quick(max_iter=125, polish=0.2).fit(X).history_["elbo"])
+    assert np.flatnonzero(np.diff(sampled)).tolist() == [19, 21, 41, 43, 63, 65, 85, 87, 107]
+    online = quick(max_iter=125, polish=0.2, learning_method="online").fit(X)
+    assert np.flatnonzero(np.diff(np.isnan(online.history_["elbo"]))).tolist() == [99]
+
+
 def test_an_evaluated_bound_stops_the_fit_once_it_gains_little():
     X = counts(n_rows=60)
     fitted = quick(max_iter=200, polish=0.9, evaluate_every=1, tol=1e-2).fit(X)

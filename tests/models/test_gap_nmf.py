@@ -527,6 +527,24 @@ def test_polishing_is_coordinate_ascent_after_structured_inference():
     np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
 
 
+def test_the_engines_take_turns_and_only_the_last_may_stop_the_fit():
+    gap = model(local="gibbs")
+    data, state = start(gap, spectrogram(11))
+    engine = ThenCoordinateAscent(StructuredInference(lambda step: 1.0, "ssvi-a"), 3, [(2, 1)])
+    results = []
+    sweeps(engine, gap, data, state, 8, results)
+    sampled = [True] * 3 + [False] * 2 + [True] + [False] * 2
+    assert [result.bound_kind == "none" for result in results] == sampled
+    assert [result.may_stop for result in results] == [False] * 6 + [True] * 2
+    by_hand_data, by_hand = start(gap, spectrogram(11))
+    structured = StructuredInference(lambda step: 1.0, "ssvi-a")
+    for turn, n in ((structured, 3), (CoordinateAscent(), 2), (structured, 1)):
+        solved = gap if turn is structured else gap.mean_field()
+        sweeps(turn, solved, by_hand_data, by_hand, n)
+    sweeps(CoordinateAscent(), gap.mean_field(), by_hand_data, by_hand, 2)
+    np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
+
+
 def test_one_temperature_for_each_row_is_refused():
     gap = model()
     data, state = start(gap, spectrogram(12))
