@@ -9,14 +9,22 @@ nats a row on common draws from the truth, the same for all.
 With ``--data``, binarised MNIST: log predictive probability of held-out digits and time, against a
 mixture by plain EM (a count of one added to ones and zeros). A BernoulliRBM has no such
 probability, only a pseudo-likelihood, and is left out.
+
+With ``--tables N``, tables of scikit-learn made binary at half of the range or at the median, a
+quarter held out, N splits: given and learned priors by structured and memoized inference, beside
+stepmix, which must be installed, and plain EM (as above), whose numbers of classes are those
+of the best BIC, and of EM also of the best held-out score, which no user can know.
 """
 
+import warnings
 from pathlib import Path
 
 import numpy as np
 from _collapsed_gibbs import collapsed_gibbs, posterior_means
 from _common import cores, parser, print_header, print_table, progress, spread, timed
 from scipy.special import logsumexp, softmax
+from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from sklearn.model_selection import train_test_split
 
 from skvt import StructuredBernoulliMixture
 from skvt.datasets import make_bernoulli_mixture
@@ -42,6 +50,9 @@ def arguments():
     p.add_argument("--mnist-k", type=int, default=100)
     p.add_argument("--mnist-passes", type=int, default=20)
     p.add_argument("--seeds", type=int, default=1, help="of digits")
+    p.add_argument("--tables", type=int, default=0, metavar="N", help="splits of real tables")
+    p.add_argument("--most", type=int, default=30, help="classes of EM and stepmix")
+    p.add_argument("--starts", type=int, default=3, help="of EM and stepmix")
     p.add_argument("--cores", type=int, default=1)
     p.add_argument("--quick", action="store_true", help="2 draws, 5,000 digits, K = 30, 5 passes")
     args = p.parse_args()
@@ -189,12 +200,84 @@ def _columns(runs):
     return spread(score, 2), f"{np.mean(K):.0f}", f"{np.mean(cpu):.0f}", f"{np.mean(passes):.0f}"
 
 
+# ------------------------------------------------------------------------- tables of scikit-learn
+REAL = {"digits": load_digits, "breast cancer": load_breast_cancer, "wine": load_wine}
+OURS = {
+    "structured": {},
+    "structured, learned prior": {"feature_prior": "auto"},
+    "memoized": {"learning_method": "memoized"},
+    "memoized, learned prior": {"learning_method": "memoized", "feature_prior": "auto"},
+}
+
+
+def grid_of_em(train, test, args, seed):
+    """(score, number) of plain EM by BIC and by the held-out score itself, the best of starts."""
+    by_bic, by_score = (np.inf,), (-np.inf,)
+    for k in range(1, args.most + 1):
+        tried = [em_mixture(train, k, 100, seed + 1_000 * i) for i in range(args.starts)]
+        inside, best = max(
+            ((log_density(train, *found).sum(), found) for found in tried), key=lambda pair: pair[0]
+        )
+        bic = (k * (train.shape[1] + 1) - 1) * np.log(len(train)) - 2.0 * inside
+        score = log_density(test, *best).mean()
+        by_bic = min(by_bic, (bic, score, k))
+        by_score = max(by_score, (score, k))
+    return by_bic[1:], by_score
+
+
+def grid_of_stepmix(train, test, args, seed):
+    """(score, number) of the StepMix of the best BIC."""
+    from stepmix.stepmix import StepMix
+
+    best = (np.inf,)
+    for k in range(1, args.most + 1):
+        model = StepMix(k, measurement="binary", n_init=args.starts, random_state=seed,
+                        progress_bar=0)  # fmt: skip
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            bic = model.fit(train).bic(train)
+        if bic < best[0]:
+            best = bic, k, model
+    return best[2].score(test), best[1]
+
+
+def real_tables(args):
+    for name, load in REAL.items():
+        X = load().data
+        X = (X > (8.0 if name == "digits" else np.median(X, axis=0))).astype(float)
+        runs = {}
+        for seed in range(args.tables):
+            train, test = train_test_split(X, test_size=0.25, random_state=seed)
+            for label, params in OURS.items():
+                mixture = StructuredBernoulliMixture(**params, n_jobs=args.cores, random_state=seed)
+                _, cpu, mixture = timed(mixture.fit, train)
+                row = mixture.score(test), clusters_with_rows(mixture, train), cpu
+                runs.setdefault(label, []).append(row)
+            _, cpu, (by_bic, by_score) = timed(grid_of_em, train, test, args, seed)
+            runs.setdefault("plain EM, BIC", []).append((*by_bic, cpu))
+            runs.setdefault("plain EM, best held out", []).append((*by_score, cpu))
+            _, cpu, found = timed(grid_of_stepmix, train, test, args, seed)
+            runs.setdefault("stepmix, BIC", []).append((*found, cpu))
+            progress(name, seed)
+        table = []
+        for label, rows in runs.items():
+            score, K, cpu = zip(*rows, strict=True)
+            table.append([label, spread(score, 2), f"{np.mean(K):.0f}", f"{np.mean(cpu):.1f}"])
+        print_table(
+            f"{name}, binary, {len(train):,} x {X.shape[1]}, {args.tables} splits",
+            ["", "held-out nats per row", "classes", "CPU s"],
+            table,
+        )
+
+
 def main():
     args = arguments()
-    print_header()
+    print_header(*(["stepmix"] if args.tables else []))
     with cores(args.cores):
         if args.draws:
             synthetic(args)
+        if args.tables:
+            real_tables(args)
         if args.data:
             digits(args)
 

@@ -59,8 +59,9 @@ default="dirichlet_process"
 
     feature_prior : float, array-like of shape (2,) or (n_features, 2), or "auto", default=1.0
         Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
-        "auto", which "structured" does not offer, starts with 1 and learns the parameters of each
-        column, between 0.001 and 1,000, at the maximum of the bound.
+        "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
+        the maximum of the bound; with "structured", at that of the evidence of the components given
+        the assignments of each pass, by a step a pass.
 
     learning_method : {"structured", "memoized", "online", "batch"}, default="structured"
         How the posterior q is found. "structured": structured inference. "memoized": memoized
@@ -401,16 +402,11 @@ default="dirichlet_process"
         return Bernoulli(beta_prior(self.feature_prior, X.shape[1]), X.dtype)
 
     def _build_learner(self, component):
-        return beta_learner(component) if is_auto(self.feature_prior) else None
-
-    def _check_parameters(self):
-        super()._check_parameters()
-        if self._structured and is_auto(self.feature_prior):
-            raise ValueError(
-                "feature_prior='auto' is learned at the maximum of the bound, which structured "
-                "inference does not have. Got learning_method='structured'; choose 'memoized', "
-                "'online' or 'batch', or give the prior."
-            )
+        if not is_auto(self.feature_prior):
+            return None
+        learner = beta_learner(component)
+        # the draws of the next pass have another maximum: a step towards it will do
+        return replace(learner, most_steps=1) if self._structured else learner
 
     def _continued_model(self, X, weights):
         model = super()._continued_model(X, weights)

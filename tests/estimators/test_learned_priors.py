@@ -100,12 +100,21 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
     assert priors["t"]["concentration_prior"] != 1.0
 
 
-def test_structured_inference_has_no_bound_to_learn_by():
-    X = (np.random.default_rng(0).random((40, 5)) < 0.3) * 1.0
-    with pytest.raises(ValueError, match="feature_prior='auto' is learned at the maximum"):
-        StructuredBernoulliMixture(5, feature_prior="auto").fit(X)
+@pytest.mark.parametrize("law", ["dirichlet_process", "dirichlet_distribution"])
+@pytest.mark.parametrize("batch_size", [None, 100])
+def test_structured_inference_learns_how_much_clusters_differ_in_a_column(law, batch_size):
+    rng = np.random.default_rng(0)
+    differing = rng.permuted(np.tile([[0.02] * 3 + [0.98] * 3], (10, 1)), axis=1).T
+    profiles = np.hstack([differing, np.full((6, 10), 0.5)])
+    X = (rng.random((600, 20)) < profiles[rng.integers(6, size=600)]) * 1.0
     mixture = StructuredBernoulliMixture(
-        5, feature_prior="auto", learning_method="memoized", moves=(), random_state=0
-    ).fit(X)
-    assert mixture.feature_prior_.shape == (5, 2)
-    assert np.all(mixture.feature_prior_ != 1.0)
+        20,
+        weight_concentration_prior_type=law,
+        feature_prior="auto",
+        batch_size=batch_size,
+        max_iter=60,
+        random_state=0,
+    )
+    a_and_b = mixture.fit(X).feature_prior_
+    assert a_and_b[:10].max() < 1.0
+    assert a_and_b[10:].min() > 2.0

@@ -66,6 +66,8 @@ class PriorLearner(Protocol):
 class _Ascent:
     """Lengthened steps of EM on parameters x without constraints."""
 
+    most_steps: int = _MOST_STEPS
+
     def at(self, component: Any, x: Array) -> Any:
         """The component whose prior has these parameters, brought into their range."""
         raise NotImplementedError
@@ -85,6 +87,7 @@ class _Ascent:
             lambda now: (self.parameters(now), self.step(now, sums)),
             self.at,
             lambda now: _evidence(now, sums),
+            self.most_steps,
         )
 
 
@@ -100,10 +103,11 @@ def _ascend(
     step: Callable[[Any], tuple[Array, Array]],
     at: Callable[[Any, Array], Any],
     evidence: Callable[[Any], float],
+    most_steps: int = _MOST_STEPS,
 ) -> Any:
     """``now`` after a few steps x -> x', each as long as it pays; never one that lowers F."""
     value, length = evidence(now), 1.0
-    for _ in range(_MOST_STEPS):
+    for _ in range(most_steps):
         x, target = step(now)
         trial = at(now, x + length * (target - x))
         new = evidence(trial)
@@ -350,11 +354,14 @@ class DirichletLearner(_Ascent):
         Entries of each Dirichlet, one after the other in the flattened prior.
     symmetric : bool
         Whether all entries are the same.
+    most_steps : int
+        Number of steps at a time.
     """
 
     name: str
     sizes: tuple[int, ...]
     symmetric: bool = False
+    most_steps: int = _MOST_STEPS
 
     def values(self, component: Any) -> dict[str, Any]:
         """The concentrations, shaped as the component's prior; a number if they are the same."""

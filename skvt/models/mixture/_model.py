@@ -302,7 +302,8 @@ class Mixture:
         """
         if stats is None or not (self.learner or self.learns_concentration):
             return self
-        counts, sums = stats.value().arrays
+        value = stats.value()
+        counts, sums = self.component_masses(value), value.arrays[1]
         # (half a row may be rounding of one)
         if (counts > 0.5).sum() < 2:
             return self
