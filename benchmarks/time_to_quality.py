@@ -40,6 +40,8 @@ from _peers import (
     warm_up,
 )
 
+from skvt import StructuredLDA
+
 LIBRARIES = (
     "skvt", "sklearn-online", "sklearn-batch", "gensim", "gensim-multicore", "tomotopy", "mallet",
 )  # fmt: skip
@@ -47,6 +49,7 @@ DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
 GIVEN = "TemperedLDA, float32, topic_word_prior=None"
 PLAIN = f"{GIVEN}, temperature=None, moves=()"
 POLISHED = "TemperedLDA, n_polish as many"
+COLLAPSED = "StructuredLDA, collapsed, alpha learned"
 SCORINGS = ("common", "learned")
 # Documents from which the evaluator learns the prior.
 LEARNED_FROM = 1000
@@ -66,7 +69,8 @@ def arguments():
     p.add_argument("--batch-passes", type=int, nargs="+", default=[5, 10, 20, 30])
     p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])
     p.add_argument("--mallet-sweeps", type=int, nargs="+", default=[50, 100, 200, 500, 1000])
-    p.add_argument("--tuned", action="store_true", help="also TemperedLDA, polished")
+    p.add_argument("--collapsed-sweeps", type=int, nargs="+", default=[20, 50, 100, 200])
+    p.add_argument("--tuned", action="store_true", help="also polished and collapsed fits")
     p.add_argument(
         "--tuned-peers",
         action="store_true",
@@ -79,6 +83,7 @@ def arguments():
         args.documents = args.documents or 3000
         args.seeds, args.passes, args.peer_passes = 1, [1, 2, 5, 10], [1, 3]
         args.batch_passes, args.sweeps, args.mallet_sweeps = [5, 10], [20, 100], [50, 100]
+        args.collapsed_sweeps = [20, 50]
     return args
 
 
@@ -95,6 +100,9 @@ def runners(args, X):
         rows[PLAIN] = partial(given, temperature=None, moves=()), args.seeds
         if args.tuned:
             rows[POLISHED] = partial(ours, polish=True), args.seeds
+            collapsed = {"global_step": "collapsed", "doc_topic_prior": "auto", "average": 0.5}
+            sweeps = partial(skvt_curve, X, k, args.collapsed_sweeps, n_jobs=args.cores)
+            rows[COLLAPSED] = partial(sweeps, estimator=StructuredLDA, **collapsed), args.seeds
     if any(name.startswith("sklearn") for name in args.libraries):
         jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
         told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())
@@ -182,7 +190,7 @@ def report(args, results):
         ["library", "length", "seconds", "CPU s", *args.scorings, f"{args.scorings[0]} by seed"],
         table,
     )
-    ours = [label for label in results if label.startswith("TemperedLDA")]
+    ours = [label for label in results if label.startswith(("TemperedLDA", "StructuredLDA"))]
     for label in results:
         if label not in ours:
             for mine in (name for name in ours if name != PLAIN):

@@ -20,9 +20,9 @@ from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._model import DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
-# Groups of documents that see each other's changes only after the sweep: at most so many, and the
-# tokens of each at least a tenth of the counts, of which each group has a copy.
-MOST_GROUPS = 8
+# Groups of documents that see each other's changes only after the sweep: at most so many, and with
+# the product of tokens and this at least as many as counts, of which each group has a copy.
+MOST_GROUPS, TOKENS_OF_COUNT = 8, 3
 # Numbers that single precision holds, and their products with each other.
 RANGE = 1e-15, 1e15
 
@@ -143,7 +143,7 @@ class CollapsedLDA(LDAGivenTopics):
     def _groups(self, ends: IndexArray, n_words: int) -> IndexArray:
         """Where the documents of each group begin: as many tokens in each, as far as possible."""
         n_tokens = int(ends[-1])
-        number = 10 * n_tokens // max(1, n_words * self.n_components)
+        number = TOKENS_OF_COUNT * n_tokens // max(1, n_words * self.n_components)
         number = min(max(number, 2), MOST_GROUPS)
         bounds = np.searchsorted(ends, np.arange(1, number) * (n_tokens / number))
         return np.concatenate([[0], bounds, [ends.size - 1]])
