@@ -71,9 +71,11 @@ class CollapsedLDA(LDAGivenTopics):
         """The globals of a batch: a :class:`TopicCounts`."""
         eta, words = self.topic_word_prior[batch.active], batch.active
         lam = np.zeros((words.size, _width(self.n_components)), np.float32)
-        own = stats.arrays[0][words] * self.dtype.type(stats.scale)
-        own += eta if eta.ndim == 2 else eta[:, None]
-        lam[:, : self.n_components] = np.clip(own, *RANGE)
+        own, array = lam[:, : self.n_components], stats.arrays[0]
+        array = array if words.size == len(array) else array[words]
+        np.multiply(array, self.dtype.type(stats.scale), out=own, casting="same_kind")
+        own += (eta if eta.ndim == 2 else eta[:, None]).astype(np.float32)
+        np.clip(own, *RANGE, out=own)
         totals = stats.sums[0] + self.prior_totals
         return TopicCounts(lam, np.maximum(totals, RANGE[0]), seed)
 
