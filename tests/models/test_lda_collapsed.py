@@ -11,7 +11,7 @@ from scipy.special import gammaln
 from skvt.compiled import serial_map
 from skvt.expfam import RunningStats
 from skvt.models.lda import CollapsedLDA, _collapsed
-from skvt.models.lda._collapsed_kernels import MOST_TOKENS, token_bounds
+from skvt.models.lda._collapsed_kernels import LANES, MOST_TOKENS, token_bounds
 
 ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.5, 0.9])
 
@@ -20,35 +20,37 @@ def log_beta_function(a):
     return gammaln(a).sum() - gammaln(a.sum())
 
 
-def same_topic(X, weights, eta):
-    """P(z_i = z_j | w) of all pairs of tokens, by enumeration; eta is (K, V)."""
+def by_enumeration(X, alpha, eta):
+    """P(z_i = z_j | w) of all pairs of tokens, and P(z_i = k | w); eta is (K, V)."""
     n = X.astype(int)
     tokens = [(d, v) for d, v in np.argwhere(n) for _ in range(n[d, v])]
-    total, out = 0.0, np.zeros((len(tokens), len(tokens)))
-    for z in product(range(ALPHA.size), repeat=len(tokens)):
-        of_topics, of_documents = eta.copy(), np.tile(ALPHA, (len(X), 1))
+    total, pairs, single = 0.0, 0.0, 0.0
+    for z in product(range(alpha.size), repeat=len(tokens)):
+        of_topics, of_documents = eta.copy(), np.tile(alpha, (len(X), 1))
         for k, (d, v) in zip(z, tokens, strict=True):
-            of_topics[k, v] += weights[d]
+            of_topics[k, v] += 1.0
             of_documents[d, k] += 1.0
         p = np.exp(sum(map(log_beta_function, [*of_topics, *of_documents])))
         z = np.array(z)
-        total, out = total + p, out + p * (z[:, None] == z)
-    return out / total
+        total, pairs = total + p, pairs + p * (z[:, None] == z)
+        single = single + p * (z[:, None] == np.arange(alpha.size))
+    return pairs / total, single / total
 
 
-def sampled(model, X, weights, n_sweeps):
-    """The share of sweeps in which pairs of tokens have the same topic."""
-    batch = model.batch(sp.csr_array(X), np.arange(len(X)), weights)
+def sampled(model, X, n_sweeps):
+    """The same as shares of the sweeps."""
+    batch = model.batch(sp.csr_array(X), np.arange(len(X)), np.ones(len(X)))
     stats = RunningStats([np.zeros((X.shape[1], model.n_components))])
     result = model.local_step(batch, model.counts(stats, batch, 0), 1.0, serial_map)
     stats.add(result.stats, 1.0)
-    together = 0.0
+    pairs, single = 0.0, 0.0
     for sweep in range(1, n_sweeps + 1):
         begun = replace(batch, start=result.start)
         result = model.local_step(begun, model.counts(stats, batch, sweep), 1.0, serial_map)
         stats.add(result.stats, 1.0)
-        together = together + (result.start[:, None] == result.start)
-    return together / n_sweeps
+        pairs = pairs + (result.start[:, None] == result.start)
+        single = single + (result.start[:, None] == np.arange(model.n_components))
+    return pairs / n_sweeps, single / n_sweeps
 
 
 @pytest.mark.parametrize("of_topics", [False, True])
@@ -56,12 +58,35 @@ def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_to
     # (one group: its tokens see all changes at once)
     monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
     X = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])
-    weights = np.ones(3)
     eta = np.stack([ETA, ETA[::-1] + 0.3]) if of_topics else np.stack([ETA, ETA])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T) if of_topics else ETA)
-    found = sampled(model, X, weights, 8000)
     # tokens hardly depend on each other from one sweep to the third: a standard error of .008
-    np.testing.assert_allclose(found, same_topic(X, weights, eta), atol=0.04)
+    for found, true in zip(sampled(model, X, 8000), by_enumeration(X, ALPHA, eta), strict=True):
+        np.testing.assert_allclose(found, true, atol=0.04)
+
+
+def test_topics_of_all_lines_have_their_law(monkeypatch):
+    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
+    X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
+    eta = np.stack([np.linspace(0.2, 1.0, alpha.size), np.linspace(0.9, 0.3, alpha.size)], axis=1)
+    model = CollapsedLDA(alpha, np.ascontiguousarray(eta.T))
+    # a standard error of .004 at most
+    for found, true in zip(sampled(model, X, 8000), by_enumeration(X, alpha, eta), strict=True):
+        np.testing.assert_allclose(found, true, atol=0.02)
+
+
+def test_a_token_knows_nothing_of_itself():
+    # a single token, of a document of weight 3: all is as the prior has it
+    X = sp.csr_array(np.array([[1.0, 0.0, 0.0]]))
+    model = CollapsedLDA(ALPHA, np.full(3, 0.1))
+    batch = model.batch(X, np.arange(1), np.full(1, 3.0))
+    counts = model.counts(RunningStats([np.zeros((3, 2))]), batch, 0)
+    result = model.local_step(batch, counts, 1.0, serial_map)
+    stats = RunningStats([np.zeros((3, 2))])
+    stats.add(result.stats, 1.0)
+    begun = replace(batch, start=result.start)
+    result = model.local_step(begun, model.counts(stats, batch, 1), 1.0, serial_map)
+    np.testing.assert_allclose(result.bound, np.log(1.0 / 3.0), rtol=1e-5)
 
 
 def test_statistics_are_the_counts_of_the_drawn_topics():
