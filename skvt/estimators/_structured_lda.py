@@ -342,12 +342,11 @@ class StructuredLDA(TopicEstimator):
 
     def _build_model(self, X, weights):
         lda = super()._build_model(X, weights)
-        if self._is_collapsed:
-            if self.local_step != "gibbs":
-                raise ValueError(
-                    'global_step="collapsed" draws the topic of each token: it needs '
-                    f'local_step="gibbs". Got {self.local_step!r}.'
-                )
+        if self._is_collapsed and self.local_step != "gibbs":
+            raise ValueError(
+                'global_step="collapsed" draws the topic of each token: it needs '
+                f'local_step="gibbs". Got {self.local_step!r}.'
+            )
         kind = CollapsedLDA if self._is_collapsed else LDAGivenTopics
         return kind.of(
             lda, self.local_step, self.n_burn_in, self.n_samples, self.global_step == "ssvi"

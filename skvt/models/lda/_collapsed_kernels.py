@@ -22,7 +22,7 @@ from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._sampling import token_weight
 from skvt.typing import Array, IndexArray
 
-# Topics stand in rows of so many: sums run down the columns, in vector lanes.
+# Topics stand in lines of so many: a line is summed on vectors, and a draw first finds its line.
 LANES = 16
 # Probabilities of so many tokens are multiplied before a logarithm is taken.
 _MULTIPLIED = 8
@@ -112,7 +112,7 @@ def _collapsed_steps(
         for k in range(own.size):
             own[k], inverse[k], factor[k] = zero, zero, zero
         for k in range(n_topics):
-            inverse[k] = lit(one, 1.0) / np.float32(totals[g, k])
+            inverse[k] = one / np.float32(totals[g, k])
         for d in range(groups[g], groups[g + 1]):
             size = 0.0
             for k in range(own.size):
