@@ -78,7 +78,8 @@ class CollapsedInference(Continued):
             state.n_steps += data.n_steps(batches)
         if fresh is not None:
             state.stats = fresh
-        state.stats.resum()
+        if fresh is not None or not self._pass % PASSES_PER_PRIOR:
+            state.stats.resum()
         state.prior_stats, self._ends = prior_stats, ends
         state.rows_seen += totals.weight
         self._pass += 1

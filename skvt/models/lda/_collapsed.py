@@ -70,12 +70,9 @@ class CollapsedLDA(LDAGivenTopics):
     def counts(self, stats: RunningStats, batch: DocumentBatch, seed: int) -> TopicCounts:
         """The globals of a batch: a :class:`TopicCounts`."""
         eta, words = self.topic_word_prior[batch.active], batch.active
-        lam = np.zeros((words.size, _width(self.n_components)), np.float32)
-        own, array = lam[:, : self.n_components], stats.arrays[0]
-        array = array if words.size == len(array) else array[words]
-        np.multiply(array, self.dtype.type(stats.scale), out=own, casting="same_kind")
-        own += (eta if eta.ndim == 2 else eta[:, None]).astype(np.float32)
-        np.clip(own, *RANGE, out=own)
+        lam = np.empty((words.size, _width(self.n_components)), np.float32)
+        eta = eta if eta.ndim == 2 else eta[:, None]
+        kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, *RANGE, lam)
         totals = stats.sums[0] + self.prior_totals
         return TopicCounts(lam, np.maximum(totals, RANGE[0]), seed)
 
@@ -101,9 +98,9 @@ class CollapsedLDA(LDAGivenTopics):
         placed = batch.start is not None
         groups = self._groups(token_indptr[batch.indptr], batch.active.size)
         n_groups, n_topics = groups.size - 1, self.n_components
-        tables = np.repeat(global_params.lam[None], n_groups, axis=0)
+        lam = global_params.lam
         totals = np.repeat(np.asarray(global_params.totals, np.float64)[None], n_groups, axis=0)
-        alpha = np.zeros(tables.shape[2], np.float32)
+        alpha = np.zeros(lam.shape[1], np.float32)
         alpha[:n_topics] = np.clip(self.doc_topic_prior, *RANGE)
         prior = np.clip(self.topic_word_prior[batch.active], *RANGE).astype(np.float32)
         prior = prior if prior.ndim == 2 else prior[:, None]
@@ -113,7 +110,7 @@ class CollapsedLDA(LDAGivenTopics):
         log_probability = np.zeros(batch.n_rows)
         loop = SharedLoop(
             n_groups, 1, batch.indptr, batch.words, batch.counts, token_indptr, batch.weights,
-            seeds, alpha, prior, groups, tables, totals, placed, topics, of_topics,
+            seeds, alpha, prior, groups, lam, totals, placed, topics, of_topics,
             log_probability,
         )  # fmt: skip
         run(kernels.collapsed_steps, loop)

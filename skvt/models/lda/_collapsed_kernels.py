@@ -51,9 +51,10 @@ def _weight(count: Any, position: int, n_tokens: int) -> Any:
 
 def collapsed_steps(*arguments: Any) -> None:
     """:func:`_collapsed_steps` with scratch of its own: the task of a thread."""
-    width = arguments[6].size
+    lam = arguments[9]
+    width = lam.shape[1]
     scratch = np.empty((3, width), np.float32), np.empty(width // LANES, np.float32)
-    _collapsed_steps(*arguments[:-1], *scratch, arguments[-1])
+    _collapsed_steps(*arguments[:-1], np.empty_like(lam), *scratch, arguments[-1])
 
 
 @jit
@@ -67,12 +68,13 @@ def _collapsed_steps(
     alpha: Array,
     prior: Array,
     groups: IndexArray,
-    tables: Array,
+    lam: Array,
     totals: Array,
     placed: bool,
     topics: IndexArray,
     of_topics: Array,
     log_probability: Array,
+    table: Array,
     of_topic: Array,
     line_sums: Array,
     counter: IndexArray,
@@ -90,12 +92,12 @@ def _collapsed_steps(
     alpha : float32 (W,) prior of proportions; of topics beyond K it is 0
     prior : float32 (A, 1) or (A, K) eta of the words
     groups : (G + 1,) where the documents of each group begin
-    tables : float32 (G, A, W) for each group ``eta + n``, changed; of topics beyond K it is 0
+    lam : float32 (A, W) ``eta + n``; of topics beyond K it is 0
     totals : float64 (G, K) for each group ``sum eta + n``, changed
     topics : (tokens,) topic of each token, written
     of_topics : float32 (n, K) tokens of each document in each topic, 0, written
     log_probability : float64 (n,) 0, the sum of ``log p(w_i | z_-i, w_-i)`` is written
-    of_topic, line_sums : scratch, (3, W) and (W / LANES,)
+    table, of_topic, line_sums : float32 scratch, (A, W), (3, W) and (W / LANES,)
     """
     n_topics, n_lines = totals.shape[1], line_sums.size
     zero, one = lit(alpha[0], 0.0), lit(alpha[0], 1.0)
@@ -108,7 +110,9 @@ def _collapsed_steps(
         g, stop_group = claim(counter, np.int64(1), groups.size - 1)
         if g >= stop_group:
             break
-        table = tables[g]
+        for a in range(lam.shape[0]):
+            for k in range(lam.shape[1]):
+                table[a, k] = lam[a, k]
         for k in range(own.size):
             own[k], inverse[k], factor[k] = zero, zero, zero
         for k in range(n_topics):
@@ -153,18 +157,20 @@ def _collapsed_steps(
                     total = zero
                     for m in range(n_lines):
                         total += line_sums[m]
+                        line_sums[m] = total
                     state += GOLDEN
                     draw = unit(mix(state)) * total
                     # [GriffithsSteyvers04 eq. 5]: first the line, then the topic
                     line = 0
-                    while line < n_lines - 1 and draw >= line_sums[line]:
-                        draw -= line_sums[line]
-                        line += 1
-                    k = line * LANES
-                    draw -= factor[k] * table[word, k]
-                    while draw >= zero and k < line * LANES + LANES - 1:
-                        k += 1
-                        draw -= factor[k] * table[word, k]
+                    for m in range(n_lines - 1):
+                        line += draw >= line_sums[m]
+                    if line > 0:
+                        draw -= line_sums[line - 1]
+                    k, end = line * LANES, zero
+                    first = k
+                    for lane in range(LANES - 1):
+                        end += factor[first + lane] * table[word, first + lane]
+                        k += draw >= end
                     # (rounding may lead to where there is no topic)
                     k = min(k, n_topics - 1)
                     topics[i] = k
@@ -188,6 +194,24 @@ def _collapsed_steps(
             for k in range(n_topics):
                 of_topics[d, k] = own[k]
         finish(counter, g, stop_group)
+
+
+@jit
+def pseudo_counts(
+    array: Array, words: IndexArray, scale: Any, prior: Array, low: Any, high: Any, out: Array
+) -> None:
+    """``out[a, k]`` (float32) ``= prior + scale * array`` of the words, within low and high.
+
+    ``prior`` is (A, 1) or (A, K); of topics beyond K ``out`` is 0.
+    """
+    wide = 1 if prior.shape[1] > 1 else 0
+    for a in range(words.size):
+        source = array[words[a]]
+        for k in range(source.size):
+            value = prior[a, k * wide] + scale * source[k]
+            out[a, k] = np.float32(min(max(value, low), high))
+        for k in range(source.size, out.shape[1]):
+            out[a, k] = np.float32(0.0)
 
 
 @jit
