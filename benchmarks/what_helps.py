@@ -27,7 +27,7 @@ from skvt.temperature import LinearAnnealing
 ALPHA, ETA = {"doc_topic_prior": "auto"}, {"topic_word_prior": "auto"}
 GIVEN = {"topic_word_prior": None}
 CVB0 = {"estimator": StructuredLDA, "local_step": "cvb0", "global_step": "map"}
-COLLAPSED = ALPHA | {"estimator": StructuredLDA, "global_step": "collapsed", "average": 0.5}
+COLLAPSED = {"estimator": StructuredLDA, "global_step": "collapsed", "average": 0.5}
 # Label -> (passes, parameters).
 ROWS = {
     "eta given, average=0": (10, GIVEN | {"average": 0.0}),
@@ -44,9 +44,9 @@ ROWS = {
     "annealed CVB0 x MAP, eta learned, 20 passes": (
         20, CVB0 | ETA | {"temperature": LinearAnnealing(replication=1.0)},
     ),
-    "collapsed, alpha learned, 100 sweeps": (100, COLLAPSED),
-    "collapsed, alpha learned, 150 sweeps": (150, COLLAPSED),
-    "collapsed, alpha learned, 200 sweeps": (200, COLLAPSED),
+    "collapsed, 100 sweeps": (100, COLLAPSED),
+    "collapsed, 150 sweeps": (150, COLLAPSED),
+    "collapsed, 200 sweeps": (200, COLLAPSED),
 }  # fmt: skip
 FROM_MALLET = {
     "from MALLET's topics, 5 passes, eta given": (5, GIVEN | {"moves": ()}),

@@ -41,15 +41,16 @@ class StructuredLDA(TopicEstimator):
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
         n_components``, or one by the mean number of tokens of a document (of the first call, in a
         stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
-        learns each entry by maximising the bound, once the temperature is 1.
+        learns each entry by maximising the bound, once the temperature is 1; so does None for
+        "collapsed".
 
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
         n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
-        n_components``, and 0.1 for "collapsed", where the most probable value predicts worse;
-        "auto" starts there and learns one value for all words.
+        n_components``. "auto" starts there and learns one value for all words; for "collapsed", so
+        does None, and both start at 0.1.
 
     components_init : array-like of shape (n_components, n_features) or None, default=None
         Topics to begin with, instead of topics at random: numbers of which each row, divided by its
@@ -69,10 +70,11 @@ class StructuredLDA(TopicEstimator):
         statistics taken as they are ("ssvi-a") or corrected for the dependence of the draw on its
         parameters ("ssvi", which works on the whole vocabulary in each step); ``exp(E[log beta])``;
         or ``E[beta]``. "collapsed" sums the topics out, too: each pass of ``fit`` draws the topic
-        of every token given those of all others [4]_. Given time, that predicts best, with
-        ``doc_topic_prior="auto"``, ``max_iter=200``, ``average=0.5``. It takes two bytes of memory
-        for each token. Its passes are at T = 1 and know no moves, minibatches or step sizes;
-        parameters of these have no part in it. ``partial_fit`` then makes steps of "ssvi-a".
+        of every token given those of all others [4]_, and priors are learned unless they are given.
+        Given time, that predicts best, with ``max_iter=200`` and ``average=0.5``. It takes two
+        bytes of memory for each token. Its passes are at T = 1 and know no moves, minibatches or
+        step sizes; parameters of these have no part in it. ``partial_fit`` then makes steps of
+        "ssvi-a".
 
     n_burn_in : int, default=2
         Number of sweeps of the sampler over a row before any is kept.
@@ -319,6 +321,9 @@ class StructuredLDA(TopicEstimator):
     @property
     def _is_collapsed(self):
         return self.global_step == "collapsed"
+
+    def _is_learned(self, prior):
+        return super()._is_learned(prior) or (self._is_collapsed and prior is None)
 
     def _default_topic_word_prior(self, n_topics):
         if self._is_collapsed:

@@ -121,10 +121,14 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             topic_word_prior=np.ascontiguousarray(eta.T, X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
-            learn_doc_topic_prior=is_auto(self.doc_topic_prior),
-            learn_topic_word_prior=is_auto(self.topic_word_prior),
+            learn_doc_topic_prior=self._is_learned(self.doc_topic_prior),
+            learn_topic_word_prior=self._is_learned(self.topic_word_prior),
             start=self._initial_topics(X),
         )
+
+    def _is_learned(self, prior):
+        """Whether this value of a prior's parameter means that it is learned."""
+        return is_auto(prior)
 
     def _default_topic_word_prior(self, n_topics):
         """eta where None is given, as in scikit-learn, and where learning starts."""
@@ -193,12 +197,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             given[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
         )
         changed = {"n_components": len(groups)}
-        if not is_auto(alpha):
+        if not self._is_learned(alpha):
             used = fitted.model.doc_topic_prior if alpha is None else alpha
             of_topics = np.broadcast_to(used, n_topics)
             of_topics = np.array([of_topics[group].sum() for group in groups])
             changed["doc_topic_prior"] = simplest(alpha, of_topics)
-        if eta is None:
+        if eta is None and not self._is_learned(eta):
             changed["topic_word_prior"] = self._default_topic_word_prior(n_topics)
         elif np.ndim(eta) == 2:
             eta = np.asarray(eta)

@@ -15,7 +15,7 @@ from skvt.temperature import RunningPolicy
 from skvt.typing import Array
 
 # Priors of the globals are learned once in so many passes: it takes a look at all globals.
-PASSES_PER_PRIOR = 10
+PASSES_PER_PRIOR = 5
 
 
 class CollapsedInference(Continued):

@@ -23,16 +23,24 @@ def small_batches(monkeypatch):
 
 def test_the_bits_depend_neither_on_threads_nor_on_the_container(small_batches):
     X = counts(n_rows=50)
-    one = collapsed(doc_topic_prior="auto", n_jobs=1).fit(X)
+    one = collapsed(n_jobs=1).fit(X)
     for n_jobs, rows in ((2, X), (3, sp.csr_array(X))):
-        assert_same_fit(collapsed(doc_topic_prior="auto", n_jobs=n_jobs).fit(rows), one)
+        assert_same_fit(collapsed(n_jobs=n_jobs).fit(rows), one)
+
+
+def test_priors_are_learned_unless_given():
+    X, learned = counts(n_rows=50), {"doc_topic_prior": "auto", "topic_word_prior": "auto"}
+    by_default = collapsed().fit(X)
+    assert_same_fit(collapsed(**learned).fit(X), by_default)
+    assert by_default.topic_word_prior_ != 0.1 and np.ndim(by_default.doc_topic_prior_) == 1
+    given = collapsed(doc_topic_prior=0.3, topic_word_prior=0.2).fit(X)
+    assert given.doc_topic_prior_ == 0.3 and given.topic_word_prior_ == 0.2
 
 
 def test_topics_hold_each_token_once(small_batches):
     X, weights = counts(n_rows=50), np.random.default_rng(0).integers(1, 4, 50)
     lda = collapsed(average=0.0).fit(X, sample_weight=weights)
-    np.testing.assert_allclose(lda.components_.sum(axis=0), weights @ X + 3 * 0.1)
-    assert lda.topic_word_prior_ == 0.1
+    np.testing.assert_allclose(lda.components_.sum(axis=0), weights @ X + 3 * lda.topic_word_prior_)
 
 
 def test_topics_of_a_corpus_are_found():
