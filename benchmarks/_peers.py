@@ -66,12 +66,16 @@ def start_at(estimator, X, lam):
     return estimator.set_params(warm_start=True)
 
 
-def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32)):
-    """Compile (or load from numba's cache) everything; returns the seconds it took."""
+def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32), others=()):
+    """Compile (or load from numba's cache) everything; returns the seconds it took.
+
+    ``others`` are pairs of an estimator's class and its parameters, beside ``TemperedLDA``.
+    """
     with Stopwatch() as watch:
         for dtype in dtypes:
-            estimator = TemperedLDA(n_components, max_iter=2, n_jobs=n_jobs, random_state=0)
-            estimator.fit(X[:200].astype(dtype))
+            for estimator, params in ((TemperedLDA, {}), *others):
+                model = estimator(n_components, max_iter=2, n_jobs=n_jobs, random_state=0, **params)
+                model.fit(X[:200].astype(dtype))
     return watch.seconds
 
 
