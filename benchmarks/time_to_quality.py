@@ -241,6 +241,9 @@ def report(args, results):
         ["library", "length", "seconds", "CPU s", *args.scorings, f"{args.scorings[0]} by seed"],
         table,
     )
+    if args.budgets:
+        report_budgets(args, results)
+        return
     ours = [label for label in results if is_ours(label)]
     for label in results:
         if label not in ours:
@@ -382,8 +385,6 @@ def main():
         results = run_all(args, runners(args, X), evaluate)
     print()
     report(args, results)
-    if args.budgets:
-        report_budgets(args, results)
     if args.figure:
         draw(args, results)
 
