@@ -342,8 +342,9 @@ def draw(args, results):
     ours = [label for label in results if is_ours(label)]
     others = [label for label in results if label not in ours]
     warm = plt.colormaps["autumn"](np.linspace(0.0, 0.75, len(ours)))
-    cold = plt.colormaps["viridis"](np.linspace(0.0, 0.8, len(others)))
-    colors = dict(zip(ours, warm, strict=True)) | dict(zip(others, cold, strict=True))
+    cold = ["C0", "C9", "C2", "C8", "C4", "C5", "k", "C7", "navy", "darkgreen", "teal"]
+    colors = dict(zip(ours, warm, strict=True))
+    colors |= {label: cold[i % len(cold)] for i, label in enumerate(others)}
     for number, (panel, scoring) in enumerate(zip(axes[0], args.scorings, strict=True)):
         lows = []
         for i, (label, curves) in enumerate(results.items()):
@@ -366,7 +367,7 @@ def draw(args, results):
         panel.set(xlabel="CPU seconds", ylabel="held-out nats per word", title=scoring)
     handles, labels = axes[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize="small", loc="outside right center")
-    figure.suptitle(f"{args.corpus}, K = {args.k}, {args.cores} cores each")
+    figure.suptitle(f"{args.corpus}, K = {args.k}, {args.cores} core{'s' * (args.cores > 1)} each")
     figure.savefig(args.figure, dpi=150)
     print("quality over CPU seconds:", args.figure)
 
