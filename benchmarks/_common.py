@@ -259,7 +259,12 @@ def add_data_arguments(arguments, corpus="newsgroups20"):
 
 def peers_of(chosen):
     """The libraries, beside scikit-learn, that the rows chosen on the command line need."""
-    needed = {"gensim": "gensim", "tomotopy": "tomotopy", "mallet": "pyrmallet"}
+    needed = {
+        "gensim": "gensim",
+        "tomotopy": "tomotopy",
+        "mallet": "pyrmallet",
+        "vowpalwabbit": "vowpalwabbit",
+    }
     return sorted(needed[name] for name in {row.split("-")[0] for row in chosen} & set(needed))
 
 

@@ -6,8 +6,10 @@ between two points.
 """
 
 import logging
+import tempfile
 import time
 import warnings
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -64,12 +66,16 @@ def start_at(estimator, X, lam):
     return estimator.set_params(warm_start=True)
 
 
-def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32)):
-    """Compile (or load from numba's cache) everything; returns the seconds it took."""
+def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32), others=()):
+    """Compile (or load from numba's cache) everything; returns the seconds it took.
+
+    ``others`` are pairs of an estimator's class and its parameters, beside ``TemperedLDA``.
+    """
     with Stopwatch() as watch:
         for dtype in dtypes:
-            estimator = TemperedLDA(n_components, max_iter=2, n_jobs=n_jobs, random_state=0)
-            estimator.fit(X[:200].astype(dtype))
+            for estimator, params in ((TemperedLDA, {}), *others):
+                model = estimator(n_components, max_iter=2, n_jobs=n_jobs, random_state=0, **params)
+                model.fit(X[:200].astype(dtype))
     return watch.seconds
 
 
@@ -240,6 +246,48 @@ def tomotopy_curve(X, n_components, sweeps, *, alpha, eta, random_state, workers
                 model.train(n_sweeps - done, workers=workers, show_progress=False)
         done = n_sweeps
         yield Point(n_sweeps, *watch.times, tomotopy_topics(model, X.shape[1], eta))
+
+
+# ------------------------------------------------------------------------------ Vowpal Wabbit
+def vowpalwabbit_curve(
+    X, n_components, passes, *, alpha, eta, random_state, minibatch=256, power_t=0.5, **more
+):
+    """--lda of Vowpal Wabbit, a fit of its own for each number of passes over its cache.
+
+    Words are numbers below 2 ** bits, which are not hashed, so that no two share a weight. It
+    starts the weights from numbers that depend on the word's alone, whatever --random_seed says:
+    that words are numbered at random makes the start random.
+    """
+    from vowpalwabbit import Workspace
+
+    n_documents, n_features = X.shape
+    places = np.random.default_rng(random_state).permutation(n_features)
+    common = {
+        "lda_alpha": alpha,
+        "lda_rho": eta,
+        "lda_D": n_documents,
+        "bit_precision": max(1, (n_features - 1).bit_length()),
+        "minibatch": minibatch,
+        "power_t": power_t,
+    } | more
+    # Of several passes, a tenth of the documents would be held out otherwise. (Version 9.11.9 does
+    # not survive it if minibatches make it enlarge the queue.)
+    common |= {"holdout_off": True, "noconstant": True, "quiet": True}
+    common["example_queue_limit"] = max(256, 1 << (minibatch - 1).bit_length())
+    with tempfile.TemporaryDirectory() as folder:
+        text, cache = Path(folder, "text"), str(Path(folder, "cache"))
+        with text.open("w") as file:
+            for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True):
+                pairs = zip(places[X.indices[a:b]], X.data[a:b], strict=True)
+                print("|", *(f"{word}:{count}" for word, count in pairs), file=file)
+        Workspace(lda=1, data=str(text), cache_file=cache, kill_cache=True, **common).finish()
+        for n_passes in passes:
+            watch = Stopwatch()
+            with watch:
+                model = Workspace(lda=n_components, cache_file=cache, passes=n_passes, **common)
+            weights = [[model.get_weight(int(w), k) for w in places] for k in range(n_components)]
+            model.finish()
+            yield Point(n_passes, *watch.times, np.array(weights) + eta)
 
 
 # -------------------------------------------------------------------------------------- MALLET

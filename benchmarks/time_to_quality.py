@@ -1,16 +1,20 @@
-"""Quality against seconds: scikit-learn, gensim, tomotopy, MALLET and TemperedLDA side by side.
+"""Quality against seconds: scikit-learn, gensim, tomotopy, MALLET, Vowpal Wabbit and ours.
 
 Every library gets the same documents, the same symmetric priors (1/K), the same number of cores
 and the same evaluator; all other parameters are its own defaults unless the label says otherwise.
 TemperedLDA begins to learn the prior of topics there, which is its default; MALLET (one core)
-learns both, as its authors recommend. Topics are scored twice: with the
-prior 1/K of documents for all of them ("common"), and with the prior that the evaluator finds for
-them on training documents ("learned").
+learns both, as its authors recommend. Topics are scored by the completion of documents, with the
+prior 1/K of documents for all of them ("common") or with the prior that the evaluator finds for
+them on training documents ("learned"), and by the probability of whole documents, left to right,
+with the prior at which training documents are most probable ("left-to-right") or with 1/K
+("left-to-right-common").
+A budget is met by a point of a curve whose CPU seconds fit into it; each library shows its best.
 scikit-learn runs with one job or with all cores, whichever is faster. Compilation (and loading
 from numba's cache) is not part of our seconds; it is printed apart. Our seconds contain the exact
 bound that ``fit`` evaluates at its end; scikit-learn is not charged for its own.
 """
 
+import re
 from functools import partial
 
 import numpy as np
@@ -28,6 +32,7 @@ from _common import (
     progress,
     spread,
 )
+from _left_to_right import LeftToRight, documents_of, sampled_prior
 from _peers import (
     faster_sklearn_jobs,
     gensim_curve,
@@ -37,22 +42,37 @@ from _peers import (
     sklearn_online_curve,
     skvt_curve,
     tomotopy_curve,
+    vowpalwabbit_curve,
     warm_up,
 )
 
-from skvt import StructuredLDA
+from skvt import StructuredLDA, TemperedLDA
 
 LIBRARIES = (
     "skvt", "sklearn-online", "sklearn-batch", "gensim", "gensim-multicore", "tomotopy", "mallet",
+    "vowpalwabbit",
 )  # fmt: skip
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
 GIVEN = "TemperedLDA, float32, topic_word_prior=None"
 PLAIN = f"{GIVEN}, temperature=None, moves=()"
+BOTH = "TemperedLDA, alpha learned"
 POLISHED = "TemperedLDA, n_polish as many"
 COLLAPSED = "StructuredLDA, collapsed, alpha learned"
-SCORINGS = ("common", "learned")
-# Documents from which the evaluator learns the prior.
-LEARNED_FROM = 1000
+COLLAPSED_PARAMS = {"global_step": "collapsed", "doc_topic_prior": "auto", "average": 0.5}
+# Fits that compile what the default does not.
+WARM_UPS = (
+    (TemperedLDA, {"doc_topic_prior": "auto"}),
+    (TemperedLDA, {"n_polish": 2}),
+    (StructuredLDA, COLLAPSED_PARAMS),
+)
+SCORINGS = ("common", "learned")  # completions of documents, by prior
+WHOLE = {"left-to-right": "sampled", "left-to-right-common": "common"}
+# The best settings tried on kos, K = 50, by the common score after 5 passes. gensim: chunks of 256
+# documents, decay 0.7 or offset 10 score less than its default chunks of 2,000.
+GENSIM_TUNED = {"alpha": "auto", "eta": "auto"}
+# Vowpal Wabbit: minibatches of 64, 256 and 1,024, power_t 0.5 and 0.7, learning_rate 0.3, 0.5
+# and 1, initial_t 1 and 10; on ap, K = 100, too.
+VOWPALWABBIT_TUNED = {"minibatch": 1024, "learning_rate": 1.0, "initial_t": 1.0}
 
 
 def arguments():
@@ -63,20 +83,27 @@ def arguments():
     p.add_argument("--peer-seeds", type=int, default=1, help="of the others, which take longer")
     p.add_argument("--cores", type=int, default=2, help="for every library")
     p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=DEFAULT_LIBRARIES)
-    p.add_argument("--scorings", nargs="+", choices=SCORINGS, default=["common"])
+    p.add_argument("--scorings", nargs="+", choices=(*SCORINGS, *WHOLE), default=["common"])
+    p.add_argument("--learned-from", type=int, default=1000, help="documents, for the prior")
+    p.add_argument("--particles", type=int, default=20, help="of left-to-right")
     p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20], help="skvt")
     p.add_argument("--peer-passes", type=int, nargs="+", default=[1, 2, 5, 10])
     p.add_argument("--batch-passes", type=int, nargs="+", default=[5, 10, 20, 30])
     p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])
     p.add_argument("--mallet-sweeps", type=int, nargs="+", default=[50, 100, 200, 500, 1000])
-    p.add_argument("--collapsed-sweeps", type=int, nargs="+", default=[20, 50, 100, 200])
-    p.add_argument("--tuned", action="store_true", help="also polished and collapsed fits")
+    p.add_argument("--collapsed-sweeps", type=int, nargs="+", default=[10, 20, 50, 100, 200])
+    p.add_argument(
+        "--tuned", action="store_true", help="also learned alpha, polished and collapsed fits"
+    )
     p.add_argument(
         "--tuned-peers",
         action="store_true",
-        help="also scikit-learn with learning_offset=64 and tomotopy with its own priors",
+        help="also scikit-learn with learning_offset=64, tomotopy with its own priors, "
+        "gensim and Vowpal Wabbit at their best",
     )
-    p.add_argument("--figure", metavar="FILE", default=None, help="quality over seconds")
+    p.add_argument("--only", metavar="REGEX", default="", help="only rows whose label has this")
+    p.add_argument("--budgets", type=float, nargs="+", default=None, help="CPU seconds")
+    p.add_argument("--figure", metavar="FILE", default=None, help="quality over CPU seconds")
     p.add_argument("--quick", action="store_true", help="3,000 documents, short fits, 1 seed")
     args = p.parse_args()
     if args.quick:
@@ -99,10 +126,11 @@ def runners(args, X):
         rows[GIVEN] = given, args.seeds
         rows[PLAIN] = partial(given, temperature=None, moves=()), args.seeds
         if args.tuned:
+            rows[BOTH] = partial(ours, dtype=np.float32, doc_topic_prior="auto"), args.seeds
             rows[POLISHED] = partial(ours, polish=True), args.seeds
-            collapsed = {"global_step": "collapsed", "doc_topic_prior": "auto", "average": 0.5}
             sweeps = partial(skvt_curve, X, k, args.collapsed_sweeps, n_jobs=args.cores)
-            rows[COLLAPSED] = partial(sweeps, estimator=StructuredLDA, **collapsed), args.seeds
+            collapsed = partial(sweeps, estimator=StructuredLDA, **COLLAPSED_PARAMS)
+            rows[COLLAPSED] = collapsed, args.seeds
     if any(name.startswith("sklearn") for name in args.libraries):
         jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
         told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())
@@ -122,6 +150,11 @@ def runners(args, X):
         )
     if "gensim" in args.libraries:
         rows["gensim LdaModel"] = partial(gensim_curve, X, k, args.peer_passes), peers
+        if args.tuned_peers:
+            rows["gensim LdaModel, priors learned"] = (
+                partial(gensim_curve, X, k, args.peer_passes, **GENSIM_TUNED),
+                peers,
+            )
     if "gensim-multicore" in args.libraries:
         rows["gensim LdaMulticore"] = (
             partial(gensim_multicore_curve, X, k, args.peer_passes[-1:], workers=args.cores),
@@ -137,22 +170,40 @@ def runners(args, X):
             )
     if "mallet" in args.libraries:
         rows["MALLET"] = partial(mallet_curve, X, k, args.mallet_sweeps), peers
-    return rows
+    if "vowpalwabbit" in args.libraries:
+        online = partial(vowpalwabbit_curve, X, k, args.peer_passes, alpha=prior, eta=prior)
+        rows["Vowpal Wabbit, minibatch=256"] = online, peers
+        if args.tuned_peers:
+            rows["Vowpal Wabbit, minibatch=1024, learning_rate=1"] = (
+                partial(online, **VOWPALWABBIT_TUNED),
+                peers,
+            )
+    return {label: row for label, row in rows.items() if re.search(args.only, label)}
 
 
 class Scores:
     """Scores of topics, one for each of the chosen scorings."""
 
-    def __init__(self, X, X_test, n_topics, scorings):
-        rows = np.random.default_rng(1).permutation(X.shape[0])[:LEARNED_FROM]
+    def __init__(self, X, X_test, n_topics, scorings, n_particles=20, learned_from=1000):
+        rows = np.random.default_rng(1).permutation(X.shape[0])[:learned_from]
         self._prior, self._sample, self._scorings = 1.0 / n_topics, X[rows], scorings
         self._completion = DocumentCompletion(X_test, self._prior)
+        self._documents = documents_of(self._sample, np.random.default_rng(2))
+        self._whole = LeftToRight(X_test, n_particles=n_particles)
 
     def __call__(self, topics):
-        return np.array([self._completion(topics, self._alpha(topics, s)) for s in self._scorings])
-
-    def _alpha(self, topics, scoring):
-        return learned_prior(self._sample, topics, self._prior) if scoring == "learned" else None
+        alphas = {"common": self._prior}
+        if "learned" in self._scorings:
+            alphas["learned"] = learned_prior(self._sample, topics, self._prior)
+        if "left-to-right" in self._scorings:
+            alphas["sampled"] = sampled_prior(self._documents, topics, self._prior)
+        scores = [
+            self._whole(topics, alphas[WHOLE[scoring]])
+            if scoring in WHOLE
+            else self._completion(topics, alphas[scoring])
+            for scoring in self._scorings
+        ]
+        return np.array(scores)
 
 
 def run_all(args, rows, evaluate):
@@ -168,7 +219,7 @@ def run_all(args, rows, evaluate):
                 told = ", ".join(f"{value:.4f}" for value in score)
                 progress(
                     f"{label}, seed {seed}, length {point.length}: {told} after "
-                    f"{point.seconds:.1f} s"
+                    f"{point.seconds:.2f} s, {point.cpu:.2f} CPU s"
                 )
             results[label].append(curve)
     return results
@@ -190,7 +241,10 @@ def report(args, results):
         ["library", "length", "seconds", "CPU s", *args.scorings, f"{args.scorings[0]} by seed"],
         table,
     )
-    ours = [label for label in results if label.startswith(("TemperedLDA", "StructuredLDA"))]
+    if args.budgets:
+        report_budgets(args, results)
+        return
+    ours = [label for label in results if is_ours(label)]
     for label in results:
         if label not in ours:
             for mine in (name for name in ours if name != PLAIN):
@@ -223,26 +277,99 @@ def verdict(mine, my_curves, label, curves):
     )
 
 
+def is_ours(label):
+    return label.startswith(("TemperedLDA", "StructuredLDA"))
+
+
+def within(curves, budget, number):
+    """Scores over seeds, by one scoring, of the point best on average within CPU seconds."""
+    points = [
+        [p[2][number] for p in points]
+        for points in zip(*curves, strict=True)
+        if np.mean([p[3] for p in points]) <= budget
+    ]
+    return max(points, key=np.mean, default=None)
+
+
+def report_budgets(args, results):
+    """Who is best within each budget, by each scoring."""
+    for number, scoring in enumerate(args.scorings):
+        columns = [
+            {label: within(curves, budget, number) for label, curves in results.items()}
+            for budget in args.budgets
+        ]
+        columns = [{k: v for k, v in column.items() if v is not None} for column in columns]
+        best = [max(column, key=lambda k: np.mean(column[k]), default=None) for column in columns]
+        table = [
+            [label]
+            + [
+                spread(column[label]) + "* "[label != first] if label in column else "- "
+                for column, first in zip(columns, best, strict=True)
+            ]
+            for label in results
+        ]
+        print_table(
+            f"{args.corpus}, K = {args.k}: best {scoring} score of a point within so many CPU "
+            "seconds (mean +- sd; * the best of all)",
+            ["library", *(f"{budget:g} s " for budget in args.budgets)],
+            table,
+        )
+        lost = [
+            f"{budget:g} s ({first}, by {lead(column, first):.4f})"
+            for budget, column, first in zip(args.budgets, columns, best, strict=True)
+            if first is not None and not is_ours(first)
+        ]
+        told = f"at {', '.join(lost)}" if lost else "at none of these budgets"
+        print(f"{scoring}: another library is ahead of ours {told}\n")
+
+
+def lead(column, first):
+    """How much more the best library scores than the best of ours."""
+    ours = [np.mean(scores) for label, scores in column.items() if is_ours(label)]
+    return np.mean(column[first]) - max(ours, default=-np.inf)
+
+
 def draw(args, results):
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 4.5), layout="constrained")
-    for number, (label, curves) in enumerate(results.items()):
-        for seed, curve in enumerate(curves):
-            axes.semilogx(
-                [p[1] for p in curve], [p[2][0] for p in curve], "o-", ms=3, color=f"C{number}",
-                alpha=0.8, label=None if seed else label,
+    n = len(args.scorings)
+    figure, axes = plt.subplots(
+        1, n, figsize=(4.5 * n + 3.0, 5.0), layout="constrained", squeeze=False
+    )
+    ours = [label for label in results if is_ours(label)]
+    others = [label for label in results if label not in ours]
+    warm = plt.colormaps["autumn"](np.linspace(0.0, 0.75, len(ours)))
+    cold = ["C0", "C9", "C2", "C8", "C4", "C5", "k", "C7", "navy", "darkgreen", "teal"]
+    colors = dict(zip(ours, warm, strict=True))
+    colors |= {label: cold[i % len(cold)] for i, label in enumerate(others)}
+    for number, (panel, scoring) in enumerate(zip(axes[0], args.scorings, strict=True)):
+        lows = []
+        for i, (label, curves) in enumerate(results.items()):
+            points = [
+                (np.mean([p[3] for p in points]), np.mean(scores), np.std(scores))
+                for points in zip(*curves, strict=True)
+                for scores in [[p[2][number] for p in points]]
+            ]
+            seconds, score, sd = np.array(points).T
+            lows.append(score.max())
+            panel.errorbar(
+                seconds, score, sd, fmt="osD^v<>Ph*"[i % 10], ms=4, elinewidth=0.7, label=label,
+                ls="-" if label in ours else "--", color=colors[label],
             )  # fmt: skip
-    axes.set(
-        xlabel="seconds", ylabel=f"held-out nats per word, {args.scorings[0]} prior",
-        title=f"{args.corpus}, K = {args.k}, {args.cores} cores each",
-    )  # fmt: skip
-    axes.legend(fontsize="small", loc="upper left", bbox_to_anchor=(1.0, 1.0))
+        # the worst of the best and a little more: short fits may lie far below
+        top = max(lows)
+        panel.set_ylim(top - 1.6 * (top - min(lows)) - 0.02, top + 0.1 * (top - min(lows)) + 0.005)
+        panel.set_xscale("log")
+        panel.grid(alpha=0.3)
+        panel.set(xlabel="CPU seconds", ylabel="held-out nats per word", title=scoring)
+    handles, labels = axes[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize="small", loc="outside right center")
+    figure.suptitle(f"{args.corpus}, K = {args.k}, {args.cores} core{'s' * (args.cores > 1)} each")
     figure.savefig(args.figure, dpi=150)
-    print("quality over seconds:", args.figure)
+    print("quality over CPU seconds:", args.figure)
 
 
 def main():
@@ -253,8 +380,9 @@ def main():
     )
     print("training:", describe(X), "\ntest:    ", describe(X_test))
     with cores(args.cores):
-        print(f"skvt: compiling or loading its kernels took {warm_up(X, args.k, args.cores):.1f} s")
-        evaluate = Scores(X, X_test, args.k, args.scorings)
+        seconds = warm_up(X, args.k, args.cores, others=WARM_UPS if args.tuned else ())
+        print(f"skvt: compiling or loading its kernels took {seconds:.1f} s")
+        evaluate = Scores(X, X_test, args.k, args.scorings, args.particles, args.learned_from)
         results = run_all(args, runners(args, X), evaluate)
     print()
     report(args, results)
