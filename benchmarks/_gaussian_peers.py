@@ -58,11 +58,17 @@ class Mclust:
     cpu: float  # seconds of Mclust itself, without the start of R
 
 
-# read.csv would take a row of numbers for names; a matrix of one column stays a matrix
+# Where one of the models fails, Mclust ends: the others are then fitted one by one.
 MCLUST = """
 suppressMessages(library(mclust))
 X <- as.matrix(read.csv("X.csv", header = FALSE))
-used <- system.time(m <- Mclust(X, G = 1:{most}, verbose = FALSE, prior = {prior}))
+fit <- function(...) Mclust(X, G = 1:{most}, verbose = FALSE, prior = {prior}, ...)
+one_by_one <- function(error) {{
+  one <- function(name) tryCatch(fit(modelNames = name), error = function(error) NULL)
+  fits <- Filter(Negate(is.null), lapply(mclust.options("emModelNames"), one))
+  fits[[which.max(sapply(fits, function(m) m$bic))]]
+}}
+used <- system.time(m <- tryCatch(fit(), error = one_by_one))
 write.table(m$classification, "labels.csv", row.names = FALSE, col.names = FALSE)
 write.table(c(m$modelName, m$G, used[["user.self"]] + used[["sys.self"]]), "found.csv",
             row.names = FALSE, col.names = FALSE, quote = FALSE)
