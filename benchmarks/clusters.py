@@ -9,16 +9,13 @@ HDBSCAN takes no number but the smallest cluster: 5 rows by default, and the sam
 index among several, which no user can know. Its noise is a cluster of its own.
 """
 
-import warnings
-
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, timed
+from _gaussian_peers import gaussian_grid
 from sklearn.cluster import HDBSCAN
 from sklearn.datasets import load_breast_cancer, load_digits, load_wine, make_moons
 from sklearn.decomposition import PCA
-from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
-from sklearn.mixture import GaussianMixture
 from sklearn.preprocessing import StandardScaler
 
 from skvt import MemoizedDPGMM
@@ -136,18 +133,6 @@ def ours(X, y, seed, args):
     return found, seconds
 
 
-def by_bic(X, seed, args):
-    best = None
-    for k in range(1, args.most + 1):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)
-            mixture = GaussianMixture(k, n_init=args.n_init, random_state=seed).fit(X)
-        bic = mixture.bic(X)
-        if best is None or bic < best[0]:
-            best = bic, mixture
-    return best[1]
-
-
 def compare(name, seed, args):
     """{method: (number, index, CPU seconds)} of one table."""
     X, y = TABLES[name](args.rows, np.random.default_rng(seed))
@@ -156,7 +141,9 @@ def compare(name, seed, args):
         method: (number, adjusted_rand_score(y, labels), seconds)
         for method, (number, labels) in found.items()
     }
-    _, seconds, mixture = timed(by_bic, X, seed, args)
+    _, seconds, mixture = timed(
+        gaussian_grid, X, args.most, shapes=["full"], n_init=args.n_init, random_state=seed
+    )
     index = adjusted_rand_score(y, mixture.predict(X))
     rows["GaussianMixture, BIC"] = mixture.n_components, index, seconds
     known = []

@@ -1,10 +1,17 @@
-"""How many sounds does a factorisation of a spectrogram find, and at what rank: against sklearn.
+"""How many sounds does a factorisation of a spectrogram find, at what rank: beside other libraries.
 
 Synthetic (HB15 sec. 4.3 and fig. 5): 50 speech-like spectra, Gamma(0.2, 0.2) activations, Poisson
 counts. Spectra found are true ones whose partner, one to one, correlates by more than 0.9;
 "closest" lets partners be shared. Mean field starts as structured inference does. Held-out entries
 of other frames are scored by one evaluator for all: columns of one parity predicted from those of
-the other, activations by maximum likelihood given the components, in nats per entry.
+the other, activations by maximum likelihood given the components. The score is the log of the
+Poisson probability in nats per entry, whatever loss a method has minimised.
+
+scikit-learn's NMF has the Kullback-Leibler loss, which is Poisson likelihood, or Itakura-Saito, of
+counts plus one. poismf (left out where it is not installed) is Poisson factorisation, too; its
+defaults are meant for ratings of which next to all are zero. "Chosen" rows have the rank, and of
+poismf the solver and the penalty, too, that predict best a fifth of the first seed's frames,
+learned from the rest.
 
 With ``--data``, the magnitudes of ``audio/piano_mix_mag.npy`` (bins x frames), scaled to the mean
 count: ranks, time, and the same held-out score of every fifth frame.
@@ -13,10 +20,13 @@ Seconds of an iteration are the difference of two fits, by n iterations apart, d
 CPU seconds of several repeats.
 """
 
+import importlib.util
+import itertools
 import warnings
 from pathlib import Path
 
 import numpy as np
+import scipy.sparse as sp
 from _common import (
     cores,
     least_cpu,
@@ -53,7 +63,8 @@ def arguments():
     p.add_argument("--passes", type=int, default=None, help="of ours; the default's if not given")
     p.add_argument("--mean-count", type=float, default=5.0)
     p.add_argument("--nmf-passes", type=int, default=500, help="of scikit-learn")
-    p.add_argument("--repeats", type=int, default=3, help="of the timing")
+    p.add_argument("--rows", nargs="+", help="beginnings of the names of methods; all if not given")
+    p.add_argument("--repeats", type=int, default=3, help="of the timing; 0 for none")
     p.add_argument("--cores", type=int, default=1)
     p.add_argument("--quick", action="store_true", help="2 seeds, 300 passes")
     args = p.parse_args()
@@ -82,15 +93,88 @@ def ours(args, seed, **params):
     return StructuredGaPNMF(args.k, n_jobs=args.cores, random_state=seed, **params)
 
 
-def sklearn(k, n_passes, seed):
+# --------------------------------------------------------------------------------- other libraries
+def sklearn(k, n_passes, seed, beta_loss="kullback-leibler"):
     return NMF(
-        k, init="random", beta_loss="kullback-leibler", solver="mu", max_iter=n_passes, tol=0.0,
+        k, init="random", beta_loss=beta_loss, solver="mu", max_iter=n_passes, tol=0.0,
         random_state=seed,
     )  # fmt: skip
 
 
-def methods(args):
-    """Label -> maker of an estimator from a seed."""
+class ItakuraSaito:
+    """NMF of counts plus one: the loss is infinite where a count is zero."""
+
+    def __init__(self, k, n_passes, seed):
+        self.nmf = sklearn(k, n_passes, seed, "itakura-saito")
+
+    def fit(self, X):
+        self.components_ = self.nmf.fit(X + 1.0).components_
+        return self
+
+
+class Poismf:
+    """PoisMF with components in rows."""
+
+    def __init__(self, seed, **params):
+        from poismf import PoisMF
+
+        self.model = PoisMF(**params, use_float=False, reindex=False, produce_dicts=False,
+                            nthreads=1, random_state=seed)  # fmt: skip
+
+    def fit(self, X):
+        self.model.fit(sp.coo_matrix(X.astype(np.float64)))
+        self.components_ = np.array(self.model.B, dtype=np.float64).T
+        return self
+
+
+def has_poismf():
+    return importlib.util.find_spec("poismf") is not None
+
+
+RANKS = (20, 30, 40, 50)
+POISMF = [
+    {"method": "cg", "niter": 50, "maxupd": 5, "l2_reg": l2_reg, "k": k}
+    for l2_reg, k in itertools.product((0.1, 1.0, 3.0), (30, 40, 50))
+] + [
+    {"method": "tncg", "niter": 20, "maxupd": 100, "reuse_prev": True, "l2_reg": l2_reg, "k": 40}
+    for l2_reg in (0.1, 1.0)
+]
+
+
+def candidates(args):
+    """Label -> settings -> maker of an estimator from a seed, of methods that have a choice."""
+
+    def ranks(make):
+        return {f"rank {k}": lambda seed, k=k: make(k, args.nmf_passes, seed) for k in RANKS}
+
+    rows = {
+        "sklearn NMF, KL, chosen": ranks(sklearn),
+        "sklearn NMF, IS, chosen": ranks(ItakuraSaito),
+    }
+    if has_poismf():
+        rows["poismf, chosen"] = {
+            ", ".join(f"{name} {value}" for name, value in params.items()): (
+                lambda seed, params=params: Poismf(seed, **params)
+            )
+            for params in POISMF
+        }
+    return rows
+
+
+def chosen(label, settings, X):
+    """The maker whose components of four fifths of the rows predict the others best."""
+    test = np.arange(len(X)) % 5 == 4
+    scores = {}
+    for name, make in settings.items():
+        scores[name] = held_out(make(0).fit(X[~test]).components_, X[test])
+        progress(label, name, f"{scores[name]:.4f}")
+    best = max(scores, key=scores.get)
+    print(f"{label}: {best}, of {len(settings)} settings")
+    return settings[best]
+
+
+def methods(args, X):
+    """Label -> maker of an estimator from a seed; choices are made by rows of X."""
 
     def maker(params):
         return lambda seed: ours(args, seed, **params)
@@ -98,12 +182,25 @@ def methods(args):
     rows = {label: maker(params) for label, params in OURS.items()}
     for k in (50, args.k):
         rows[f"sklearn NMF, rank {k}"] = lambda seed, k=k: sklearn(k, args.nmf_passes, seed)
+    if has_poismf():
+        rows["poismf, its defaults"] = lambda seed: Poismf(seed)
+    else:
+        print("poismf is not installed, left out")
+
+    def wanted(label):
+        return args.rows is None or label.startswith(tuple(args.rows))
+
+    rows = {label: make for label, make in rows.items() if wanted(label)}
+    for label, settings in candidates(args).items():
+        if wanted(label):
+            rows[label] = chosen(label, settings, X)
     return rows
 
 
 def synthetic(args):
     table = []
-    for label, make in methods(args).items():
+    X = make_spectrogram(args.frames + 200, mean_count=args.mean_count, random_state=0).X
+    for label, make in methods(args, X[: args.frames].astype(np.float32)).items():
         runs = []
         for seed in range(args.seeds):
             sounds = make_spectrogram(
@@ -140,9 +237,9 @@ def piano(args):
     X = (magnitudes * (args.mean_count / magnitudes.mean())).astype(np.float32)
     test = np.arange(len(X)) % 5 == 4
     table = []
-    for label, make in methods(args).items():
+    for label, make in methods(args, X[~test]).items():
         seconds, cpu, model = timed(make(0).fit, X[~test])
-        active = getattr(model, "n_active_components_", model.n_components)
+        active = getattr(model, "n_active_components_", len(model.components_))
         score = held_out(model.components_, X[test])
         table.append([label, active, f"{score:.3f}", f"{seconds:.1f}", f"{cpu:.1f}"])
         progress(*table[-1])
@@ -180,7 +277,8 @@ def main():
     warnings.simplefilter("ignore", ConvergenceWarning)
     with cores(args.cores):
         ours(args, 0, max_iter=3).fit(np.ones((4, 4), np.float32))  # compiles
-        speed(args)
+        if args.repeats:
+            speed(args)
         if args.data is not None:
             piano(args)
         synthetic(args)

@@ -1,19 +1,38 @@
-"""Given and learned priors of MemoizedDPGMM on tables of scikit-learn and on small clusters.
+"""Gaussian mixtures: given and learned priors of MemoizedDPGMM, and other libraries' mixtures.
 
-    python benchmarks/learned_priors.py [TABLE ...]
+Each split holds out part of a table; its rows are judged by the predictive density.
 
-Six splits and seeds each: rows of the test half are judged by the predictive density. One line for
-each table and prior: medians of held-out nats a row, components, ARI of the training rows, bound of
-the training rows in nats, CPU seconds; and how often the held-out density is above that of the
-default prior.
+``priors``: medians of held-out nats a row, components, ARI and bound of the rows learned from, CPU
+seconds; and on how many splits the held-out density is above that of the default prior.
+
+``peers``: MemoizedDPGMM with its default prior, with learned ones, and with the shape of the
+covariances of the best bound among four, beside scikit-learn's GaussianMixture, its shape and
+number of components chosen by BIC or by five-fold cross-validation (of ``reg_covar``, too), and
+Mclust of R, its model among 14 and number by BIC, without and with its prior (left out where
+Rscript has no mclust). Columns are standardised: ``reg_covar`` is absolute. CPU seconds of R are
+those of Mclust alone.
+
+A density of columns of whole numbers says little: a component on one value of a column has as much
+of it as its variance is near nothing. So such tables come twice: as they are, and "spread", with
+noise added that is uniform between -1/2 and 1/2. The density of spread rows is a lower bound of
+the log probability of the whole numbers, and there is nothing to win by a variance near nothing.
 """
 
-import sys
 import time
 import warnings
+from functools import partial
 
 import numpy as np
-from sklearn.datasets import load_breast_cancer, load_digits, load_wine
+from _common import cores, parser, print_header, print_table, progress, spread, timed
+from _gaussian_peers import gaussian_grid, gaussian_search, has_mclust, mclust
+from clusters import bent, gaussians, heavy_tails, moons
+from sklearn.datasets import (
+    load_breast_cancer,
+    load_diabetes,
+    load_digits,
+    load_iris,
+    load_wine,
+)
 from sklearn.decomposition import PCA
 from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import train_test_split
@@ -21,24 +40,45 @@ from sklearn.preprocessing import StandardScaler
 
 from skvt import MemoizedDPGMM
 
-SEEDS = range(6)
 SCALE = {"covariance_prior": "auto"}
 MEANS = SCALE | {"mean_precision_prior": "auto"}
 FREEDOM = MEANS | {"degrees_of_freedom_prior": "auto"}
 ALL = FREEDOM | {"mean_prior": "auto", "weight_concentration_prior": "auto"}
 PRIORS = {"default": {}, "covariance": SCALE, "and kappa": MEANS, "and nu": FREEDOM, "all": ALL}
+# Of one covariance for all, no prior can be learned.
+TIED = {"mean_precision_prior": "auto", "mean_prior": "auto", "weight_concentration_prior": "auto"}
+SHAPES = {"full": ALL, "tied": TIED, "diag": ALL, "spherical": ALL}
+PARTS = ("priors", "peers")
 
 
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    p.add_argument("--tables", nargs="+", choices=sorted(TABLES), help="of priors")
+    p.add_argument("--peer-tables", nargs="+", choices=sorted(PEER_TABLES), help="of peers")
+    p.add_argument("--splits", type=int, default=6)
+    p.add_argument("--held-out", type=float, default=0.5, help="share of the rows")
+    p.add_argument("--most", type=int, default=12, help="components of other libraries")
+    p.add_argument("--starts", type=int, default=3, help="of mixtures of scikit-learn")
+    p.add_argument("--cores", type=int, default=1)
+    p.add_argument("--quick", action="store_true", help="two small tables, two splits")
+    args = p.parse_args()
+    if args.quick:
+        args.tables, args.peer_tables, args.splits = ["wine"], ["iris"], 2
+    return args
+
+
+# ------------------------------------------------------------------------------------ the tables
 def standardised(load):
     """Rows with columns of mean 0 and variance 1, and labels."""
     X, y = load(return_X_y=True)
     return StandardScaler().fit_transform(X), y
 
 
-def digits():
-    """Twenty principal components of the digits, and labels."""
+def digits(n_columns=20):
+    """Principal components of the digits, and labels."""
     X, y = load_digits(return_X_y=True)
-    return PCA(20, random_state=0).fit_transform(X), y
+    return PCA(n_columns, random_state=0).fit_transform(X), y
 
 
 def small_clusters():
@@ -47,6 +87,44 @@ def small_clusters():
     means, y = rng.uniform(-1.0, 1.0, (40, 4)), rng.integers(40, size=4000)
     scales = rng.uniform(0.005, 0.02, 40)
     return means[y] + scales[y, None] * rng.standard_normal((4000, 4)), y
+
+
+def drawn(make):
+    """A table of 1,000 rows, the same each time."""
+    return make(1_000, np.random.default_rng(0))
+
+
+def inked():
+    """Ink of the sixteen squares of 2 x 2 pixels of each digit, whole numbers up to 64."""
+    X, y = load_digits(return_X_y=True)
+    return X.reshape(-1, 4, 2, 4, 2).sum(axis=(2, 4)).reshape(-1, 16), y
+
+
+def counts():
+    """Five clusters of six columns of Poisson counts."""
+    rng = np.random.default_rng(0)
+    rates, y = np.exp(rng.uniform(-1.0, 3.0, (5, 6))), rng.integers(5, size=1_000)
+    return rng.poisson(rates[y]).astype(float), y
+
+
+def rounded():
+    """Six Gaussians rounded to whole numbers, and a column of three marks that says nothing."""
+    X, y = drawn(gaussians)
+    marks = np.random.default_rng(1).integers(3, size=len(X))
+    return np.column_stack([np.round(X), marks]), y
+
+
+def repeated():
+    """Rows of three clusters with heavy tails, each drawn several times."""
+    X, y = drawn(heavy_tails)
+    rows = np.random.default_rng(1).integers(300, size=1_000)
+    return X[rows], y[rows]
+
+
+def spread_out(load):
+    """Columns of whole numbers with uniform noise."""
+    X, y = load()
+    return X + np.random.default_rng(2).uniform(-0.5, 0.5, X.shape), y
 
 
 TABLES = {
@@ -63,9 +141,30 @@ TABLES = {
 }
 
 
-def judge(X, y, covariance_type, prior, seed):
+PEER_TABLES = {
+    "iris": partial(load_iris, return_X_y=True),
+    "wine": partial(load_wine, return_X_y=True),
+    "breast cancer": partial(load_breast_cancer, return_X_y=True),
+    "diabetes": lambda: (load_diabetes().data, None),
+    "digits, 10 columns": partial(digits, 10),
+    "Gaussians": partial(drawn, gaussians),
+    "bent chains": partial(drawn, bent),
+    "moons": partial(drawn, moons),
+    "heavy tails": partial(drawn, heavy_tails),
+    "repeated rows": repeated,
+    "ink": inked,
+    "ink, spread": partial(spread_out, inked),
+    "counts": counts,
+    "counts, spread": partial(spread_out, counts),
+    "rounded": rounded,
+    "rounded, spread": partial(spread_out, rounded),
+}
+
+
+# ---------------------------------------------------------------------------------------- priors
+def judge(X, y, covariance_type, prior, seed, args):
     """Held-out nats a row, components, ARI, bound, CPU seconds."""
-    train, test, labels, _ = train_test_split(X, y, test_size=0.5, random_state=seed)
+    train, test, labels, _ = train_test_split(X, y, test_size=args.held_out, random_state=seed)
     began = time.process_time()
     mixture = MemoizedDPGMM(covariance_type=covariance_type, random_state=seed, **prior)
     mixture.fit(train)
@@ -74,25 +173,109 @@ def judge(X, y, covariance_type, prior, seed):
     return mixture.score(test), mixture.n_components_, ari, mixture.elbo_, seconds
 
 
-def main(names):
-    """Print the table."""
-    warnings.simplefilter("ignore")
-    print("table                 prior        held-out   K      ARI    bound        s  better")
-    for name in names or TABLES:
+def priors_part(args):
+    table = []
+    for name in args.tables or TABLES:
         load, covariance_type = TABLES[name]
         X, y = load()
         base = None
         for title, prior in PRIORS.items():
-            rows = np.array([judge(X, y, covariance_type, prior, seed) for seed in SEEDS])
+            rows = np.array([
+                judge(X, y, covariance_type, prior, seed, args) for seed in range(args.splits)
+            ])  # fmt: skip
             base = rows[:, 0] if base is None else base
             held, K, ari, bound, seconds = np.median(rows, axis=0)
-            better = f"{(rows[:, 0] > base).sum()}, least {(rows[:, 0] - base).min():+.2f}"
-            print(
-                f"{name:21s} {title:11s} {held:9.3f} {K:6.1f} {ari:6.3f} {bound:11.1f} "
-                f"{seconds:6.1f}  {better}",
-                flush=True,
-            )
+            table.append([
+                name, title, f"{held:.3f}", f"{K:.1f}", f"{ari:.3f}", f"{bound:.1f}",
+                f"{seconds:.1f}", (rows[:, 0] > base).sum(), f"{(rows[:, 0] - base).min():+.2f}",
+            ])  # fmt: skip
+            progress(*table[-1])
+    print_table(
+        f"medians of {args.splits} splits, {args.held_out:.0%} held out",
+        ["table", "prior", "held-out", "K", "ARI", "bound", "CPU s", "better", "least gain"],
+        table,
+    )
+
+
+# ----------------------------------------------------------------------------------------- peers
+def best_bound(train, seed):
+    """The mixture with learned priors whose shape of covariances has the best bound."""
+    tried = [
+        MemoizedDPGMM(covariance_type=shape, random_state=seed, **prior).fit(train)
+        for shape, prior in SHAPES.items()
+    ]
+    return max(tried, key=lambda mixture: mixture.elbo_)
+
+
+def peers(train, test, seed, args):
+    """{method: (nats of each row of test, what was chosen, number, labels, CPU seconds)}."""
+    makers = {
+        "default": lambda: MemoizedDPGMM(random_state=seed).fit(train),
+        "learned priors": lambda: MemoizedDPGMM(random_state=seed, **ALL).fit(train),
+        "learned priors, best bound of 4 shapes": lambda: best_bound(train, seed),
+        "sklearn, BIC": lambda: gaussian_grid(
+            train, args.most, n_init=args.starts, random_state=seed
+        ),
+        "sklearn, cross-validated": lambda: gaussian_search(train, args.most, args.starts, seed),
+    }
+    runs = {}
+    for name, make in makers.items():
+        _, cpu, mixture = timed(make)
+        number = getattr(mixture, "n_components_", mixture.n_components)
+        runs[name] = (mixture.score_samples(test), mixture.covariance_type, number,
+                      mixture.predict(train), cpu)  # fmt: skip
+    if args.has_mclust:
+        for name, prior in {"mclust": False, "mclust, its prior": True}.items():
+            m = mclust(train, args.most, test=test, prior=prior)
+            runs[name] = m.log_density, m.model, m.number, m.labels, m.cpu
+    return runs
+
+
+def peers_part(args):
+    args.has_mclust = has_mclust()
+    if not args.has_mclust:
+        print("mclust: Rscript or its package is not installed, left out\n")
+    for name in args.peer_tables or PEER_TABLES:
+        X, y = PEER_TABLES[name]()
+        X = StandardScaler().fit_transform(X)
+        runs = {}
+        for seed in range(args.splits):
+            rows = np.random.default_rng(seed).permutation(len(X))
+            n_test = round(args.held_out * len(X))
+            test, train = rows[:n_test], rows[n_test:]
+            for method, (density, chosen, k, labels, cpu) in peers(
+                X[train], X[test], seed, args
+            ).items():
+                index = np.nan if y is None else adjusted_rand_score(y[train], labels)
+                runs.setdefault(method, []).append((density.mean(), chosen, k, index, cpu))
+            progress(name, seed, *(f"{m}: {r[-1][0]:.3f} {r[-1][1:3]}," for m, r in runs.items()))
+        base = np.array([run[0] for run in runs["default"]])
+        table = []
+        for method, of in runs.items():
+            held, chosen, k, index, cpu = zip(*of, strict=True)
+            less = np.array(held) - base
+            table.append([
+                method, spread(held, 3), spread(less, 3), f"{np.sum(less > 0)}/{len(less)}",
+                " ".join(map(str, k)), " ".join(sorted(set(chosen))),
+                "" if y is None else spread(index, 3), f"{np.mean(cpu):.1f}",
+            ])  # fmt: skip
+        print_table(
+            f"{name}: {len(train):,} x {X.shape[1]}, {len(test):,} held out, {args.splits} splits",
+            ["", "nats a row", "less default", "above", "components", "shapes", "ARI", "CPU s"],
+            table,
+        )
+
+
+def main():
+    args = arguments()
+    print_header()
+    warnings.simplefilter("ignore")
+    run = {"priors": priors_part, "peers": peers_part}
+    with cores(args.cores):
+        MemoizedDPGMM(random_state=0, **ALL).fit(drawn(gaussians)[0][:200])  # compiles
+        for part in args.parts:
+            run[part](args)
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

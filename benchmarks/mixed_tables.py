@@ -24,17 +24,13 @@ means, variances, probabilities and rates from whoever has learned them and trea
 
 import cProfile
 import pstats
-import shutil
-import subprocess
-import tempfile
-import time
 import warnings
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, spread, timed
+from _gaussian_peers import gaussian_grid, has_mclust, mclust
 from _machine import gemm_flops
 from scipy.special import gammaln, logsumexp, xlogy
 from sklearn.cluster import KMeans
@@ -43,7 +39,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.experimental import enable_iterative_imputer  # noqa: F401
 from sklearn.impute import IterativeImputer, KNNImputer, SimpleImputer
 from sklearn.metrics import adjusted_rand_score
-from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.mixture import BayesianGaussianMixture
 from sklearn.preprocessing import StandardScaler
 
 from skvt import MemoizedDPMixture
@@ -375,17 +371,10 @@ def one_hot(X, clusters):
     return StandardScaler().fit_transform(np.column_stack([X[:, rest], *parts]))
 
 
-def gaussian_grid(X, covariance_type, most, seed, **params):
+def gaussians(X, covariance_type, most, seed, **params):
     """Labels by the GaussianMixture with the lowest BIC, and their number."""
-    best = None
-    for k in range(1, most + 1):
-        mixture = GaussianMixture(
-            k, covariance_type=covariance_type, random_state=seed, **params
-        ).fit(X)
-        bic = mixture.bic(X)
-        if best is None or bic < best[0]:
-            best = bic, k, mixture.predict(X)
-    return best[1:]
+    mixture = gaussian_grid(X, most, shapes=[covariance_type], random_state=seed, **params)
+    return mixture.n_components, mixture.predict(X)
 
 
 def bayesian(X, covariance_type, seed):
@@ -395,36 +384,6 @@ def bayesian(X, covariance_type, seed):
     )
     labels = mixture.fit_predict(X)
     return np.unique(labels).size, labels
-
-
-def mclust(X, most):
-    """Labels by Mclust of R, and their number."""
-    with tempfile.TemporaryDirectory() as folder:
-        source, target = Path(folder) / "X.csv", Path(folder) / "labels.csv"
-        np.savetxt(source, X, delimiter=",")
-        code = (
-            "suppressMessages(library(mclust)); "
-            f"X <- as.matrix(read.csv('{source}', header=FALSE)); "
-            f"write.table(Mclust(X, G=1:{most}, verbose=FALSE)$classification, '{target}', "
-            "row.names=FALSE, col.names=FALSE)"
-        )
-        subprocess.run(["Rscript", "-e", code], check=True, capture_output=True)
-        labels = np.loadtxt(target).astype(int)
-    return np.unique(labels).size, labels
-
-
-def has_mclust():
-    """Whether Rscript is there and has mclust."""
-    if shutil.which("Rscript") is None:
-        return False
-    return subprocess.run(["Rscript", "-e", "library(mclust)"], capture_output=True).returncode == 0
-
-
-def children_timed(function, *args):
-    """As ``timed``, by the clock instead of CPU: what another process computes."""
-    began = time.perf_counter()
-    result = function(*args)
-    return None, time.perf_counter() - began, result
 
 
 def density_of(seed, n_rows, missing, args):
@@ -477,13 +436,14 @@ def index_of(seed, n_rows, missing, args):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         for shape in ("diag", "full"):
-            add(f"GaussianMixture {shape}, BIC", timed, gaussian_grid, flat, shape, args.most, seed)
+            add(f"GaussianMixture {shape}, BIC", timed, gaussians, flat, shape, args.most, seed)
             add(f"BayesianGaussianMixture {shape}", timed, bayesian, flat, shape, seed)
         # variances that cannot shrink to nothing in a column of zeros and ones
-        kept = partial(gaussian_grid, reg_covar=0.1)
+        kept = partial(gaussians, reg_covar=0.1)
         add("GaussianMixture diag, reg_covar=0.1", timed, kept, flat, "diag", args.most, seed)
     if has_mclust():
-        add("mclust, BIC (by the clock)", children_timed, mclust, flat, args.most)
+        found = mclust(flat, args.most)
+        rows["mclust, BIC"] = found.number, adjusted_rand_score(y, found.labels), found.cpu
     return rows
 
 
