@@ -57,8 +57,8 @@ GIVEN = "TemperedLDA, float32, topic_word_prior=None"
 PLAIN = f"{GIVEN}, temperature=None, moves=()"
 BOTH = "TemperedLDA, alpha learned"
 POLISHED = "TemperedLDA, n_polish as many"
-COLLAPSED = "StructuredLDA, collapsed, alpha learned"
-COLLAPSED_PARAMS = {"global_step": "collapsed", "doc_topic_prior": "auto", "average": 0.5}
+COLLAPSED = "StructuredLDA, collapsed"
+COLLAPSED_PARAMS = {"global_step": "collapsed", "average": 0.5}
 # Fits that compile what the default does not.
 WARM_UPS = (
     (TemperedLDA, {"doc_topic_prior": "auto"}),
