@@ -21,7 +21,7 @@ from skvt.models.lda._model import DocumentBatch
 from skvt.typing import Array, IndexArray, Run
 
 # Groups of documents that see each other's changes only after the sweep: at most so many, and with
-# the product of tokens and this at least as many as counts, of which each group has a copy.
+# the product of tokens and this at least as many as counts, which are copied for each group.
 MOST_GROUPS, TOKENS_OF_COUNT = 8, 3
 # Numbers that single precision holds, and their products with each other.
 RANGE = 1e-15, 1e15
