@@ -78,7 +78,7 @@ class CollapsedInference(Continued):
             state.n_steps += data.n_steps(batches)
         if fresh is not None:
             state.stats = fresh
-        if fresh is not None or not self._pass % PASSES_PER_PRIOR:
+        if not self._pass % PASSES_PER_PRIOR:
             state.stats.resum()  # (of fractional counts, rounding adds up)
         state.prior_stats, self._ends = prior_stats, ends
         state.rows_seen += totals.weight
