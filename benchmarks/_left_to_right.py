@@ -12,6 +12,7 @@ estimate is biased, as Buntine (2009) notes.
 
 import numba as nb
 import numpy as np
+from _common import word_probabilities
 from scipy.special import digamma
 
 
@@ -120,8 +121,7 @@ def left_to_right(documents, topics, alpha, n_particles, seed):
 
 def _prepare(documents, topics, alpha):
     """(starts of documents, words of all, topics (V, K), alpha (K,))."""
-    beta = np.array(topics, dtype=np.float64).T
-    beta = np.ascontiguousarray(beta / beta.sum(axis=0))
+    beta = word_probabilities(topics)
     alpha = np.ascontiguousarray(np.broadcast_to(np.asarray(alpha, np.float64), beta.shape[1]))
     starts = np.concatenate([[0], np.cumsum([len(words) for words in documents])])
     words = np.concatenate([*documents, []]).astype(np.int64)

@@ -188,8 +188,9 @@ class Scores:
         rows = np.random.default_rng(1).permutation(X.shape[0])[:learned_from]
         self._prior, self._sample, self._scorings = 1.0 / n_topics, X[rows], scorings
         self._completion = DocumentCompletion(X_test, self._prior)
-        self._documents = documents_of(self._sample, np.random.default_rng(2))
-        self._whole = LeftToRight(X_test, n_particles=n_particles)
+        if set(scorings) & set(WHOLE):
+            self._documents = documents_of(self._sample, np.random.default_rng(2))
+            self._whole = LeftToRight(X_test, n_particles=n_particles)
 
     def __call__(self, topics):
         alphas = {"common": self._prior}

@@ -22,15 +22,20 @@ def log_probability(words, beta, alpha):
     return logsumexp(terms)
 
 
+@pytest.fixture
+def yardstick(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    return runpy.run_path(str(ROOT / "benchmarks" / "_left_to_right.py"))
+
+
 @pytest.mark.slow  # a yardstick of the benchmarks, compiled for this test alone
-def test_left_to_right_has_the_enumerated_probability_as_its_mean():
-    module = runpy.run_path(str(ROOT / "benchmarks" / "_left_to_right.py"))
+def test_left_to_right_has_the_enumerated_probability_as_its_mean(yardstick):
     topics = np.array([[8.0, 1.0, 1.0, 2.0], [0.1, 3.0, 0.1, 0.1], [1.0, 1.0, 9.0, 0.3]])
     beta, alpha = topics / topics.sum(axis=1, keepdims=True), np.array([0.1, 0.4, 0.2])
     documents, n = [[3], [0, 1, 2], [0, 0, 1, 2, 2, 3, 1]], 50_000
     exact = np.array([log_probability(words, beta, alpha) for words in documents])
     for n_particles in (1, 3):
-        estimates = module["left_to_right"](n * documents, topics, alpha, n_particles, 0)
+        estimates = yardstick["left_to_right"](n * documents, topics, alpha, n_particles, 0)
         ratio = np.exp(estimates.reshape(n, -1) - exact)
         error = ratio.std(axis=0) / n**0.5
         assert np.all(error < 0.01)  # so that a bias of a twentieth is seen
@@ -38,12 +43,11 @@ def test_left_to_right_has_the_enumerated_probability_as_its_mean():
 
 
 @pytest.mark.slow
-def test_the_prior_that_is_sampled_is_that_of_the_documents():
-    module = runpy.run_path(str(ROOT / "benchmarks" / "_left_to_right.py"))
+def test_the_prior_that_is_sampled_is_that_of_the_documents(yardstick):
     rng = np.random.default_rng(0)
     topics, alpha = rng.dirichlet(np.full(40, 0.3), size=3), np.array([0.2, 1.0, 0.5])
     shares = rng.dirichlet(alpha, size=2000)
     documents = [rng.choice(40, size=30, p=share @ topics) for share in shares]
-    found = module["sampled_prior"](documents, topics, 0.1)
+    found = yardstick["sampled_prior"](documents, topics, 0.1)
     # (the standard error of 2,000 documents is some .04)
     np.testing.assert_allclose(found, alpha, rtol=0.15)
