@@ -1,5 +1,6 @@
 """Compiled loops, how threads share them; special functions; random bits."""
 
+from skvt.compiled._lanes import LANES, aligned, draw_of_product
 from skvt.compiled._random_bits import (
     GOLDEN,
     accepted_gammas,
@@ -44,13 +45,16 @@ __all__ = [
     "CLAIMS",
     "COUNTER",
     "GOLDEN",
+    "LANES",
     "SharedLoop",
     "accepted_gammas",
+    "aligned",
     "all_finished",
     "binomial",
     "claim",
     "digamma",
     "digamma_array",
+    "draw_of_product",
     "exp",
     "fill_normals",
     "finish",

@@ -8,10 +8,10 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import gammaln
 
-from skvt.compiled import serial_map
+from skvt.compiled import LANES, serial_map
 from skvt.expfam import RunningStats
 from skvt.models.lda import CollapsedLDA, _collapsed
-from skvt.models.lda._collapsed_kernels import LANES, MOST_TOKENS, token_bounds
+from skvt.models.lda._collapsed_kernels import MOST_TOKENS, token_bounds
 
 ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.5, 0.9])
 
@@ -25,12 +25,13 @@ def by_enumeration(X, alpha, eta):
     n = X.astype(int)
     tokens = [(d, v) for d, v in np.argwhere(n) for _ in range(n[d, v])]
     total, pairs, single = 0.0, 0.0, 0.0
+    without = sum(map(log_beta_function, [*eta, *np.tile(alpha, (len(X), 1))]))
     for z in product(range(alpha.size), repeat=len(tokens)):
         of_topics, of_documents = eta.copy(), np.tile(alpha, (len(X), 1))
         for k, (d, v) in zip(z, tokens, strict=True):
             of_topics[k, v] += 1.0
             of_documents[d, k] += 1.0
-        p = np.exp(sum(map(log_beta_function, [*of_topics, *of_documents])))
+        p = np.exp(sum(map(log_beta_function, [*of_topics, *of_documents])) - without)
         z = np.array(z)
         total, pairs = total + p, pairs + p * (z[:, None] == z)
         single = single + p * (z[:, None] == np.arange(alpha.size))
@@ -75,6 +76,18 @@ def test_topics_of_all_lines_have_their_law(monkeypatch):
         np.testing.assert_allclose(found, true, atol=0.02)
 
 
+def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
+    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
+    monkeypatch.setattr(_collapsed, "DOCUMENTS_OF_STREAM", 1)
+    X = np.zeros((6, 3))
+    X[0, 1], X[2], X[3, 0], X[4, 0], X[5] = 1.0, [0.0, 1.0, 1.0], 2.0, 1.0, [1.0, 1.0, 0.0]
+    # topics that are all but given: tokens of different documents hardly depend on each other
+    eta = 1e4 * np.stack([ETA, ETA[::-1] + 0.3])
+    model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T))
+    for found, true in zip(sampled(model, X, 8000), by_enumeration(X, ALPHA, eta), strict=True):
+        np.testing.assert_allclose(found, true, atol=0.04)
+
+
 def test_a_token_knows_nothing_of_itself():
     # a single token, of a document of weight 3: all is as the prior has it
     X = sp.csr_array(np.array([[1.0, 0.0, 0.0]]))
@@ -89,7 +102,8 @@ def test_a_token_knows_nothing_of_itself():
     np.testing.assert_allclose(result.bound, np.log(1.0 / 3.0), rtol=1e-5)
 
 
-def test_statistics_are_the_counts_of_the_drawn_topics():
+def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch):
+    monkeypatch.setattr(_collapsed, "DOCUMENTS_OF_STREAM", 5)
     rng = np.random.default_rng(0)
     X = sp.csr_array(rng.poisson(1.0, (30, 12)).astype(float))
     X.data[:3] += 0.5

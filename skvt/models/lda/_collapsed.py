@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import digamma
 
-from skvt.compiled import GOLDEN, SharedLoop, mixed
+from skvt.compiled import GOLDEN, LANES, SharedLoop, mixed
 from skvt.expfam import RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend
 from skvt.models.lda import _collapsed_kernels as kernels
@@ -23,6 +23,9 @@ from skvt.typing import Array, IndexArray, Run
 # Groups of documents that see each other's changes only after the sweep: at most so many, and with
 # the product of tokens and this at least as many as counts, which are copied for each group.
 MOST_GROUPS, TOKENS_OF_COUNT = 8, 3
+# Documents of a group that advance side by side: at most so many, and not more than one of so many
+# documents, as tokens drawn at the same time see no changes by each other.
+STREAMS, DOCUMENTS_OF_STREAM = 4, 16
 # Numbers that single precision holds, and their products with each other.
 RANGE = 1e-15, 1e15
 
@@ -108,9 +111,10 @@ class CollapsedLDA(LDAGivenTopics):
         seeds = mixed(np.uint64(global_params.seed) + GOLDEN * (batch.rows + 1).astype(np.uint64))
         of_topics = np.zeros((batch.n_rows, n_topics), np.float32)
         log_probability = np.zeros(batch.n_rows)
+        n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_OF_STREAM), 1), STREAMS)
         loop = SharedLoop(
-            n_groups, 1, batch.indptr, batch.words, batch.counts, token_indptr, batch.weights,
-            seeds, alpha, prior, groups, lam, totals, placed, topics, of_topics,
+            n_groups, 1, n_streams, batch.indptr, batch.words, batch.counts, token_indptr,
+            batch.weights, seeds, alpha, prior, groups, lam, totals, placed, topics, of_topics,
             log_probability,
         )  # fmt: skip
         run(kernels.collapsed_steps, loop)
@@ -163,4 +167,4 @@ class CollapsedLDA(LDAGivenTopics):
 
 def _width(n_topics: int) -> int:
     """Topics and what fills the last line of the kernels."""
-    return -(-n_topics // kernels.LANES) * kernels.LANES
+    return -(-n_topics // LANES) * LANES

@@ -5,25 +5,40 @@ The topic of a token given those of all others [GriffithsSteyvers04 eq. 5],
     p(z_i = k | z_-i, w) ~ (alpha_k + n_dk^{-i}) (eta_w + n_wk^{-i}) / (sum_v eta_v + n_k^{-i}),
 
 is computed for all topics, side by side: that leaves the processor nothing to guess, and of up to a
-few hundred topics is no slower than the sparse sums that other samplers keep.
+few hundred topics is faster than the sparse sums that other samplers keep.
 
 Documents are in groups, which threads take one after the other. A group begins with the counts of
 all, and sees no changes of other groups during the sweep (Newman, Asuncion, Smyth and Welling
-2009). The data alone fix the groups, so the result is the same for any number of threads.
+2009). Within a group a few documents advance side by side, token by token: a draw is a chain of
+instructions each of which waits for the one before, and chains of other documents fill the time.
+Tokens that are drawn at the same time see no changes by each other. The data alone fix groups and
+order, so the result is the same for any number of threads.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.compiled import CLAIMS, GOLDEN, claim, finish, jit, lit, log, mix, part, unit
+from skvt.compiled import (
+    CLAIMS,
+    GOLDEN,
+    LANES,
+    aligned,
+    claim,
+    draw_of_product,
+    finish,
+    jit,
+    lit,
+    log,
+    mix,
+    part,
+    unit,
+)
 from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._sampling import token_weight
 from skvt.typing import Array, IndexArray
 
-# Topics stand in lines of so many: a line is summed on vectors, and a draw first finds its line.
-LANES = 16
 # Probabilities of so many tokens are multiplied before a logarithm is taken.
 _MULTIPLIED = 8
 # An entry of a larger count is so many tokens of equal weight.
@@ -49,12 +64,92 @@ def _weight(count: Any, position: int, n_tokens: int) -> Any:
     return token_weight(count, position, n_tokens)
 
 
-def collapsed_steps(*arguments: Any) -> None:
+class _Streams(NamedTuple):
+    """Documents that advance side by side, one in each of S streams; W and L as below.
+
+    Attributes
+    ----------
+    order : uint64 (S,) the streams that have a document, first
+    topic : uint64 (S,) of the token that was drawn last
+    state : uint64 (S,) of random numbers
+    document, begin, size, place : int64 (S,)
+        Row of the document, where its tokens begin, how many they are, how many of them are drawn.
+    n_multiplied : int64 (S,) probabilities in ``product``
+    product : float64 (S,) of the probabilities of the last tokens
+    weight : float64 (S,) sum of the document's counts and alpha
+    words : uint32 (S, L + 1) words of the document's tokens, and any word once more
+    weights : float32 (S, L) of the document's tokens
+    own : float32 (S + 1, W)
+        ``alpha + n_d``; the last row is of ones, for tokens that are drawn given the topics alone.
+    """
+
+    order: NDArray[np.uint64]
+    topic: NDArray[np.uint64]
+    state: NDArray[np.uint64]
+    document: IndexArray
+    begin: IndexArray
+    size: IndexArray
+    place: IndexArray
+    n_multiplied: IndexArray
+    product: Array
+    weight: Array
+    words: NDArray[np.uint32]
+    weights: Array
+    own: Array
+
+
+def collapsed_steps(n_streams: int, *arguments: Any) -> None:
     """:func:`_collapsed_steps` with scratch of its own: the task of a thread."""
-    lam = arguments[9]
-    width = lam.shape[1]
-    scratch = np.empty((3, width), np.float32), np.empty(width // LANES, np.float32)
-    _collapsed_steps(*arguments[:-1], np.empty_like(lam), *scratch, arguments[-1])
+    indptr, token_indptr, lam = arguments[0], arguments[3], arguments[9]
+    n_words, width = lam.shape
+    longest = np.diff(token_indptr[indptr]).max(initial=1)
+    numbers: list[Array] = []
+    for n, dtype in (3, np.uint64), (5, np.int64), (2, np.float64):
+        numbers.extend(np.empty((n, n_streams), dtype))
+    words = np.empty((n_streams, longest + 1), np.uint32)
+    weights = np.empty((n_streams, longest), np.float32)
+    own = aligned(n_streams + 1, width)
+    own[n_streams] = 1.0
+    streams = _Streams._make([*numbers, words, weights, own])
+    table, inverse, sums = aligned(n_words, width), aligned(1, width)[0], aligned(1, width)[0]
+    _collapsed_steps(*arguments[:-1], table, inverse, sums, streams, arguments[-1])
+
+
+@part
+def _begin_document(
+    s: Any, d: int, indptr: IndexArray, words: IndexArray, counts: Array,
+    token_indptr: IndexArray, seeds: NDArray[np.uint64], alpha: Array, placed: bool,
+    topics: IndexArray, streams: Any,
+) -> None:  # fmt: skip
+    """Stream s takes document d, which has tokens."""
+    begin, total, t = token_indptr[indptr[d]], 0.0, 0
+    for k in range(alpha.size):
+        streams.own[s, k] = alpha[k]
+        total += np.float64(alpha[k])
+    for j in range(indptr[d], indptr[d + 1]):
+        n_tokens = token_indptr[j + 1] - token_indptr[j]
+        for i in range(n_tokens):
+            weight = np.float32(_weight(counts[j], i, n_tokens))
+            streams.words[s, t], streams.weights[s, t] = words[j], weight
+            if placed:
+                streams.own[s, topics[begin + t]] += weight
+            total += np.float64(weight)
+            t += 1
+    streams.words[s, t] = streams.words[s, t - 1]
+    streams.document[s], streams.begin[s], streams.size[s], streams.place[s] = d, begin, t, 0
+    streams.state[s], streams.weight[s] = seeds[d], total
+    streams.product[s], streams.n_multiplied[s] = 1.0, 0
+
+
+@part
+def _end_document(
+    s: Any, topics: IndexArray, of_topics: Array, log_probability: Array, streams: Any
+) -> None:
+    """What is known of the document of stream s once all its tokens are drawn is written."""
+    d, begin = streams.document[s], streams.begin[s]
+    log_probability[d] += log(streams.product[s])
+    for t in range(streams.size[s]):
+        of_topics[d, topics[begin + t]] += streams.weights[s, t]
 
 
 @jit
@@ -75,8 +170,9 @@ def _collapsed_steps(
     of_topics: Array,
     log_probability: Array,
     table: Array,
-    of_topic: Array,
-    line_sums: Array,
+    inverse: Array,
+    sums: Array,
+    streams: Any,
     counter: IndexArray,
 ) -> None:
     """Draw the topic of each token given those of all others, group by group.
@@ -97,15 +193,13 @@ def _collapsed_steps(
     topics : (tokens,) topic of each token, written
     of_topics : float32 (n, K) tokens of each document in each topic, 0, written
     log_probability : float64 (n,) 0, the sum of ``log p(w_i | z_-i, w_-i)`` is written
-    table, of_topic, line_sums : float32 scratch, (A, W), (3, W) and (W / LANES,)
+    table, inverse, sums : float32 scratch, (A, W), (W,) and (W,)
+    streams : :class:`_Streams` of scratch, L the number of tokens of the longest document
     """
-    n_topics, n_lines = totals.shape[1], line_sums.size
-    zero, one = lit(alpha[0], 0.0), lit(alpha[0], 1.0)
+    n_topics, one = totals.shape[1], lit(alpha[0], 1.0)
     wide = 1 if prior.shape[1] > 1 else 0
-    own, inverse, factor = of_topic[0], of_topic[1], of_topic[2]
-    sum_alpha = 0.0
-    for k in range(n_topics):
-        sum_alpha += np.float64(alpha[k])
+    order, place, own, topic = streams.order, streams.place, streams.own, streams.topic
+    no_document = np.uint64(order.size)
     for _ in range(CLAIMS):
         g, stop_group = claim(counter, np.int64(1), groups.size - 1)
         if g >= stop_group:
@@ -113,86 +207,74 @@ def _collapsed_steps(
         for a in range(lam.shape[0]):
             for k in range(lam.shape[1]):
                 table[a, k] = lam[a, k]
-        for k in range(own.size):
-            own[k], inverse[k], factor[k] = zero, zero, zero
-        for k in range(n_topics):
-            inverse[k] = one / np.float32(totals[g, k])
-        for d in range(groups[g], groups[g + 1]):
-            size = 0.0
-            for k in range(own.size):
-                own[k] = zero
-            if placed:
-                for j in range(indptr[d], indptr[d + 1]):
-                    n_tokens = token_indptr[j + 1] - token_indptr[j]
-                    for i in range(n_tokens):
-                        weight = np.float32(_weight(counts[j], i, n_tokens))
-                        own[topics[token_indptr[j] + i]] += weight
-                        size += np.float64(weight)
-            for k in range(own.size):
-                factor[k] = (own[k] + alpha[k]) * inverse[k] if placed else inverse[k]
-            state, product, n_multiplied = seeds[d], 1.0, 0
-            for j in range(indptr[d], indptr[d + 1]):
-                word, n_tokens = words[j], token_indptr[j + 1] - token_indptr[j]
-                for i in range(token_indptr[j], token_indptr[j + 1]):
-                    weight = np.float32(_weight(counts[j], i - token_indptr[j], n_tokens))
-                    in_all = weight * np.float32(row_weights[d])
-                    before = np.int64(topics[i])
-                    if placed:
-                        # of fractional weights rounding leaves a rest
-                        own[before] = max(own[before] - weight, zero)
-                        floor = prior[word, before * wide]
-                        table[word, before] = max(table[word, before] - in_all, floor)
-                        totals[g, before] = max(
-                            totals[g, before] - np.float64(in_all), _LEAST_TOTAL
-                        )
-                        inverse[before] = one / np.float32(totals[g, before])
-                        factor[before] = (own[before] + alpha[before]) * inverse[before]
-                    # a loop of its own, without writes, runs on vectors
-                    for m in range(n_lines):
-                        part_sum = zero
-                        for lane in range(LANES):
-                            at = m * LANES + lane
-                            part_sum += factor[at] * table[word, at]
-                        line_sums[m] = part_sum
-                    total = zero
-                    for m in range(n_lines):
-                        total += line_sums[m]
-                        line_sums[m] = total
-                    state += GOLDEN
-                    draw = unit(mix(state)) * total
-                    # [GriffithsSteyvers04 eq. 5]: first the line, then the topic
-                    line = 0
-                    for m in range(n_lines - 1):
-                        line += draw >= line_sums[m]
-                    if line > 0:
-                        draw -= line_sums[line - 1]
-                    k, end = line * LANES, zero
-                    first = k
-                    for lane in range(LANES - 1):
-                        end += factor[first + lane] * table[word, first + lane]
-                        k += draw >= end
-                    # (rounding may lead to where there is no topic)
-                    k = min(k, n_topics - 1)
-                    topics[i] = k
-                    share = np.float64(total)
-                    if placed:
-                        share /= size - np.float64(weight) + sum_alpha
-                        own[k] += weight
-                        table[word, k] += in_all
-                        totals[g, k] += np.float64(in_all)
-                        inverse[k] = one / np.float32(totals[g, k])
-                        factor[k] = (own[k] + alpha[k]) * inverse[k]
-                    else:
-                        share /= np.float64(n_topics)
-                        own[k] += weight
-                    product *= max(share, _LEAST)
-                    n_multiplied += 1
-                    if n_multiplied == _MULTIPLIED:
-                        log_probability[d] += log(product)
-                        product, n_multiplied = 1.0, 0
-            log_probability[d] += log(product)
-            for k in range(n_topics):
-                of_topics[d, k] = own[k]
+        for k in range(inverse.size):
+            inverse[k] = one / np.float32(totals[g, k]) if k < n_topics else lit(one, 0.0)
+        following, stop, n_streams = groups[g], groups[g + 1], order.size
+        for s in range(order.size):
+            order[s], streams.document[s], streams.size[s], place[s] = s, -1, 0, 0
+        while n_streams > 0:
+            at = 0
+            while at < n_streams:
+                s = order[at]
+                if place[s] == streams.size[s]:
+                    if streams.document[s] >= 0:
+                        _end_document(s, topics, of_topics, log_probability, streams)
+                    while following < stop and (
+                        token_indptr[indptr[following]] == token_indptr[indptr[following + 1]]
+                    ):
+                        following += 1
+                    if following == stop:
+                        n_streams -= 1
+                        order[at] = order[n_streams]
+                        continue
+                    _begin_document(
+                        s, following, indptr, words, counts, token_indptr, seeds, alpha, placed,
+                        topics, streams,
+                    )  # fmt: skip
+                    following += 1
+                at += 1
+                if placed:
+                    # (of an unsigned index the compiler knows that it counts from the front)
+                    t = np.uint64(place[s])
+                    word, weight = streams.words[s, t], streams.weights[s, t]
+                    k = topics[np.uint64(streams.begin[s] + place[s])]
+                    in_all = weight * np.float32(row_weights[streams.document[s]])
+                    # of fractional weights rounding leaves a rest
+                    own[s, k] = max(own[s, k] - weight, alpha[k])
+                    table[word, k] = max(table[word, k] - in_all, prior[word, np.uint64(k * wide)])
+                    total = max(totals[g, k] - np.float64(in_all), _LEAST_TOTAL)
+                    totals[g, k], inverse[k] = total, one / np.float32(total)
+            for at in range(n_streams):
+                s = order[at]
+                t, after = np.uint64(place[s]), np.uint64(place[s] + 1)
+                streams.state[s] += GOLDEN
+                # [GriffithsSteyvers04 eq. 5]
+                k, total = draw_of_product(
+                    own, s if placed else no_document, inverse, table, streams.words[s, t],
+                    streams.words[s, after], sums, unit(mix(streams.state[s])),
+                )  # fmt: skip
+                # (rounding may lead to where there is no topic)
+                topic[s] = k if k < n_topics else max(k - LANES, 0)
+                others = np.float64(n_topics)
+                if placed:
+                    others = streams.weight[s] - np.float64(streams.weights[s, t])
+                streams.product[s] *= max(np.float64(total) / others, _LEAST)
+            for at in range(n_streams):
+                s = order[at]
+                t, k = np.uint64(place[s]), topic[s]
+                topics[np.uint64(streams.begin[s] + place[s])] = k
+                place[s] += 1
+                if placed:
+                    word, weight = streams.words[s, t], streams.weights[s, t]
+                    in_all = weight * np.float32(row_weights[streams.document[s]])
+                    own[s, k] += weight
+                    table[word, k] += in_all
+                    total = totals[g, k] + np.float64(in_all)
+                    totals[g, k], inverse[k] = total, one / np.float32(total)
+                streams.n_multiplied[s] += 1
+                if streams.n_multiplied[s] == _MULTIPLIED:
+                    log_probability[streams.document[s]] += log(streams.product[s])
+                    streams.product[s], streams.n_multiplied[s] = 1.0, 0
         finish(counter, g, stop_group)
 
 

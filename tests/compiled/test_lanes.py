@@ -1,0 +1,28 @@
+"""Draws from products of arrays: as often each place as its product says, and rounding."""
+
+import numpy as np
+import pytest
+from _entrances import entrance
+
+from skvt.compiled import LANES, aligned, draw_of_product
+
+draw = entrance(draw_of_product)
+
+
+@pytest.mark.parametrize("n_lines", [1, 3])
+def test_of_evenly_spaced_numbers_each_place_has_its_share(n_lines):
+    rng = np.random.default_rng(n_lines)
+    first, second, table = (aligned(n, n_lines * LANES) for n in (3, 1, 4))
+    for array in first, second, table:
+        array[:] = rng.integers(0, 4, array.shape)
+    # all sums are whole numbers, the last a power of two: nothing is rounded
+    first[2, -1] = table[1, -1] = 1.0
+    second[0, -1] = 2**10 - np.sum(first[2, :-1] * second[0, :-1] * table[1, :-1])
+    numbers = np.arange(2**10, dtype=np.float32) / np.float32(2**10)
+    sums = np.empty_like(second[0])
+    drawn = [draw(first, 2, second[0], table, 1, 3, sums, number) for number in numbers]
+    places, totals = np.transpose(drawn)
+    np.testing.assert_array_equal(np.bincount(places.astype(int)), first[2] * second[0] * table[1])
+    assert np.all(totals == 2**10)
+    # where rounding makes the product with the sum the sum itself
+    assert draw(first, 2, second[0], table, 1, 3, sums, np.float32(1.0))[0] == n_lines * LANES - 1
