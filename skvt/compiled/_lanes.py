@@ -15,6 +15,12 @@ from skvt.typing import Array
 
 LANES = 16
 
+_single, _index, _whole = ir.FloatType(), ir.IntType(32), ir.IntType(64)
+_vector, _pattern = ir.VectorType(_single, LANES), ir.VectorType(_index, LANES)
+_byte_pointer = ir.IntType(8).as_pointer()
+_zero, _step, _last = (ir.Constant(_whole, value) for value in (0, LANES, LANES - 1))
+_zeros, _undefined = ir.Constant(_vector, [0.0] * LANES), ir.Constant(_vector, ir.Undefined)
+
 
 def aligned(n_rows: int, n_columns: int) -> Array:
     """An array of float32, not set, whose rows of LANES numbers each lie in one cache line."""
@@ -24,12 +30,10 @@ def aligned(n_rows: int, n_columns: int) -> Array:
 
 
 def _drawn(
-    first: Array, i: int, second: Array, table: Array, j: int, following: int, sums: Array,
-    number: Any,
-) -> tuple[int, np.float32]:  # fmt: skip
+    first: Array, second: Array, third: Array, following: Array, sums: Array, number: Any
+) -> tuple[int, np.float32]:
     """:func:`draw_of_product` in Python."""
-    products = (first[i] * second * table[j]).reshape(-1, LANES)
-    within = np.cumsum(products, axis=0, dtype=np.float32)
+    within = np.cumsum((first * second * third).reshape(-1, LANES), axis=0, dtype=np.float32)
     ends = np.cumsum(within[-1], dtype=np.float32)
     rest = number * ends[-1]
     lane = min(int((rest >= ends).sum()), LANES - 1)
@@ -39,108 +43,100 @@ def _drawn(
 
 @instruction(_drawn)
 def draw_of_product(
-    typingctx: Any, first: Any, i: Any, second: Any, table: Any, j: Any, following: Any,
-    sums: Any, number: Any,
-) -> Any:  # fmt: skip
-    """``(k, sum)`` with k drawn by ``p_k ~ first[i, k] second[k] table[j, k]``, and their sum.
+    typingctx: Any, first: Any, second: Any, third: Any, following: Any, sums: Any, number: Any
+) -> Any:
+    """``(k, sum)`` with k drawn by ``p_k ~ first[k] second[k] third[k]``, and their sum.
 
-    Arrays are float32 in C order, their rows as long as ``second`` and that of LANES numbers each.
-    k is drawn by ``number`` from [0, 1): its lane first, which is k modulo LANES, then its place in
-    the lane by the partial sums, kept in ``sums`` (as long as a row). Meanwhile row ``following``
-    of the table is on its way from memory. Sums are in one order, whatever the processor.
+    Arrays are of float32, all of the same length, a multiple of LANES. k is drawn by ``number``
+    from [0, 1): its lane first, which is k modulo LANES, then its place in the lane by the partial
+    sums, kept in ``sums``. Meanwhile ``following`` is on its way from memory. Sums are in one
+    order, whatever the processor.
     """
-    single, whole, index = ir.FloatType(), ir.IntType(64), ir.IntType(32)
-    vector, pattern = ir.VectorType(single, LANES), ir.VectorType(index, LANES)
-    zeros, undefined = ir.Constant(vector, [0.0] * LANES), ir.Constant(vector, ir.Undefined)
-    zero, step = ir.Constant(whole, 0), ir.Constant(whole, LANES)
-    byte_pointer = ir.IntType(8).as_pointer()
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kinds, (first, i, second, table, j, following, sums, number) = signature.args, arguments
+        arrays = [
+            context.make_array(kind)(context, builder, value)
+            for kind, value in zip(signature.args[:-1], arguments, strict=False)
+        ]
+        width = builder.extract_value(arrays[0].shape, 0)
+        *factors, ahead, sums = (array.data for array in arrays)
+        ends = _partial_sums(builder, factors, ahead, sums, width)
+        lane, rest, total = _lane(builder, ends, arguments[-1])
+        place = _place_in_lane(builder, builder.gep(sums, [lane]), rest, width)
+        k = builder.add(builder.mul(place, _step), lane)
+        return context.make_tuple(builder, signature.return_type, [k, total])
 
-        def array(kind: Any, value: Any) -> Any:
-            return context.make_array(kind)(context, builder, value)
+    result = types.Tuple((types.int64, types.float32))  # type: ignore[attr-defined]
+    return result(first, second, third, following, sums, types.float32), codegen
 
-        width = builder.extract_value(array(kinds[2], second).shape, 0)
 
-        def row(kind: Any, value: Any, number: Any) -> Any:
-            return builder.gep(array(kind, value).data, [builder.mul(number, width)])
+def _partial_sums(builder: Any, factors: Any, ahead: Any, sums: Any, width: Any) -> Any:
+    """Write the sums of the products up to each line, lane by lane; returns the last."""
 
-        def lanes(pointer: Any, k: Any) -> Any:
-            return builder.bitcast(builder.gep(pointer, [k]), vector.as_pointer())
+    def lanes(pointer: Any, k: Any) -> Any:
+        return builder.bitcast(builder.gep(pointer, [k]), _vector.as_pointer())
 
-        def loaded(pointer: Any, k: Any) -> Any:
-            return builder.load(lanes(pointer, k), align=4)
+    prefetch = builder.module.declare_intrinsic(
+        "llvm.prefetch",
+        [_byte_pointer],
+        ir.FunctionType(ir.VoidType(), [_byte_pointer, _index, _index, _index]),
+    )
+    to_read, to_all_caches, of_data = (ir.Constant(_index, value) for value in (0, 3, 1))
+    before, loop = builder.block, builder.append_basic_block("sums")
+    after = builder.append_basic_block("lane")
+    builder.branch(loop)
+    builder.position_at_end(loop)
+    k, up_to_here = builder.phi(_whole), builder.phi(_vector)
+    a, b, c = (builder.load(lanes(factor, k), align=4) for factor in factors)
+    added = builder.fadd(up_to_here, builder.fmul(builder.fmul(a, b), c))
+    builder.store(added, lanes(sums, k), align=4)
+    place = builder.bitcast(builder.gep(ahead, [k]), _byte_pointer)
+    builder.call(prefetch, [place, to_read, to_all_caches, of_data])
+    further = builder.add(k, _step)
+    for phi, start, value in (k, _zero, further), (up_to_here, _zeros, added):
+        phi.add_incoming(start, before)
+        phi.add_incoming(value, loop)
+    builder.cbranch(builder.icmp_signed("<", further, width), loop, after)
+    builder.position_at_end(after)
+    return added
 
-        def shifted(x: Any, by: int) -> Any:
-            places = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
-            return builder.shuffle_vector(zeros, x, ir.Constant(pattern, places))
 
-        a, c = row(kinds[0], first, i), row(kinds[3], table, j)
-        ahead = row(kinds[3], table, following)
-        b, partial = array(kinds[2], second).data, array(kinds[6], sums).data
-        prefetch = builder.module.declare_intrinsic(
-            "llvm.prefetch", [byte_pointer],
-            ir.FunctionType(ir.VoidType(), [byte_pointer, index, index, index]),
-        )  # fmt: skip
-        to_read, to_all_caches, of_data = (ir.Constant(index, value) for value in (0, 3, 1))
+def _lane(builder: Any, ends: Any, number: Any) -> tuple[Any, Any, Any]:
+    """The first lane whose end is above the drawn number, what is left of this, and the sum."""
 
-        # the sums of the lanes, all that lead to them kept
-        before = builder.block
-        loop = builder.append_basic_block("sums")
-        after = builder.append_basic_block("lane")
-        builder.branch(loop)
-        builder.position_at_end(loop)
-        k, ends = builder.phi(whole), builder.phi(vector)
-        products = builder.fmul(builder.fmul(loaded(a, k), loaded(b, k)), loaded(c, k))
-        added = builder.fadd(ends, products)
-        builder.store(added, lanes(partial, k), align=4)
-        place = builder.bitcast(builder.gep(ahead, [k]), byte_pointer)
-        builder.call(prefetch, [place, to_read, to_all_caches, of_data])
-        further = builder.add(k, step)
-        for phi, start, value in (k, zero, further), (ends, zeros, added):
-            phi.add_incoming(start, before)
-            phi.add_incoming(value, loop)
-        builder.cbranch(builder.icmp_signed("<", further, width), loop, after)
+    def shifted(x: Any, by: int) -> Any:
+        places = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
+        return builder.shuffle_vector(_zeros, x, ir.Constant(_pattern, places))
 
-        # the lane: the first whose end, all before it included, is above the drawn number
-        builder.position_at_end(after)
-        ends = added
-        for by in 1, 2, 4, 8:
-            ends = builder.fadd(ends, shifted(ends, by))
-        total = builder.extract_element(ends, ir.Constant(index, LANES - 1))
-        drawn = builder.fmul(number, total)
-        everywhere = builder.insert_element(undefined, drawn, ir.Constant(index, 0))
-        everywhere = builder.shuffle_vector(
-            everywhere, undefined, ir.Constant(pattern, [0] * LANES)
-        )
-        passed = builder.bitcast(builder.fcmp_ordered(">=", everywhere, ends), ir.IntType(LANES))
-        lane, last = builder.zext(builder.ctpop(passed), whole), ir.Constant(whole, LANES - 1)
-        lane = builder.select(builder.icmp_signed("<", lane, last), lane, last)
-        rest = builder.fsub(drawn, builder.extract_element(shifted(ends, 1), lane))
+    for by in 1, 2, 4, 8:
+        ends = builder.fadd(ends, shifted(ends, by))
+    total = builder.extract_element(ends, ir.Constant(_index, LANES - 1))
+    drawn = builder.fmul(number, total)
+    everywhere = builder.insert_element(_undefined, drawn, ir.Constant(_index, 0))
+    everywhere = builder.shuffle_vector(everywhere, _undefined, ir.Constant(_pattern, [0] * LANES))
+    passed = builder.bitcast(builder.fcmp_ordered(">=", everywhere, ends), ir.IntType(LANES))
+    lane = builder.zext(builder.ctpop(passed), _whole)
+    # (rounding may leave a number that no lane holds)
+    lane = builder.select(builder.icmp_signed("<", lane, _last), lane, _last)
+    rest = builder.fsub(drawn, builder.extract_element(shifted(ends, 1), lane))
+    return lane, rest, total
 
-        # the place in the lane, the last for what rounding leaves
-        before = builder.block
-        test = builder.append_basic_block("test")
-        loop = builder.append_basic_block("place")
-        after = builder.append_basic_block("drawn")
-        stop = builder.sub(width, step)
-        builder.branch(test)
-        builder.position_at_end(test)
-        k, found = builder.phi(whole), builder.phi(whole)
-        builder.cbranch(builder.icmp_signed("<", k, stop), loop, after)
-        builder.position_at_end(loop)
-        end = builder.load(builder.gep(partial, [builder.add(k, lane)]))
-        passed = builder.zext(builder.fcmp_ordered(">=", rest, end), whole)
-        further = builder.add(k, step), builder.add(found, passed)
-        for phi, value in zip((k, found), further, strict=True):
-            phi.add_incoming(zero, before)
-            phi.add_incoming(value, loop)
-        builder.branch(test)
-        builder.position_at_end(after)
-        drawn_at = builder.add(builder.mul(found, step), lane)
-        return context.make_tuple(builder, signature.return_type, [drawn_at, total])
 
-    at = types.int64
-    result = types.Tuple((at, types.float32))  # type: ignore[attr-defined]
-    return result(first, at, second, table, at, at, sums, types.float32), codegen
+def _place_in_lane(builder: Any, sums: Any, rest: Any, width: Any) -> Any:
+    """How many sums of the lane, all but the last, are not above the rest."""
+    before, test = builder.block, builder.append_basic_block("test")
+    loop, after = builder.append_basic_block("place"), builder.append_basic_block("drawn")
+    stop = builder.sub(width, _step)
+    builder.branch(test)
+    builder.position_at_end(test)
+    k, place = builder.phi(_whole), builder.phi(_whole)
+    builder.cbranch(builder.icmp_signed("<", k, stop), loop, after)
+    builder.position_at_end(loop)
+    passed = builder.fcmp_ordered(">=", rest, builder.load(builder.gep(sums, [k])))
+    further = builder.add(k, _step), builder.add(place, builder.zext(passed, _whole))
+    for phi, value in zip((k, place), further, strict=True):
+        phi.add_incoming(_zero, before)
+        phi.add_incoming(value, loop)
+    builder.branch(test)
+    builder.position_at_end(after)
+    return place

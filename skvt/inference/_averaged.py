@@ -38,7 +38,7 @@ class Averaged(Continued):
         self._engine, self._first = engine, (1.0 - share) * n_passes
         self.requires, self.knows_exact_bound = engine.requires, engine.knows_exact_bound
         self._pass, self._n_averaged = 0, 0
-        self._mean: list[Array] = []
+        self._sum: list[Array] = []
 
     def start(self, state: State, total: float) -> State:
         """The state as the engine keeps it."""
@@ -59,7 +59,7 @@ class Averaged(Continued):
         self._pass += 1
         if any(record.accepted for record in state.move_log[n_moves:]):
             # components are others from here on
-            self._mean, self._n_averaged = [], 0
+            self._sum, self._n_averaged = [], 0
         elif self._pass > self._first and policy.at_unit_temperature:
             self._include(state.plain_stats)
         return result
@@ -68,18 +68,18 @@ class Averaged(Continued):
         """The mean takes the place of the last statistics, and its bound is not known."""
         if self._n_averaged < 2:
             return self._engine.finish(model, state)
-        state.stats = RunningStats(self._mean)
-        self._mean, self._n_averaged = [], 0
+        for total in self._sum:
+            total /= total.dtype.type(self._n_averaged)
+        state.stats = RunningStats(self._sum)
+        self._sum, self._n_averaged = [], 0
         return None
 
     def _include(self, stats: Any) -> None:
-        """Let one more enter the mean."""
+        """Let these enter the mean."""
         self._n_averaged += 1
-        new = stats.value().arrays
-        if self._n_averaged == 1:
-            self._mean = list(new)
+        arrays = stats.arrays if stats.scale == 1.0 else stats.value().arrays
+        if not self._sum:
+            self._sum = [array.copy() for array in arrays]
             return
-        for mean, array in zip(self._mean, new, strict=True):
-            array -= mean
-            array /= array.dtype.type(self._n_averaged)
-            mean += array
+        for total, array in zip(self._sum, arrays, strict=True):
+            total += array

@@ -1,5 +1,6 @@
 """Collapsed inference: globals summed out, local variables drawn given those of all rows."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ class CollapsedInference(Continued):
     fit begins with.
     """
 
-    not_kept = frozenset({"requires"})
+    not_kept = frozenset({"requires", "_whole"})
     requires = (
         Requirement(
             "Collapsed inference", Capability.COLLAPSIBLE, "Use structured inference instead."
@@ -37,6 +38,7 @@ class CollapsedInference(Continued):
     def __init__(self) -> None:
         self._pass = 0
         self._ends: list[Array] = []
+        self._whole: list[list[Any]] = []
 
     def start(self, state: State, total: float) -> State:
         """No memos: what is kept of batches is with the engine."""
@@ -64,7 +66,7 @@ class CollapsedInference(Continued):
             return model.counts(state.stats, batch, seed)
 
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
-        for batches in data.rounds(model, workers, data.order()):
+        for batches in self._rounds(model, data, workers):
             for found in data.visit(batches, ask, expect, workers):
                 assert found.stats is not None and found.start is not None  # as it is
                 ends.append(found.start)
@@ -87,6 +89,13 @@ class CollapsedInference(Continued):
         if self._pass > 1:
             model = model.with_learned_priors(prior_stats, stats)
         return PassResult(totals, 0.0, model, "none")
+
+    def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterable[list[Any]]:
+        """The batches; a single one of all rows is prepared in the first pass alone."""
+        if data.n_batches > 1:
+            return data.rounds(model, workers, data.order())
+        self._whole = self._whole or list(data.rounds(model, workers, data.order()))
+        return self._whole
 
     def finish(self, model: Collapsible, state: State) -> float | None:
         """The bound is not known."""

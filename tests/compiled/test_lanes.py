@@ -20,9 +20,12 @@ def test_of_evenly_spaced_numbers_each_place_has_its_share(n_lines):
     second[0, -1] = 2**10 - np.sum(first[2, :-1] * second[0, :-1] * table[1, :-1])
     numbers = np.arange(2**10, dtype=np.float32) / np.float32(2**10)
     sums = np.empty_like(second[0])
-    drawn = [draw(first, 2, second[0], table, 1, 3, sums, number) for number in numbers]
+    drawn = [draw(first[2], second[0], table[1], table[3], sums, number) for number in numbers]
     places, totals = np.transpose(drawn)
     np.testing.assert_array_equal(np.bincount(places.astype(int)), first[2] * second[0] * table[1])
     assert np.all(totals == 2**10)
     # where rounding makes the product with the sum the sum itself
-    assert draw(first, 2, second[0], table, 1, 3, sums, np.float32(1.0))[0] == n_lines * LANES - 1
+    assert (
+        draw(first[2], second[0], table[1], table[3], sums, np.float32(1.0))[0]
+        == n_lines * LANES - 1
+    )

@@ -6,12 +6,11 @@ tokens; its statistics are by how much its own tokens change them.
 """
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
-from scipy.special import digamma
 
-from skvt.compiled import GOLDEN, LANES, SharedLoop, mixed
+from skvt.compiled import GOLDEN, LANES, SharedLoop, digamma_array, mixed
 from skvt.expfam import RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend
 from skvt.models.lda import _collapsed_kernels as kernels
@@ -52,6 +51,21 @@ class TopicCounts(NamedTuple):
         return self._replace(lam=self.lam[places])
 
 
+@dataclass(frozen=True, kw_only=True)
+class TokenBatch(DocumentBatch):
+    """Documents whose tokens are told apart.
+
+    Those of each entry begin at ``token_indptr`` (nnz + 1,). The places of tokens sorted by word
+    are ``tokens`` under ``word_tokens`` (A + 1,), and their weights, times those of their
+    documents, ``token_weights``, which is None where all are 1.
+    """
+
+    token_indptr: IndexArray
+    word_tokens: IndexArray
+    tokens: IndexArray
+    token_weights: Array | None
+
+
 @dataclass(frozen=True)
 class CollapsedLDA(LDAGivenTopics):
     """LDA whose local step draws the topic of each token given those of all others.
@@ -69,6 +83,25 @@ class CollapsedLDA(LDAGivenTopics):
     def capabilities(self) -> frozenset[Capability]:
         """Given topics, and with topics summed out."""
         return super().capabilities | {Capability.COLLAPSIBLE}
+
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
+        """Documents ``rows`` of the CSR matrix X as a :class:`TokenBatch`."""
+        batch = super().batch(X, rows, weights)
+        token_indptr = kernels.token_bounds(batch.counts)
+        word_tokens = np.empty(batch.active.size + 1, np.int64)
+        tokens = np.empty(token_indptr[-1], np.int32 if token_indptr[-1] < 2**31 else np.int64)
+        token_weights = np.empty(tokens.size, self.dtype)
+        alike = kernels.tokens_by_word(
+            batch.word_indptr, batch.documents, batch.entries, batch.counts, token_indptr,
+            batch.weights, word_tokens, tokens, token_weights,
+        )  # fmt: skip
+        return TokenBatch(
+            **vars(batch),
+            token_indptr=token_indptr,
+            word_tokens=word_tokens,
+            tokens=tokens,
+            token_weights=None if alike else token_weights,
+        )
 
     def counts(self, stats: RunningStats, batch: DocumentBatch, seed: int) -> TopicCounts:
         """The globals of a batch: a :class:`TopicCounts`."""
@@ -96,7 +129,8 @@ class CollapsedLDA(LDAGivenTopics):
                 batch, global_params, inv_temp, run, with_energy=with_energy,
                 with_marginal=with_marginal, with_stats=with_stats,
             )  # fmt: skip
-        token_indptr = kernels.token_bounds(batch.counts)
+        batch = cast("TokenBatch", batch)
+        token_indptr = batch.token_indptr
         topics = self._begun(batch, int(token_indptr[-1]))
         placed = batch.start is not None
         groups = self._groups(token_indptr[batch.indptr], batch.active.size)
@@ -120,8 +154,8 @@ class CollapsedLDA(LDAGivenTopics):
         run(kernels.collapsed_steps, loop)
         changed = np.empty((batch.active.size, n_topics), self.dtype)
         loop = SharedLoop(
-            batch.active.size, WORDS, batch.word_indptr, batch.documents, batch.entries,
-            batch.counts, token_indptr, batch.weights, batch.start, topics, changed,
+            batch.active.size, WORDS, batch.word_tokens, batch.tokens, batch.token_weights,
+            batch.start, topics, changed,
         )  # fmt: skip
         run(kernels.changed_statistics, loop)
         return LocalResult(
@@ -157,12 +191,13 @@ class CollapsedLDA(LDAGivenTopics):
             return super().prior_statistics(batch, result)
         # most documents have none of most topics
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
-        d, k = np.nonzero(result.counts)
-        of_none = digamma(alpha)
-        more = weights[d] * (digamma(alpha[k] + result.counts[d, k]) - of_none[k])
+        places = np.flatnonzero(result.counts)
+        d, k = np.divmod(places, self.n_components)
+        of_none, counted = digamma_array(alpha), result.counts.ravel()[places]
+        more = weights[d] * (digamma_array(alpha[k] + counted) - of_none[k])
         sums = np.bincount(k, more, self.n_components) + weights.sum() * of_none
         sizes = result.counts.sum(axis=1, dtype=np.float64) + alpha.sum()
-        return sums - weights @ digamma(sizes), weights.sum()
+        return sums - weights @ digamma_array(sizes), weights.sum()
 
 
 def _width(n_topics: int) -> int:

@@ -250,8 +250,8 @@ def _collapsed_steps(
                 streams.state[s] += GOLDEN
                 # [GriffithsSteyvers04 eq. 5]
                 k, total = draw_of_product(
-                    own, s if placed else no_document, inverse, table, streams.words[s, t],
-                    streams.words[s, after], sums, unit(mix(streams.state[s])),
+                    own[s if placed else no_document], inverse, table[streams.words[s, t]],
+                    table[streams.words[s, after]], sums, unit(mix(streams.state[s])),
                 )  # fmt: skip
                 # (rounding may lead to where there is no topic)
                 topic[s] = k if k < n_topics else max(k - LANES, 0)
@@ -297,13 +297,41 @@ def pseudo_counts(
 
 
 @jit
-def changed_statistics(
+def tokens_by_word(
     word_indptr: IndexArray,
     documents: IndexArray,
     entries: IndexArray,
     counts: Array,
     token_indptr: IndexArray,
     row_weights: Array,
+    word_tokens: IndexArray,
+    tokens: IndexArray,
+    weights: Array,
+) -> bool:
+    """Write the places of each word's tokens, and their weights; returns whether all weigh 1.
+
+    Those of word a are the ones from ``word_tokens[a]`` to ``word_tokens[a + 1]``.
+    """
+    t, alike = 0, True
+    word_tokens[0] = 0
+    for a in range(word_indptr.size - 1):
+        for e in range(word_indptr[a], word_indptr[a + 1]):
+            j = entries[e]
+            n_tokens = token_indptr[j + 1] - token_indptr[j]
+            for i in range(n_tokens):
+                tokens[t] = token_indptr[j] + i
+                weights[t] = row_weights[documents[e]] * _weight(counts[j], i, n_tokens)
+                alike = alike and weights[t] == lit(weights[t], 1.0)
+                t += 1
+        word_tokens[a + 1] = t
+    return alike
+
+
+@jit
+def changed_statistics(
+    word_tokens: IndexArray,
+    tokens: IndexArray,
+    weights: Any,
     before: Any,
     after: IndexArray,
     out: Array,
@@ -311,21 +339,25 @@ def changed_statistics(
 ) -> None:
     """``out[a, k]``: weighted tokens of word a that are in topic k after, less those before.
 
-    ``before`` may be None.
+    ``before`` may be None, and ``weights``, which then are 1.
     """
     for _ in range(CLAIMS):
-        start, stop = claim(counter, WORDS, word_indptr.size - 1)
+        start, stop = claim(counter, WORDS, word_tokens.size - 1)
         if start >= stop:
             break
         for a in range(start, stop):
             for k in range(out.shape[1]):
                 out[a, k] = lit(out[a, k], 0.0)
-            for e in range(word_indptr[a], word_indptr[a + 1]):
-                j = entries[e]
-                n_tokens = token_indptr[j + 1] - token_indptr[j]
-                for i in range(n_tokens):
-                    w = row_weights[documents[e]] * _weight(counts[j], i, n_tokens)
-                    out[a, after[token_indptr[j] + i]] += w
-                    if before is not None:
-                        out[a, before[token_indptr[j] + i]] -= w
+            for t in range(word_tokens[a], word_tokens[a + 1]):
+                place, weight = tokens[t], lit(out[a, 0], 1.0)
+                if weights is not None:
+                    weight = weights[t]
+                k = after[place]
+                if before is None:
+                    out[a, k] += weight
+                else:
+                    other = before[place]
+                    if other != k:
+                        out[a, k] += weight
+                        out[a, other] -= weight
         finish(counter, start, stop)

@@ -527,8 +527,18 @@ class LDA:
                 self.doc_topic_prior, prior_stats.mean
             ).astype(self.dtype)
         if self.learn_topic_word_prior and stats is not None:
-            # One eta for all topics and words: the mean of E[log beta_kv] is all that matters.
-            mean_log = Dirichlet.expectation(self.natural_parameters(stats)[0]).mean()
-            eta = Dirichlet.fit_symmetric(self.topic_word_prior[0], mean_log, self.n_features)
+            eta = Dirichlet.fit_symmetric(
+                self.topic_word_prior[0], self._mean_log_topics(stats), self.n_features
+            )
             changes["topic_word_prior"] = np.full_like(self.topic_word_prior, eta)
         return replace(self, **changes) if changes else self
+
+    def _mean_log_topics(self, stats: RunningStats) -> float:
+        """The mean of E[log beta_kv], which is all that matters of one eta for topics and words."""
+        eta, counts = self.topic_word_prior[0], stats.arrays[0]
+        # (sampled topics have no tokens of most words)
+        present = counts[counts > 0.0]
+        total = digamma_array(eta + counts.dtype.type(stats.scale) * present).sum(dtype=np.float64)
+        total += (counts.size - present.size) * float(digamma_array(eta))
+        digamma_sums = digamma_array(stats.sums[0] + self.prior_totals)
+        return float(total / counts.size - digamma_sums.mean())
