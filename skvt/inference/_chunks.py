@@ -296,6 +296,11 @@ class Head(NamedTuple):
         return np.broadcast_to(np.ones(1), (self.n_rows,))
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of the rows that are held here: 0."""
+        return 0
+
+    @property
     def active(self) -> IndexArray | None:
         """As in the batch."""
         return self.outline.active

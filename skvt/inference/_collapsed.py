@@ -1,6 +1,6 @@
 """Collapsed inference: globals summed out, local variables drawn given those of all rows."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,8 @@ from skvt.typing import Array
 
 # Priors of the globals are learned once in so many passes: it takes a look at all globals.
 PASSES_PER_PRIOR = 5
+# Bytes of batches that are kept from pass to pass, and not prepared for each anew.
+MOST_PREPARED = 2**28
 
 
 class CollapsedInference(Continued):
@@ -27,7 +29,7 @@ class CollapsedInference(Continued):
     fit begins with.
     """
 
-    not_kept = frozenset({"requires", "_whole"})
+    not_kept = frozenset({"requires", "_prepared"})
     requires = (
         Requirement(
             "Collapsed inference", Capability.COLLAPSIBLE, "Use structured inference instead."
@@ -38,7 +40,7 @@ class CollapsedInference(Continued):
     def __init__(self) -> None:
         self._pass = 0
         self._ends: list[Array] = []
-        self._whole: list[list[Any]] = []
+        self._prepared: list[Sequence[Any]] = []
 
     def start(self, state: State, total: float) -> State:
         """No memos: what is kept of batches is with the engine."""
@@ -90,12 +92,20 @@ class CollapsedInference(Continued):
             model = model.with_learned_priors(prior_stats, stats)
         return PassResult(totals, 0.0, model, "none")
 
-    def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterable[list[Any]]:
-        """The batches; a single one of all rows is prepared in the first pass alone."""
-        if data.n_batches > 1:
-            return data.rounds(model, workers, data.order())
-        self._whole = self._whole or list(data.rounds(model, workers, data.order()))
-        return self._whole
+    def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterator[Sequence[Any]]:
+        """The batches, which are prepared in the first pass alone unless they are large."""
+        if self._prepared:
+            yield from self._prepared
+            return
+        prepared: list[Sequence[Any]] = []
+        size = 0
+        for batches in data.rounds(model, workers, data.order()):
+            size += sum(batch.nbytes for batch in batches)
+            prepared.append(batches)
+            if size > MOST_PREPARED:
+                prepared = []
+            yield batches
+        self._prepared = prepared if size <= MOST_PREPARED else []
 
     def finish(self, model: Collapsible, state: State) -> float | None:
         """The bound is not known."""

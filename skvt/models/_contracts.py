@@ -319,7 +319,7 @@ class Collapsible(Model, Protocol):
     """A model whose rows can be solved with the globals summed out.
 
     The local step takes the statistics of all rows for globals. Where the batch has a ``start``,
-    its statistics are the change since then.
+    its statistics are the change since then. Batches have ``nbytes``.
     """
 
     def counts(self, stats: RunningStats, batch: Any, seed: int) -> Any:

@@ -189,13 +189,10 @@ class CollapsedLDA(LDAGivenTopics):
         """``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned."""
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)
-        # most documents have none of most topics
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
-        places = np.flatnonzero(result.counts)
-        d, k = np.divmod(places, self.n_components)
-        of_none, counted = digamma_array(alpha), result.counts.ravel()[places]
-        more = weights[d] * (digamma_array(alpha[k] + counted) - of_none[k])
-        sums = np.bincount(k, more, self.n_components) + weights.sum() * of_none
+        of_none = digamma_array(alpha)
+        sums = weights.sum() * of_none
+        kernels.add_log_proportions(result.counts, weights, alpha, of_none, sums)
         sizes = result.counts.sum(axis=1, dtype=np.float64) + alpha.sum()
         return sums - weights @ digamma_array(sizes), weights.sum()
 

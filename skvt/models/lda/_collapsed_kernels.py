@@ -26,6 +26,7 @@ from skvt.compiled import (
     LANES,
     aligned,
     claim,
+    digamma,
     draw_of_product,
     finish,
     jit,
@@ -361,3 +362,18 @@ def changed_statistics(
                         out[a, k] += weight
                         out[a, other] -= weight
         finish(counter, start, stop)
+
+
+@jit
+def add_log_proportions(
+    counts: Array, weights: Array, alpha: Array, of_none: Array, sums: Array
+) -> None:
+    """``sums[k] += sum_d w_d (digamma(alpha_k + n_dk) - digamma(alpha_k))``.
+
+    ``of_none`` is the last of these, from which most documents do not differ for most topics.
+    """
+    for d in range(counts.shape[0]):
+        for k in range(counts.shape[1]):
+            if counts[d, k] > lit(counts[d, k], 0.0):
+                value = digamma(alpha[k] + np.float64(counts[d, k]))
+                sums[k] += weights[d] * (value - of_none[k])

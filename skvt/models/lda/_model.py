@@ -60,6 +60,11 @@ class DocumentBatch:
         return self.lengths.size
 
     @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays."""
+        return sum(array.nbytes for array in vars(self).values() if array is not None)
+
+    @property
     def longest(self) -> int:
         """Entries of the longest document."""
         return int(np.diff(self.indptr).max(initial=1))
