@@ -148,10 +148,12 @@ OTHERWISE = {
 }
 # Names whose types differ: other choices, or values that a model learns or finds by itself.
 OTHER_TYPES = {
+    "average",
     "global_step",
     "learning_method",
     "learning_offset",
     "local_step",
+    "max_iter",
     "moves",
     "noise_variance",
     "posterior_",

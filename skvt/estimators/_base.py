@@ -208,9 +208,14 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         return rows_of(X, weights, batch_size, n_parallel=number)
 
     @property
+    def _n_passes(self):
+        """Passes of a fit at most."""
+        return self.max_iter
+
+    @property
     def _stopping(self):
         """When to evaluate and to stop: ``tol`` is in nats per unit of data."""
-        return Stopping(self.max_iter, self.evaluate_every, self.tol)
+        return Stopping(self._n_passes, self.evaluate_every, self.tol)
 
     def _publish(self, X):
         """Set attributes that depend on the fitted model, and on the rows last seen."""
@@ -221,6 +226,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     # --------------------------------------------------------------------------------- fit
     def _fit(self, X, y, sample_weight):
         """``fit`` of every estimator, after scikit-learn's parameter validation."""
+        self.__dict__.pop("_progress", None)
         raw, again = X, self._continues()
         if again:
             self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
@@ -338,7 +344,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             policy.resume(data.n_rows)
         else:
             state = State(model.initial(data, rng))
-            policy = plan.policy.start(plan.for_policy(model, self.max_iter, workers, rng))
+            policy = plan.policy.start(plan.for_policy(model, self._n_passes, workers, rng))
             state.seed = _seed(rng)
         state = plan.engine.start(state, data.total)
         state.row_starts = plan.row_starts
@@ -500,12 +506,12 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """The plan, if its parts can work together: an engine with this model, and the policy."""
         plan = self._plan(model, X, weights, stream=stream)
         check_requirements(model, plan.engine.requires)
-        plan.policy.check(plan.for_policy(model, np.inf if stream else self.max_iter))
+        plan.policy.check(plan.for_policy(model, np.inf if stream else self._n_passes))
         return plan
 
     def _warn_unconverged(self):
         warnings.warn(
-            f"No convergence within max_iter={self.max_iter} passes: the bound still rises by "
+            f"No convergence within max_iter={self._n_passes} passes: the bound still rises by "
             f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to "
             "try. Raise max_iter or tol.",
             ConvergenceWarning,

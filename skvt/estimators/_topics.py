@@ -161,13 +161,18 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """The engine with moves between its passes; a stream has none."""
         if not self.moves or stream:
             return engine
-        return WithMoves(engine, [SplitMerge()], self.max_iter)
+        return WithMoves(engine, [SplitMerge()], self._n_passes)
 
     def _averaged(self, engine, stream):
         """The engine, whose fit ends with the mean of the topics after its last passes."""
-        if stream or self.average == 0.0:
+        if stream or self._averaged_share == 0.0:
             return engine
-        return Averaged(engine, self._stopping.max_iter, self.average)
+        return Averaged(engine, self._n_passes, self._averaged_share)
+
+    @property
+    def _averaged_share(self):
+        """Share of the passes over which the topics are averaged."""
+        return self.average
 
     def _learning_rate(self, n_batches):
         """Step sizes of a fit with this number of minibatches per pass; None is a stream."""
@@ -187,8 +192,8 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     def _stopping(self):
         """``perp_tol``, as in scikit-learn, unless there is a ``tol``."""
         if self.tol is None:
-            return Stopping(self.max_iter, self.evaluate_every, self.perp_tol, perplexity_fall)
-        return Stopping(self.max_iter, self.evaluate_every, self.tol)
+            return Stopping(self._n_passes, self.evaluate_every, self.perp_tol, perplexity_fall)
+        return Stopping(self._n_passes, self.evaluate_every, self.tol)
 
     def _regrouped_parameters(self, fitted, groups):
         """Priors as they are then: those of the default do not change."""

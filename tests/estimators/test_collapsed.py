@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 from estimators._registry import assert_same_fit, counts
 
-from skvt import StructuredLDA
+from skvt import StructuredLDA, load
+from skvt.callbacks import Checkpoint
 from skvt.datasets import make_topic_corpus
 from skvt.estimators import _structured_lda
 from skvt.temperature import ConstantTemperature, LinearAnnealing
@@ -14,6 +15,10 @@ from skvt.temperature import ConstantTemperature, LinearAnnealing
 def collapsed(**params):
     settings = {"n_components": 3, "max_iter": 6, "random_state": 0}
     return StructuredLDA(global_step="collapsed", **(settings | params))
+
+
+def auto(**params):
+    return StructuredLDA(**({"n_components": 3, "random_state": 0} | params))
 
 
 @pytest.fixture
@@ -35,6 +40,28 @@ def test_priors_are_learned_unless_given():
     assert by_default.topic_word_prior_ != 0.1 and np.ndim(by_default.doc_topic_prior_) == 1
     given = collapsed(doc_topic_prior=0.3, topic_word_prior=0.2).fit(X)
     assert given.doc_topic_prior_ == 0.3 and given.topic_word_prior_ == 0.2
+
+
+def test_auto_sums_topics_out_given_passes_enough():
+    X = counts(n_rows=50)
+    for n_passes, params in ((200, {}), (100, {"max_iter": 100, "temperature": None})):
+        assert_same_fit(auto(**params).fit(X), collapsed(max_iter=n_passes).fit(X))
+    for params in ({"max_iter": 99}, {"local_step": "cvb0"}, {"temperature": LinearAnnealing()}):
+        lda = auto(**params).fit(X)
+        assert_same_fit(lda, auto(global_step="ssvi-a", **params).fit(X))
+    assert lda.n_iter_ == 40
+
+
+def test_a_fit_that_is_continued_keeps_the_choice_of_auto(tmp_path):
+    X, path = counts(n_rows=50), tmp_path / "fit.skvt"
+    lda = auto(max_iter=4, warm_start=True).fit(X)
+    lda.set_params(max_iter=100).fit(X)
+    # (a prior that sampling would have learned)
+    assert lda.n_iter_ == 104 and lda.topic_word_prior_ == 1.0 / 3.0
+    auto(max_iter=4).set_callbacks(Checkpoint(path)).fit(X)
+    begun = load(path).set_params(max_iter=100)
+    assert begun.resume(X).topic_word_prior_ == 1.0 / 3.0
+    assert_same_fit(load(path).set_params(max_iter=100).fit(X), collapsed(max_iter=100).fit(X))
 
 
 def test_topics_hold_each_token_once(small_batches):
