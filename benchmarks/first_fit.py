@@ -4,8 +4,8 @@ For each estimator two fresh processes on one core fit the same small table at t
 first finds numba's cache empty: its CPU seconds in the compiler, and the functions compiled, with
 those of numba's own library that they call. The second reads the cache: CPU seconds from the first
 import to the end of ``fit``, of which the imports of scikit-learn and of skvt. The number of passes
-is one; what is compiled does not depend on it. A loop in plain Python is timed beside each: other
-work on the machine makes CPU seconds longer, too.
+is one where it has a default; what is compiled does not depend on it. A loop in plain Python is
+timed beside each: other work on the machine makes CPU seconds longer, too.
 """
 
 import json
@@ -47,7 +47,7 @@ def fit(name, dtype):
         "binary": rng.random((60, 8)) < 0.5,
     }[ESTIMATORS[name]]
     estimator = getattr(skvt, name)(random_state=0)
-    if "max_iter" in estimator.get_params():
+    if estimator.get_params().get("max_iter") is not None:
         estimator.set_params(max_iter=1)
     estimator.fit(X.astype(dtype))
     until_fitted = process_time() - start

@@ -421,9 +421,10 @@ class StructuredLDA(TopicEstimator):
     def _collapsed_plan(self, model, X, weights):
         """Sweeps over all documents; steps, moves and heat have no part in it."""
         data = self._rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]))
+        n_passes = 0 if self._continues() else self._n_passes
         return Plan(
             data=data,
-            engine=self._averaged(CollapsedInference(), False),
+            engine=self._averaged(CollapsedInference(n_passes), False),
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=data,

@@ -17,6 +17,9 @@ from skvt.typing import Array
 
 # Priors of the globals are learned once in so many passes: it takes a look at all globals.
 PASSES_PER_PRIOR = 5
+# Rows are placed anew after each such share of the passes, of so many passes at least, and the last
+# time when that share is over.
+SHARE_BETWEEN, FEWEST_BETWEEN, SHARE_PLACED = 0.1, 25, 0.5
 # Bytes of batches that are kept from pass to pass, and not prepared for each anew.
 MOST_PREPARED = 2**28
 
@@ -26,10 +29,17 @@ class CollapsedInference(Continued):
 
     The statistics are those of the local variables as drawn, so that q(beta) is the posterior given
     these. They are kept batch by batch. In the first pass they are drawn given the globals that the
-    fit begins with.
+    fit begins with, and now and then in the first part of a fit given those of then: what the rows
+    have settled on gives way, which the sampler by itself hardly ever leaves.
+
+    Parameters
+    ----------
+    n_passes : int
+        Number of passes of the fit; 0 where rows are not to be placed anew.
     """
 
-    not_kept = frozenset({"requires", "_prepared"})
+    # (a resumed fit may have another number of passes)
+    not_kept = frozenset({"requires", "_prepared", "_every", "_last"})
     requires = (
         Requirement(
             "Collapsed inference", Capability.COLLAPSIBLE, "Use structured inference instead."
@@ -37,7 +47,9 @@ class CollapsedInference(Continued):
     )
     knows_exact_bound = False
 
-    def __init__(self) -> None:
+    def __init__(self, n_passes: int = 0) -> None:
+        self._every = max(FEWEST_BETWEEN, round(SHARE_BETWEEN * n_passes))
+        self._last = SHARE_PLACED * n_passes
         self._pass = 0
         self._ends: list[Array] = []
         self._prepared: list[Sequence[Any]] = []
@@ -57,7 +69,8 @@ class CollapsedInference(Continued):
     ) -> PassResult:
         """One sweep over the rows; ``state`` changes in place."""
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
-        begins, ends = iter(self._ends), []
+        placed = bool(self._ends) and (self._pass % self._every > 0 or self._pass > self._last)
+        begins, ends = iter(self._ends if placed else []), []
         # (of the pass, not of a batch, whose rows have numbers of their own)
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
@@ -74,7 +87,7 @@ class CollapsedInference(Continued):
                 ends.append(found.start)
                 totals.extend(found.totals)
                 prior_stats.add(found.prior)
-                if self._ends:
+                if placed:
                     state.stats.add(found.stats, 1.0, workers.run)
                 else:
                     fresh = fresh or RunningStats.zeros_like(state.stats)
@@ -88,7 +101,7 @@ class CollapsedInference(Continued):
         state.rows_seen += totals.weight
         self._pass += 1
         stats = None if self._pass % PASSES_PER_PRIOR else state.plain_stats
-        if self._pass > 1:
+        if placed:
             model = model.with_learned_priors(prior_stats, stats)
         return PassResult(totals, 0.0, model, "none")
 

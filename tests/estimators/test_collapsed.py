@@ -9,6 +9,9 @@ from skvt import StructuredLDA, load
 from skvt.callbacks import Checkpoint
 from skvt.datasets import make_topic_corpus
 from skvt.estimators import _structured_lda
+from skvt.inference import _collapsed
+from skvt.models.lda import CollapsedLDA
+from skvt.models.lda._collapsed import TopicCounts
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 
@@ -68,6 +71,27 @@ def test_topics_hold_each_token_once(small_batches):
     X, weights = counts(n_rows=50), np.random.default_rng(0).integers(1, 4, 50)
     lda = collapsed(average=0.0).fit(X, sample_weight=weights)
     np.testing.assert_allclose(lda.components_.sum(axis=0), weights @ X + 3 * lda.topic_word_prior_)
+
+
+def test_tokens_are_placed_anew_in_the_first_half_of_a_fit(monkeypatch):
+    monkeypatch.setattr(_collapsed, "FEWEST_BETWEEN", 2)
+    step, placed = CollapsedLDA.local_step, []
+
+    def local_step(self, batch, global_params, *args, **kwargs):
+        if isinstance(global_params, TopicCounts):
+            placed.append(batch.start is None)
+        return step(self, batch, global_params, *args, **kwargs)
+
+    monkeypatch.setattr(CollapsedLDA, "local_step", local_step)
+    X = counts(n_rows=50)
+    lda = collapsed(max_iter=9, average=0.0, warm_start=True).fit(X)
+    assert np.array_equal(np.flatnonzero(placed), [0, 2, 4])
+    np.testing.assert_allclose(
+        lda.components_.sum(axis=0), X.sum(axis=0) + 3 * lda.topic_word_prior_
+    )
+    # what has settled stays
+    lda.fit(X)
+    assert np.array_equal(np.flatnonzero(placed), [0, 2, 4, 9])
 
 
 def test_topics_of_a_corpus_are_found():
