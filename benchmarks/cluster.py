@@ -178,7 +178,7 @@ def bytes_by_engine(args):
     topics = {
         "online": (TemperedLDA(k, average=0.0, **plain), of_rounds(k, 8, summed=True)),
         "structured, ssvi-a": (
-            StructuredLDA(k, **plain), of_rounds(k, 8, summed=True)),
+            StructuredLDA(k, global_step="ssvi-a", **plain), of_rounds(k, 8, summed=True)),
         "structured, ssvi": (
             StructuredLDA(k, global_step="ssvi", local_step="cvb0", **plain),
             of_rounds(k, 8, summed=True, dense=args.words)),
@@ -268,7 +268,7 @@ def copies(args):
     fits = {
         "batch": TemperedLDA(k, learning_method="batch", **common | plain),
         "online": TemperedLDA(k, average=0.0, **common | plain),
-        "structured, ssvi-a": StructuredLDA(k, evaluate_every=0, **common),
+        "structured, ssvi-a": StructuredLDA(k, global_step="ssvi-a", evaluate_every=0, **common),
         "structured, ssvi": StructuredLDA(k, global_step="ssvi", local_step="cvb0", **common | few),
         "memoized HDP": MemoizedHDP(k, moves=(), max_doc_update_iter=2, **common),
     }

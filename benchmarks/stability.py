@@ -121,8 +121,12 @@ def main():
     k = arguments.k or (20 if arguments.corpus is None else 50)
     if arguments.peers:
         peers(k, train, test, arguments.seeds)
-    for estimator in (TemperedLDA, StructuredLDA):
-        groups(estimator.__name__, lambda e=estimator: e(k), train, test, arguments.seeds)
+    for name, make in {
+        "TemperedLDA": lambda: TemperedLDA(k),
+        "StructuredLDA": lambda: StructuredLDA(k),
+        "SSVI-A": lambda: StructuredLDA(k, global_step="ssvi-a"),
+    }.items():
+        groups(name, make, train, test, arguments.seeds)
 
 
 if __name__ == "__main__":

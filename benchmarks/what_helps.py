@@ -2,9 +2,12 @@
 
 One thing at a time, on one core, in both scorings of ``time_to_quality.py``. With ``--mallet`` also
 MALLET, and our inference begun at its topics: whether the start makes the difference, or inference.
+``--collapsed-sweeps`` compares collapsed fits of these lengths alone. Agreement is the correlation
+of the topics of two starts, matched one to one: its mean over topics and pairs of starts.
 """
 
 from functools import partial
+from itertools import combinations
 
 import numpy as np
 from _common import (
@@ -19,6 +22,7 @@ from _common import (
     spread,
 )
 from _peers import mallet_curve, skvt_curve, warm_up
+from scipy.optimize import linear_sum_assignment
 from time_to_quality import SCORINGS, Scores
 
 from skvt import StructuredLDA
@@ -64,6 +68,9 @@ def arguments():
     p.add_argument("--mallet", action="store_true", help="also MALLET, and fits from its topics")
     p.add_argument("--sweeps", type=int, default=1000, help="of MALLET")
     p.add_argument("--rows", type=int, nargs="+", default=None, help="numbers of rows, from 0")
+    p.add_argument(
+        "--collapsed-sweeps", type=int, nargs="+", default=[], help="collapsed fits instead of rows"
+    )
     p.add_argument("--quick", action="store_true", help="1,000 documents, 1 seed, 100 sweeps")
     args = p.parse_args()
     if args.quick:
@@ -75,15 +82,29 @@ def points(args, X, seed):
     """(label, point) of each row."""
     ours = partial(skvt_curve, X, args.k, n_jobs=1, random_state=seed)
     numbers = range(len(ROWS)) if args.rows is None else args.rows
-    for label in (list(ROWS)[number] for number in numbers):
-        n_passes, params = ROWS[label]
+    rows = {label: ROWS[label] for label in (list(ROWS)[number] for number in numbers)}
+    if args.collapsed_sweeps:
+        rows = {f"collapsed, {n} sweeps": (n, COLLAPSED) for n in args.collapsed_sweeps}
+    for label, (n_passes, params) in rows.items():
         yield label, next(ours([n_passes], **params))
     if not args.mallet:
         return
     mallet = next(mallet_curve(X, args.k, [args.sweeps], random_state=seed))
     yield f"MALLET, {args.sweeps} sweeps", mallet
+    if args.collapsed_sweeps:
+        return
     for label, (n_passes, params) in FROM_MALLET.items():
         yield label, next(ours([n_passes], components_init=mallet.topics, **params))
+
+
+def agreement(fits):
+    """Mean correlation of matched topics over pairs of starts; NaN of one."""
+    means = []
+    for one, other in combinations(fits, 2):
+        k = len(one)
+        correlations = np.corrcoef(one, other)[:k, k:]
+        means.append(correlations[linear_sum_assignment(-correlations)].mean())
+    return np.mean(means) if means else np.nan
 
 
 def main():
@@ -93,7 +114,7 @@ def main():
         args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed
     )
     print("training:", describe(X), "\ntest:    ", describe(X_test))
-    found = {}
+    found, topics = {}, {}
     with cores(1):
         warm_up(X, args.k, 1)
         evaluate = Scores(X, X_test, args.k, SCORINGS)
@@ -101,15 +122,19 @@ def main():
             for label, point in points(args, X, seed):
                 row = *evaluate(point.topics), point.elbo / X.sum(), point.cpu
                 found.setdefault(label, []).append(row)
+                topics.setdefault(label, []).append(np.asarray(point.topics))
                 progress(f"seed {seed}, {label}:", *(f"{value:.4f}" for value in row))
     table = []
     for label, rows in found.items():
         *scores, bound, cpu = np.array(rows).T
-        table.append([label, *map(spread, scores), f"{bound.mean():.3f}", f"{cpu.mean():.1f}"])
+        agrees = f"{agreement(topics[label]):.2f}"
+        table.append(
+            [label, *map(spread, scores), agrees, f"{bound.mean():.3f}", f"{cpu.mean():.1f}"]
+        )
     print_table(
         f"{args.corpus}, K = {args.k}, {args.seeds} seeds, 1 core (scores: held-out nats per word "
         "by the prior of documents; mean +- sd)",
-        ["TemperedLDA with", *SCORINGS, "ELBO per token", "CPU s"],
+        ["TemperedLDA with", *SCORINGS, "agreement", "ELBO per token", "CPU s"],
         table,
     )
 

@@ -45,14 +45,14 @@ common = dict(
 def ssvi(**params):
     """SSVI from the topics of SSVI-A."""
     params["max_iter"] //= 2
-    model = StructuredLDA(warm_start=True, **params).fit(train)
+    model = StructuredLDA(global_step="ssvi-a", warm_start=True, **params).fit(train)
     return model.set_params(global_step="ssvi")
 
 
 methods = {
     "mean field": TemperedLDA,
     "Gibbs, mean-field topics": lambda **params: StructuredLDA(global_step="mean_field", **params),
-    "SSVI-A (Gibbs)": StructuredLDA,
+    "SSVI-A (Gibbs)": lambda **params: StructuredLDA(global_step="ssvi-a", **params),
     "SSVI (Gibbs)": ssvi,
 }
 etas, seeds = np.array([0.01, 0.1, 0.3, 1.0]), range(2)
