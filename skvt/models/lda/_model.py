@@ -541,8 +541,8 @@ class LDA:
     def _mean_log_topics(self, stats: RunningStats) -> float:
         """The mean of E[log beta_kv], which is all that matters of one eta for topics and words."""
         eta, counts = self.topic_word_prior[0], stats.arrays[0]
-        # (sampled topics have no tokens of most words)
-        present = counts[counts > 0.0]
+        # (sampled topics have no tokens of most words; counts of given topics may be below zero)
+        present = counts[counts != 0.0]
         total = digamma_array(eta + counts.dtype.type(stats.scale) * present).sum(dtype=np.float64)
         total += (counts.size - present.size) * float(digamma_array(eta))
         digamma_sums = digamma_array(stats.sums[0] + self.prior_totals)
