@@ -5,6 +5,7 @@ import subprocess
 import tempfile
 import warnings
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -98,6 +99,7 @@ def mclust(X, most, *, test=None, prior=False):
     return Mclust(model, int(number), labels, density, float(cpu))
 
 
+@cache
 def has_mclust():
     """Whether Rscript is there and has mclust."""
     if shutil.which("Rscript") is None:

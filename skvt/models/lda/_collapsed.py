@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from skvt.compiled import GOLDEN, LANES, SharedLoop, digamma_array, mixed
+from skvt.compiled import LANES, SharedLoop, digamma_array
 from skvt.expfam import RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend
 from skvt.models.lda import _collapsed_kernels as kernels
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._model import DocumentBatch
+from skvt.models.lda._sampling import row_seeds
 from skvt.typing import Array, IndexArray, Run
 
 # Groups of documents that see each other's changes only after the sweep: at most so many, and with
@@ -142,7 +143,7 @@ class CollapsedLDA(LDAGivenTopics):
         prior = np.clip(self.topic_word_prior[batch.active], *RANGE).astype(np.float32)
         prior = prior if prior.ndim == 2 else prior[:, None]
         # (row numbers, so that it does not matter which rows a batch consists of)
-        seeds = mixed(np.uint64(global_params.seed) + GOLDEN * (batch.rows + 1).astype(np.uint64))
+        seeds = row_seeds(np.uint64(global_params.seed), batch.rows)
         of_topics = np.zeros((batch.n_rows, n_topics), np.float32)
         log_probability = np.zeros(batch.n_rows)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_OF_STREAM), 1), STREAMS)

@@ -60,9 +60,10 @@ DRAWN_WORDS = np.int64(64)
 
 
 # -------------------------------------------------------------------------------- random numbers
-def row_seeds(seed: Any, n_rows: int) -> NDArray[np.uint64]:
-    """One seed for each row, (n_rows,) uint64."""
-    states = seed + GOLDEN * np.arange(1, n_rows + 1, dtype=np.uint64)
+def row_seeds(seed: Any, rows: int | IndexArray) -> NDArray[np.uint64]:
+    """One seed for each row, (n,) uint64; ``rows`` are their numbers, or how many there are."""
+    numbers = np.arange(rows) if isinstance(rows, int) else rows
+    states = seed + GOLDEN * (numbers + 1).astype(np.uint64)
     return np.asarray(mixed(states))
 
 
