@@ -46,7 +46,7 @@ def replicates(counts, beta, alpha, method, n_samples, n, *, n_burn_in=3, seed=0
     out = np.empty(n)
     documents(
         words.size * np.arange(n + 1), np.tile(words, n), np.tile(counts[words], n),
-        np.ascontiguousarray(beta.T), alpha, row_seeds(np.uint64(seed), n),
+        np.ascontiguousarray(beta.T), alpha, row_seeds(np.uint64(seed), np.arange(n)),
         method == "chib", n_samples, n_burn_in, out,
     )  # fmt: skip
     return out

@@ -83,9 +83,9 @@ def test_the_ends_of_the_range_are_where_they_are_said_to_be():
 
 
 def test_seeds_of_neighbours_give_unrelated_numbers():
-    seeds = sampling.row_seeds(np.uint64(3), N)
+    seeds = sampling.row_seeds(np.uint64(3), np.arange(N))
     assert len(set(seeds.tolist())) == N
-    other = sampling.row_seeds(np.uint64(4), N)
+    other = sampling.row_seeds(np.uint64(4), np.arange(N))
     columns = [
         [uniform(np.uint64(bits.mix(state))) for state in some + bits.GOLDEN]
         for some in (seeds, other)

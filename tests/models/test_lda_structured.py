@@ -400,7 +400,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
     X, beta = documents(5, n=300, dtype=dtype), topics(5, 3, 30)
     model = given_topics(ALPHA, 30, dtype=dtype)
     together, _ = local_step(model, X, beta, 0.7, seed=11)
-    seeds = sampling.row_seeds(np.uint64(11), 300)
+    seeds = sampling.row_seeds(np.uint64(11), np.arange(300))
     b = dtype(0.7)
     for d in (0, 7, 150, 288, 299):
         batch = model.batch(sp.csr_array(X[d : d + 1]), np.array([0]), np.ones(1))
@@ -431,7 +431,7 @@ def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
     table, base, gains, cumulative = (a.astype("f") for a in (table, base, gains, cumulative))
     pointers, word, count = np.array([0, 1]), np.zeros(1, np.int32), np.ones(1)
     drawn = np.zeros(K)
-    for seed in sampling.row_seeds(np.uint64(5), 400):
+    for seed in sampling.row_seeds(np.uint64(5), np.arange(400)):
         samples, shares = np.empty((1, 1), np.int32), np.empty((1, K))
         sampling.gibbs_steps(
             pointers, word, count, pointers, np.array([seed]), table, base, cumulative, np.ones(K),

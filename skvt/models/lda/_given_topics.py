@@ -276,7 +276,7 @@ class LDAGivenTopics(LDA):
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
         sampling.count_tokens(batch.counts, token_indptr)
         # the row's place in the batch, not its number: a stream has no numbers
-        seeds = sampling.row_seeds(np.uint64(seed), batch.n_rows)
+        seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
         bulk, large = None, np.flatnonzero(batch.counts > sampling.MOST_TOKENS)
         if large.size:

@@ -60,11 +60,9 @@ DRAWN_WORDS = np.int64(64)
 
 
 # -------------------------------------------------------------------------------- random numbers
-def row_seeds(seed: Any, rows: int | IndexArray) -> NDArray[np.uint64]:
-    """One seed for each row, (n,) uint64; ``rows`` are their numbers, or how many there are."""
-    numbers = np.arange(rows) if isinstance(rows, int) else rows
-    states = seed + GOLDEN * (numbers + 1).astype(np.uint64)
-    return np.asarray(mixed(states))
+def row_seeds(seed: Any, numbers: IndexArray) -> NDArray[np.uint64]:
+    """One seed for each row, (n,) uint64, given the rows' numbers."""
+    return np.asarray(mixed(seed + GOLDEN * (numbers + 1).astype(np.uint64)))
 
 
 def draw_log_gammas(*arguments: Any) -> None:
