@@ -1,5 +1,6 @@
 """Latent Dirichlet allocation with structured stochastic variational inference."""
 
+from dataclasses import replace
 from numbers import Integral, Real
 
 import numpy as np
@@ -17,8 +18,8 @@ from skvt.temperature import ConstantTemperature, LinearAnnealing
 HOTTEST, HOT_PRIOR, COOL_PRIOR = 1.5, 0.02, 0.1
 # It lasts a third of the passes: what is drawn takes long to settle, at steps that fall.
 SHARE = 1.0 / 3.0
-# eta of topics that are summed out, if it is not given: larger than the most probable, under which
-# held-out words are predicted worse, and the sampler moves less (``benchmarks/``).
+# eta under which the topics of tokens are drawn, if it is not given: larger than the most probable,
+# under which the sampler moves less. (That of the topics is learned: ``benchmarks/``.)
 COLLAPSED_PRIOR = 0.1
 # Passes of "collapsed" and of the others where none are given, and from how many on "auto" is the
 # former: one takes a tenth of the time of one with draws of the topics, and gains less. Shares of
@@ -57,8 +58,9 @@ class StructuredLDA(TopicEstimator):
         each word, shape (n_features,), or for each topic and word, shape (n_components,
         n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
-        n_components``. "auto" starts there and learns one value for all words; where
-        ``global_step`` is "collapsed", so does None, and both start at 0.1.
+        n_components``. "auto" starts there and learns one value for all words. Where
+        ``global_step`` is "collapsed", so does None, and tokens are drawn under 0.1 whatever is
+        learned: the sampler needs more than the topics that come out of it.
 
     components_init : array-like of shape (n_components, n_features) or None, default=None
         Topics to begin with, instead of topics at random: numbers of which each row, divided by its
@@ -391,9 +393,12 @@ class StructuredLDA(TopicEstimator):
                 f'local_step="gibbs". Got {self.local_step!r}.'
             )
         kind = CollapsedLDA if self._is_collapsed else LDAGivenTopics
-        return kind.of(
+        model = kind.of(
             lda, self.local_step, self.n_burn_in, self.n_samples, self.global_step == "ssvi"
         )
+        if self._is_collapsed and model.learn_topic_word_prior:
+            model = replace(model, sampling_prior=COLLAPSED_PRIOR)
+        return model
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of: local steps given topics, by the kind of the global step."""

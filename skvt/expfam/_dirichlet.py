@@ -2,6 +2,7 @@
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.optimize import brentq
 from scipy.special import betaln, logsumexp, polygamma
 
 from skvt.compiled import digamma_array as digamma
@@ -165,3 +166,34 @@ class Dirichlet:
             if converged:
                 break
         return eta
+
+    @staticmethod
+    def fit_symmetric_to_counts(
+        eta: float, counts: Array, totals: Array, n_events: int, *, tol: float = 1e-8
+    ) -> float:
+        """The concentration, one for all events, that makes counts of draws most probable.
+
+        ``counts`` are those above 0 of all events of all K sequences of draws, ``totals`` (K,) the
+        numbers of draws. With the probabilities of events summed out they have a Polya law, of
+        which this is the mode, the fixed point of [Minka00 eq. 55]. Its expectation-maximisation,
+        by :meth:`fit_symmetric`, takes hundreds of steps. ``eta`` is returned where it does not
+        matter.
+        """
+        if n_events == 1 or not counts.size:
+            return float(eta)
+        values, numbers = np.unique(counts, return_counts=True)
+        values, totals = values.astype(np.float64), np.asarray(totals, np.float64)
+
+        def gradient(log_eta: float) -> float:
+            """In log eta, divided by eta."""
+            eta = float(np.exp(log_eta))
+            above = numbers @ (digamma(values + eta) - digamma(eta))
+            total = n_events * eta
+            return float(above - n_events * (digamma(totals + total) - digamma(total)).sum())
+
+        low, high = np.log([_SMALLEST, _LARGEST])
+        if gradient(low) <= 0.0:
+            return _SMALLEST
+        if gradient(high) >= 0.0:
+            return _LARGEST
+        return float(np.exp(brentq(gradient, low, high, xtol=tol)))

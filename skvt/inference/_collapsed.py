@@ -19,7 +19,7 @@ from skvt.typing import Array
 PASSES_PER_PRIOR = 5
 # Rows are placed anew after each such share of the passes, of so many passes at least, and the last
 # time when that share is over.
-SHARE_BETWEEN, FEWEST_BETWEEN, SHARE_PLACED = 0.1, 25, 0.5
+SHARE_BETWEEN, FEWEST_BETWEEN, SHARE_PLACED = 0.03, 6, 0.5
 # Bytes of batches that are kept from pass to pass, and not prepared for each anew.
 MOST_PREPARED = 2**28
 
@@ -102,7 +102,7 @@ class CollapsedInference(Continued):
         self._pass += 1
         stats = None if self._pass % PASSES_PER_PRIOR else state.plain_stats
         if placed:
-            model = model.with_learned_priors(prior_stats, stats)
+            model = model.with_most_probable_priors(prior_stats, stats)
         return PassResult(totals, 0.0, model, "none")
 
     def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterator[Sequence[Any]]:

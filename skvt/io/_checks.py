@@ -10,6 +10,14 @@ import numpy as np
 from skvt.io._archive import PART, FileError
 from skvt.io._classes import ESTIMATORS, name_of
 
+# Fields of models that are positive wherever they have a value.
+_POSITIVE = (
+    "doc_topic_prior",
+    "topic_word_prior",
+    "sampling_prior",
+    "activation_prior",
+    "noise_variance",
+)
 # Latent Dirichlet allocation: its statistics are (V, K).
 _OF_TOPICS = "models.LDA", "models.LDAGivenTopics", "models.CollapsedLDA"
 # Relative error that running sums may have, in single precision too.
@@ -78,8 +86,9 @@ def _check_posterior(model, stats):
     """Natural parameters lie where their families have a normaliser."""
     if not all(_legal_parts(model, stats)):
         raise FileError("The posterior is no distribution.")
-    for name in ("doc_topic_prior", "topic_word_prior", "activation_prior", "noise_variance"):
-        if not np.all(np.asarray(getattr(model, name, 1.0)) > 0.0):
+    for name in _POSITIVE:
+        value = getattr(model, name, None)
+        if value is not None and not np.all(np.asarray(value) > 0.0):
             raise FileError(f"{name} is not positive.")
 
 

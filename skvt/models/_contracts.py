@@ -325,6 +325,9 @@ class Collapsible(Model, Protocol):
     def counts(self, stats: RunningStats, batch: Any, seed: int) -> Any:
         """The globals as passed to a local step that draws by random numbers of this seed."""
 
+    def with_most_probable_priors(self, prior_stats: Any, stats: RunningStats | None) -> Self:
+        """As :meth:`with_learned_priors`, given the local variables whose statistics these are."""
+
 
 class Temperable(Model, Protocol):
     """A model whose temperature can be learned; local steps take one for each row, too.

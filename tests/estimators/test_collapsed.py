@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from estimators._registry import assert_same_fit, counts
+from scipy.special import gammaln
 
 from skvt import StructuredLDA, load
 from skvt.callbacks import Checkpoint
@@ -43,6 +44,25 @@ def test_priors_are_learned_unless_given():
     assert by_default.topic_word_prior_ != 0.1 and np.ndim(by_default.doc_topic_prior_) == 1
     given = collapsed(doc_topic_prior=0.3, topic_word_prior=0.2).fit(X)
     assert given.doc_topic_prior_ == 0.3 and given.topic_word_prior_ == 0.2
+
+
+def test_the_learned_prior_of_topics_has_no_part_in_sampling():
+    X = counts(n_rows=50)
+    learned, given = collapsed(average=0.0).fit(X), collapsed(topic_word_prior=0.1, average=0.0)
+    tokens = learned.components_ - learned.topic_word_prior_
+    np.testing.assert_allclose(tokens, given.fit(X).components_ - 0.1, atol=1e-9)
+    # it is that of the last fifth pass, the most probable one
+    fifth = collapsed(max_iter=5, average=0.0).fit(X)
+    assert fifth.topic_word_prior_ == learned.topic_word_prior_
+    tokens = fifth.components_ - fifth.topic_word_prior_
+
+    def log_probability(eta):
+        lam = tokens + eta
+        of_prior = 3 * (gammaln(X.shape[1] * eta) - X.shape[1] * gammaln(eta))
+        return of_prior + gammaln(lam).sum() - gammaln(lam.sum(axis=1)).sum()
+
+    best = log_probability(fifth.topic_word_prior_)
+    assert all(best > log_probability(c * fifth.topic_word_prior_) for c in (0.9, 1.1))
 
 
 def test_auto_sums_topics_out_given_passes_enough():

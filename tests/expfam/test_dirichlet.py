@@ -221,6 +221,31 @@ def test_fit_symmetric_is_the_best_of_the_symmetric_members():
     assert value(fitted) > value(fitted * 0.99)
 
 
+def log_polya(counts, eta):
+    """Of the counts (K, D) of draws whose probabilities are summed out."""
+    n_events, totals = counts.shape[1], counts.sum(axis=1)
+    value = gammaln(n_events * eta) - gammaln(totals + n_events * eta)
+    return value.sum() + (gammaln(counts + eta) - gammaln(eta)).sum()
+
+
+@pytest.mark.parametrize("scale", [1.0, 0.37])
+def test_the_concentration_of_counts_is_the_most_probable(scale):
+    rng = np.random.default_rng(0)
+    counts = scale * rng.multinomial([40, 500, 0], rng.dirichlet(np.full(30, 0.1), 3))
+    found = Dirichlet.fit_symmetric_to_counts(7.0, counts[counts > 0.0], counts.sum(axis=1), 30)
+    for other in (0.99 * found, 1.01 * found, 0.01 * found, 100.0 * found):
+        assert log_polya(counts, found) > log_polya(counts, other)
+
+
+def test_the_concentration_of_counts_without_a_mode_ends_with_the_range():
+    # each sequence repeats one event; all events are equally frequent; nothing was drawn
+    for counts, expected in ((np.diag([4.0, 9.0]), 1e-4), (np.full((2, 2), 5.0), 1e4)):
+        found = Dirichlet.fit_symmetric_to_counts(0.3, counts[counts > 0.0], counts.sum(axis=1), 2)
+        assert found == expected
+    assert Dirichlet.fit_symmetric_to_counts(0.3, np.zeros(0), np.zeros(2), 5) == 0.3
+    assert Dirichlet.fit_symmetric_to_counts(0.3, np.ones(3), np.ones(3), 1) == 0.3
+
+
 # ------------------------------------------------------------------------------- power sums
 POWERS = np.array([1.0, 0.8, 0.5, 0.2])
 

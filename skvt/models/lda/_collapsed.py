@@ -5,13 +5,13 @@ others [GriffithsSteyvers04 eq. 5]. What a local step takes for globals are the 
 tokens; its statistics are by how much its own tokens change them.
 """
 
-from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
 
 from skvt.compiled import LANES, SharedLoop, digamma_array
-from skvt.expfam import RunningStats, Stats
+from skvt.expfam import Dirichlet, RunningStats, Stats
 from skvt.models import Capability, LocalResult, PriorAddend
 from skvt.models.lda import _collapsed_kernels as kernels
 from skvt.models.lda._given_topics import LDAGivenTopics
@@ -73,12 +73,20 @@ class CollapsedLDA(LDAGivenTopics):
 
     Given topics, as in a stream and for the bound, it is that of :class:`LDAGivenTopics`.
 
+    Parameters
+    ----------
+    sampling_prior : float or None
+        eta under which topics of tokens are drawn, all else being as ``topic_word_prior`` has it;
+        None is that, too. The sampler hardly moves under the small values that are most probable.
+
     Notes
     -----
     ``start`` of a batch are the topics of its tokens, (tokens,), and so is that of a local result;
     without, tokens are placed given the topics alone. ``q`` is ``alpha + n_k`` (n, K), ``bound`` no
     bound but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
     """
+
+    sampling_prior: float | None = None
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -106,11 +114,12 @@ class CollapsedLDA(LDAGivenTopics):
 
     def counts(self, stats: RunningStats, batch: DocumentBatch, seed: int) -> TopicCounts:
         """The globals of a batch: a :class:`TopicCounts`."""
-        eta, words = self.topic_word_prior[batch.active], batch.active
+        words, own = batch.active, self._of_sampling()
         lam = np.empty((words.size, _width(self.n_components)), np.float32)
+        eta = own.topic_word_prior[words]
         eta = eta if eta.ndim == 2 else eta[:, None]
         kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, *RANGE, lam)
-        totals = stats.sums[0] + self.prior_totals
+        totals = stats.sums[0] + own.prior_totals
         return TopicCounts(lam, np.maximum(totals, RANGE[0]), seed)
 
     def local_step(
@@ -140,7 +149,8 @@ class CollapsedLDA(LDAGivenTopics):
         totals = np.repeat(np.asarray(global_params.totals, np.float64)[None], n_groups, axis=0)
         alpha = np.zeros(lam.shape[1], np.float32)
         alpha[:n_topics] = np.clip(self.doc_topic_prior, *RANGE)
-        prior = np.clip(self.topic_word_prior[batch.active], *RANGE).astype(np.float32)
+        prior = self._of_sampling().topic_word_prior[batch.active]
+        prior = np.clip(prior, *RANGE).astype(np.float32)
         prior = prior if prior.ndim == 2 else prior[:, None]
         # (row numbers, so that it does not matter which rows a batch consists of)
         seeds = row_seeds(np.uint64(global_params.seed), batch.rows)
@@ -167,6 +177,13 @@ class CollapsedLDA(LDAGivenTopics):
             start=topics,  # type: ignore[arg-type]  # whole numbers
             counts=of_topics,
         )
+
+    def _of_sampling(self) -> Self:
+        """The model under whose prior of the topics tokens are drawn."""
+        if self.sampling_prior is None:
+            return self
+        eta = np.full_like(self.topic_word_prior, self.sampling_prior)
+        return replace(self, topic_word_prior=eta)
 
     def _begun(self, batch: DocumentBatch, n_tokens: int) -> IndexArray:
         """The topics of tokens as they are before the sweep, to be written to."""
@@ -196,6 +213,20 @@ class CollapsedLDA(LDAGivenTopics):
         kernels.add_log_proportions(result.counts, weights, alpha, of_none, sums)
         sizes = result.counts.sum(axis=1, dtype=np.float64) + alpha.sum()
         return sums - weights @ digamma_array(sizes), weights.sum()
+
+    def with_most_probable_priors(self, prior_stats: Any, stats: RunningStats | None) -> Self:
+        """alpha by a step towards, and eta at the maximum of the probability of all z and words."""
+        model = self.with_learned_priors(prior_stats)
+        if not self.learn_topic_word_prior or stats is None:
+            return model
+        counts = stats.arrays[0]
+        eta = Dirichlet.fit_symmetric_to_counts(
+            self.topic_word_prior[0],
+            counts.dtype.type(stats.scale) * counts[counts > 0.0],
+            np.maximum(stats.sums[0], 0.0),
+            self.n_features,
+        )
+        return replace(model, topic_word_prior=np.full_like(self.topic_word_prior, eta))
 
 
 def _width(n_topics: int) -> int:

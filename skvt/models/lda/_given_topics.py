@@ -5,7 +5,7 @@ beta): topics are drawn from q(beta), and each document is solved given the draw
 local step here takes log beta or E[log beta], as the engine decides.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -86,7 +86,8 @@ class LDAGivenTopics(LDA):
             "n_samples": n_samples,
             "updates_all_rows": updates_all_rows,
         }
-        return cls(**vars(lda) | steps)
+        own = {field.name: vars(lda)[field.name] for field in fields(LDA)}
+        return cls(**own | steps)
 
     def mean_field(self) -> Self:
         """The same model with mean-field local steps, whose bound is one."""
