@@ -59,8 +59,8 @@ class StructuredLDA(TopicEstimator):
         n_features), such as :func:`skvt.seeded_prior` makes of words: topic k then has row k of
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
         n_components``. "auto" starts there and learns one value for all words. Where
-        ``global_step`` is "collapsed", so does None, and tokens are drawn under 0.1 whatever is
-        learned: the sampler needs more than the topics that come out of it.
+        ``global_step`` is "collapsed", so does None, both start at 0.1, and tokens are drawn under
+        0.1 whatever is learned: the sampler needs more than the topics that come out of it.
 
     components_init : array-like of shape (n_components, n_features) or None, default=None
         Topics to begin with, instead of topics at random: numbers of which each row, divided by its

@@ -175,9 +175,8 @@ class Dirichlet:
 
         ``counts`` are those above 0 of all events of all K sequences of draws, ``totals`` (K,) the
         numbers of draws. With the probabilities of events summed out they have a Polya law, of
-        which this is the mode, the fixed point of [Minka00 eq. 55]. Its expectation-maximisation,
-        by :meth:`fit_symmetric`, takes hundreds of steps. ``eta`` is returned where it does not
-        matter.
+        which this is the mode. Expectation-maximisation, with :meth:`fit_symmetric` in each step,
+        is slow. ``eta`` is returned where it does not matter.
         """
         if n_events == 1 or not counts.size:
             return float(eta)
@@ -185,7 +184,7 @@ class Dirichlet:
         values, totals = values.astype(np.float64), np.asarray(totals, np.float64)
 
         def gradient(log_eta: float) -> float:
-            """In log eta, divided by eta."""
+            """In log eta, divided by eta; 0 at the fixed point of [Minka00 eq. 55]."""
             eta = float(np.exp(log_eta))
             above = numbers @ (digamma(values + eta) - digamma(eta))
             total = n_events * eta

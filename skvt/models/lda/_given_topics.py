@@ -86,6 +86,7 @@ class LDAGivenTopics(LDA):
             "n_samples": n_samples,
             "updates_all_rows": updates_all_rows,
         }
+        # (a kind of LDA with fields of its own may be passed)
         own = {field.name: vars(lda)[field.name] for field in fields(LDA)}
         return cls(**own | steps)
 
