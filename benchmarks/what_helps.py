@@ -2,12 +2,17 @@
 
 One thing at a time, on one core, in both scorings of ``time_to_quality.py``. With ``--mallet`` also
 MALLET, and our inference begun at its topics: whether the start makes the difference, or inference.
-``--collapsed-sweeps`` compares collapsed fits of these lengths alone. Agreement is the correlation
-of the topics of two starts, matched one to one: its mean over topics and pairs of starts.
+``--collapsed-sweeps`` compares collapsed fits of these lengths alone, ``--collapsed N`` such fits
+of N passes that differ from the default in one thing. When tokens are placed anew, and under which
+prior they are drawn, is no parameter of the package: what decides it is replaced for the row
+(``--placed`` adds settings). Agreement is the correlation of the topics of two starts, matched one
+to one: its mean over topics and pairs of starts.
 """
 
+from contextlib import ExitStack
 from functools import partial
 from itertools import combinations
+from unittest import mock
 
 import numpy as np
 from _common import (
@@ -26,6 +31,8 @@ from scipy.optimize import linear_sum_assignment
 from time_to_quality import SCORINGS, Scores
 
 from skvt import StructuredLDA
+from skvt.inference import _collapsed
+from skvt.models.lda import CollapsedLDA
 from skvt.temperature import LinearAnnealing
 
 ALPHA, ETA = {"doc_topic_prior": "auto"}, {"topic_word_prior": "auto"}
@@ -52,6 +59,30 @@ ROWS = {
     "collapsed, 150 sweeps": (150, COLLAPSED),
     "collapsed, 200 sweeps": (200, COLLAPSED),
 }  # fmt: skip
+PLACED = "placed anew: {:g} of the passes between, {:.0f} at least, up to {:g} of them"
+
+
+def placed_anew(share, fewest, upto):
+    """What decides when tokens are placed anew."""
+    values = {"SHARE_BETWEEN": share, "FEWEST_BETWEEN": int(fewest), "SHARE_PLACED": upto}
+    return [(_collapsed, name, value) for name, value in values.items()]
+
+
+# Label -> (share of the passes, parameters, what is replaced).
+COLLAPSED_ROWS = {
+    "default": (1.0, {}, []),
+    "half the passes": (0.5, {}, []),
+    "twice the passes": (2.0, {}, []),
+    "alpha given, .02": (1.0, {"doc_topic_prior": 0.02}, []),
+    "alpha given, .1": (1.0, {"doc_topic_prior": 0.1}, []),
+    "eta given, .1": (1.0, {"topic_word_prior": 0.1}, []),
+    "tokens drawn under the learned eta": (
+        1.0, {}, [(CollapsedLDA, "_of_sampling", lambda model: model)],
+    ),
+    "never placed anew": (1.0, {}, placed_anew(1.0, 1, 0.0)),
+    "average=0, the last counts": (1.0, {"average": 0.0}, []),
+    "average=.25": (1.0, {"average": 0.25}, []),
+}  # fmt: skip
 FROM_MALLET = {
     "from MALLET's topics, 5 passes, eta given": (5, GIVEN | {"moves": ()}),
     "from MALLET's topics, 5 passes of CVB0 x MAP, eta learned": (
@@ -71,6 +102,17 @@ def arguments():
     p.add_argument(
         "--collapsed-sweeps", type=int, nargs="+", default=[], help="collapsed fits instead of rows"
     )
+    p.add_argument("--collapsed", type=int, default=None, metavar="N", help="one thing at a time")
+    p.add_argument(
+        "--placed",
+        type=float,
+        nargs=3,
+        action="append",
+        default=[],
+        metavar=("SHARE", "FEWEST", "UPTO"),
+        help="with --collapsed: tokens are placed anew after each such share of the passes, after "
+        "so many at least, up to such a share of all",
+    )
     p.add_argument("--quick", action="store_true", help="1,000 documents, 1 seed, 100 sweeps")
     args = p.parse_args()
     if args.quick:
@@ -78,22 +120,39 @@ def arguments():
     return args
 
 
+def collapsed_points(args, ours):
+    """(label, point) of collapsed fits that differ from the default in one thing."""
+    rows = list(COLLAPSED_ROWS.items())
+    rows += [(PLACED.format(*each), (1.0, {}, placed_anew(*each))) for each in args.placed]
+    numbers = range(len(rows)) if args.rows is None else args.rows
+    for label, (share, params, replaced) in (rows[number] for number in numbers):
+        with ExitStack() as stack:
+            for owner, name, value in replaced:
+                stack.enter_context(mock.patch.object(owner, name, value))
+            yield label, next(ours([round(share * args.collapsed)], **COLLAPSED | params))
+
+
 def points(args, X, seed):
     """(label, point) of each row."""
     ours = partial(skvt_curve, X, args.k, n_jobs=1, random_state=seed)
-    numbers = range(len(ROWS)) if args.rows is None else args.rows
-    rows = {label: ROWS[label] for label in (list(ROWS)[number] for number in numbers)}
-    if args.collapsed_sweeps:
-        rows = {f"collapsed, {n} sweeps": (n, COLLAPSED) for n in args.collapsed_sweeps}
-    for label, (n_passes, params) in rows.items():
-        yield label, next(ours([n_passes], **params))
+    if args.collapsed:
+        yield from collapsed_points(args, ours)
+    else:
+        numbers = range(len(ROWS)) if args.rows is None else args.rows
+        rows = {label: ROWS[label] for label in (list(ROWS)[number] for number in numbers)}
+        if args.collapsed_sweeps:
+            rows = {f"collapsed, {n} sweeps": (n, COLLAPSED) for n in args.collapsed_sweeps}
+        for label, (n_passes, params) in rows.items():
+            yield label, next(ours([n_passes], **params))
     if not args.mallet:
         return
     mallet = next(mallet_curve(X, args.k, [args.sweeps], random_state=seed))
     yield f"MALLET, {args.sweeps} sweeps", mallet
-    if args.collapsed_sweeps:
-        return
-    for label, (n_passes, params) in FROM_MALLET.items():
+    if args.collapsed:
+        from_mallet = {"from MALLET's topics": (args.collapsed, COLLAPSED)}
+    else:
+        from_mallet = {} if args.collapsed_sweeps else FROM_MALLET
+    for label, (n_passes, params) in from_mallet.items():
         yield label, next(ours([n_passes], components_init=mallet.topics, **params))
 
 
@@ -134,7 +193,7 @@ def main():
     print_table(
         f"{args.corpus}, K = {args.k}, {args.seeds} seeds, 1 core (scores: held-out nats per word "
         "by the prior of documents; mean +- sd)",
-        ["TemperedLDA with", *SCORINGS, "agreement", "ELBO per token", "CPU s"],
+        ["fit", *SCORINGS, "agreement", "ELBO per token", "CPU s"],
         table,
     )
 
