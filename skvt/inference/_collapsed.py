@@ -21,7 +21,7 @@ PASSES_PER_PRIOR = 5
 # time when that share is over.
 SHARE_BETWEEN, FEWEST_BETWEEN, SHARE_PLACED = 0.03, 6, 0.5
 # Bytes of batches that are kept from pass to pass, and not prepared for each anew.
-MOST_PREPARED = 2**28
+MOST_PREPARED = 2**30
 
 
 class CollapsedInference(Continued):
