@@ -37,6 +37,24 @@ def test_the_bits_depend_neither_on_threads_nor_on_the_container(small_batches):
         assert_same_fit(collapsed(n_jobs=n_jobs).fit(rows), one)
 
 
+def test_batches_that_take_too_much_memory_are_prepared_in_each_pass(small_batches, monkeypatch):
+    X, sizes, batch = counts(n_rows=50), [], CollapsedLDA.batch
+
+    def recorded(self, *args):
+        prepared = batch(self, *args)
+        sizes.append(prepared.nbytes)
+        return prepared
+
+    monkeypatch.setattr(CollapsedLDA, "batch", recorded)
+    one = collapsed().fit(X)
+    of_a_pass, n_prepared = sum(sizes[:5]), len(sizes)
+    for most, again in (of_a_pass, 0), (of_a_pass - 1, 5):
+        sizes.clear()
+        monkeypatch.setattr(_collapsed, "MOST_PREPARED", most)
+        assert_same_fit(collapsed().fit(X), one)
+        assert len(sizes) == n_prepared + again * 5
+
+
 def test_priors_are_learned_unless_given():
     X, learned = counts(n_rows=50), {"doc_topic_prior": "auto", "topic_word_prior": "auto"}
     by_default = collapsed().fit(X)
