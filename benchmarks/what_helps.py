@@ -99,10 +99,11 @@ def arguments():
     p.add_argument("--mallet", action="store_true", help="also MALLET, and fits from its topics")
     p.add_argument("--sweeps", type=int, default=1000, help="of MALLET")
     p.add_argument("--rows", type=int, nargs="+", default=None, help="numbers of rows, from 0")
-    p.add_argument(
+    collapsed = p.add_mutually_exclusive_group()
+    collapsed.add_argument(
         "--collapsed-sweeps", type=int, nargs="+", default=[], help="collapsed fits instead of rows"
     )
-    p.add_argument("--collapsed", type=int, default=None, metavar="N", help="one thing at a time")
+    collapsed.add_argument("--collapsed", type=int, metavar="N", help="one thing at a time")
     p.add_argument(
         "--placed",
         type=float,
@@ -120,39 +121,45 @@ def arguments():
     return args
 
 
-def collapsed_points(args, ours):
-    """(label, point) of collapsed fits that differ from the default in one thing."""
-    rows = list(COLLAPSED_ROWS.items())
-    rows += [(PLACED.format(*each), (1.0, {}, placed_anew(*each))) for each in args.placed]
+def rows_of(args):
+    """Label -> (passes, parameters, what is replaced) of each chosen row."""
+    if args.collapsed_sweeps:
+        return {f"collapsed, {n} sweeps": (n, COLLAPSED, []) for n in args.collapsed_sweeps}
+    rows = {label: (n_passes, params, []) for label, (n_passes, params) in ROWS.items()}
+    if args.collapsed:
+        placed = {PLACED.format(*each): (1.0, {}, placed_anew(*each)) for each in args.placed}
+        rows = {
+            label: (round(share * args.collapsed), COLLAPSED | params, replaced)
+            for label, (share, params, replaced) in (COLLAPSED_ROWS | placed).items()
+        }
+    labels = list(rows)
     numbers = range(len(rows)) if args.rows is None else args.rows
-    for label, (share, params, replaced) in (rows[number] for number in numbers):
-        with ExitStack() as stack:
-            for owner, name, value in replaced:
-                stack.enter_context(mock.patch.object(owner, name, value))
-            yield label, next(ours([round(share * args.collapsed)], **COLLAPSED | params))
+    return {labels[number]: rows[labels[number]] for number in numbers}
+
+
+def rows_from_mallet(args):
+    """Label -> (passes, parameters) of the fits that begin at MALLET's topics."""
+    if args.collapsed_sweeps:
+        return {}
+    if args.collapsed:
+        return {"from MALLET's topics": (args.collapsed, COLLAPSED)}
+    return FROM_MALLET
 
 
 def points(args, X, seed):
     """(label, point) of each row."""
     ours = partial(skvt_curve, X, args.k, n_jobs=1, random_state=seed)
-    if args.collapsed:
-        yield from collapsed_points(args, ours)
-    else:
-        numbers = range(len(ROWS)) if args.rows is None else args.rows
-        rows = {label: ROWS[label] for label in (list(ROWS)[number] for number in numbers)}
-        if args.collapsed_sweeps:
-            rows = {f"collapsed, {n} sweeps": (n, COLLAPSED) for n in args.collapsed_sweeps}
-        for label, (n_passes, params) in rows.items():
-            yield label, next(ours([n_passes], **params))
+    for label, (n_passes, params, replaced) in rows_of(args).items():
+        with ExitStack() as stack:
+            for owner, name, value in replaced:
+                stack.enter_context(mock.patch.object(owner, name, value))
+            point = next(ours([n_passes], **params))
+        yield label, point
     if not args.mallet:
         return
     mallet = next(mallet_curve(X, args.k, [args.sweeps], random_state=seed))
     yield f"MALLET, {args.sweeps} sweeps", mallet
-    if args.collapsed:
-        from_mallet = {"from MALLET's topics": (args.collapsed, COLLAPSED)}
-    else:
-        from_mallet = {} if args.collapsed_sweeps else FROM_MALLET
-    for label, (n_passes, params) in from_mallet.items():
+    for label, (n_passes, params) in rows_from_mallet(args).items():
         yield label, next(ours([n_passes], components_init=mallet.topics, **params))
 
 
