@@ -217,8 +217,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """When to evaluate and to stop: ``tol`` is in nats per unit of data."""
         return Stopping(self._n_passes, self.evaluate_every, self.tol)
 
+    def _published(self, model):
+        """Attributes that depend on the model as fitted, by name."""
+        return {}
+
     def _publish(self, X):
         """Set attributes that depend on the fitted model, and on the rows last seen."""
+        vars(self).update(self._published(self._fitted.model))
 
     def _look_again(self, X, weights):
         """After ``fit``, set attributes that need another look at all rows."""
@@ -227,6 +232,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     def _fit(self, X, y, sample_weight):
         """``fit`` of every estimator, after scikit-learn's parameter validation."""
         self.__dict__.pop("_progress", None)
+        self.__dict__.pop("restart_elbos_", None)  # bounds are known at the end
         raw, again = X, self._continues()
         if again:
             self._fitted = replace(self._fitted, cache={})  # models may replace parts of it
@@ -375,15 +381,21 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         def rows():
             return RowsSeen.of(data.X, data.weights)
 
+        n_before = len(history) - start.position.n_passes
+
         def snapshot(model, state, position):
-            here = replace(start, rng=deepcopy(start.rng), position=position)
+            fitted = replace(begun, model=model).draft()
+            log = fitted.state.move_log = _numbered(state.move_log, start.n_moves, n_before)
+            here = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
             ended = replace(starts, elbos=list(starts.elbos))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             return {
-                "_fitted": replace(begun, model=model).draft(),
+                "_fitted": fitted,
                 "_progress": Progress(rows(), ended, here, plan.engine.progress(), row_starts),
                 "n_iter_": len(history),
+                "converged_": position.converged,
                 "n_features_in_": data.X.shape[1],
+                **self._published(model),
                 **{name: getattr(self, name) for name in self._row_attributes},
             }
 
@@ -393,7 +405,6 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             # models without one ignore it
             y = np.zeros(data.n_rows if is_chunked(X) else np.shape(X)[0])
         monitor = FitMonitor(self, context, (X, y), snapshot, history, start.position)
-        n_before = len(history) - start.position.n_passes
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.engine.finish(model, state)
         if elbo is None:
@@ -402,11 +413,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         if not np.isfinite(elbo):
             raise out_of_range(f"the bound is {elbo}")
         state.row_starts = None
-        # engines count the passes of a fit, the history those of the model
-        log, n_moves = state.move_log, start.n_moves
-        log[n_moves:] = [
-            replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
-        ]
+        state.move_log = _numbered(state.move_log, start.n_moves, n_before)
         fitted = replace(begun, model=model, elbo=float(elbo), cache={})
         return _Run(fitted, converged, monitor.stopped)
 
@@ -672,6 +679,16 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                 "elbo(X) is the bound of the rows X."
             )
         return elbo
+
+
+def _numbered(log, n_moves, n_before):
+    """The log of moves, whose entries from ``n_moves`` on count the passes of this fit alone.
+
+    The history counts those of the model, of which there were ``n_before``.
+    """
+    return log[:n_moves] + [
+        replace(record, n_iter=n_before + record.n_iter) for record in log[n_moves:]
+    ]
 
 
 def _seed(rng):

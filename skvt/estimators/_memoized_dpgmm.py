@@ -9,7 +9,7 @@ from skvt.estimators._base import all_or_nothing
 from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
-from skvt.estimators._mixtures import MixtureEstimator
+from skvt.estimators._mixtures import MixtureEstimator, learned_values
 from skvt.estimators._moves_mixin import (
     CONCENTRATION_CONSTRAINT,
     MovesMixin,
@@ -451,19 +451,15 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
             self.mean_type == "zero",
             gaussian_prior(self),
         )
-        self._set_priors(priors)
+        vars(self).update({f"{name}_": priors[name] for name in priors})
         return component
 
     def _build_learner(self, component):
         return GaussianLearner.of(component, learned_names(self, GAUSSIAN_PRIORS))
 
-    def _set_priors(self, priors):
-        for name in priors:
-            setattr(self, f"{name}_", priors[name])
-
-    def _publish(self, X):
-        super()._publish(X)
-        self._set_priors(self._learned_values())
+    def _published(self, model):
+        learned = learned_values(model)
+        return super()._published(model) | {f"{name}_": learned[name] for name in learned}
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

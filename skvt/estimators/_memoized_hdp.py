@@ -376,11 +376,12 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
             "birth": lambda: BirthOfTopics(self.max_components),
         }
 
-    def _publish(self, X):
-        model = self._fitted.model
-        self.topic_word_prior_ = simplest(self.topic_word_prior, model.topic_word_prior)
-        self.topic_concentration_ = model.sticks.concentration
-        self.doc_topic_concentration_ = model.sticks.doc_concentration
+    def _published(self, model):
+        return {
+            "topic_word_prior_": simplest(self.topic_word_prior, model.topic_word_prior),
+            "topic_concentration_": model.sticks.concentration,
+            "doc_topic_concentration_": model.sticks.doc_concentration,
+        }
 
     # ------------------------------------------------------------------------------- fitting
     @all_or_nothing

@@ -8,7 +8,7 @@ from skvt.estimators._base import all_or_nothing
 from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ColumnMixin, ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
-from skvt.estimators._mixtures import MixtureEstimator
+from skvt.estimators._mixtures import MixtureEstimator, learned_values
 from skvt.estimators._moves_mixin import (
     CONCENTRATION_CONSTRAINT,
     MovesMixin,
@@ -468,10 +468,10 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         )
         return ProductLearner(learners) if any(learners) else None
 
-    def _publish(self, X):
-        super()._publish(X)
-        learned = self._learned_values()
-        self.priors_ = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
+    def _published(self, model):
+        learned = learned_values(model)
+        priors = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
+        return super()._published(model) | {"priors_": priors}
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

@@ -84,11 +84,6 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         return self._fitted.model
 
     # --------------------------------------------------------------------------- attributes
-    def _learned_values(self):
-        """Learned parameters of the component's prior, by name."""
-        model = self._fitted.model
-        return {} if model.learner is None else model.learner.values(model.component)
-
     def _of_fit(self, name):
         return _attribute_of_fit(self, name)
 
@@ -268,6 +263,11 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         tags.input_tags.allow_nan = self._allows_missing
         tags.input_tags.sparse = self._accepts_sparse
         return tags
+
+
+def learned_values(model):
+    """Learned parameters of the component's prior, by name."""
+    return {} if model.learner is None else model.learner.values(model.component)
 
 
 def _assignments(fitted, X, workers):

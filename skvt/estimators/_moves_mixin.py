@@ -154,8 +154,8 @@ class MovesMixin(MemoizedMixin):
             "birth": lambda: Birth(self._most_components),
         }
 
-    def _publish(self, X):
-        self.weight_concentration_prior_ = self._fitted.model.weights.concentration
+    def _published(self, model):
+        return {"weight_concentration_prior_": model.weights.concentration}
 
     @property
     def n_active_components_(self):

@@ -93,7 +93,8 @@ class Start:
     rng : numpy.random.Generator
     position : Position
     n_moves : int
-        Entries of the log of moves before this fit.
+        Entries of the log of moves that count the passes of the model: those before this fit, and
+        where it was interrupted.
     """
 
     rng: np.random.Generator

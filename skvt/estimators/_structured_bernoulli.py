@@ -492,9 +492,8 @@ default="dirichlet_process"
         return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
-    def _publish(self, X):
-        super()._publish(X)
-        self.feature_prior_ = self._fitted.model.component.prior.copy()
+    def _published(self, model):
+        return super()._published(model) | {"feature_prior_": model.component.prior.copy()}
 
     @property
     def means_(self):

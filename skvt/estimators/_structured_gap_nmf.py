@@ -426,9 +426,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         lengths = [end - start for start, end in pairwise(ends)]
         return lengths[0], [(ascent, length) for length in lengths[1:]]
 
-    def _publish(self, X):
-        self.data_mean_prior_ = self._fitted.model.data_mean_prior
-        self.n_components_ = self._fitted.model.n_components
+    def _published(self, model):
+        return {"data_mean_prior_": model.data_mean_prior, "n_components_": model.n_components}
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

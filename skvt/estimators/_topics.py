@@ -218,11 +218,12 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             changed["components_init"] = np.stack([start[group].sum(axis=0) for group in groups])
         return changed
 
-    def _publish(self, X):
+    def _published(self, model):
         """The priors as used, a float where all entries are one."""
-        model = self._fitted.model
-        self.doc_topic_prior_ = simplest(self.doc_topic_prior, model.doc_topic_prior)
-        self.topic_word_prior_ = simplest(self.topic_word_prior, model.topic_word_prior.T)
+        return {
+            "doc_topic_prior_": simplest(self.doc_topic_prior, model.doc_topic_prior),
+            "topic_word_prior_": simplest(self.topic_word_prior, model.topic_word_prior.T),
+        }
 
 
 def _default_concentration(X, weights, n_topics):
