@@ -4,8 +4,8 @@ import numpy as np
 
 
 def gain_per_unit(previous: float, current: float, n_units: float) -> float:
-    """Nats per unit of data: a row, or a word of a corpus."""
-    return (current - previous) / n_units
+    """Nats per unit of data: a row, or a word of a corpus; in all for a corpus without words."""
+    return (current - previous) / (n_units or 1.0)
 
 
 def perplexity_fall(previous: float, current: float, n_units: float) -> float:

@@ -401,3 +401,18 @@ def test_what_is_kept_of_documents_leaves_out_what_rounding_hides_at_any_row_wei
     kept = Share.of(memo, np.arange(3)).words
     assert kept.nnz == 4
     np.testing.assert_array_equal(kept.toarray(), np.where(words > 1e-9 * weight, words, 0.0))
+
+
+@pytest.mark.filterwarnings("error")
+def test_documents_without_words_are_taken_and_change_no_word():
+    nothing, X = np.zeros((3, 4)), np.tile([[3.0, 2.0, 0.0, 1.0]], (5, 1))
+    both, weights = np.concatenate([X, nothing]), np.repeat([0.0, 1.0], [5, 3])
+    for method in ("memoized", "batch"):
+        model = MemoizedHDP(learning_method=method, random_state=0)
+        assert np.ptp(model.fit(nothing).components_) == pytest.approx(0.0, abs=1e-12)
+        assert np.ptp(model.fit(both, sample_weight=weights).components_) == pytest.approx(0.0)
+    model = MemoizedHDP(random_state=0)
+    for batch in (X, nothing, np.eye(4) * 1e-9):
+        model.partial_fit(batch)
+        words = (model.components_ - model.topic_word_prior_).sum(axis=0)
+        np.testing.assert_allclose(words, X.sum(axis=0), atol=1e-6)

@@ -233,6 +233,8 @@ class BirthOfTopics(Move):
         if room > 0:
             own = int(np.flatnonzero(state.component_ids == target.id)[0])
             sample, weights = _tokens_of(model, target, own, state, tools)
+            if not sample.nnz:  # a batch that has nothing of the topic says nothing of it
+                return 0, 0.0
             n_seeds = max(FEWEST_SEEDS, int(np.sqrt(sample.sum() / TOKENS_OF_FIRST)))
             fresh = fresh_topics(model, sample, weights, min(n_seeds, room + 1), tools)
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(sample.sum()))
