@@ -278,9 +278,12 @@ def _of_chunk(fitted, sealed, chunk, shape):
 
 def sums_of_chunks(estimator, method, X):
     """``estimator.method(rows)``, numbers that add up over rows, of all chunks of X."""
-    fitted, site = estimator._without_rows(), active_site()
-    tasks = ((rows, (fitted, method)) for rows in loads_of(X).rows)
-    found = [part for part in site.each(_sums_of, tasks) if part is not None]
+    fitted, loads, site = estimator._without_rows(), loads_of(X), active_site()
+    try:
+        tasks = ((rows, (fitted, method)) for rows in loads.rows)
+        found = [part for part in site.each(_sums_of, tasks) if part is not None]
+    finally:
+        site.close()
     return tuple(map(sum, zip(*found, strict=True)))
 
 

@@ -121,6 +121,9 @@ def _of_tree(results: Iterable[Any], combine: Callable[[list[Any]], Any]) -> Any
 class ClusterSite:
     """A cluster of :mod:`distributed`: blocks are kept by its workers, as far as memory allows.
 
+    Where this is itself a task of the cluster, it leaves the threads of its worker to the tasks for
+    which it waits, until the site is closed.
+
     Parameters
     ----------
     client : distributed.Client
@@ -129,6 +132,7 @@ class ClusterSite:
     def __init__(self, client: Any) -> None:
         self._client = client
         self._held: list[Any] = []
+        self._has_left = _has_left_pool()
 
     def hold(self, loads: list[Any], nbytes: float) -> list[Any]:
         """Handles of blocks of about this size together that these delayed objects make.
@@ -236,10 +240,26 @@ class ClusterSite:
             raise
 
     def close(self) -> None:
-        """Let go of all blocks."""
+        """Let go of all blocks, and take up a thread of the worker again."""
+        from distributed import rejoin
+
         for future in self._held:
             future.release()
         self._held = []
+        if self._has_left:
+            self._has_left = False
+            rejoin()
+
+
+def _has_left_pool() -> bool:
+    """Leave the pool of the worker's threads if this is a task in it; whether it was."""
+    from distributed import secede
+
+    try:
+        secede()
+    except (AttributeError, KeyError, ValueError):  # not a task, or one that has left already
+        return False
+    return True
 
 
 def _wait(future: Any) -> None:

@@ -377,6 +377,19 @@ def test_an_error_where_chunks_lie_leaves_the_estimator_as_it_was(client):
     assert not client.futures  # nothing is kept by the cluster
 
 
+def _fit_and_score():
+    model = fitted("batch", max_iter=1)
+    return bits(model), model.score(chunked(_words()))
+
+
+def test_tasks_that_fit_to_chunks_leave_their_threads_to_the_chunks(client):
+    with dask.config.set(scheduler="synchronous"):
+        expected = _fit_and_score()
+    n_threads = sum(client.nthreads().values())
+    tasks = [client.submit(_fit_and_score, pure=False) for _ in range(n_threads)]
+    assert [task.result(timeout=120) for task in tasks] == [expected] * n_threads
+
+
 def test_a_fit_to_chunks_is_resumed(tmp_path):
     class Stop(Checkpoint):
         def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
