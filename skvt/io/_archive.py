@@ -6,6 +6,7 @@ not compressed, so that an array cannot be larger than the part of the file that
 
 import json
 import os
+import stat
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -19,10 +20,12 @@ PARTIAL = ".partial"
 _KINDS = "biufU"
 # Elements of an array that are looked at together, where copies of all would take memory.
 PART = 2**17
-# Bytes per character of JSON that its Python objects may take, by which its size is limited: the
-# document may make up at most this fraction of a file unless it is small.
-_SMALL_DOCUMENT = 2**24
-_LARGEST_SHARE = 0.5
+# Bytes of memory that load may take: so many times the size of the file, and so many bytes.
+_TIMES, _MORE = 10, 2**23
+# Bytes that what JSON describes takes at most: by its characters, numbers above all, and besides by
+# these (a quote is half a string), as JSON and as what is made of it.
+_PER_CHARACTER = 8
+_PER_MARK = {"{": 200, "[": 120, ",": 16, '"': 25}
 
 
 class FileError(ValueError):
@@ -34,15 +37,27 @@ def member_of(number):
     return f"arrays/{number}.npy"
 
 
-def write(path, document, arrays):
+def memory_for(size):
+    """Bytes that a file of this size may take when it is loaded."""
+    return _TIMES * size + _MORE
+
+
+def check_document(text, size):
+    """Raise FileError if this JSON of a file of this size would take too much memory."""
+    memory = _PER_CHARACTER * len(text) + sum(text.count(mark) * n for mark, n in _PER_MARK.items())
+    if memory > memory_for(size):
+        raise FileError(f"{DOCUMENT} takes more memory than a file of {size} bytes may need.")
+
+
+def write(path, text, arrays):
     """Write the file, as a whole or not at all: an interruption leaves what was there before.
 
     Parameters
     ----------
     path : str or path-like
-    document : object
-        As JSON.
-    arrays : list of ndarray
+    text : str
+        JSON.
+    arrays : iterable of ndarray
     """
     path = Path(path)
     # (of this process alone: another may write the same file)
@@ -53,7 +68,6 @@ def write(path, document, arrays):
                 for number, array in enumerate(arrays):
                     with archive.open(_info(member_of(number)), "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, array, allow_pickle=False)
-                text = json.dumps(document, separators=(",", ":"), allow_nan=False)
                 archive.writestr(_info(DOCUMENT), text)
             file.flush()
             os.fsync(file.fileno())
@@ -92,9 +106,12 @@ class Archive:
     """
 
     def __init__(self, path):
-        self._size = os.path.getsize(path)
+        # (another kind, such as a pipe or a device, may have no end)
+        if not stat.S_ISREG(os.stat(path).st_mode):
+            raise FileError(f"{path} is no regular file.")
         try:
             self._zip = zipfile.ZipFile(path)
+            self.size = os.path.getsize(path)
         except OSError:
             raise
         except Exception as error:
@@ -120,16 +137,17 @@ class Archive:
         expected = {DOCUMENT, *map(member_of, range(len(infos) - 1))}
         if set(self._members) != expected or len(infos) != len(expected):
             raise FileError(f"The file must consist of {DOCUMENT} and arrays/0.npy, 1, 2, ...")
-        if sum(info.file_size for info in infos) > self._size:
+        if sum(info.file_size for info in infos) > self.size:
             raise FileError("Parts of the file overlap.")
 
     def document(self):
         """The JSON, as Python objects."""
-        size = self._members[DOCUMENT].file_size
-        if size > max(_SMALL_DOCUMENT, _LARGEST_SHARE * self._size):
-            raise FileError(f"{DOCUMENT} has {size} bytes, more than any model needs.")
         try:
-            return json.loads(self._zip.read(DOCUMENT), parse_constant=_no_constant)
+            text = self._zip.read(DOCUMENT).decode()
+            check_document(text, self.size)
+            return json.loads(text, parse_constant=_no_constant)
+        except FileError:
+            raise
         except Exception as error:
             raise FileError(f"{DOCUMENT} cannot be read: {error}") from error
 

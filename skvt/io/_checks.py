@@ -26,8 +26,11 @@ _ROUNDING = 1e-3
 _BY_ROW = "_references", "_energies", "_lengths"
 
 
-def check_estimator(estimator):
-    """Raise FileError unless this is a fitted estimator whose parts fit together."""
+def check_estimator(estimator, memory):
+    """Raise FileError unless this is a fitted estimator whose parts fit together.
+
+    What is computed of them takes at most so many bytes of ``memory``.
+    """
     name = name_of(type(estimator))
     if name is None or name.removeprefix("estimators.") not in ESTIMATORS:
         raise FileError("The file holds no estimator.")
@@ -175,8 +178,9 @@ def _check_columns(part, n_features):
             _check_columns(value, n_features)
         if field.name == "blocks":
             columns = np.concatenate([block.columns for block in value])
-            if not np.array_equal(np.sort(columns), np.arange(n_features)):
-                raise FileError("The blocks do not share the columns.")
+            distinct = np.unique(columns)
+            if distinct.size < columns.size or distinct[0] < 0 or distinct[-1] >= n_features:
+                raise FileError(f"Blocks of the columns {columns.tolist()} of {n_features}.")
             for block in value:
                 if block.component.n_features != block.columns.size:
                     raise FileError(f"Block {block.name!r} has other columns.")

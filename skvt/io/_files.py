@@ -1,9 +1,11 @@
 """What users call."""
 
+import json
+
 from sklearn.utils.validation import check_is_fitted
 
 import skvt
-from skvt.io._archive import Archive, FileError, write
+from skvt.io._archive import Archive, FileError, check_document, memory_for, write
 from skvt.io._checks import check_estimator
 from skvt.io._classes import ESTIMATORS, fields_of, name_of
 from skvt.io._graph import Decoder, Encoder
@@ -39,6 +41,8 @@ def save(estimator, path, *, dtype=None):
         object of skvt, such as a component or a temperature policy of the user's own.
     sklearn.exceptions.NotFittedError
         If it is not fitted.
+    skvt.io.FileError
+        If :func:`load` would refuse the file, as it is checked before it is written.
 
     See Also
     --------
@@ -68,14 +72,25 @@ def save(estimator, path, *, dtype=None):
         "skvt": skvt.__version__,
         "estimator": {"object": name, "fields": fields},
     }
-    write(path, document, encoder.arrays)
+    text = json.dumps(document, separators=(",", ":"), allow_nan=False)
+    size = len(text) + encoder.n_bytes
+    try:
+        check_document(text, size)
+        _made_of(document["estimator"], encoder, size)
+    except FileError as error:
+        raise FileError(
+            f"Nothing was written: load would refuse the file of this {name}. {error} Use pickle "
+            "or joblib, and report it."
+        ) from error
+    write(path, text, encoder.written())
 
 
 def load(path):
     """Read an estimator from a file written by :func:`save` or a checkpoint.
 
     Nothing is unpickled and no code of the file runs: it holds numbers and text alone, which are
-    checked before the estimator is returned. It takes little more memory than the arrays it holds.
+    checked before the estimator is returned. It takes little more memory than the arrays it holds,
+    at most ten times the size of the file and 8 MB.
 
     Parameters
     ----------
@@ -105,11 +120,16 @@ def load(path):
                 f"{skvt.__version__}, reads version {VERSION}. Use the one that wrote it, "
                 f"{document.get('skvt')!r}, or a later one."
             )
-        try:
-            estimator = Decoder(archive).decode(document.get("estimator"))
-            check_estimator(estimator)
-        except FileError:
-            raise
-        except Exception as error:  # of which a hostile file can raise any
-            raise FileError(f"{path} is not as a model file is written: {error!r}") from error
+        return _made_of(document.get("estimator"), archive, archive.size)
+
+
+def _made_of(node, arrays, size):
+    """The estimator that a node and arrays describe, checked, of a file of this size."""
+    try:
+        estimator = Decoder(arrays).decode(node)
+        check_estimator(estimator, memory_for(size))
+    except FileError:
+        raise
+    except Exception as error:  # of which a hostile file can raise any
+        raise FileError(f"It is not as a model file is written: {error!r}") from error
     return estimator

@@ -42,6 +42,7 @@ from skvt.io._classes import (
 
 _NUMBER_TYPES = ("float32", "float64")
 _SINGLE = np.finfo(np.float32)
+_MOST_GENERATORS = 100
 
 
 class NotWritableError(TypeError):
@@ -58,7 +59,7 @@ class Encoder:
     """
 
     def __init__(self, dtype=None):
-        self.arrays = []
+        self._arrays, self._single = [], set()
         self._reduced = dtype
         self._numbers_of_arrays = {}
         self._numbers_of_objects = {}
@@ -161,18 +162,37 @@ class Encoder:
             raise self._refusal(value, where)
         number = self._numbers_of_arrays.get(id(value))
         if number is None:
-            number = len(self.arrays)
+            number = len(self._arrays)
             array = np.asarray(value)
             if not array.dtype.isnative:
                 array = array.astype(array.dtype.newbyteorder("="))
-            if self._reduced == "float32" and array.dtype == np.float64:
-                array = _as_float32(array)
-            self.arrays.append(array)
+            if self._reduced == "float32" and array.dtype == np.float64 and _is_in_range(array):
+                self._single.add(number)
+            self._arrays.append(array)
             self._numbers_of_arrays[id(value)] = number
             self._alive.append(value)
-        if self.arrays[number].dtype.itemsize < value.dtype.itemsize and value.dtype.kind == "f":
-            return {"array": number, "as": value.dtype.name}
+        if number in self._single:
+            return {"array": number, "as": "float64"}
         return {"array": number}
+
+    def array(self, number, *, as_double=False):
+        """An array as it is read from the file, as :class:`~skvt.io._archive.Archive` gives it."""
+        if not as_double:
+            return self._arrays[number]
+        array = np.array(self._arrays[number], order="C")
+        for part in _parts(array):
+            part[:] = part.astype(np.float32)
+        return array
+
+    def written(self):
+        """The arrays as they are written, one after the other."""
+        for number, array in enumerate(self._arrays):
+            yield array.astype(np.float32) if number in self._single else array
+
+    @property
+    def n_bytes(self):
+        """Of all arrays as they are written."""
+        return sum(a.nbytes // (1 + (i in self._single)) for i, a in enumerate(self._arrays))
 
     def _object(self, value, where):
         cls = type(value)
@@ -206,13 +226,13 @@ class Encoder:
         )
 
 
-def _as_float32(array):
-    """The array in this precision if all its values are in range, otherwise as it is."""
+def _is_in_range(array):
+    """Whether all values are in the range of single precision."""
     for part in _parts(array):
         size = np.abs(part[np.isfinite(part) & (part != 0.0)])
         if size.size and not (size.min() > _SINGLE.tiny and size.max() < _SINGLE.max):
-            return array
-    return array.astype(np.float32)
+            return False
+    return True
 
 
 def _parts(array):
@@ -237,7 +257,8 @@ class Decoder:
 
     def __init__(self, archive):
         self._archive = archive
-        self._objects = []
+        self._objects, self._without_nan = [], set()
+        self._n_generators = 0
 
     def decode(self, node, *, nan=False):
         """The value of a node; ``nan`` if it may be, or have elements that are, not a number."""
@@ -259,9 +280,12 @@ class Decoder:
     def _array(self, node, nan):
         if node.get("as") not in (None, "float64"):
             raise FileError(f"No array can become {node['as']!r}.")
-        array = self._archive.array(node["array"], as_double="as" in node)
-        if array.dtype.kind == "f" and not nan and any(np.isnan(p).any() for p in _parts(array)):
-            raise FileError(f"Array {node['array']} has NaN where a model has none.")
+        number = node["array"]
+        array = self._archive.array(number, as_double="as" in node)
+        if array.dtype.kind == "f" and not nan and number not in self._without_nan:
+            if any(np.isnan(part).any() for part in _parts(array)):
+                raise FileError(f"Array {number} has NaN where a model has none.")
+            self._without_nan.add(number)
         return array
 
     def _object(self, node, nan):
@@ -357,7 +381,14 @@ class Decoder:
         except Exception as error:
             raise FileError(f"There is no {node['member']!r}.") from error
 
+    def _count_generators(self):
+        """Each takes time and 3 kB, and no estimator has more than a few."""
+        self._n_generators += 1
+        if self._n_generators > _MOST_GENERATORS:
+            raise FileError("There are more generators of random numbers than an estimator has.")
+
     def _random_state(self, node, nan):
+        self._count_generators()
         state = np.random.RandomState()
         try:
             state.set_state(("MT19937", *self._list(node["random_state"], nan)))
@@ -366,6 +397,7 @@ class Decoder:
         return state
 
     def _generator(self, node, nan):
+        self._count_generators()
         try:
             state, sequence = self._list(node["generator"], nan)
             bits = np.random.PCG64(np.random.SeedSequence(**sequence))

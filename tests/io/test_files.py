@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import pickle
 import random
 import tracemalloc
@@ -26,6 +27,7 @@ from sklearn.pipeline import make_pipeline
 
 import skvt
 from skvt import components, load, save
+from skvt.callbacks import Checkpoint
 from skvt.io import FileError
 from skvt.io._classes import PLACES, class_of, conforms, name_of, types_of
 from skvt.temperature import LinearAnnealing
@@ -132,6 +134,25 @@ def test_tables_with_all_their_categories(path):
     pd.testing.assert_frame_equal(loaded.describe(), saved.describe())
     with pytest.raises(ValueError, match="unexpected"):
         loaded.predict(table.assign(word="unexpected"))
+
+
+@pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "categorical", "bernoulli",
+                                        components.Multinomial(),
+                                        "ordinal"], ids=str)  # fmt: skip
+@pytest.mark.parametrize("columns", [[1, 2], [0, 2], [1, 0]], ids=str)
+def test_columns_may_be_left_out_of_a_table(likelihood, columns, path):
+    X = np.random.default_rng(0).integers(2, size=(40, 3)).astype(float)
+    if likelihood == "ordinal":
+        likelihood = components.LatentGaussian(ordinal=columns[:1])
+    for table in (X, pd.DataFrame(X, columns=["a", "b", "c"])):
+        saved = skvt.MemoizedDPMixture(
+            components=[("block", likelihood, columns)], max_iter=3, tol=0.0, random_state=0
+        )
+        saved.set_callbacks(Checkpoint(path, every=2)).fit(table)
+        assert_same_fit(load(path).resume(table), saved)
+        loaded = through(saved, path)
+        assert_same_fit(loaded, saved)
+        np.testing.assert_array_equal(loaded.predict_proba(table), saved.predict_proba(table))
 
 
 def test_generators_go_on_where_they_were(path):
@@ -242,6 +263,14 @@ def test_what_a_file_cannot_hold_is_refused_by_name(path):
         save(mixture, path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
+
+
+def test_what_load_would_refuse_is_not_written(path):
+    mixture = skvt.MemoizedDPGMM(max_iter=2, random_state=0).fit(rows())
+    mixture._fitted.stats.arrays[0][:] = np.nan
+    with pytest.raises(FileError, match="Nothing was written"):
+        save(mixture, path)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError])
@@ -361,6 +390,17 @@ def test_zip_bombs(path):
     assert path.stat().st_size < 10**6
     with pytest.raises(FileError, match="compressed"):
         load(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_only_regular_files_are_opened(path):
+    # (a pipe that nobody writes to, and zeros without end)
+    os.mkfifo(path)
+    link = path.with_name("link")
+    link.symlink_to("/dev/zero")
+    for other in (path, link, "/dev/zero", path.parent):
+        with pytest.raises(FileError, match="no regular file"):
+            load(other)
 
 
 def test_files_that_are_cut_short_or_none(path):
