@@ -373,7 +373,9 @@ class AnnealedFactorialMixture(
         else:
             data = self._rows_of(X, weights, n_rows)
             engine = MemoizedInference([Superposition()] if self.moves else [])
-            starts = np.full((n_rows, self.n_components), np.nan, X.dtype)
+            # components that are learned already are worth a search for those of each row
+            begin = np.inf if self._continues() else np.nan
+            starts = np.full((n_rows, self.n_components), begin, X.dtype)
         return Plan(
             data=data,
             engine=engine,

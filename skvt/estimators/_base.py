@@ -24,7 +24,7 @@ from skvt.estimators._chunked import (
     without_memos,
 )
 from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
-from skvt.estimators._progress import Progress, RowsSeen, Start, Starts
+from skvt.estimators._progress import Progress, RowsSeen, Start, Starts, checksum
 from skvt.estimators._sklearn_private import check_sample_weight, fit_context
 from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
@@ -61,6 +61,8 @@ class Fitted:
     during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
     last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
     last call, where the estimator publishes them; ``joins``, how its components join to clusters.
+    ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
+    them are kept.
     """
 
     model: object
@@ -73,6 +75,7 @@ class Fitted:
     parameters: dict = field(default_factory=dict)
     assignments: np.ndarray | None = None
     joins: object = None
+    seen: tuple[str, int] | None = None
     cache: dict = field(default_factory=dict)
 
     @property
@@ -324,6 +327,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                 if len(starts.elbos) < len(starts.seeds):  # an engine serves one fit
                     interrupted, plan = None, self._plan(model, X, weights)
         self._fitted, self.converged_ = starts.best, starts.converged
+        if plan.engine.knows_exact_bound:
+            self._fitted.seen = checksum(X, weights), plan.data.batch_size
         self.__dict__.pop("_progress", None)
         self.restart_elbos_ = np.array(starts.elbos)
         self.n_iter_ = len(self._fitted.history)
@@ -347,6 +352,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         if self._continues():
             before = self._fitted.draft()
             state, policy, history = before.state, before.policy, before.history
+            if not self._knows(data):
+                state = state.without_memos(data.total)
             policy.resume(data.n_rows)
         else:
             state = State(model.initial(data, rng))
@@ -357,6 +364,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         return self._begun(model, state, policy, history, data), Start(
             rng, n_moves=len(state.move_log)
         )
+
+    def _knows(self, data):
+        """Whether these are the rows, and batches, whose bound the memos give."""
+        before = self._fitted
+        if before.elbo is None or before.seen is None:
+            return False
+        return before.seen == (checksum(data.X, data.weights), data.batch_size)
 
     def _taken_up(self, plan, interrupted):
         """The same of an interrupted fit."""

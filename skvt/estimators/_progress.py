@@ -7,10 +7,12 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.inference import Position
-from skvt.rows import layout_of, some_rows
+from skvt.rows import layout_of, some_rows, sums_of_rows
 
 # Number of rows of which a checksum is kept.
 _SAMPLED = 1000
+# Bytes hashed at a time.
+_HASHED = 2**22
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,23 @@ class RowsSeen:
                 f"{given.shape[1]} columns, {given.dtype}, checksum {given.digest}. Pass the same "
                 "X and sample_weight, or call fit to start anew."
             )
+
+
+def checksum(X, weights):
+    """Text by which all rows and their weights are recognised."""
+    (digest,) = sums_of_rows(X, weights, _digest)
+    return f"{X.shape} {np.dtype(X.dtype).name} {layout_of(X).tolist()} {digest.tobytes().hex()}"
+
+
+def _digest(X, weights):
+    """BLAKE2b of rows and their weights as integers, which add up over chunks."""
+    digest = hashlib.blake2b(digest_size=16)
+    arrays = [weights, X.indptr, X.indices, X.data] if sp.issparse(X) else [weights, X]
+    for array in arrays:
+        step = max(1, _HASHED // max(1, array[:1].nbytes))
+        for start in range(0, len(array), step):
+            digest.update(np.ascontiguousarray(array[start : start + step]))
+    return (np.frombuffer(digest.digest(), np.uint64),)
 
 
 @dataclass

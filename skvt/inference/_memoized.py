@@ -77,12 +77,17 @@ class MemoizedInference(Continued):
         self._n_passes = 0
         # the exact bound after the last pass at T = 1, by the model as it was left
         self._reached: float | None = None
+        # whether local steps have not yet found what memos of an earlier fit hold
+        self._goes_on = False
         # passes in a row that were taken back
         self._n_taken_back = 0
 
     def start(self, state: State, total: float) -> MemoizedState:
-        """A state without memos: its statistics represent all rows until each batch is visited."""
-        return state.without_memos(total).with_memos()
+        """Memos are kept: those of the same batches, see :meth:`run_pass`.
+
+        Without memos, statistics represent all rows until each batch is visited.
+        """
+        return state.with_memos()
 
     def resume(self, state: State, total: float) -> MemoizedState:
         """Memos are kept."""
@@ -99,6 +104,9 @@ class MemoizedInference(Continued):
     ) -> PassResult:
         """One pass over the batches in random order; ``state`` changes in place.
 
+        Where the state has memos of an earlier fit to the same rows, local steps that begin anew
+        may end in other optima: passes that lower the bound are taken back.
+
         Returns
         -------
         PassResult
@@ -108,6 +116,9 @@ class MemoizedInference(Continued):
             state.begin(model.size(state.stats))
         self._n_passes += 1
         self._moving = policy.at_unit_temperature
+        if self._n_passes == 1 and self._moving and len(state.memos):
+            state.temper(policy.mean_inv_temp, policy.replication)
+            self._reached, self._goes_on = bound_of_all(model, state), True
         moves = self._moves if self._moving else ()
         tools = self._tools(self._n_passes, workers, rng)
         # Births begin first, so that the others see the new components, and finish last.
@@ -116,7 +127,7 @@ class MemoizedInference(Continued):
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         # (who cannot fall needs no second set of memos)
-        searches = Capability.LOCAL_SEARCH in model.capabilities
+        searches = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
         before = state.checkpoint() if self._moving and searches else None
         places = data.order()
         keys = rng.permutation(len(places)).tolist()
@@ -131,7 +142,7 @@ class MemoizedInference(Continued):
             state.restore(before)
             self._n_taken_back += 1
         else:
-            self._n_taken_back = 0
+            self._n_taken_back, self._goes_on = 0, False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         # (what moves find in passes that are taken back, they find again and again)
@@ -148,16 +159,14 @@ class MemoizedInference(Continued):
         """
         if self._reached is None:
             return False
-        totals, divergence = exact_bound(model, state)
-        return bool(exceeds(self._reached, totals.untempered - divergence))
+        return bool(exceeds(self._reached, bound_of_all(model, state)))
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
         """Conclude the moves after the last pass. Returns the exact bound in nats."""
         for move in self._moves if self._moving else ():
             if move.conclude(model, state):
                 sort_by_mass(model, state)
-        totals, divergence = exact_bound(model, state)
-        return totals.untempered - divergence
+        return bound_of_all(model, state)
 
     def update(
         self,
@@ -268,6 +277,12 @@ def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, f
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, weight)
     return totals, global_divergence(model, state.stats)
+
+
+def bound_of_all(model: Memoizable, state: MemoizedState) -> float:
+    """The exact bound of all memos, in nats."""
+    totals, divergence = exact_bound(model, state)
+    return totals.untempered - divergence
 
 
 def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:

@@ -72,7 +72,8 @@ class State:
     move_log : list of MoveRecord
         Proposed and accepted moves.
     row_starts : ndarray, shape (N, ...), or None
-        During ``fit``, the start of the next local step of each row; NaN for a default start.
+        During ``fit``, the start of the next local step of each row; NaN for a default start,
+        infinite for a search among several.
     """
 
     stats: RunningStats

@@ -419,6 +419,10 @@ every_kind_of_stream = _every(
     lambda entry: True,
     list({(e.cls, e.remembers, e.bounded, e.sampled): e for e in ENTRIES[::-1]}.values())[::-1],
 )
+# Engines that never lower the bound at T = 1.
+every_ascent = _every(
+    lambda entry: entry.remembers or entry.engine.get("learning_method") == "batch"
+)
 every_stream_of_minibatches = _every(lambda entry: not entry.remembers)
 every_estimator_whose_fits_make_minibatches = _every(
     lambda entry: not entry.remembers and entry.engine | entry.full != entry.full | entry.engine

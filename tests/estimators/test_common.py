@@ -15,6 +15,7 @@ from estimators._registry import (
     ENTRIES,
     Interrupter,
     assert_same_fit,
+    every_ascent,
     every_check_of_engines,
     every_class,
     every_estimator,
@@ -663,6 +664,18 @@ def test_a_warm_start_goes_on(entry):
     assert warm.n_iter_ == len(warm.history_["elbo"]) == 2 * first["n_iter_"]
     # A fresh estimator with warm_start has nothing to go on from.
     assert_same_fit(entry.make(warm_start=True).fit(X), entry.make().fit(X))
+
+
+@every_ascent
+def test_a_warm_start_on_the_same_rows_never_lowers_the_bound(entry):
+    settings = {"temperature": None, "warm_start": True, "tol": 0.0, "n_components": 4}
+    if "moves" in entry.make().get_params():
+        settings["moves"] = ()
+    for seed in range(4):
+        X, warm = entry.data(seed, n_rows=60), entry.make(**settings, max_iter=15)
+        before = warm.fit(X).elbo_
+        bounds = warm.fit(X).history_["elbo"][-15:]
+        assert min(*bounds, warm.elbo_) > before - 1e-8 * abs(before)
 
 
 @every_estimator_whose_fits_make_minibatches

@@ -253,17 +253,18 @@ class FactorialMixture:
         """Activations of each row; ``q`` of the result are their probabilities (n, K).
 
         If the batch has a start, one sweep from there, which does not lower the bound; otherwise
-        sweeps until convergence, from pi at higher temperatures, and with ``search`` also from
-        annealed particles, whichever ends highest.
+        sweeps until convergence, from pi at higher temperatures, and with ``search``, or where
+        starts are infinite, also from annealed particles, whichever ends highest.
         """
         wanted = {"with_marginal": with_marginal, "with_stats": with_stats}
         # (rows of a batch start together)
-        if batch.start is not None and not np.isnan(batch.start[:, 0]).any():
+        if batch.start is not None and np.isfinite(batch.start[:, 0]).all():
             return self._step(batch, global_params, inv_temp, run, GO_ON, **wanted)
         v = np.tile(self.activation_prior.astype(self.dtype), (batch.n_rows, 1))
         begin = Sweeps(LADDER, self.max_sweeps, self.sweep_tol)
         anew = replace(batch, start=v)
-        if not self.search:
+        searches = self.search or (batch.start is not None and np.isinf(batch.start[:, 0]).any())
+        if not searches:
             return self._step(anew, global_params, inv_temp, run, begin, **wanted)
         best = self._step(anew, global_params, inv_temp, run, begin)
         v, bound, begin = best.q, best.bound, begin._replace(ladder=LADDER[:0])
