@@ -461,7 +461,7 @@ def test_what_was_learned_stands_for_other_data():
     sweep(MemoizedInference([Merge()]), model, data, state, Replicated(), n=2)
     counts = state.untempered().value().arrays[0].copy()
     more = data_of("full", 60, seed=5)
-    state = MemoizedInference().start(state, more.total)
+    state = MemoizedInference().start(state.without_memos(more.total), more.total)
     assert not state.memos and state.move_log == []
     np.testing.assert_allclose(
         state.untempered().value().arrays[0], counts * more.total / data.total
