@@ -166,6 +166,15 @@ def objects(values):
     return out
 
 
+def levels(categories):
+    """Categories as an array of their type, or of objects where that would change one of them."""
+    if len({type(value) for value in categories}) == 1 and np.ndim(categories[0]) == 0:
+        found = np.array(categories)
+        if found.tolist() == list(map(plain, categories)):
+            return found
+    return objects(categories)
+
+
 def plain(value):
     """A value, a number of NumPy as Python's."""
     return value.item() if isinstance(value, np.generic) else value

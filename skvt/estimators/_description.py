@@ -120,4 +120,6 @@ def _as_frame(columns):
         import pandas
     except ImportError:
         return columns
-    return pandas.DataFrame(columns)
+    # (integers beside None would become floats)
+    values = pandas.Series(columns["category"], dtype=object)
+    return pandas.DataFrame(columns | {"category": values})

@@ -2,9 +2,8 @@
 
 from numbers import Integral, Real
 
-import numpy as np
-
 from skvt.estimators._base import all_or_nothing
+from skvt.estimators._columns import levels
 from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ColumnMixin, ImputeMixin
 from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
@@ -154,7 +153,8 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         and the columns' names (positions without names).
 
     categories_ : dict
-        The categories of each column, in the order of their codes, by the name of the block.
+        The categories of each column, in the order of their codes, by the name of the block: arrays
+        of their type, or of objects where they have several.
 
     priors_ : dict of dict
         Parameters of the priors as used or learned, by the block's name.
@@ -546,7 +546,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         self._of_fit("categories_")
         blocks = self._table.blocks
         return {
-            block.name: [np.array(own) for own in block.categories]
+            block.name: list(map(levels, block.categories))
             for block in blocks
             if block.categories is not None
         }

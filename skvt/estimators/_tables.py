@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.estimators._columns import columns_of, is_frame, objects, plain, with_column
+from skvt.estimators._columns import columns_of, is_frame, levels, objects, plain, with_column
 from skvt.estimators.component_specs import ComponentSpec
 from skvt.estimators.validation import check_magnitude
 from skvt.models.mixture import as_slice
@@ -91,7 +91,7 @@ class Table:
 
     def _numeric_codes(self, values, categories, name):
         """Codes of numbers; the categories are numbers in ascending order, or any objects."""
-        known = np.asarray(categories)
+        known = levels(categories)
         if known.dtype.kind not in "biuf" or np.any(known[1:] <= known[:-1]):
             entries = values.astype(object)
             entries[np.isnan(values)] = None
@@ -178,9 +178,7 @@ class Table:
         block, place = self.block_of(j)
         if block.categories is None:
             return np.array([False, True] if self._is_boolean(j) else [0, 1])
-        categories = block.categories[place]
-        found = np.array(categories)
-        return found if found.ndim == 1 else objects(categories)
+        return levels(block.categories[place])
 
     def _is_boolean(self, j):
         """Whether a column held booleans at ``fit``."""
@@ -204,7 +202,7 @@ class Table:
         columns = np.sort(np.concatenate([block.columns for block in self.blocks]))
         if self.container == "array":
             numeric = all(
-                np.array(own).dtype.kind in "biuf"
+                levels(own).dtype.kind in "biuf"
                 for block in self.blocks
                 for own in block.categories or []
             )
@@ -219,10 +217,11 @@ class Table:
             return pandas.DataFrame(decoded)
         import polars
 
-        return polars.DataFrame(
-            {name: values.tolist() if values.dtype == object else values
-             for name, values in decoded.items()}
-        )  # fmt: skip
+        return polars.DataFrame([
+            polars.Series(name, values.tolist() if values.dtype == object else values,
+                          dtype=polars.Object if self.types[j] == "Object" else None)
+            for j, (name, values) in zip(columns, decoded.items(), strict=True)
+        ])  # fmt: skip
 
     def restored(self, X, encoded, filled):
         """X as it was given, with the missing values of modelled columns replaced."""

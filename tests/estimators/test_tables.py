@@ -133,6 +133,22 @@ def test_codes_and_memory_mapped_rows_are_not_copied(tmp_path):
     assert mixture(components=blocks, max_iter=3).fit(renamed).elbo_ == fitted.elbo_
 
 
+@pytest.mark.parametrize("levels", [[1, 2, "1", "unknown"], [(1,), (1, 2)], [1, 2.5], [1, 2]])
+def test_levels_keep_their_types(levels):
+    def same(found):
+        return [(type(value), value) for value in found] == [(type(v), v) for v in levels]
+
+    column = np.empty(4 * len(levels), object)
+    column[:] = 4 * levels
+    for frame in (pd.DataFrame({"a": column}), pl.DataFrame([pl.Series("a", column, pl.Object)])):
+        fitted = mixture(components=[("own", Categorical(), ["a"])]).fit(frame)
+        (categories,) = fitted.categories_["own"]
+        assert same(categories.tolist())
+        assert same(fitted.predict_column_proba(frame, "a")[1].tolist())
+        assert same(dict.fromkeys(fitted.describe()["category"]))
+        assert set(fitted.sample(9)[0]["a"]) <= set(levels)
+
+
 def test_streams_take_categories_from_the_first_batch():
     frame, _ = table()
     parts = [frame.iloc[:120], frame.iloc[120:]]
