@@ -2,6 +2,7 @@
 
 from numbers import Integral
 
+import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
@@ -26,7 +27,8 @@ def top_words(estimator, n_words=10, feature_names=None):
     Returns
     -------
     list of list
-        ``n_components`` lists of ``n_words`` words, most probable first.
+        ``n_components`` lists of ``n_words`` words, most probable first; fewer or none where fewer
+        have a positive probability, as in topics of scikit-learn's NMF.
 
     Raises
     ------
@@ -56,6 +58,10 @@ def top_words(estimator, n_words=10, feature_names=None):
             "TemperedLDA, or a pipeline that ends in one."
         )
     names = column_names(estimator, feature_names, topics.shape[1])
-    probability = topics / topics.sum(axis=1, keepdims=True)
+    totals = topics.sum(axis=1, keepdims=True)
+    probability = topics / np.where(totals == 0.0, 1.0, totals)
     order = [stable_order(-topic, dtype=topics.dtype)[:n_words] for topic in probability]
-    return [names[topic].tolist() for topic in order]
+    return [
+        names[words[topic[words] > 0.0]].tolist()
+        for topic, words in zip(probability, order, strict=True)
+    ]

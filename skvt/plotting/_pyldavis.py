@@ -32,7 +32,8 @@ def prepare_arguments(estimator, X, feature_names=None):
         "topic_term_dists" (n_components, n_words) and "doc_topic_dists" (n_samples, n_components)
         with rows that sum to 1, "doc_lengths" (n_samples,), "vocab" and "term_frequency"
         (n_words,): arrays. Words that X does not have are left out, since pyLDAvis divides by their
-        frequency, and so are documents without words. "mds" is a function that places the topics in
+        frequency, and so are topics without words, and documents without words or topics, such as
+        NMF can leave: pyLDAvis takes distributions. "mds" is a function that places the topics in
         the plane as pyLDAvis does by default (principal coordinates of Jensen-Shannon divergences),
         in real numbers: with NumPy 2.5, pyLDAvis 3.4.1 itself obtains complex ones.
 
@@ -41,7 +42,8 @@ def prepare_arguments(estimator, X, feature_names=None):
     NotFittedError
         If the estimator is not fitted.
     ValueError
-        If it has no topics, the number of names is not that of the columns, or X has no words.
+        If it has no topics, the number of names is not that of the columns, or X has no words, or
+        none of the topics.
 
     Examples
     --------
@@ -63,8 +65,13 @@ def prepare_arguments(estimator, X, feature_names=None):
     lengths, frequency = counts.sum(axis=1), counts.sum(axis=0)
     if not frequency.any():
         raise ValueError("X has no words: pass the counts of at least one document.")
-    words, documents = frequency > 0, lengths > 0
-    topics, proportions = topics[:, words], proportions[documents]
+    words = frequency > 0
+    has_words = topics[:, words].any(axis=1)
+    topics, proportions = topics[np.ix_(has_words, words)], proportions[:, has_words]
+    documents = (lengths > 0) & proportions.any(axis=1)
+    if not documents.any():
+        raise ValueError("X has no document with a topic that has words: fit the model to X.")
+    proportions = proportions[documents]
     return {
         "topic_term_dists": topics / topics.sum(axis=1, keepdims=True),
         "doc_topic_dists": proportions / proportions.sum(axis=1, keepdims=True),

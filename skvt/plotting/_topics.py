@@ -27,7 +27,8 @@ class TopicsDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     bars_ : list of matplotlib BarContainer
-        Bars of each topic shown, the most probable word first, at the top.
+        Bars of each topic shown, the most probable word first, at the top: of words of positive
+        weight, none where a topic has no words.
 
     Examples
     --------
@@ -74,10 +75,11 @@ class TopicsDisplay:
         self.bars_ = []
         for panel, k in zip(self.axes_, numbers, strict=True):
             words = np.argsort(-weights[k], kind="stable")[:n_words]
+            words = words[weights[k, words] > 0.0]
             places = np.arange(words.size)
             self.bars_.append(panel.barh(places, weights[k, words], **(bar_kw or {})))
             panel.set_yticks(places, names[words].astype(str))
-            panel.set_title(f"topic {k}")
+            panel.set_title(f"topic {k}" if words.size else f"topic {k}: no words")
             panel.invert_yaxis()
         return self
 
@@ -127,8 +129,12 @@ class TopicsDisplay:
 
 
 def topic_probabilities(estimator):
-    """``components_``, each row divided by its sum: E[beta], shape (n_components, n_features)."""
+    """``components_``, each row divided by its sum: E[beta], shape (n_components, n_features).
+
+    Rows without any weight remain 0.
+    """
     model = preprocessing_and_model(estimator)[1]
     weights = fitted_attribute(model, "components_", "Pass a topic model such as TemperedLDA.")
     weights = np.asarray(weights, dtype=np.float64)
-    return weights / weights.sum(axis=1, keepdims=True)
+    totals = weights.sum(axis=1, keepdims=True)
+    return weights / np.where(totals == 0.0, 1.0, totals)

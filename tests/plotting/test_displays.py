@@ -12,13 +12,13 @@ import scipy.sparse as sp
 from matplotlib.colors import to_rgba
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy.spatial.distance import pdist
-from sklearn.decomposition import LatentDirichletAllocation
+from sklearn.decomposition import NMF, LatentDirichletAllocation
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
 from sklearn.pipeline import make_pipeline
 
-from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA
+from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA, top_words
 from skvt.datasets import make_topic_corpus
 from skvt.plotting import (
     ClusterTreeDisplay,
@@ -392,6 +392,26 @@ def test_arguments_of_pyldavis_are_distributions_and_counts(library, container):
     assert all(isinstance(value, np.ndarray) for value in arrays)
     for name in ("topic_term_dists", "doc_topic_dists"):
         assert_allclose(arguments[name].sum(axis=1), 1.0)
+
+
+def test_topics_without_words_and_documents_without_topics_are_left_out():
+    X = np.random.default_rng(0).poisson(2.0, size=(12, 6))
+    X[3:5] = np.eye(6)[0] * 4.0  # of a word that no topic has
+    nmf = NMF(3, random_state=0).fit(X)
+    nmf.components_ = np.outer([1.0, 0.0, 2.0], [0.0, 1.0, 1.0, 3.0, 1.0, 1.0])
+    arguments = prepare_arguments(nmf, X)
+    assert arguments["topic_term_dists"].shape == (2, 6)
+    assert arguments["doc_topic_dists"].shape == (10, 2)
+    assert_array_equal(arguments["doc_lengths"], np.delete(X, [3, 4], axis=0).sum(axis=1))
+    for name in ("topic_term_dists", "doc_topic_dists"):
+        assert_allclose(arguments[name].sum(axis=1), 1.0)
+    with pytest.raises(ValueError, match="no document with a topic"):
+        prepare_arguments(nmf, X[3:5])
+    words = top_words(nmf, 6)
+    assert [len(topic) for topic in words] == [5, 0, 5] and 0 not in words[0]
+    display = TopicsDisplay.from_estimator(nmf, n_words=6)
+    assert [len(bars) for bars in display.bars_] == [5, 0, 5]
+    assert display.axes_[1].get_title() == "topic 1: no words"
 
 
 def test_topics_are_placed_by_their_divergences():
