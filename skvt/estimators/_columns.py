@@ -136,27 +136,44 @@ def _of_objects(values):
 
 
 def with_column(X, j, holes, values):
-    """X with the missing values of column j replaced; a data frame is copied."""
+    """X with the missing values of column j replaced; a data frame is copied.
+
+    The column keeps its type, but whole numbers among which others are filled in become floats.
+    """
     if isinstance(X, np.ndarray):
         X[holes, j] = values[holes]
         return X
+    filled = levels(values[holes])
     if is_pandas(X):
-        series = X.iloc[:, j]
-        whole = values.dtype == np.float64 and not np.all(values[holes] % 1.0 == 0.0)
-        if whole and str(series.dtype).lower().startswith(("int", "uint")):
-            series = series.astype("Float64")
+        series = X.iloc[:, j].copy()
+        number = getattr(series.dtype, "numpy_dtype", series.dtype)
+        if filled.dtype.kind in "biuf" and number.kind in "biuf":
+            with np.errstate(over="ignore"):
+                own = filled.astype(number)
+            if number.kind == "f" or np.array_equal(own, filled):
+                filled = own
+            else:
+                arrow = str(series.dtype).endswith("[pyarrow]")
+                series = series.astype("double[pyarrow]" if arrow else "Float64")
+        series.iloc[holes] = filled
         X = X.copy()
-        X.isetitem(j, series.mask(holes, values))
+        X.isetitem(j, series)
         return X
     import polars
 
     series = X.to_series(j)
-    mixed = series.to_list()
-    for place in np.flatnonzero(holes):
-        mixed[place] = plain(values[place])
-    numeric = series.dtype.is_numeric() or series.dtype == polars.Null
-    dtype = polars.Float64 if numeric else series.dtype
-    return X.with_columns(polars.Series(series.name, mixed, dtype=dtype))
+    dtype, is_whole = series.dtype, series.dtype.is_integer() or series.dtype == polars.Boolean
+    if is_whole:
+        own = polars.Series(filled).cast(dtype, strict=False)
+        is_whole = np.array_equal(own.to_numpy(), filled)
+        dtype = dtype if is_whole else polars.Float64
+    elif dtype.is_decimal() or dtype == polars.Null:
+        dtype = polars.Float64
+    mixed = (series if dtype == series.dtype else series.cast(dtype)).to_list()
+    for place, value in zip(np.flatnonzero(holes), filled.tolist(), strict=True):
+        mixed[place] = value
+    series = polars.Series(series.name, mixed, dtype=dtype, strict=not is_whole)
+    return X.with_columns(series)
 
 
 def objects(values):
@@ -169,7 +186,7 @@ def objects(values):
 def levels(categories):
     """Categories as an array of their type, or of objects where that would change one of them."""
     if len({type(value) for value in categories}) == 1 and np.ndim(categories[0]) == 0:
-        found = np.array(categories)
+        found = np.array(list(categories))
         if found.tolist() == list(map(plain, categories)):
             return found
     return objects(categories)

@@ -32,7 +32,9 @@ class ImputeMixin:
         Returns
         -------
         X or list of X
-            Completed rows in a container like that of X, or a list of ``n_draws`` of them.
+            Completed rows in a container like that of X, or a list of ``n_draws`` of them. Columns of
+            data frames keep their types, but whole numbers become floats where other numbers, such
+            as means, are filled in.
         """
         fitted = self._require_fitted()
         encoded = self._validate_rows(X, reset=False)

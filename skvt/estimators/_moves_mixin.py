@@ -43,11 +43,15 @@ def begun_with_labels(model, labels, X, weights, most):
             "leave it None, or fit to some of the rows first and begin there by warm_start=True."
         )
     given = np.asarray(labels)
-    legal = given.shape == (X.shape[0],) and given.dtype.kind in "iu"
+    legal = given.shape == (X.shape[0],) and given.dtype.kind in "iuf"
+    if legal:
+        with np.errstate(invalid="ignore"):
+            whole = given.astype(np.int64)
+        legal, given = np.array_equal(whole, given), whole
     if not legal or given.min() < -1 or given.max() < 0:
         raise ValueError(
-            f"The 'labels_init' parameter must be an array of integers of shape (n_samples,) = "
-            f"({X.shape[0]},), one for each row of positive weight: 0, 1, ..., or -1 where the "
+            f"The 'labels_init' parameter must be an array of whole numbers of shape (n_samples,) "
+            f"= ({X.shape[0]},), one for each row of positive weight: 0, 1, ..., or -1 where the "
             f"label is not known, but not everywhere. Got {labels!r} instead."
         )
     known, numbers = np.unique(given[given >= 0], return_inverse=True)

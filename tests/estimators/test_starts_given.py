@@ -29,7 +29,7 @@ def begun(mixture, weights=None):
 )
 def test_a_fit_begins_with_the_labels_given(make):
     # any numbers will do, in ascending order
-    counts, sums = begun(make(labels_init=np.array([2, 5, 9])[LABELS]), WEIGHTS)
+    counts, sums = begun(make(labels_init=np.array([2.0, 5.0, 9.0])[LABELS]), WEIGHTS)
     np.testing.assert_allclose(counts, np.bincount(LABELS, WEIGHTS))
     center = np.average(X, axis=0, weights=WEIGHTS)
     first = [(WEIGHTS[:, None] * (X - center))[LABELS == k].sum(axis=0) for k in range(3)]
@@ -70,6 +70,7 @@ def test_a_fit_begins_with_the_means_given():
     [
         ({"labels_init": LABELS[:-1]}, r"'labels_init' .* \(n_samples,\) = \(150,\)"),
         ({"labels_init": LABELS * 0.5}, "'labels_init'"),
+        ({"labels_init": np.where(LABELS > 0, LABELS, np.nan)}, "-1 where the label is not known"),
         ({"labels_init": np.full(150, -1)}, "not everywhere"),
         ({"labels_init": LABELS - 2}, "'labels_init'"),
         ({"labels_init": LABELS, "max_components": 2}, r"\[number of labels, inf\) = \[3, inf\)"),

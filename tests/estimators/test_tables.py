@@ -278,6 +278,38 @@ def test_imputed_rows_come_back_as_they_came():
     assert all(one.equals(other) for one, other in zip(draws, again, strict=True))
 
 
+@pytest.mark.parametrize(
+    ("own", "of_fractions"),
+    [
+        ("float32", "float32"),
+        ("Float32", "Float32"),
+        ("Int16", "Float64"),
+        ("int8[pyarrow]", "double[pyarrow]"),
+        (pl.Float32, pl.Float32),
+        (pl.UInt8, pl.Float64),
+        ("boolean", "Float64"),
+        (pl.Boolean, pl.Float64),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.* rows have no value:UserWarning")
+def test_imputed_columns_keep_their_types(own, of_fractions):
+    if "pyarrow" in str(own):
+        pytest.importorskip("pyarrow", reason="pandas needs it for such columns")
+    values = [0.0, 1.0, None] * 10
+    if isinstance(own, str):
+        frame = pd.DataFrame({"a": pd.Series(values).astype(own)})
+    else:
+        frame = pl.DataFrame({"a": pl.Series(values).cast(own)})
+    real = mixture(components=[("own", "gaussian", ["a"])]).fit(frame)
+    assert str(real.impute(frame)["a"].dtype) == str(of_fractions)  # the mean
+    whole = mixture(components=[("own", Categorical(), ["a"])]).fit(frame)
+    assert str(whole.impute(frame)["a"].dtype) == str(own)
+    if "int" in str(own).lower():
+        counts = mixture(components=[("own", "poisson", ["a"])]).fit(frame)
+        drawn = counts.impute(frame, n_draws=1, random_state=0)[0]
+        assert str(drawn["a"].dtype) == str(own)
+
+
 def test_mixtures_of_one_kind_of_column_impute_too():
     rng = np.random.default_rng(0)
     X = rng.multivariate_normal([0.0, 3.0], [[1.0, 0.9], [0.9, 1.0]], size=300)
