@@ -36,6 +36,7 @@ from skvt.inference import (
     Workers,
     evaluate_bound,
     fit_loop,
+    of_chunk,
     one_blas_thread,
     rows_of,
 )
@@ -191,7 +192,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """What validation must know of all rows, of some of them."""
 
     def _take_looks(self, looks):
-        """Take over what was seen of all rows."""
+        """Take over what was seen of all rows, by the number of the chunk."""
 
     def _build_model(self, X, weights):
         """The model for rows like X."""
@@ -458,10 +459,11 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """A call for each chunk, in order; one at a time is in this process."""
         several = len(loads.rows) > 1
         for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True)):
-            rows, weights = loaded(rows, weights)
-            if rows.shape[0]:
-                of_chunk = (batch_id, number) if several and batch_id is not None else batch_id
-                self._partial_fit(rows, weights, of_chunk)
+            with of_chunk(number):
+                chunk = loaded(rows, weights)
+                if chunk is not None:
+                    numbered = several and batch_id is not None
+                    self._partial_fit(*chunk, (batch_id, number) if numbered else batch_id)
         return self
 
     def _adapt(self, fitted, X):

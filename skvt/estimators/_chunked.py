@@ -9,7 +9,17 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.inference import Block, Chunks, ChunkWeights, Sealed, State, active_site, facts_of
+from skvt.inference import (
+    Block,
+    Chunks,
+    ChunkWeights,
+    Handle,
+    Sealed,
+    State,
+    active_site,
+    facts_of,
+    of_chunk,
+)
 
 
 def is_chunked(X):
@@ -23,12 +33,28 @@ def is_chunked(X):
     return is_dask_collection(X)
 
 
+def require_rows_in_memory(X, whom):
+    """Raise TypeError for chunks where a method takes rows in memory only."""
+    if is_chunked(X):
+        raise TypeError(
+            f"{whom} takes rows in memory. Got rows of Dask; call it with one chunk after the "
+            "other, such as X.partitions[0].compute() of a data frame, X.blocks[0].compute() of an "
+            "array."
+        )
+
+
 class Loads(NamedTuple):
     """Chunks to be loaded: delayed objects for their rows, and for weights or Nones; lengths."""
 
     rows: list
     weights: list
     lengths: list
+    has_one_dtype: bool
+
+    @property
+    def handles(self):
+        """Those of the rows."""
+        return [Handle(number, rows) for number, rows in enumerate(self.rows)]
 
 
 def loads_of(X, sample_weight=None):
@@ -42,8 +68,14 @@ def loads_of(X, sample_weight=None):
         If an array holds objects.
     """
     rows, lengths = _delayed_chunks(X)
+    weights = _weights_of_chunks(sample_weight, lengths)
+    return Loads(rows, weights, lengths, has_one_dtype=not isinstance(X, list | tuple))
+
+
+def _weights_of_chunks(sample_weight, lengths):
+    """Arrays or delayed objects of the weights of chunks of these lengths, or Nones."""
     if sample_weight is None:
-        return Loads(rows, [None] * len(rows), lengths)
+        return [None] * len(lengths)
     if not is_chunked(sample_weight):
         given = np.asarray(sample_weight)
         if given.shape != (sum(lengths),):
@@ -52,7 +84,7 @@ def loads_of(X, sample_weight=None):
                 f"(n_samples,) where the lengths of chunks are known: {sum(lengths)}. Got an array "
                 f"of shape {given.shape}."
             )
-        return Loads(rows, np.split(given, np.cumsum(lengths)[:-1]), lengths)
+        return np.split(given, np.cumsum(lengths)[:-1])
     if _is_delayed(sample_weight):
         sample_weight = [sample_weight]
     ndim = getattr(sample_weight, "ndim", 1)
@@ -63,12 +95,12 @@ def loads_of(X, sample_weight=None):
     if known and tuple(chunks[0]) != tuple(lengths) and sum(chunks[0]) == sum(lengths):
         sample_weight = sample_weight.rechunk((tuple(lengths),))
     weights, _ = _delayed_chunks(sample_weight)
-    if len(weights) != len(rows):
+    if len(weights) != len(lengths):
         raise ValueError(
             f"sample_weight must have the chunks of X. Got {len(weights)} chunks of weights for "
-            f"{len(rows)} chunks of rows; rechunk or repartition them."
+            f"{len(lengths)} chunks of rows; rechunk or repartition them."
         )
-    return Loads(rows, weights, lengths)
+    return weights
 
 
 def _delayed_chunks(X):
@@ -115,7 +147,7 @@ def chunks_of(estimator, loads, *, reset):
         read = delayed(_block, pure=False)
         shared = delayed(reader)
         blocks = [
-            read(shared, number, rows, weights)
+            Handle(number, read(shared, rows, weights, weights is not None))
             for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
         ]
         handles = site.hold(blocks, _estimated_size(blocks, site))
@@ -126,7 +158,8 @@ def chunks_of(estimator, loads, *, reset):
                 "Found array with 0 sample(s) of positive weight while a minimum of 1 is "
                 f"required by {type(estimator).__name__}."
             )
-        X = Chunks(site, [handles[i] for i in used], [facts[i] for i in used])
+        seen = [handles[i]._replace(n_rows=facts[i].n_rows) for i in used]
+        X = Chunks(site, seen, [facts[i] for i in used])
     except BaseException:
         site.close()
         raise
@@ -140,24 +173,49 @@ def _estimated_size(blocks, site):
 
 
 def _meet_rows(estimator, loads, site):
-    """Validate the first row on this side, after what chunks say of all. Returns its dtype."""
+    """Validate the first row on this side, after what chunks say of all. Returns their dtype.
+
+    It is float32 if all chunks are of single precision, in whatever order they come.
+    """
+    reader, handles = _reader(estimator, np.dtype(np.float64)), loads.handles
     if estimator._looks_at_all_rows:
-        reader = _reader(estimator, np.dtype(np.float64))
-        looks = list(site.each(_look, ((rows, (reader,)) for rows in loads.rows)))
-        estimator._take_looks([look for look in looks if look is not None])
-    for rows in loads.rows:
-        (first,) = site.each(_first_row, [(rows, ())])
+        looks = enumerate(site.each(_look, ((handle, (reader,)) for handle in handles)))
+        estimator._take_looks({number: look for number, look in looks if look is not None})
+    for handle in handles:
+        (first,) = site.each(_first_row, [(handle, ())])
         if first.shape[0]:
-            return estimator._meet_row(first)
-    return estimator._meet_row(first)  # which says that there is none
+            with of_chunk(handle.number):
+                dtype = estimator._meet_row(first)
+            break
+    else:
+        return estimator._meet_row(first)  # which says that there is none
+    if dtype == np.float32 and not loads.has_one_dtype:
+        others = site.each(_dtype_of_rows, ((handle, (reader,)) for handle in handles))
+        dtype = np.result_type(*(other for other in others if other is not None))
+    return dtype
+
+
+def _n_rows(chunk):
+    """Number of rows of a chunk; TypeError if it has none."""
+    if not getattr(chunk, "shape", ()):
+        raise TypeError(
+            "A chunk must be rows: an array, a CSR matrix or a data frame. Got an object of type "
+            f"{type(chunk).__name__}."
+        )
+    return chunk.shape[0]
 
 
 def _first_row(chunk):
+    _n_rows(chunk)
     return chunk.iloc[:1] if hasattr(chunk, "iloc") else chunk[:1]
 
 
 def _look(chunk, reader):
-    return reader._look(chunk) if chunk.shape[0] else None
+    return reader._look(chunk) if _n_rows(chunk) else None
+
+
+def _dtype_of_rows(chunk, reader):
+    return reader._meet_row(_first_row(chunk)) if _n_rows(chunk) else None
 
 
 class _Component(NamedTuple):
@@ -188,27 +246,26 @@ def _reader(estimator, dtype):
     return reader
 
 
-def _block(reader, number, chunk, weights):
-    """A chunk as a block; an error names the chunk."""
+def _block(reader, chunk, weights, is_weighted):
+    """A chunk as a block."""
     estimator = reader.value
-    if chunk.shape[0] == 0:
+    if _n_rows(chunk) == 0:
         dtype = estimator._fitted.model.dtype
         return Block(np.empty((0, estimator.n_features_in_), dtype), np.empty(0))
-    try:
-        X = estimator._validate_rows(chunk, reset=False)
-        weights = None if weights is None else np.asarray(weights)
-        if weights is not None and weights.shape == X.shape[:1] and np.all(weights == 0.0):
-            return Block(X[:0], np.empty(0))  # (of all chunks, some have others)
-        return Block(*estimator._weighted_rows(X, weights))
-    except (TypeError, ValueError) as error:
-        raise type(error)(f"In chunk {number} of X: {error}") from error
+    X = estimator._validate_rows(chunk, reset=False)
+    weights = np.asarray(weights) if is_weighted else None
+    if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
+        return Block(X[:0], np.empty(0))  # (of all chunks, some have others)
+    return Block(*estimator._weighted_rows(X, weights))
 
 
-def loaded(*parts):
-    """Delayed objects as what they stand for."""
+def loaded(rows, weights):
+    """The rows and weights of a chunk; None for those of an empty one."""
     import dask
 
-    return dask.compute(*parts)
+    is_weighted = weights is not None
+    rows, weights = dask.compute(rows, weights)
+    return (rows, np.asarray(weights) if is_weighted else None) if _n_rows(rows) else None
 
 
 def released(X):
@@ -259,20 +316,21 @@ def _lazily(estimator, request, X, shape):
     sealed = Sealed(request)
     parts = [
         da.from_delayed(
-            call(fitted, sealed, rows, shape), shape=(length, *columns), dtype=dtype,
+            call(number, fitted, sealed, rows, shape), shape=(length, *columns), dtype=dtype,
             meta=np.empty((0,) * (1 + len(columns)), dtype),
         )
-        for rows, length in zip(loads.rows, loads.lengths, strict=True)
+        for number, (rows, length) in enumerate(zip(loads.rows, loads.lengths, strict=True))
     ]  # fmt: skip
     return da.concatenate(parts, axis=0, allow_unknown_chunksizes=True)
 
 
-def _of_chunk(fitted, sealed, chunk, shape):
+def _of_chunk(number, fitted, sealed, chunk, shape):
     name, args, kwargs = sealed.value
     width, dtype = shape
-    if chunk.shape[0] == 0:
-        return np.empty((0,) if width is None else (0, width), dtype)
-    found = getattr(fitted.value, name)(chunk, *args, **kwargs)
+    with of_chunk(number):
+        if _n_rows(chunk) == 0:
+            return np.empty((0,) if width is None else (0, width), dtype)
+        found = getattr(fitted.value, name)(chunk, *args, **kwargs)
     return np.asarray(found, dtype)
 
 
@@ -280,7 +338,7 @@ def sums_of_chunks(estimator, method, X):
     """``estimator.method(rows)``, numbers that add up over rows, of all chunks of X."""
     fitted, loads, site = estimator._without_rows(), loads_of(X), active_site()
     try:
-        tasks = ((rows, (fitted, method)) for rows in loads.rows)
+        tasks = ((handle, (fitted, method)) for handle in loads.handles)
         found = [part for part in site.each(_sums_of, tasks) if part is not None]
     finally:
         site.close()
@@ -288,7 +346,7 @@ def sums_of_chunks(estimator, method, X):
 
 
 def _sums_of(chunk, fitted, method):
-    if chunk.shape[0] == 0:
+    if _n_rows(chunk) == 0:
         return None
     return getattr(fitted, method)(fitted._validate_rows(chunk, reset=False))
 

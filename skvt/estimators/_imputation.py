@@ -3,6 +3,7 @@
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.estimators._chunked import require_rows_in_memory
 from skvt.estimators._tables import Table, TableBlock
 from skvt.estimators.component_specs import Gaussian
 from skvt.estimators.validation import positive_int
@@ -32,11 +33,12 @@ class ImputeMixin:
         Returns
         -------
         X or list of X
-            Completed rows in a container like that of X, or a list of ``n_draws`` of them. Columns of
-            data frames keep their types, but whole numbers become floats where other numbers, such
-            as means, are filled in.
+            Completed rows in a container like that of X, or a list of ``n_draws`` of them. Columns
+            of data frames keep their types, but whole numbers become floats where other numbers,
+            such as means, are filled in.
         """
         fitted = self._require_fitted()
+        require_rows_in_memory(X, "impute")
         encoded = self._validate_rows(X, reset=False)
         model = fitted.model
         if sp.issparse(encoded):
@@ -150,6 +152,7 @@ class ColumnMixin:
     def _without(self, X, column):
         """The fitted state, rows whose values in a column are missing, and its position."""
         fitted = self._require_fitted()
+        require_rows_in_memory(X, "A prediction of one column")
         encoded = self._validate_rows(X, reset=False)
         j = self._table.position(column)
         block, _ = self._table.block_of(j)

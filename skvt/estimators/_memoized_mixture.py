@@ -426,7 +426,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         return table_of(X, self.components, self.handle_unknown, complete=False)
 
     def _take_looks(self, looks):
-        """The table of all rows, whose categories are those of any."""
+        """The table of all rows, whose categories are those of any chunk."""
         self._table = joint_table(looks)
 
     # --------------------------------------------------------------------------------- model

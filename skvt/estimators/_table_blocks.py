@@ -1,6 +1,7 @@
 """Blocks of the columns of a table: as given with the components, or by the types of columns."""
 
 from dataclasses import replace
+from itertools import zip_longest
 
 import numpy as np
 import scipy.sparse as sp
@@ -90,14 +91,13 @@ def table_of(X, components, handle_unknown, *, complete=True):
 
 
 def joint_table(tables):
-    """The table of rows of which these are tables of parts: categories of all parts."""
-    first = tables[0]
-    for other in tables[1:]:
-        _check_alike(first, other)
+    """The table of rows of which these are tables of chunks, by their numbers: all categories."""
+    first = next(iter(tables.values()))
+    _check_alike(tables)
     blocks = []
     for place, block in enumerate(first.blocks):
         if block.categories is not None:
-            of_parts = [table.blocks[place].categories for table in tables]
+            of_parts = [table.blocks[place].categories for table in tables.values()]
             categories = [_joint(list(parts)) for parts in zip(*of_parts, strict=True)]
             _check_categories(categories, block.columns, first.names)
             block = replace(block, categories=categories)
@@ -110,19 +110,29 @@ def _joint(parts):
     return parts[0] if all(part == parts[0] for part in parts) else _sorted(set().union(*parts))
 
 
-def _check_alike(one, other):
-    """Raise ValueError unless two parts of a table have the same columns, of the same kinds."""
-    kinds = [
-        {table.names[j]: block.name for block in table.blocks for j in block.columns}
-        for table in (one, other)
-    ]
-    if kinds[0] != kinds[1] or one.names != other.names:
-        names = [*one.names, *other.names]
-        name = next((n for n in names if kinds[0].get(n) != kinds[1].get(n)), names[0])
-        raise ValueError(
-            f"Column {name!r} is of one kind in some chunks, {kinds[0].get(name)!r}, of another in "
-            f"others, {kinds[1].get(name)!r}. Give its dtype, or list the 'components'."
-        )
+def _check_alike(tables):
+    """Raise ValueError unless chunks have the same columns in the same order, of the same kinds."""
+    (first, one), *others = tables.items()
+    for number, other in others:
+        names = map(repr, one.names), map(repr, other.names)
+        for place, (name, found) in enumerate(zip_longest(*names, fillvalue="missing")):
+            if name != found:
+                raise ValueError(
+                    f"Chunks must have the same columns in the same order. Column {place} is "
+                    f"{name} in chunk {first}, {found} in chunk {number}; select the columns by "
+                    "name in each, chunk[columns]."
+                )
+        kinds = [
+            {j: block.name for block in table.blocks for j in block.columns}
+            for table in (one, other)
+        ]
+        for j, name in enumerate(one.names):
+            if kinds[0].get(j) != kinds[1].get(j):
+                raise ValueError(
+                    f"Column {name!r} is of one kind in chunk {first}, {kinds[0].get(j)!r}, of "
+                    f"another in chunk {number}, {kinds[1].get(j)!r}. Give its dtype, or list the "
+                    "'components'."
+                )
 
 
 def _automatic(X, columns):

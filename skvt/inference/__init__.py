@@ -3,7 +3,7 @@
 from skvt.inference._averaged import Averaged
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._chunks import Block, Chunks, ChunkWeights, facts_of
-from skvt.inference._cluster import Sealed, active_site
+from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
 from skvt.inference._collapsed import CollapsedInference
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._engine import (
@@ -37,6 +37,7 @@ __all__ = [
     "Engine",
     "Entry",
     "Found",
+    "Handle",
     "History",
     "LocalTotals",
     "MemoizedInference",
@@ -63,6 +64,7 @@ __all__ = [
     "gain_per_unit",
     "global_divergence",
     "local_results",
+    "of_chunk",
     "one_blas_thread",
     "perplexity_fall",
     "pilot_energies",

@@ -15,6 +15,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.compiled import serial_map
+from skvt.inference._cluster import Handle
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._state import Rows, rows_of
 from skvt.inference._visit import Asked, Found, visited
@@ -104,7 +105,7 @@ class Chunks:
     Parameters
     ----------
     site : LocalSite or ClusterSite
-    handles : list
+    handles : list of Handle
         Of the blocks.
     facts : list of BlockFacts
     columns : slice or ndarray of int, optional
@@ -119,7 +120,7 @@ class Chunks:
     def __init__(
         self,
         site: Any,
-        handles: list[Any],
+        handles: list[Handle],
         facts: list[BlockFacts],
         columns: Any = None,
         function: Callable[[Any], Any] | None = None,
@@ -161,7 +162,7 @@ class Chunks:
         tasks = ((self._handles[i], given[i]) for i in range(len(self.facts)))
         return iter(self.site.each(self._seen(function), tasks))
 
-    def at(self, chunk: int) -> Any:
+    def at(self, chunk: int) -> Handle:
         """The handle of a chunk's block."""
         return self._handles[chunk]
 

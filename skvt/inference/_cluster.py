@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 # Results that are added up at a time.
 FAN_IN = 8
@@ -38,11 +38,44 @@ class Sealed:
         return "skvt-sealed", id(self)
 
 
-def _called(
-    function: Callable[..., Any], block: Any, arguments: Sealed, common: Sealed | None
-) -> Any:
+class Handle(NamedTuple):
+    """A chunk: its number in X, and a delayed object or a future of its rows or of its block.
+
+    ``n_rows`` of a block are those that it had when it was first loaded.
+    """
+
+    number: int
+    block: Any
+    n_rows: int | None = None
+
+    def asked(self, arguments: tuple[Any, ...]) -> Sealed:
+        """What a call is given beside the block."""
+        return Sealed((self.n_rows, arguments))
+
+
+@contextmanager
+def of_chunk(number: int) -> Iterator[None]:
+    """A ``with`` block whose errors say which chunk they are about."""
+    try:
+        yield
+    except Exception as error:
+        where = f"In chunk {number} of X"
+        if type(error) in (TypeError, ValueError):
+            raise type(error)(f"{where}: {error}") from error
+        error.add_note(f"{where}.")
+        raise
+
+
+def _called(function: Callable[..., Any], block: Any, asked: Sealed, common: Sealed | None) -> Any:
+    n_rows, arguments = asked.value
+    if n_rows is not None and len(block.weights) != n_rows:
+        raise ValueError(
+            f"A chunk must have the same rows whenever it is loaded. Got {len(block.weights)} of "
+            f"positive weight, {n_rows} when it was loaded before; seed what draws them, or write "
+            "them to a file first."
+        )
     shared = () if common is None else (common.value,)
-    return function(block, *arguments.value, *shared)
+    return function(block, *arguments, *shared)
 
 
 def _kept(common: Sealed) -> Sealed:
@@ -57,7 +90,7 @@ def _combined(combine: Callable[[list[Any]], Any], *parts: Any) -> Any:
 class LocalSite:
     """Dask's scheduler of this process: blocks are loaded whenever they are visited."""
 
-    def hold(self, loads: list[Any], nbytes: float) -> list[Any]:
+    def hold(self, loads: list[Handle], nbytes: float) -> list[Handle]:
         """Handles of blocks of about this size together that these delayed objects make."""
         return loads
 
@@ -68,7 +101,7 @@ class LocalSite:
     def each(
         self,
         function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Iterator[Any]:
         """``function(block, *arguments)`` for (handle, arguments), in order.
@@ -81,16 +114,25 @@ class LocalSite:
         waiting, shared = iter(tasks), delayed(common)
         while some := list(islice(waiting, _TOGETHER)):
             calls = [
-                delayed(_called, pure=False)(function, block, delayed(Sealed(arguments)), shared)
-                for block, arguments in some
+                delayed(_called, pure=False)(
+                    function, handle.block, delayed(handle.asked(arguments)), shared
+                )
+                for handle, arguments in some
             ]
-            yield from compute(*calls)
+            try:
+                results = compute(*calls)
+            except Exception:  # one after the other, to know which
+                results = ()
+                for (handle, _), call in zip(some, calls, strict=True):
+                    with of_chunk(handle.number):
+                        results += compute(call)
+            yield from results
 
     def total(
         self,
         function: Callable[..., Any],
         combine: Callable[[list[Any]], Any],
-        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Any:
         """``combine`` of all results, a few at a time."""
@@ -134,7 +176,7 @@ class ClusterSite:
         self._held: list[Any] = []
         self._has_left = _has_left_pool()
 
-    def hold(self, loads: list[Any], nbytes: float) -> list[Any]:
+    def hold(self, loads: list[Handle], nbytes: float) -> list[Handle]:
         """Handles of blocks of about this size together that these delayed objects make.
 
         They are kept by the workers, and made again where one is lost; or, where they would take
@@ -144,9 +186,9 @@ class ClusterSite:
             workers = self._client.scheduler_info(n_workers=-1)["workers"].values()
             if nbytes > _SHARE_OF_MEMORY * sum(worker["memory_limit"] for worker in workers):
                 return loads
-            blocks = self._client.compute(loads)
+            blocks = self._client.compute([handle.block for handle in loads])
         self._held.extend(blocks)
-        return list(blocks)
+        return [handle._replace(block=block) for handle, block in zip(loads, blocks, strict=True)]
 
     def _submit(self, function: Callable[..., Any], *arguments: Any) -> Any:
         import dask
@@ -161,16 +203,17 @@ class ClusterSite:
             return self._submit(_kept, Sealed(common))
 
     def _start(
-        self, function: Callable[..., Any], block: Any, arguments: tuple[Any, ...], common: Any
+        self, function: Callable[..., Any], handle: Handle, arguments: tuple[Any, ...], common: Any
     ) -> Any:
         """A future of a call with a block that is held, or one that is loaded for it alone."""
         from dask.base import is_dask_collection
         from dask.delayed import delayed
 
+        block, asked = handle.block, handle.asked(arguments)
         if is_dask_collection(block):
             call = delayed(_called, pure=False)
-            return self._client.compute(call(function, block, delayed(Sealed(arguments)), common))
-        return self._submit(_called, function, block, Sealed(arguments), common)
+            return self._client.compute(call(function, block, delayed(asked), common))
+        return self._submit(_called, function, block, asked, common)
 
     @property
     def _most(self) -> int:
@@ -180,7 +223,7 @@ class ClusterSite:
     def each(
         self,
         function: Callable[..., Any],
-        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Iterator[Any]:
         """``function(block, *arguments)`` for (handle, arguments), in order.
@@ -188,22 +231,29 @@ class ClusterSite:
         Where something has been shared, it is the last argument.
         """
         under_way: deque[Any] = deque()
+        numbers: deque[int] = deque()
+
+        def first() -> Any:
+            with of_chunk(numbers.popleft()):
+                return under_way[0].result()
+
         with _errors_of_clusters(), self._cancelling(under_way):
             most = self._most
-            for block, arguments in tasks:
-                under_way.append(self._start(function, block, arguments, common))
+            for handle, arguments in tasks:
+                under_way.append(self._start(function, handle, arguments, common))
+                numbers.append(handle.number)
                 if len(under_way) >= most:
-                    yield under_way[0].result()
+                    yield first()
                     under_way.popleft()
             while under_way:
-                yield under_way[0].result()
+                yield first()
                 under_way.popleft()
 
     def total(
         self,
         function: Callable[..., Any],
         combine: Callable[[list[Any]], Any],
-        tasks: Iterable[tuple[Any, tuple[Any, ...]]],
+        tasks: Iterable[tuple[Handle, tuple[Any, ...]]],
         common: Any = None,
     ) -> Any:
         """``combine`` of all results, a few at a time, by the workers."""
@@ -212,8 +262,8 @@ class ClusterSite:
         def parts() -> Iterator[Any]:
             most = self._most
             waiting: deque[Any] = deque()
-            for block, arguments in tasks:
-                future = self._start(function, block, arguments, common)
+            for handle, arguments in tasks:
+                future = self._start(function, handle, arguments, common)
                 under_way.append(future)
                 waiting.append(future)
                 if len(waiting) > most:

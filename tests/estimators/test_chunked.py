@@ -261,8 +261,20 @@ def test_categories_of_a_table_are_those_of_all_chunks():
         assert parts.elbo_ == pytest.approx(whole.elbo_, rel=1e-12)
         assert list(parts.feature_names_in_) == ["x", "y", "kind"]
         np.testing.assert_array_equal(parts.predict(rows).compute(), whole.predict(table))
-        with pytest.raises(ValueError, match=r"'kind' is of one kind in some chunks"):
+        with pytest.raises(ValueError, match=r"'kind' is of one kind in chunk 0.*in chunk 1, 'num"):
             parts.fit([dask.delayed(table), dask.delayed(table.assign(kind=1.0))])
+        for columns, message in (
+            (
+                ["x", "kind", "y"],
+                "in the same order. Column 1 is 'y' in chunk 0, 'kind' in chunk 2",
+            ),
+            (["x", "y"], "Column 2 is 'kind' in chunk 0, missing in chunk 2"),
+        ):
+            with pytest.raises(ValueError, match=message):
+                parts.fit([*map(dask.delayed, (table, table[:0], table[columns]))])
+        for method, *column in (["impute"], ["predict_column", "x"], ["score_column", "x"]):
+            with pytest.raises(TypeError, match=r"takes rows in memory\. Got rows of Dask"):
+                getattr(parts, method)(rows, *column)
 
 
 def test_levels_of_ordinal_columns_are_those_of_all_chunks():
@@ -317,6 +329,50 @@ def test_illegal_chunks_are_refused_before_any_work(X, error, message):
     assert not hasattr(estimator, "n_iter_")
 
 
+class Unreadable(Exception):
+    """What a user's own function raises."""
+
+
+def _unreadable():
+    raise Unreadable("broken disk")
+
+
+def _another_chunk():
+    rng = np.random.default_rng()
+    return dask.delayed(lambda: _points()[: rng.integers(10, 90)], pure=False)()
+
+
+@pytest.mark.parametrize(
+    ("bad", "error", "message"),
+    [
+        (lambda: dask.delayed(lambda: None)(), TypeError, "In chunk 1 of X: .* type NoneType"),
+        (lambda: dask.delayed(_unreadable)(), Unreadable, r"broken disk\s+In chunk 1 of X"),
+        (_another_chunk, ValueError, "In chunk 1 of X: A chunk must have the same rows"),
+    ],
+)
+def test_a_chunk_that_cannot_be_used_is_named(bad, error, message):
+    with dask.config.set(scheduler="synchronous"):
+        parts, fits = [dask.delayed(_points()), bad()], fitted("mixture")
+        with pytest.raises(error, match=message):
+            fitted("mixture", parts, tol=0.0, max_iter=30)
+        if bad is not _another_chunk:
+            with pytest.raises(error, match=message):
+                fits.partial_fit(parts)
+            with pytest.raises(error, match=message.replace(r"\s+In chunk 1 of X", "")):
+                fits.predict(parts).compute()
+
+
+def test_chunks_are_in_single_precision_if_all_are():
+    X = _points().astype(np.float32)
+    with dask.config.set(scheduler="synchronous"):
+        single = fitted("mixture", [*map(dask.delayed, (X[:60], X[:0], X[60:]))])
+        assert single.means_.dtype == np.float32
+        expected = bits(fitted("mixture", chunked(X.astype(float), (60, 120))))
+        for types in ((np.float32, np.float64), (np.float64, np.float32)):
+            parts = X[:60].astype(types[0]), X[60:].astype(types[1])
+            assert bits(fitted("mixture", [*map(dask.delayed, parts)])) == expected
+
+
 def test_illegal_weights_and_labels_are_refused():
     X = chunked(_points())
     with pytest.raises(ValueError, match=r"0 sample\(s\) of positive weight"):
@@ -324,6 +380,9 @@ def test_illegal_weights_and_labels_are_refused():
     for weights in (np.ones(7), da.ones(180, chunks=180)[da.ones(180, chunks=180) > 0.0]):
         with pytest.raises(ValueError, match="sample_weight must"):
             skvt.MemoizedDPGMM().fit(X, sample_weight=weights)
+    nothing = dask.delayed(lambda: None)()
+    with pytest.raises(ValueError, match=r"In chunk 0 of X: .*sample_weight"):
+        skvt.MemoizedDPGMM().fit([dask.delayed(_points())], sample_weight=[nothing])
     with pytest.raises(ValueError, match="labels_init"):
         skvt.MemoizedDPGMM(labels_init=np.zeros(180, int)).fit(X)
     with pytest.raises(ValueError, match="n_components=200"):
