@@ -11,7 +11,7 @@ Largest errors |difference| / max(1, |f|) measured against SciPy for arguments i
 function float64 float32
 ======== ======= =======
 log      3e-16   1.2e-7
-digamma  2e-14   6.5e-7
+digamma  2e-14   6e-8
 gammaln  2.2e-13 3.5e-6
 exp      2.4e-14 6e-8
 ======== ======= =======
@@ -238,6 +238,7 @@ def _mantissa_exponent(typingctx: Any, x: Any) -> Any:
 
 # Taylor's coefficients, the highest power's first.
 _EXP = tuple(1 / math.factorial(i) for i in range(12, -1, -1))
+_EXP_SHORT = _EXP[-9:]  # enough for float32
 
 
 @part
@@ -259,23 +260,37 @@ def exp(x: Real) -> Real:
     n = _floor(y * (1.0 / math.log(2.0)) + 0.5)
     # log 2 in two parts, so that y - n log 2 keeps its digits.
     r = (y - n * 0.693145751953125) - n * 1.42860682030941723212e-6
-    result = lit(x, polynomial(r, _EXP) * _power_of_two(n))
+    n = _power_of_two(n)
+    result = _by_type(x, polynomial(r, _EXP_SHORT) * n, polynomial(r, _EXP) * n)
     return result if x > lowest else lit(x, 0.0)
 
 
 @part
-def digamma(x: Real) -> Real:
-    """Derivative of log Gamma at x > 0: six recurrence steps, then the asymptotic series."""
-    one = lit(x, 1.0)
-    # sum_{i<6} 1/(x+i), two terms to a division
-    r = (x + x + one) / (x * (x + one))
-    r += (x + x + lit(x, 5.0)) / ((x + lit(x, 2.0)) * (x + lit(x, 3.0)))
-    r += (x + x + lit(x, 9.0)) / ((x + lit(x, 4.0)) * (x + lit(x, 5.0)))
-    y = x + lit(x, 6.0)
-    i = one / y
+def _digamma(x: float, i: float, steps: float) -> float:
+    """The asymptotic series at x = 1 / i, less the ``steps`` of the recurrence that lead there."""
     z = i * i
     p = polynomial(z, (1 / 12, -691 / 32760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12))
-    return log(y) - i * lit(x, 0.5) - z * p - r
+    return log(x) - i * 0.5 - z * p - steps
+
+
+@part
+def digamma(x: Real) -> Real:
+    """Derivative of log Gamma at x > 0: recurrence steps, then the asymptotic series.
+
+    Computed in float64: logarithm and steps nearly cancel, and where documents are in doubt between
+    topics, their sweeps would multiply the rounding of float32 a hundredfold. Three steps suffice
+    for its digits, and six for those of float64.
+    """
+    v = np.float64(x)
+    product = v * (v + 1.0) * (v + 2.0)
+    inverse = 1.0 / (product * (v + 3.0))  # one division for both: float32 cannot overflow here
+    steps = ((3.0 * v + 6.0) * v + 2.0) * (v + 3.0) * inverse
+    single = _digamma(v + 3.0, product * inverse, steps)
+    # sum_{i<6} 1/(v+i), two terms to a division
+    steps = (v + v + 1.0) / (v * (v + 1.0))
+    steps += (v + v + 5.0) / ((v + 2.0) * (v + 3.0))
+    steps += (v + v + 9.0) / ((v + 4.0) * (v + 5.0))
+    return _by_type(x, single, _digamma(v + 6.0, 1.0 / (v + 6.0), steps))
 
 
 @part
