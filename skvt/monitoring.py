@@ -25,6 +25,7 @@ class FitMonitor:
     def __init__(self, estimator, context, shown, snapshot, history, position):
         self._estimator, self._context, (self._X, self._y) = estimator, context, shown
         self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
+        self._verbose_interval = estimator.get_params(deep=False).get("verbose_interval", 1)
         self._pass, self.position = None, position
         self.stopped = False
 
@@ -33,15 +34,19 @@ class FitMonitor:
         self._pass = self._context.subcontext(task_name="pass")
         self._pass.call_on_fit_task_begin(estimator=self._estimator, X=self._X, y=self._y)
 
-    def end_pass(self, model, state):
-        """Close the task of a pass; returns whether a callback stops the fit."""
-        if self._verbose > 0:
-            entry = self.history[-1]
+    def end_pass(self, model, state, perplexity=None):
+        """Close the task of a pass; returns whether a callback stops the fit.
+
+        ``perplexity`` is that of the training data, where it was evaluated.
+        """
+        entry = self.history[-1]
+        if self._verbose > 0 and entry.n_iter % self._verbose_interval == 0:
             name, bound = "elbo", entry.elbo
             if np.isnan(bound):  # structured inference knows it only where it is evaluated
                 name, bound = "objective", entry.objective
+            evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             print(
-                f"pass {entry.n_iter}: {name} {bound:.6g} nats, "
+                f"pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
                 f"temperature {entry.temperature:.3f}, {entry.seconds:.1f} s"
             )
         self.stopped = self._pass.call_on_fit_task_end(

@@ -163,6 +163,9 @@ class TemperedLDA(TopicEstimator):
         Evidence lower bound of the training data in nats, every constant included. Untempered, at
         the final topics. Not available after ``partial_fit``, ``merge_topics`` and
         ``drop_topics``, see ``elbo``.
+    bound_ : float
+        Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
+        That of held-out words is ``perplexity(X)``.
     history_ : dict of lists
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",

@@ -11,7 +11,7 @@ from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.estimators.component_specs import is_auto
-from skvt.inference import Averaged, Stopping, WithMoves, perplexity_fall, rows_of
+from skvt.inference import Averaged, Stopping, WithMoves, perplexity, perplexity_fall, rows_of
 from skvt.models.lda import LDA, SplitMerge
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
@@ -194,6 +194,14 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         if self.tol is None:
             return Stopping(self._n_passes, self.evaluate_every, self.perp_tol, perplexity_fall)
         return Stopping(self._n_passes, self.evaluate_every, self.tol)
+
+    def _look_again(self, X, weights):
+        self._n_words = float(sums_of_rows(X, weights, total_and_weight)[0])
+
+    @property
+    def bound_(self):
+        """Perplexity of the training data by the bound: ``exp(-elbo_ / words)``."""
+        return perplexity(self.elbo_, self._n_words)
 
     def _regrouped_parameters(self, fitted, groups):
         """Priors as they are then: those of the default do not change."""

@@ -7,7 +7,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from skvt.estimators._base import _attribute_of_fit, all_or_nothing
 from skvt.estimators._chunked import by_chunk, is_chunked, sums_of_chunks
 from skvt.estimators._top_words import top_words
-from skvt.estimators.completion import completion_sums, expected_proportions, mean_of_held_out
+from skvt.estimators.completion import completion_sums, document_parameters, mean_of_held_out
 from skvt.estimators.component_specs import is_auto
 from skvt.estimators.validation import (
     LARGEST,
@@ -156,8 +156,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return _attribute_of_fit(self, "_n_features_out").lam()[0].shape[0]
 
     # --------------------------------------------------------------------------- inference
-    @by_chunk(lambda self: (self._n_features_out, self._fitted.model.dtype))
-    def transform(self, X):
+    @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
+    def transform(self, X, *, normalize=True):
         """Topic proportions of each document, inferred at T = 1.
 
         By CVB0 at the expected topics [1]_, whatever the local step of the fit was: each token's
@@ -168,11 +168,14 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts.
+        normalize : bool, default=True
+            Whether rows sum to 1. With False they are the parameters of q(theta), expected tokens
+            of each topic with the prior added, and sum to the document's length plus that of alpha.
 
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            E[theta] of each document; each row sums to 1.
+            E[theta] of each document, or what it is proportional to.
 
         References
         ----------
@@ -182,7 +185,29 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         fitted = self._require_fitted()
         X = self._validate_rows(X, reset=False)
         with Workers(self.n_jobs) as workers:
-            return expected_proportions(fitted.model, fitted.stats, X, workers)
+            gamma = document_parameters(fitted.model, fitted.stats, X, workers)
+        return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
+
+    def fit_transform(self, X, y=None, *, normalize=True, sample_weight=None):
+        """Fit to X, then transform it.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Counts.
+        y : ignored
+            Not used.
+        normalize : bool, default=True
+            As in ``transform``.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_components)
+            As of ``transform``.
+        """
+        return self.fit(X, y, sample_weight=sample_weight).transform(X, normalize=normalize)
 
     def score(self, X, y=None):
         """Document-completion log predictive probability in nats per held-out word.
@@ -219,16 +244,18 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         with Workers(self.n_jobs) as workers:
             return completion_sums(fitted.model, fitted.stats, X, workers)
 
-    def perplexity(self, X):
+    def perplexity(self, X, sub_sampling=False):
         """``exp(-score(X))``: perplexity of held-out words. Lower is better.
 
         Unlike scikit-learn's, it does not use the words it predicts, and does not depend on the
-        number of rows of X.
+        number of rows of X. ``bound_`` is comparable with scikit-learn's.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Counts; at least one document must have two or more tokens.
+        sub_sampling : bool, default=False
+            Whether X is a sample of a larger corpus, as in scikit-learn. The result is the same.
 
         Returns
         -------

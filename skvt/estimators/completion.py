@@ -92,16 +92,17 @@ def split_tokens(X):
     return tuple(parts)
 
 
-def expected_proportions(model, stats, X, workers):
-    """E[theta] of each row of X at T = 1, shape (n, K): by CVB0 at the mean of q(topics)."""
+def document_parameters(model, stats, X, workers):
+    """gamma of q(theta) of each row of X at T = 1, (n, K): by CVB0 at the mean of q(topics)."""
     data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
     documents = LDAGivenTopics.of(model.documents(stats), "cvb0")
 
     def topics_of(batch):
         return Topics(model.log_mean_topics(stats, batch))
 
-    gammas = [result.q for _, result in local_results(documents, topics_of, data, workers)]
-    return np.concatenate([gamma / gamma.sum(axis=1, keepdims=True) for gamma in gammas])
+    return np.concatenate(
+        [result.q for _, result in local_results(documents, topics_of, data, workers)]
+    )
 
 
 def completion_score(model, stats, X, workers):
@@ -123,7 +124,8 @@ def completion_sums(model, stats, X, workers):
     """Sum of the log predictive probabilities in nats; held-out tokens, all tokens, documents."""
     observed, held_out = split_tokens(X)
     topics = np.ascontiguousarray(Dirichlet.mean(model.natural_parameters(stats)[0]).T)
-    proportions = expected_proportions(model, stats, observed, workers)
+    gamma = document_parameters(model, stats, observed, workers)
+    proportions = gamma / gamma.sum(axis=1, keepdims=True)
     data = rows_of(held_out, np.ones(X.shape[0]), ROWS_PER_BATCH)
     total = 0.0
     for (batch,) in data.rounds(model, workers, data.order(), whole=True):

@@ -12,7 +12,7 @@ from skvt.inference._engine import (
     Stream,
     StreamEngine,
 )
-from skvt.inference._gain import gain_per_unit, perplexity_fall
+from skvt.inference._gain import gain_per_unit, perplexity, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference
 from skvt.inference._parallel import Workers, one_blas_thread
@@ -66,6 +66,7 @@ __all__ = [
     "local_results",
     "of_chunk",
     "one_blas_thread",
+    "perplexity",
     "perplexity_fall",
     "pilot_energies",
     "rows_of",

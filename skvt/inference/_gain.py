@@ -8,8 +8,13 @@ def gain_per_unit(previous: float, current: float, n_units: float) -> float:
     return (current - previous) / (n_units or 1.0)
 
 
+def perplexity(bound: float, n_words: float) -> float:
+    """``exp(-ELBO / number of words)``."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(-bound / max(1.0, n_words)))
+
+
 def perplexity_fall(previous: float, current: float, n_units: float) -> float:
-    """Fall of the perplexity ``exp(-ELBO / number of words)``."""
-    n_words = max(1.0, n_units)
-    with np.errstate(over="ignore", invalid="ignore"):
-        return float(np.exp(-previous / n_words) - np.exp(-current / n_words))
+    """Fall of the perplexity."""
+    with np.errstate(invalid="ignore"):
+        return float(np.subtract(perplexity(previous, n_units), perplexity(current, n_units)))

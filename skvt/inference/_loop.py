@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from skvt.inference._bound import evaluate_bound
 from skvt.inference._engine import AnyEngine
-from skvt.inference._gain import gain_per_unit
+from skvt.inference._gain import gain_per_unit, perplexity
 from skvt.inference._parallel import Workers
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import Rows, State
@@ -241,7 +241,8 @@ def fit_loop(
             converged = _has_converged(gain, stopping, monotone, data.X.dtype)
             previous = exact
         monitor.position = position = Position(iteration, previous, converged)
-        if monitor.end_pass(model, state):
+        shown = perplexity(entry.elbo, n_units) if due and plan.in_words else None
+        if monitor.end_pass(model, state, shown):
             break
     return model, position.converged
 

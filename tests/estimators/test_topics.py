@@ -10,6 +10,7 @@ import scipy.sparse as sp
 from estimators._registry import counts, every_topic_model, published
 from scipy.special import digamma
 from sklearn.base import clone
+from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
@@ -172,6 +173,42 @@ def test_without_a_token_to_hold_out_there_is_no_score(entry, factor):
             ValueError, match=r"No token to hold out: X has [01] tokens in 2 doc.* two"
         ):
             method(X)
+
+
+@every_topic_model
+def test_parameters_of_documents_hold_their_words_and_the_prior(entry, corpus):
+    lda = entry.make().fit(corpus)
+    gamma = lda.transform(corpus, normalize=False)
+    excess = gamma.sum(axis=1) - corpus.sum(axis=1)
+    np.testing.assert_allclose(excess, excess[0], rtol=1e-6)
+    np.testing.assert_allclose(
+        gamma / gamma.sum(axis=1, keepdims=True), lda.transform(corpus), rtol=1e-12
+    )
+    np.testing.assert_array_equal(entry.make().fit_transform(corpus, normalize=False), gamma)
+    assert lda.perplexity(corpus, sub_sampling=True) == lda.perplexity(corpus)
+
+
+def test_the_perplexity_by_the_bound_is_the_neighbours(corpus, capsys):
+    same = {
+        "n_components": 4, "doc_topic_prior": 0.5, "topic_word_prior": 0.3, "mean_change_tol": 1e-7,
+        "max_doc_update_iter": 2_000, "learning_method": "batch", "random_state": 0, "max_iter": 6,
+        "evaluate_every": 3, "perp_tol": 0.0, "verbose": 1,
+    }  # fmt: skip
+    lda = TemperedLDA(temperature=None, moves=(), **same).fit(corpus)
+    lines = capsys.readouterr().out.splitlines()
+    shown = [line.partition("perplexity ")[2].partition(",")[0] for line in lines]
+    assert [bool(number) for number in shown] == [False, False, True] * 2
+    evaluated = np.exp(-np.array(lda.history_["elbo"]) / corpus.sum())[2::3]
+    np.testing.assert_allclose(np.array(shown[2::3], float), evaluated, rtol=1e-5)
+    # (its perplexity is by the bound, too)
+    theirs = LatentDirichletAllocation(**same | {"max_iter": 1, "verbose": 0}).fit(corpus)
+    theirs.components_ = lda.components_
+    theirs.exp_dirichlet_component_ = lda.exp_dirichlet_component_
+    assert lda.bound_ == pytest.approx(theirs.perplexity(corpus), rel=1e-5)
+    weighted = lda.set_params(verbose=0).fit(corpus, sample_weight=np.full(300, 2.0))
+    assert weighted.bound_ == pytest.approx(np.exp(-weighted.elbo_ / 2.0 / corpus.sum()))
+    with pytest.raises(AttributeError, match="partial_fit"):
+        lda.partial_fit(corpus).bound_  # noqa: B018
 
 
 def test_a_model_that_knows_the_truth_scores_higher_than_one_that_does_not(corpus):
