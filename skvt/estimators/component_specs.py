@@ -284,9 +284,10 @@ class Categorical(ComponentSpec):
 
     Parameters
     ----------
-    concentration_prior : float or "auto", default=1.0
-        Concentration of the Dirichlet prior at each category. "auto" starts with 1 and learns that
-        of each category of each column, between 0.001 and 1,000, at the maximum of the bound.
+    concentration_prior : float, array-like of shape (n_categories,), or "auto", default=1.0
+        Concentration of the Dirichlet prior at each category; an array has those of all columns,
+        column after column in the order of codes. "auto" starts with 1 and learns such an array,
+        between 0.001 and 1,000, at the maximum of the bound.
 
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" are those of the rows of
@@ -295,7 +296,7 @@ class Categorical(ComponentSpec):
 
     encoding = "category"
     _parameter_constraints = {
-        "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither")],
+        "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
         "categories": [StrOptions({"auto"}), list],
     }
 
@@ -305,9 +306,20 @@ class Categorical(ComponentSpec):
 
     def build(self, X, weights, sizes):
         """Independent categorical columns, see :class:`ComponentSpec`."""
-        concentration = _number(self.concentration_prior)
-        component = models.Categorical(np.full(sum(sizes), concentration), tuple(sizes), X.dtype)
-        return component, {"concentration_prior": concentration}
+        given, n = self.concentration_prior, sum(sizes)
+        concentration = np.asarray(1.0 if is_auto(given) else given, np.float64)
+        legal = np.all((concentration > 0.0) & (concentration < np.inf))
+        if not legal or concentration.shape not in ((), (n,)):
+            raise ValueError(
+                "The 'concentration_prior' parameter must be a number or an array of shape "
+                f"(n_categories,) = ({n},), those of all columns, in the range (0, inf). Got "
+                f"{given!r} instead."
+            )
+        component = models.Categorical(
+            np.array(np.broadcast_to(concentration, n)), tuple(sizes), X.dtype
+        )
+        used = concentration if concentration.ndim else float(concentration)
+        return component, {"concentration_prior": used}
 
     def learner(self, component):
         """What learns the concentrations, see :class:`ComponentSpec`."""

@@ -98,6 +98,12 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
     assert priors["n"]["rate_prior"][0] != pytest.approx(2.0 / X[:, 3].mean(), rel=1e-3)
     assert isinstance(priors["t"]["concentration_prior"], float)
     assert priors["t"]["concentration_prior"] != 1.0
+    # what was learned can be given
+    given = [(name, spec.set_params(**priors[name]), columns) for name, spec, columns in blocks]
+    again = MemoizedDPMixture(components=given, max_iter=1, tol=0.0).fit(X)
+    for name, of_block in priors.items():
+        for parameter, value in of_block.items():
+            np.testing.assert_allclose(again.priors_[name][parameter], value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("law", ["dirichlet_process", "dirichlet_distribution"])

@@ -191,6 +191,8 @@ def test_streams_take_categories_from_the_first_batch():
         ([("a", Poisson(rate_prior=[1, 2]), ["count"])], {}, "'rate_prior'.*\\(1,\\)"),
         ([("a", Bernoulli([-1, 1]), ["striped"])], {}, "'feature_prior'"),
         ([("a", Categorical(-1.0), ["colour"])], {}, "concentration_prior"),
+        ([("a", Categorical([1.0] * 9), ["colour"])], {}, "'concentration_prior'.*\\(2,\\)"),
+        ([("a", Categorical([1.0, 0.0]), ["colour"])], {}, "range \\(0, inf\\)"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_read_is_refused_by_name(components, change, message):
