@@ -15,11 +15,12 @@ from skvt.expfam import Stats
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import exact_bound
 from skvt.inference._memos import Memo
-from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
+from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete, _sticks
 from skvt.models.hdp import _model as hdp_model
 from skvt.models.hdp._documents import Share
 from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
 from skvt.models.lda import LDA
+from skvt.moves import MoveTools
 from skvt.temperature import RunningPolicy
 
 TOY = sp.csr_array(np.array([[2.0, 1, 0, 0], [0, 1, 2, 1]]))
@@ -217,6 +218,17 @@ def test_sticks_do_not_hang_on_the_last_digit():
     np.testing.assert_allclose(law.best(nearly), law.best(usage), rtol=1e-9)
 
 
+def test_newton_steps_polish_as_often_as_asked(monkeypatch):
+    problem = _Problem.of(Sticks(1.5, 0.6), usage_of(np.random.default_rng(0)))
+    x, _ = problem.climbed(problem.start())
+    gradients = []
+    for n_polish in (0, 1):
+        monkeypatch.setattr(_sticks, "_POLISH", n_polish)
+        gradients.append(problem.climbed(x + 1e-6)[1])
+    # near the maximum, each step squares the distance
+    assert 0.0 < 100.0 * gradients[1] < gradients[0] < _sticks._SMALLEST_GRADIENT
+
+
 def corpus(n_topics=5, n_documents=300, seed=0):
     drawn = make_topic_corpus(n_documents, n_components=n_topics, n_features=200, random_state=seed)
     return sp.csr_array(drawn.X.astype(float))
@@ -380,6 +392,17 @@ def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     born = [new[k] for k in set(new) - set(old)]
     assert min(0.5 * np.abs(topic - truth[8]).sum() for topic in born) < 0.2
     assert max(0.5 * np.abs(old[k] - new[k]).sum() for k in old) < 0.1
+    # a stream has no moves but births
+    assert sum(hdp.move_log_["accepted"]) == hdp.n_components_ - 1
+
+
+def test_deletes_that_waited_for_merges_keep_a_fit_from_its_end():
+    state, _, model = fitted(corpus(), model_of(200, 8, eta=0.1, mean_change_tol=1e-3), n_passes=2)
+    move, tools = DeleteTopic(), MoveTools(1, np.random.default_rng(0), run)
+    move.begin(model, state, tools)
+    state.component_ids = state.component_ids + 8  # as merges of the same pass leave them
+    record = move.finish(model, state, tools)
+    assert (record.proposed, record.accepted, move.exhausted) == (0, 0, False)
 
 
 def test_deletes_without_room_for_documents_do_not_keep_a_fit_from_its_end(monkeypatch):

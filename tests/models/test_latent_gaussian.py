@@ -77,6 +77,14 @@ def test_one_ordinal_column_is_the_sum_over_all_its_interval(hidden, inv_temp):
         np.testing.assert_allclose(result.stats.arrays[1], sums, atol=1e-7)
 
 
+def test_the_default_prior_has_variance_one_in_ordinal_columns():
+    X, *_ = drawn([1, 2])
+    weights = np.random.default_rng(1).uniform(0.5, 2.0, len(X))
+    _, priors = latent_gaussian(X, weights, "full", np.array([1, 2]))
+    # that of the scores, and that within the intervals (and a millionth of it)
+    np.testing.assert_allclose(np.diagonal(priors["covariance_prior"])[1:], 1.0, rtol=1e-5)
+
+
 def test_with_several_the_bound_is_that_of_independent_factors():
     # Three factors given one component. From the statistics: the energy; from each mean and
     # variance, the factor's entropy by its definition.

@@ -88,6 +88,18 @@ def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
         np.testing.assert_allclose(found, true, atol=0.04)
 
 
+def test_an_empty_topic_says_nothing_of_the_prior_of_topics():
+    counts = np.random.default_rng(0).poisson(2.0, (30, 2)).astype(float)
+    learned = []
+    for topics in (counts, np.column_stack([counts, np.zeros(30)])):
+        model = CollapsedLDA(
+            np.full(topics.shape[1], 0.3), np.full(30, 0.1), learn_topic_word_prior=True
+        )
+        model = model.with_most_probable_priors(None, RunningStats([topics]))
+        learned.append(model.topic_word_prior)
+    np.testing.assert_allclose(learned[0], learned[1], rtol=1e-6)
+
+
 def test_a_token_knows_nothing_of_itself():
     # a single token, of a document of weight 3: all is as the prior has it
     X = sp.csr_array(np.array([[1.0, 0.0, 0.0]]))

@@ -156,6 +156,10 @@ def test_what_is_learned_has_its_range():
     scaled = learner.values(component)["covariance_prior"] / np.outer(learner.unit, learner.unit)
     least = np.linalg.eigvalsh(scaled)[0]
     assert least == pytest.approx(learning.LEAST_SCALE, rel=1e-3)
+    # concentrations, as documented
+    component, learner, _, _ = case("Bernoulli")
+    ends = learner.at(component, np.resize([-50.0, 50.0], 2 * D)).prior
+    np.testing.assert_allclose(ends, np.tile([0.001, 1000.0], (D, 1)), rtol=1e-12)
 
 
 def test_the_concentration_of_sticks_is_a_maximum_of_their_evidence():
