@@ -1,6 +1,6 @@
 """What engines and moves remember between passes, so that an interrupted fit can continue."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -8,26 +8,39 @@ from typing import Any, ClassVar
 class Continued:
     """Base of engines and moves that remember something from one pass to the next.
 
-    All attributes are remembered, except those in ``not_kept``: what is needed only within a pass,
-    or follows from the parameters. Those in ``parts`` are objects that remember by themselves, or
-    sequences of them.
+    Attributes
+    ----------
+    kept : dict
+        The attributes that are remembered, with their types, by which files are checked: neither
+        what is needed only within a pass nor what follows from the parameters. A type may be
+        ``Annotated`` with the name of a rule of :mod:`skvt.io._checks` for its shapes.
+    parts : frozenset of str
+        Attributes that are objects that remember by themselves, or sequences of them.
     """
 
-    not_kept: ClassVar[frozenset[str]] = frozenset()
+    kept: ClassVar[Mapping[str, Any]] = {}
     parts: ClassVar[frozenset[str]] = frozenset()
 
     def progress(self) -> dict[str, Any]:
         """What is remembered, as independent copies."""
-        own = {name: value for name, value in vars(self).items() if name not in self.not_kept}
-        return {
-            name: [part.progress() for part in _each(value)]
-            if name in self.parts
-            else deepcopy(value)
-            for name, value in own.items()
+        own = {name: deepcopy(getattr(self, name)) for name in self.kept}
+        return own | {
+            name: [part.progress() for part in _each(getattr(self, name))] for name in self.parts
         }
 
     def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue from the :meth:`progress` of an object made with the same parameters."""
+        """Continue from the :meth:`progress` of an object made with the same parameters.
+
+        Raises
+        ------
+        ValueError
+            If it is that of another kind of object.
+        """
+        if not set(progress) <= {*self.kept, *self.parts}:
+            raise ValueError(
+                f"The interrupted fit was made by other parameters: {type(self).__name__} does not "
+                f"remember {sorted(progress)}."
+            )
         for name, value in progress.items():
             if name in self.parts:
                 for part, of_part in zip(_each(getattr(self, name)), value, strict=True):

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -41,8 +41,11 @@ from skvt.inference import (
     rows_of,
 )
 from skvt.models import check_requirements
+from skvt.models.mixture import Joins
 from skvt.monitoring import FitMonitor
+from skvt.temperature import RunningPolicy
 from skvt.ties import exceeds
+from skvt.typing import Array
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
 STREAM_ROWS = 1e6
@@ -68,14 +71,14 @@ class Fitted:
 
     model: object
     state: State
-    policy: object
+    policy: RunningPolicy
     n_rows: float
     counts_rows: bool = True
     elbo: float | None = None
     history: History = field(default_factory=History)
-    parameters: dict = field(default_factory=dict)
-    assignments: np.ndarray | None = None
-    joins: object = None
+    parameters: dict[str, Any] = field(default_factory=dict)
+    assignments: Array | None = None
+    joins: Joins | None = None
     seen: tuple[str, int] | None = None
     cache: dict = field(default_factory=dict)
 

@@ -2,12 +2,14 @@
 
 import hashlib
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.inference import Position
 from skvt.rows import layout_of, some_rows, sums_of_rows
+from skvt.typing import Array
 
 # Number of rows of which a checksum is kept.
 _SAMPLED = 1000
@@ -29,7 +31,7 @@ class RowsSeen:
         chunks.
     """
 
-    shape: tuple
+    shape: tuple[int, int]
     dtype: str
     digest: str
 
@@ -97,8 +99,8 @@ class Starts:
         Whether it has converged.
     """
 
-    seeds: list
-    elbos: list = field(default_factory=list)
+    seeds: list[int]
+    elbos: list[float] = field(default_factory=list)
     best: object = None
     converged: bool = False
 
@@ -139,5 +141,5 @@ class Progress:
     rows: RowsSeen
     starts: Starts
     start: Start
-    engine: dict
-    row_starts: np.ndarray | None = None
+    engine: dict[str, Any]
+    row_starts: Array | None = None

@@ -6,7 +6,8 @@ kind of a column is given with the components, or follows from its type, see
 :mod:`skvt.estimators._table_blocks`.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Hashable
+from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,6 +16,7 @@ from skvt.estimators._columns import columns_of, is_frame, levels, objects, plai
 from skvt.estimators.component_specs import ComponentSpec
 from skvt.estimators.validation import check_magnitude
 from skvt.models.mixture import as_slice
+from skvt.typing import IndexArray
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,14 @@ class TableBlock:
     spec : ComponentSpec
     columns : ndarray of int, shape (d,)
         Positions in the table.
-    categories : list of ndarray, or None
+    categories : list of list, or None
         Of each column, in the order of their codes; for the encoding "category".
     """
 
     name: str
     spec: ComponentSpec
-    columns: np.ndarray
-    categories: list | None = None
+    columns: IndexArray
+    categories: list[list] | None = None
 
     @property
     def sizes(self):
@@ -46,12 +48,12 @@ class TableBlock:
 class Table:
     """How the rows of a fit are read: the blocks and the columns' names."""
 
-    blocks: tuple
-    names: tuple
+    blocks: tuple[TableBlock, ...]
+    names: tuple[Hashable, ...]
     handle_unknown: str
     # the container of the rows of fit, and the types of the columns
     container: str = "array"
-    types: tuple = field(default=())
+    types: tuple[str, ...] = ()
 
     def encode(self, X):
         """X as numbers, (n, D) in its own precision or float64; ValueError for illegal values."""

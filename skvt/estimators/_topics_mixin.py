@@ -305,4 +305,5 @@ def _require_prior_of_each(name, value):
 
 def simplest(given, used):
     """A float where one number was given (or is shared by all entries), else the vector."""
-    return float(used[0]) if np.all(used == used[0]) and np.ndim(given) == 0 else used
+    shared = used.ndim == 1 and np.ndim(given) == 0 and np.all(used == used[0])
+    return float(used[0]) if shared else used

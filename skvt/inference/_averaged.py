@@ -1,6 +1,6 @@
 """An engine of passes, and the mean of the globals after its last ones."""
 
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -30,8 +30,12 @@ class Averaged(Continued):
         Share of them, the last ones, whose statistics are averaged where T = 1.
     """
 
-    # (a resumed fit may have another number of passes)
-    not_kept = frozenset({"requires", "knows_exact_bound", "_first"})
+    # (not the first pass: a resumed fit may have another number of passes)
+    kept: ClassVar[dict[str, Any]] = {
+        "_pass": int,
+        "_n_averaged": int,
+        "_sum": Annotated[list[Array], "statistics"],
+    }
     parts = frozenset({"_engine"})
 
     def __init__(self, engine: AnyEngine, n_passes: int, share: float) -> None:

@@ -1,7 +1,7 @@
 """Collapsed inference: globals summed out, local variables drawn given those of all rows."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from skvt.inference._visit import Asked, LocalTotals
 from skvt.models import Capability, Collapsible, Requirement
 from skvt.progress import Continued
 from skvt.temperature import RunningPolicy
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 # Priors of the globals are learned once in so many passes: it takes a look at all globals.
 PASSES_PER_PRIOR = 5
@@ -38,8 +38,11 @@ class CollapsedInference(Continued):
         Number of passes of the fit; 0 where rows are not to be placed anew.
     """
 
-    # (a resumed fit may have another number of passes)
-    not_kept = frozenset({"requires", "_prepared", "_every", "_last"})
+    # (not when rows are placed anew: a resumed fit may have another number of passes)
+    kept: ClassVar[dict[str, Any]] = {
+        "_pass": int,
+        "_ends": Annotated[list[IndexArray], "components"],
+    }
     requires = (
         Requirement(
             "Collapsed inference", Capability.COLLAPSIBLE, "Use structured inference instead."

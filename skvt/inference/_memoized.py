@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -58,7 +58,12 @@ class MemoizedInference(Continued):
         Made in this order, births last, and only at T = 1.
     """
 
-    not_kept = frozenset({"requires"})
+    kept: ClassVar[dict[str, Any]] = {
+        "_moving": bool,
+        "_n_passes": int,
+        "_reached": float | None,
+        "_n_taken_back": int,
+    }
     parts = frozenset({"_moves"})
     knows_exact_bound = True
 

@@ -220,6 +220,13 @@ class Memos(MutableMapping[Hashable, Memo]):
     def __len__(self) -> int:
         return len(self._places)
 
+    def is_whole(self) -> bool:
+        """Whether each memo and each sum has its place, by which files are checked."""
+        sizes = [len(level) for level in self._levels]
+        above = [-(-size // _SUMMED) for size in sizes]
+        of_memos = sorted(self._places.values()) == list(range(sizes[0]))
+        return of_memos and None not in self._levels[0] and [*sizes[1:], 1] == above
+
     def total(self) -> Memo:
         """The sum of all memos, as a memo with arrays of its own."""
         return _sum_of(self._summands())

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,7 @@ from skvt.inference._state import Rows, State
 from skvt.inference._visit import Asked, Draw, LocalTotals
 from skvt.models import Model, Requirement
 from skvt.progress import Continued
+from skvt.schedules import RobbinsMonro
 from skvt.temperature import RunningPolicy
 
 M = TypeVar("M", bound=Model)
@@ -42,7 +43,7 @@ class StochasticInference(Continued, Generic[M]):
         Step number -> rho.
     """
 
-    not_kept = frozenset({"requires", "_global_step"})
+    kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}
     requires: tuple[Requirement, ...] = ()
     knows_exact_bound = False
     bound_kind = "estimate"

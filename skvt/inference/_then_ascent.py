@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from skvt.temperature import RunningPolicy
 class _Then(Continued):
     """An engine for the first ``n_passes``, and another for the last."""
 
-    not_kept = frozenset({"requires"})
+    kept: ClassVar[dict[str, Any]] = {"_n_passes": int}
     parts = frozenset({"_engine", "_last"})
     knows_exact_bound = False
 
@@ -91,6 +91,8 @@ class ThenCoordinateAscent(_Then):
         engine. Coordinate ascent then goes on to the end, and only there may a fit stop.
     """
 
+    kept: ClassVar[dict[str, Any]] = {**_Then.kept, "_turns": list[tuple[int, int]]}
+
     def __init__(
         self, engine: AnyEngine, n_passes: int, turns: Iterable[tuple[int, int]] = ()
     ) -> None:
@@ -138,8 +140,6 @@ class ThenPolish(_Then):
     restored : callable
         ``restored(model, polished)`` is the model as before with what the polish has learned.
     """
-
-    not_kept = frozenset({"requires", "_rate", "_collapsed", "_restored"})
 
     def __init__(
         self,

@@ -1,6 +1,7 @@
 """An engine of passes, and moves between them."""
 
 from collections.abc import Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -28,8 +29,8 @@ class WithMoves(Continued):
         Number of passes of the fit.
     """
 
-    # (a resumed fit may have another number of passes)
-    not_kept = frozenset({"requires", "_n_passes", "_first"})
+    # (not when moves begin: a resumed fit may have another number of passes)
+    kept: ClassVar[dict[str, Any]] = {"_pass": int, "_moved": bool}
     parts = frozenset({"_engine", "_moves"})
     knows_exact_bound = False
 

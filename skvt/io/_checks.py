@@ -1,29 +1,31 @@
 """Whether the parts of a model that was read fit together.
 
-Compiled loops rely on the shapes of what they are given.
+Compiled loops rely on the shapes of what they are given. What is legal is said by tables; nothing
+is computed of arrays before their shapes are known to be those of others in the file.
 """
-
-from dataclasses import fields, is_dataclass
 
 import numpy as np
 
+from skvt.estimators.validation import LEGAL_RANGE, in_range
 from skvt.io._archive import PART, FileError
-from skvt.io._classes import ESTIMATORS, name_of
-
-# Fields of models that are positive wherever they have a value.
-_POSITIVE = (
-    "doc_topic_prior",
-    "topic_word_prior",
-    "sampling_prior",
-    "activation_prior",
-    "noise_variance",
+from skvt.io._classes import ESTIMATORS, conforms, defaults_of, name_of
+from skvt.io._legal import (
+    CHECKS,
+    MODELS,
+    MOST_WORDS,
+    OF_MIXTURES,
+    POSITIVE,
+    RULES,
+    SHAPES,
+    STATISTICS,
+    TOPICS,
+    Sizes,
+    is_within,
 )
-# Latent Dirichlet allocation: its statistics are (V, K).
-_OF_TOPICS = "models.LDA", "models.LDAGivenTopics", "models.CollapsedLDA"
+from skvt.progress import Continued
+
 # Relative error that running sums may have, in single precision too.
 _ROUNDING = 1e-3
-# What learned temperatures know of each row.
-_BY_ROW = "_references", "_energies", "_lengths"
 
 
 def check_estimator(estimator, memory):
@@ -38,31 +40,125 @@ def check_estimator(estimator, memory):
     missing = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_"} - set(own)
     if missing:
         raise FileError(f"The estimator has no {sorted(missing)[0]!r}.")
-    fitted = own["_fitted"]
-    if name_of(type(fitted)) != "estimators.Fitted":
-        raise FileError("The estimator is not fitted.")
-    n_features = own["n_features_in_"]
-    if type(n_features) is not int or n_features < 1:
-        raise FileError(f"n_features_in_ is {n_features!r}.")
-    progress = own.get("_progress")
-    if progress is not None and name_of(type(progress)) != "estimators.Progress":
-        raise FileError("The progress of the fit is not legible.")
     estimator._validate_params()
-    _check_fitted(fitted, n_features)
+    _check_fitted(own["_fitted"], estimator, memory)
+    progress = own.get("_progress")
     if progress is not None:
-        _check_progress(progress, fitted)
-    _check_posterior(fitted.model, fitted.stats)
+        _check_progress(progress, estimator, memory)
+    names = own.get("feature_names_in_")
+    if names is not None and (names.shape != (estimator.n_features_in_,) or names.dtype != object):
+        raise FileError("Names of features are not one for each.")
+    if name == "estimators.MemoizedDPMixture":
+        _check_table(own.get("_table"), own.get("priors_"), estimator)
 
 
-def _check_fitted(fitted, n_features):
-    model, state = fitted.model, fitted.state
-    if model.n_features != n_features:
+# ------------------------------------------------------------------------------- what was fitted
+def _check_fitted(fitted, estimator, memory):
+    model, state, n_features = fitted.model, fitted.state, estimator.n_features_in_
+    _check_kind(model, name_of(type(estimator)))
+    if model.n_features != n_features or n_features < 1:
         raise FileError(f"The model has {model.n_features} columns, not {n_features}.")
-    _check_columns(model, n_features)
-    expected = _shapes(model, n_features)
-    stats = state.stats
-    _require(stats.arrays, expected, "The statistics")
-    n_components = model.size(stats)
+    if not set(fitted.parameters) <= set(estimator._get_param_names()):
+        raise FileError(f"Parameters of the fit are {sorted(map(str, fitted.parameters))}.")
+    # (releases before did not have all)
+    fitted.parameters = defaults_of(name_of(type(estimator))) | fitted.parameters
+    n_components, shapes = shapes_of(model, n_features, state.stats.arrays)
+    for part in (model, fitted.policy, fitted.joins):
+        _check_part(part, n_features, n_components)
+    _check_statistics(state.stats, shapes)
+    start = getattr(model, "start", None)
+    if hasattr(start, "arrays"):
+        _require(start.arrays, [(len(start.arrays[0]), *shape[1:]) for shape in shapes])
+    if fitted.assignments is not None and fitted.assignments.shape[1:] != (n_components,):
+        raise FileError(f"Assignments of shape {fitted.assignments.shape}.")
+    positive = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
+    if not all(0.0 < value < np.inf for value in positive) or min(state.n_steps, state.seed) < 0:
+        raise FileError("The position in the fit is not legible.")
+    if np.shape(state.prior_stats.total) not in ((), (n_components,)):
+        raise FileError("What priors are learned from is of other components.")
+    if getattr(state, "memos", None) is not None:
+        _check_memos(state, shapes, n_components, memory)
+    _check_posterior(model, state.plain_stats)
+
+
+def _check_kind(model, estimator):
+    """Raise FileError unless the estimator has such models."""
+    own = estimator.removeprefix("estimators.")
+    legal = name_of(type(model)) in [f"models.{name}" for name in MODELS[own]]
+    if legal and own in OF_MIXTURES:
+        parts = type(model.weights).__name__, type(model.component).__name__
+        legal = all(map(str.endswith, parts, OF_MIXTURES[own]))
+    if not legal:
+        raise FileError(f"{own} has no {type(model).__name__} of such parts.")
+
+
+def shapes_of(model, n_features, arrays):
+    """The number of components, and the shapes of the statistics."""
+    kind = name_of(type(model))
+    n_components = getattr(model, "n_components", None)
+    if n_components is None:
+        n_components = len(arrays[0])
+    if kind in STATISTICS:
+        return n_components, STATISTICS[kind](model, n_features, n_components)
+    of_weights = (2,) if name_of(type(model.weights)) == "models.SeparateSticks" else ()
+    width = _width(model.component, n_features)
+    return n_components, [(n_components, *of_weights), (n_components, width)]
+
+
+def _width(component, n_features):
+    """Statistics of a component of a mixture with these columns."""
+    kind = name_of(type(component))
+    if kind == "models.Product":
+        return sum(_width(block.component, block.columns.size) for block in component.blocks)
+    return SHAPES[kind](component, n_features, 1)[""]
+
+
+def _check_part(part, n_features, n_components):
+    """Raise FileError unless arrays of this object, and of all it consists of, have their shapes.
+
+    Blocks of a product share the columns, learners its blocks.
+    """
+    if isinstance(part, tuple) and not hasattr(part, "_fields"):
+        for one in part:
+            _check_part(one, n_features, n_components)
+        return
+    kind = name_of(type(part))
+    if kind is None:
+        return
+    shapes = SHAPES[kind](part, n_features, n_components) if kind in SHAPES else {}
+    for name, shape in shapes.items():
+        value = getattr(part, name) if name else None
+        legal = shape if isinstance(shape, list) else [shape]
+        if value is not None and np.shape(value) not in legal:
+            raise FileError(f"{name!r} of {kind} has the shape {np.shape(value)}, not {shape}.")
+    own = vars(part) if hasattr(part, "__dict__") else part._asdict()
+    for name in POSITIVE:
+        value = own.get(name)
+        if value is not None and not in_range(value):
+            raise FileError(f"{name!r} of {kind} is not in {LEGAL_RANGE}.")
+    check = CHECKS.get(kind)
+    if check is not None and not check(part, n_features, n_components):
+        raise FileError(f"Parts of {kind} do not fit together.")
+    if kind == "models.Product":
+        for block in part.blocks:
+            _check_part(block.component, block.columns.size, n_components)
+    elif kind == "models.HDP":
+        _check_part(part.topics, n_features, 1)
+    elif kind != "models.ProductLearner":
+        for value in own.values():
+            _check_part(value, n_features, n_components)
+    if kind in ("models.Mixture", "models.MixtureGivenGlobals") and hasattr(
+        part.learner, "learners"
+    ):
+        for learner, block in zip(part.learner.learners, part.component.blocks, strict=True):
+            _check_part(learner, block.columns.size, n_components)
+
+
+def _check_statistics(stats, shapes):
+    """Raise FileError unless the statistics have these shapes, and their sums are theirs."""
+    _require(stats.arrays, shapes)
+    if len({array.dtype for array in stats.arrays}) > 1:
+        raise FileError("Statistics are of several precisions.")
     for array, total in zip(stats.arrays, stats.sums, strict=True):
         if np.shape(total) != array.shape[1:]:
             raise FileError(f"Sums of shape {np.shape(total)} for {array.shape}.")
@@ -72,27 +168,77 @@ def _check_fitted(fitted, n_features):
             size += np.abs(stats.scale * row)
         if not np.all(np.abs(total - fresh) <= _ROUNDING * size):
             raise FileError("Sums are not those of the statistics.")
-    rows = [getattr(fitted.policy, name, ()) for name in _BY_ROW]
-    if len({len(values) for values in rows}) > 1:
-        raise FileError("Temperatures of rows of different numbers.")
-    memos = getattr(state, "memos", None)
-    if memos is not None:
-        shapes = [array.shape for array in stats.arrays]
-        _check_memos(memos, shapes)
-        if state.initial is not None and [a.shape for a in state.initial.arrays] != shapes:
-            raise FileError("The initial statistics have other shapes.")
-        if memos and state.component_ids.shape != (n_components,):
-            raise FileError(f"{state.component_ids.size} ids for {n_components} components.")
+
+
+def _require(arrays, expected):
+    """Raise FileError unless these are real numbers of these shapes."""
+    shapes = [array.shape for array in arrays]
+    if shapes != expected or any(array.dtype.kind != "f" for array in arrays):
+        raise FileError(f"Statistics have the shapes {shapes}, not {expected}.")
+
+
+def _check_memos(state, shapes, n_components, memory):
+    """Each memo, and each sum of memos, has these shapes after the changes that are due.
+
+    By shapes alone: a change may make a memo larger than all of the file.
+    """
+    memos = state.memos
+    if not memos.is_whole():
+        raise FileError("Memos without place.")
+    entries = [entry for level in memos._levels for entry in level if entry is not None]
+    # components after so many changes
+    numbers = {n_made: len(packed.memo.stats.arrays[0]) for packed, n_made in entries}
+    first = min(numbers, default=0)
+    n = most = numbers.get(first, 0)
+    counts = {first: n}
+    for n_made, change in enumerate(memos._changes[first:] if entries else (), first + 1):
+        index = getattr(change, "index", None)
+        if index is None:
+            legal = 0 <= change.a < change.b < n
+        else:
+            legal = index.ndim == 1 and index.size and -1 <= index.min() <= index.max() < n
+            n = index.size
+        if not legal:
+            raise FileError("A change of memos concerns components that are not there.")
+        most, counts[n_made] = max(most, n), n
+    of_pairs = any(packed.memo.merge_entropy_loss is not None for packed, _ in entries)
+    of_each = sum(int(np.prod(shape[1:])) for shape in shapes) + most * of_pairs
+    if entries and (n != len(state.stats.arrays[0]) or 8 * most * of_each > memory):
+        raise FileError(f"Changes of memos end with {n} components, after {most}.")
+    for packed, n_made in entries:
+        if n_made not in counts:
+            raise FileError(f"A memo after {n_made} changes.")
+        changed = [(counts[n_made], *shape[1:]) for shape in shapes]
+        _check_memo(packed, changed if memos._changes else shapes)
+    if state.initial is not None:
+        _require(state.initial.arrays, shapes)
+    if memos and state.component_ids.shape != (n_components,):
+        raise FileError(f"{state.component_ids.size} ids for {n_components} components.")
+
+
+def _check_memo(packed, shapes):
+    """Raise FileError unless a memo has these shapes when it is unpacked."""
+    memo, loss = packed.memo, packed.memo.merge_entropy_loss
+    n, expected = shapes[0][0], list(shapes)
+    if packed.columns:
+        parts = zip(packed.columns, packed.widths, shapes, strict=True)
+        for i, (columns, width, shape) in enumerate(parts):
+            if columns is None:
+                continue
+            if columns.ndim != 1 or shape != (n, width) or not is_within(columns, width):
+                raise FileError("A memo is packed into other columns.")
+            expected[i] = (n, columns.size)
+    _require(memo.stats.arrays, expected)
+    if np.shape(memo.entropy) not in ((), (1,), (n,)) or not (
+        loss is None or loss.shape in ((), (n, n))
+    ):
+        raise FileError("A memo has the entropies of other components.")
 
 
 def _check_posterior(model, stats):
     """Natural parameters lie where their families have a normaliser."""
     if not all(_legal_parts(model, stats)):
         raise FileError("The posterior is no distribution.")
-    for name in _POSITIVE:
-        value = getattr(model, name, None)
-        if value is not None and not np.all(np.asarray(value) > 0.0):
-            raise FileError(f"{name} is not positive.")
 
 
 def _legal_parts(model, stats):
@@ -101,7 +247,7 @@ def _legal_parts(model, stats):
     All of them at once would be another copy of the statistics, or several.
     """
     kind, arrays = name_of(type(model)), stats.arrays
-    if kind in (*_OF_TOPICS, "models.HDP"):
+    if kind in ("models.HDP", *TOPICS):
         words, eta = arrays[0], model.topic_word_prior
         if kind == "models.HDP":
             words = words.T
@@ -110,9 +256,11 @@ def _legal_parts(model, stats):
         for start in range(0, len(words), step):
             own = eta[start : start + step]
             own = own if own.ndim == 2 else own[:, None]
-            yield _is_positive(stats.scale * words[start : start + step] + own)
+            lam = stats.scale * words[start : start + step] + own
+            yield _is_positive(lam) and lam.max() <= MOST_WORDS
     elif kind in ("models.Mixture", "models.MixtureGivenGlobals"):
         weights, components = model.weights, model.component
+        yield np.isfinite(components.family.log_normalizer(components.prior)).all()
         yield _is_positive(weights.natural_parameters(stats.scale * arrays[0]))
         for sums in arrays[1]:
             own = components.natural_parameters(stats.scale * sums[None])
@@ -128,115 +276,85 @@ def _is_positive(parameters):
     return bool(np.all(parameters > 0.0) and np.all(np.isfinite(parameters)))
 
 
-def _shapes(model, n_features):
-    """Shapes of the statistics; -1 is any number, the same everywhere."""
-    kind = name_of(type(model))
-    if kind in _OF_TOPICS:
-        n_topics = len(model.doc_topic_prior)
-        if model.topic_word_prior.shape not in ((n_features,), (n_features, n_topics)):
-            raise FileError(f"A prior of topics of shape {model.topic_word_prior.shape}.")
-        return [(n_features, n_topics)]
-    if kind == "models.HDP":
-        if model.topic_word_prior.shape != (n_features,):
-            raise FileError(f"A prior of topics of shape {model.topic_word_prior.shape}.")
-        return [(-1, n_features), (-1, 5)]
-    if kind == "models.GaPNMF":
-        return [(model.n_components, n_features)] * 2
-    if kind == "models.FactorialMixture":
-        K = model.n_components
-        if model.activation_prior.shape != (K,):
-            raise FileError(f"Activations of shape {model.activation_prior.shape}.")
-        n_precisions = n_features if model.by_column else 1
-        return [(n_precisions, K, K), (K, n_features), (K,), (3,)]
-    if kind not in ("models.Mixture", "models.MixtureGivenGlobals"):
-        raise FileError(f"{type(model).__name__} is no model.")
-    return _shapes_of_mixture(model, n_features)
+# ------------------------------------------------------------------------------ interrupted fits
+def _check_progress(progress, estimator, memory):
+    fitted, starts, start = estimator._fitted, progress.starts, progress.start
+    n_rows, n_features = progress.rows.shape
+    best = starts.best
+    if n_rows < 1 or n_features != estimator.n_features_in_:
+        raise FileError(f"An interrupted fit to rows of shape {progress.rows.shape}.")
+    if len(starts.elbos) >= len(starts.seeds) or min(starts.seeds) < 0:
+        raise FileError("No start is left.")
+    if (best is None) != (not starts.elbos) or min(start.position.n_passes, start.n_moves) < 0:
+        raise FileError("The starts of the fit are not legible.")
+    if best is not None:
+        if name_of(type(best)) != "estimators.Fitted" or best.elbo is None:
+            raise FileError("The best start is not legible.")
+        _check_fitted(best, estimator, memory)
+    state, model = fitted.state, fitted.model
+    n_components, shapes = shapes_of(model, n_features, state.stats.arrays)
+    if progress.row_starts is not None and progress.row_starts.shape != (n_rows, n_components):
+        raise FileError(f"Starts of rows of shape {progress.row_starts.shape}.")
+    if len(getattr(fitted.policy, "_energies", range(n_rows))) != n_rows:
+        raise FileError("Temperatures of rows of another number.")
+    _check_memory(progress.engine, Sizes(shapes, n_components, state.n_steps))
 
 
-def _shapes_of_mixture(model, n_features):
-    component = model.component
-    width = component.filled_features(np.zeros((1, n_features))).shape[1]
-    prior = component.prior
-    spread = np.shape(component.spread(np.zeros((1, width))))[1:]
-    if spread != prior.shape:
-        raise FileError(f"A prior of shape {prior.shape} for statistics of {spread}.")
-    of_weights = () if name_of(type(model.weights)) != "models.SeparateSticks" else (2,)
-    return [(-1, *of_weights), (-1, width)]
+def _check_memory(memory, sizes):
+    """Raise FileError unless engines or moves of some class remember this."""
+    for cls in _every_subclass(Continued):
+        own = {*cls.kept, *cls.parts}
+        # (what has a value of the class may not have had one of its own)
+        if set(memory) <= own and all(hasattr(cls, name) for name in own - set(memory)):
+            hints = {name: cls.kept[name] for name in set(memory) & set(cls.kept)}
+            if all(_is_legal(memory[name], hints[name], sizes) for name in hints):
+                break
+    else:
+        raise FileError(f"No engine remembers {sorted(map(str, memory))} of such shapes.")
+    for name in set(memory) & cls.parts:
+        if not conforms(memory[name], list[dict]):
+            raise FileError(f"{name!r} is not what parts of an engine remember.")
+        for part in memory[name]:
+            _check_memory(part, sizes)
 
 
-def _check_columns(part, n_features):
-    """Centres of columns have one entry for each; columns of blocks exist."""
-    if not is_dataclass(part):
-        return
-    for field in fields(part):
-        value = getattr(part, field.name)
-        if field.name == "center" and np.shape(value) != (part.n_features,):
-            raise FileError(f"A centre of shape {np.shape(value)} for {part.n_features} columns.")
-        if field.name == "component":
-            if value.n_features != n_features:
-                raise FileError(f"Components of {value.n_features} columns, not {n_features}.")
-            _check_columns(value, n_features)
-        if field.name == "blocks":
-            columns = np.concatenate([block.columns for block in value])
-            distinct = np.unique(columns)
-            if distinct.size < columns.size or distinct[0] < 0 or distinct[-1] >= n_features:
-                raise FileError(f"Blocks of the columns {columns.tolist()} of {n_features}.")
-            for block in value:
-                if block.component.n_features != block.columns.size:
-                    raise FileError(f"Block {block.name!r} has other columns.")
-                _check_columns(block.component, block.columns.size)
+def _is_legal(value, hint, sizes):
+    rules = getattr(hint, "__metadata__", ())
+    return conforms(value, hint) and all(RULES[rule](value, sizes) for rule in rules)
 
 
-def _require(arrays, expected, what):
-    """Raise FileError unless the shapes are these; -1 is any number, the same everywhere."""
-    shapes = [array.shape for array in arrays]
-    free = {n for shape, own in zip(shapes, expected, strict=True) for n, m in
-            zip(shape, own, strict=True) if m == -1}  # fmt: skip
-    legal = len(free) <= 1 and all(
-        m in (-1, n)
-        for shape, own in zip(shapes, expected, strict=True)
-        for n, m in zip(shape, own, strict=True)
-    )
-    if not legal or any(array.dtype.kind != "f" for array in arrays):
-        raise FileError(f"{what} have the shapes {shapes}, not {expected}.")
+def _every_subclass(cls):
+    for one in cls.__subclasses__():
+        yield one
+        yield from _every_subclass(one)
 
 
-def _check_memos(memos, shapes):
-    """Each memo, and each sum of memos, has these shapes after the changes that are due."""
-    n_places = len(memos._levels[0])
-    if sorted(memos._places.values()) != list(range(n_places)):
-        raise FileError("Memos without place.")
-    for level in memos._levels:
-        for entry in level:
-            if entry is None and level is not memos._levels[0]:
-                continue
-            packed, n_made = entry
-            if name_of(type(packed)) != "inference.Packed" or type(n_made) is not int or n_made < 0:
-                raise FileError("A memo is not legible.")
-            memo = packed.whole()
-            for change in memos._changes[n_made:]:
-                memo = change(memo)
-            _check_memo(memo, shapes)
-
-
-def _check_memo(memo, shapes):
-    n, loss = shapes[0][0], memo.merge_entropy_loss
+# ---------------------------------------------------------------------------------------- tables
+def _check_table(table, priors, estimator):
+    """The table of a mixture of any columns: its blocks are those of the model."""
+    n_features = estimator.n_features_in_
+    blocks = estimator._fitted.model.component.blocks
     legal = (
-        [array.shape for array in memo.stats.arrays] == shapes
-        and np.shape(memo.entropy) in ((), (1,), (n,))
-        and (loss is None or loss.shape in ((), (n, n)))
+        name_of(type(table)) == "estimators.Table"
+        and len(table.names) == n_features == len({*table.names})
+        and len(table.types) in (0, n_features)
+        and len(table.blocks) == len(blocks)
+        and table.container in ("array", "pandas", "polars")
+        and {*(priors or ())} == {block.name for block in blocks}
     )
     if not legal:
-        raise FileError(f"A memo has other shapes than the statistics, {shapes}.")
-
-
-def _check_progress(progress, fitted):
-    starts = progress.starts
-    if starts.best is not None and name_of(type(starts.best)) != "estimators.Fitted":
-        raise FileError("The best start is not legible.")
-    if len(starts.elbos) >= len(starts.seeds):
-        raise FileError("No start is left.")
-    if progress.row_starts is not None:
-        expected = progress.rows.shape[0], fitted.model.n_components
-        if progress.row_starts.shape != expected:
-            raise FileError(f"Starts of rows of shape {progress.row_starts.shape}.")
+        raise FileError("The table is not that of the model.")
+    for own, block in zip(table.blocks, blocks, strict=True):
+        own.spec._validate_params()
+        sizes = getattr(block.component, "sizes", None)
+        latent = type(own.spec).__name__ == "LatentGaussian"
+        legal = (
+            own.name == block.name
+            and np.array_equal(own.columns, block.columns)
+            and type(block.component).__name__.endswith(type(own.spec).__name__)
+            and latent == hasattr(block.component, "cells")
+            and own.sizes == sizes
+            and all(len(set(categories)) == len(categories) for categories in own.categories or ())
+        )
+        if not legal:
+            raise FileError(f"Block {own.name!r} of the table is not that of the model.")

@@ -114,8 +114,12 @@ _LEARNED = _RUNNING | {
     "_r": Array,
 }
 _UNDECLARED = {
-    "inference.Memos": {"_places": dict, "_levels": list, "_changes": list},
-    "inference.PriorStats": {"total": Any, "weight": float},
+    "inference.Memos": {
+        "_places": dict[Any, int],
+        "_levels": list[list[types.GenericAlias(tuple, ("inference.Packed", int)) | None]],
+        "_changes": list,
+    },
+    "inference.PriorStats": {"total": float | Array, "weight": float},
     "expfam.RunningStats": {
         "_arrays": tuple[Array, ...],
         "scale": float,
@@ -133,6 +137,24 @@ _UNDECLARED = {
     "temperature.Learned": _LEARNED,
     "temperature.LearnedByRow": _LEARNED
     | {"_references": Array, "_energies": Array, "_lengths": Array, "_all_rows": float},
+}
+# Parameters whose default was another when files did not have them yet.
+_BEFORE = {
+    "estimators.StructuredLDA": {"average": 0.0},
+    "estimators.TemperedLDA": {"average": 0.0},
+}
+# Attributes of estimators beside parameters and what ends with an underscore.
+OF_ESTIMATORS = {
+    "_fitted": "estimators.Fitted",
+    "_progress": "estimators.Progress",
+    "_table": "estimators.Table",
+    "_sklearn_output_config": dict,
+    "n_features_in_": int,
+    "feature_names_in_": np.ndarray,
+    "n_iter_": int,
+    "converged_": bool,
+    "restart_elbos_": np.ndarray,
+    "priors_": dict[str, dict[str, Any]],
 }
 # Attributes that concern the process, or the fit, alone.
 _NOT_WRITTEN = {
@@ -232,7 +254,8 @@ def defaults_of(name):
     if declared is not None:
         return {field: getattr(cls, field) for field in declared if hasattr(cls, field)}
     parameters = inspect.signature(cls.__init__).parameters.values()
-    return {one.name: one.default for one in parameters if one.default is not one.empty}
+    defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
+    return defaults | _BEFORE.get(name, {})
 
 
 def required(name):
@@ -259,6 +282,8 @@ def conforms(value, hint):
         return any(conforms(value, option) for option in get_args(hint))
     if hint is None or hint is type(None):
         return value is None
+    if origin is typing.Annotated:
+        return conforms(value, get_args(hint)[0])
     if origin is not None:
         return _conforms_to_generic(value, origin, get_args(hint))
     if hint is float:

@@ -28,6 +28,7 @@ import numpy as np
 from skvt.io._archive import PART, FileError
 from skvt.io._classes import (
     MAY_BE_NAN,
+    OF_ESTIMATORS,
     class_of,
     conforms,
     defaults_of,
@@ -438,7 +439,12 @@ def _check_fields(name, fields):
         elif parameters is not None:
             legal = field in parameters
         else:  # an estimator: parameters, what validation sets, and what was fitted
-            legal = field.isidentifier() and not hasattr(class_of(name), field)
+            cls = class_of(name)
+            legal = field in cls._get_param_names() or (
+                conforms(value, OF_ESTIMATORS[field])
+                if field in OF_ESTIMATORS
+                else field.isidentifier() and field.endswith("_") and not hasattr(cls, field)
+            )
         if not legal:
             raise FileError(
                 f"{name} has no field {field!r}, or not of type {type(value).__name__}."

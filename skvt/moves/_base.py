@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, Self, TypeAlias
+from typing import Any, ClassVar, NamedTuple, Protocol, Self, TypeAlias
 
 import numpy as np
 
@@ -194,6 +194,7 @@ class Move(Continued):
     """
 
     requires: tuple[Requirement, ...] = ()
+    kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:

@@ -20,7 +20,7 @@ for the sake of other batches.
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 import scipy.sparse as sp
@@ -109,10 +109,14 @@ class Birth(Move):
         Whether no component waits for adoption or has just been adopted, and none is left to try.
     """
 
-    not_kept = frozenset(
-        {"_max_components", "_n_fresh", "_max_rows", "_threshold"}
-        | {"_before", "_adopted", "_newborn"}
-    )
+    kept: ClassVar[dict[str, Any]] = {
+        **Move.kept,
+        "_targets": list[_Target],
+        "_fresh": Annotated[list[Stats], "fresh"],
+        "_failed": dict[int, tuple[float, int]],
+        "_judged_by": float | None,
+        "_share": float,
+    }
     requires = of_components("A birth")
 
     def __init__(

@@ -39,7 +39,6 @@ class Delete(Move):
     statistics and the bound without it are known exactly.
     """
 
-    not_kept = frozenset({"_candidates", "_changes"})
     requires = of_components("A delete")
 
     def __init__(self) -> None:

@@ -14,7 +14,7 @@ rises. Once nothing is left to try, no move is made until the bound has risen.
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Annotated, Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -72,7 +72,16 @@ class Superposition(Move):
         Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
     )
 
-    not_kept = frozenset({"_memos", "_ends", "_sample"})
+    kept: ClassVar[dict[str, Any]] = {
+        **Move.kept,
+        "_rested_at": float,
+        "_rests": bool,
+        "_change": Annotated[_Change | None, "pair"],
+        "_proposal": Annotated[RunningStats | None, "statistics"],
+        "_failed": set[_Change],
+        "_pause": int,
+        "_waiting": int,
+    }
 
     def __init__(self) -> None:
         self.exhausted, self._rested_at = False, -np.inf

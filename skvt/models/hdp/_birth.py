@@ -15,7 +15,7 @@ Documents that were not collected find out about the fresh topics in the next pa
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -88,7 +88,12 @@ class BirthOfTopics(Move):
 
     requires = of_topics("A birth")
 
-    not_kept = frozenset({"_max_components", "_targets", "_most", "_share"})
+    kept: ClassVar[dict[str, Any]] = {
+        **Move.kept,
+        "_failed": dict[int, float],
+        "_in_vain": int,
+        "_ids": Annotated[IndexArray, "ids"],
+    }
 
     def __init__(self, max_components: int) -> None:
         self._max_components = max_components

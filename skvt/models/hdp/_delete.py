@@ -7,6 +7,7 @@ all others lose nothing. So the bound without the topic is exact.
 from collections.abc import Hashable
 from dataclasses import replace
 from functools import partial
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
@@ -44,7 +45,12 @@ MOST_FAILURES = 8
 class DeleteTopic(Move):
     """Delete topics that the documents do not miss, smallest first."""
 
-    not_kept = frozenset({"_parts", "_rows", "_use", "_waiting"})
+    kept: ClassVar[dict[str, Any]] = {
+        **Move.kept,
+        "_failed": dict[int, float],
+        "_in_vain": int,
+        "_ids": Annotated[IndexArray, "ids"],
+    }
     requires = of_topics("A delete")
 
     def __init__(self) -> None:

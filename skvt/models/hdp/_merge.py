@@ -8,7 +8,7 @@ documents for each pair: it is gathered during a pass, for the pairs that are mo
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 from scipy.special import gammaln, psi
@@ -188,7 +188,14 @@ def _merged_usage(
 class MergeTopics(Move):
     """Merge pairs of topics, best gain first, each topic once a pass."""
 
-    not_kept = frozenset({"_pairs", "_changes", "_gathered"})
+    kept: ClassVar[dict[str, Any]] = {
+        **Move.kept,
+        "_overlap": Annotated[tuple[IndexArray, Array] | None, "square"],
+        "_ids": Annotated[IndexArray, "ids"],
+        "_pause": int,
+        "_waiting": int,
+        "_seen": set[int],
+    }
     requires = of_topics("A merge")
 
     def __init__(self) -> None:

@@ -389,7 +389,8 @@ def document_steps(
                     g[k] = prior[k]
                 n_left = n_kept
                 gamma_of, alpha_of = per_topic[4], per_topic[5]
-                n_packed = (n_kept + LANES - 1) // LANES * LANES
+                # (of numbers out of range none may be kept: compiled loops want one line of topics)
+                n_packed = (max(n_kept, 1) + LANES - 1) // LANES * LANES
                 for k in range(n_kept, n_packed):
                     packed[k * filled : (k + 1) * filled] = lit(inv_temp, 0.0)
                     gamma_of[k] = alpha_of[k] = smallest

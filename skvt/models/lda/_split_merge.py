@@ -19,7 +19,7 @@ Mixtures with a fixed number of components have the same optima and the same rem
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -65,6 +65,8 @@ class SplitMerge(Continued):
     requires: tuple[Requirement, ...] = (
         Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),
     )
+
+    kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_pause": int, "_waiting": int}
 
     def __init__(self) -> None:
         self.exhausted = False

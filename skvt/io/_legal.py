@@ -1,0 +1,232 @@
+"""What files may hold of a class beyond the types of its fields, as tables.
+
+Shapes are said as functions of an object, its number of columns d and of components k.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from skvt.estimators.validation import LARGEST
+
+# The models of each estimator.
+MODELS = {
+    "AnnealedFactorialMixture": {"FactorialMixture"},
+    "CAVIGaussianMixture": {"Mixture"},
+    "MemoizedDPGMM": {"Mixture"},
+    "MemoizedDPMixture": {"Mixture"},
+    "MemoizedHDP": {"HDP"},
+    "StructuredBernoulliMixture": {"Mixture", "MixtureGivenGlobals"},
+    "StructuredGaPNMF": {"GaPNMF"},
+    "StructuredLDA": {"LDA", "LDAGivenTopics", "CollapsedLDA"},
+    "TemperedLDA": {"LDA", "LDAGivenTopics"},
+}
+# Of mixtures, the ends of the names of their weights and components.
+OF_MIXTURES = {
+    "CAVIGaussianMixture": (("KnownWeights",), ("KnownVarianceGaussian",)),
+    "MemoizedDPGMM": (("StickBreaking",), ("Gaussian",)),
+    "MemoizedDPMixture": (("StickBreaking",), ("Product",)),
+    "StructuredBernoulliMixture": (
+        ("StickBreaking", "SeparateSticks", "SymmetricDirichlet"),
+        ("Bernoulli",),
+    ),
+}
+
+
+TOPICS = "models.LDA", "models.LDAGivenTopics", "models.CollapsedLDA"
+_FULL = (
+    "models.FullGaussian",
+    "models.TiedGaussian",
+    "models.LatentGaussian",
+    "models.TiedLatentGaussian",
+)
+
+
+def _triangle(d):
+    return d * (d + 1) // 2
+
+
+def _full(own, d, k):
+    t = _triangle(d)
+    return {"": 1 + d + t, "prior": (2 + d + t,), "center": (d,), "added": (t,)}
+
+
+def _topics(own, d, k):
+    return {"doc_topic_prior": (k,), "topic_word_prior": [(d,), (d, k)], "start": (k, d)}
+
+
+# Shapes of the arrays of a class for d columns and k components, where they are not None; a list
+# names several. "" is the number of statistics of a component of a mixture.
+SHAPES = {
+    **dict.fromkeys(TOPICS, _topics),
+    "models.HDP": lambda own, d, k: {"start": (own.n_initial, d)},
+    "models.FactorialMixture": lambda own, d, k: {
+        "noise_variance": (d,) if own.by_column else (), "activation_prior": (k,)
+    },
+    "models.KnownWeights": lambda own, d, k: {"weights": (k,)},
+    **dict.fromkeys(_FULL, _full),
+    "models.ZeroMeanFullGaussian": lambda own, d, k: {
+        "": 1 + _triangle(d), "prior": (1 + _triangle(d),), "added": (_triangle(d),)
+    },
+    "models.DiagonalGaussian": lambda own, d, k: {
+        "": 3 * d, "prior": (d, 4), "center": (d,), "added": (d,)
+    },
+    "models.SphericalGaussian": lambda own, d, k: {
+        "": 2 + 2 * d, "prior": (2 + 2 * d,), "center": (d,)
+    },
+    "models.ZeroMeanDiagonalGaussian": lambda own, d, k: {
+        "": 2 * d, "prior": (d, 2), "added": (d,)
+    },
+    "models.ZeroMeanSphericalGaussian": lambda own, d, k: {"": 2, "prior": (2,)},
+    "models.KnownVarianceGaussian": lambda own, d, k: {
+        "": 2 * d + 1, "prior": (d, 2), "center": (d,)
+    },
+    "models.Bernoulli": lambda own, d, k: {"": 2 * d, "prior": (d, 2)},
+    "models.Poisson": lambda own, d, k: {"": 2 * d + 1, "prior": (d, 2)},
+    "models.Multinomial": lambda own, d, k: {"": d, "prior": (d,)},
+    "models.Categorical": lambda own, d, k: {"": sum(own.sizes), "prior": (sum(own.sizes),)},
+    "models.GaussianLearner": lambda own, d, k: {"unit": [(d,), (1,)]},
+    "models.Joins": lambda own, d, k: {
+        "linkage": (k - 1, 4), "shares": (k - 1,), "masses": (k - 1,)
+    },
+    "temperature.Ladder": lambda own, d, k: {
+        "log_partition": own.inv_temps.shape, "inv_temps": (own.inv_temps.size,)
+    },
+    "temperature.Learned": lambda own, d, k: {"_r": own._ladder.inv_temps.shape},
+    "temperature.LearnedByRow": lambda own, d, k: {
+        "_r": own._ladder.inv_temps.shape, "_references": own._energies.shape,
+        "_lengths": own._energies.shape, "_energies": (own._energies.size,)
+    },
+}  # fmt: skip
+# Shapes of the statistics.
+STATISTICS = {
+    **dict.fromkeys(TOPICS, lambda own, d, k: [(d, k)]),
+    "models.HDP": lambda own, d, k: [(k, d), (k, 5)],
+    "models.GaPNMF": lambda own, d, k: [(k, d)] * 2,
+    "models.FactorialMixture": lambda own, d, k: [
+        (d if own.by_column else 1, k, k), (k, d), (k,), (3,)
+    ],
+}  # fmt: skip
+# Fields of models that are positive wherever they have a value.
+# (within the range that priors have)
+POSITIVE = (
+    "doc_topic_prior",
+    "topic_word_prior",
+    "sampling_prior",
+    "activation_prior",
+    "noise_variance",
+    "prior_variance",
+    "concentration",
+    "doc_concentration",
+    "component_shape",
+    "activation_shape",
+    "weight_concentration",
+    "data_mean_prior",
+    "n_components",
+    "n_features",
+    "n_initial",
+    "n_fewest",
+    "n_samples",
+    "inv_temps",
+)
+# Largest parameter of q of a topic: words in range, counted several times.
+MOST_WORDS = 1e3 * LARGEST
+
+
+def is_within(numbers, n):
+    """Whether whole numbers are from 0 on and below n."""
+    return numbers.dtype.kind in "iu" and bool(np.all((numbers >= 0) & (numbers < n)))
+
+
+# What shapes do not say.
+def _fits_blocks(product, n_features, k):
+    columns = [block.columns for block in product.blocks]
+    distinct = np.unique(np.concatenate(columns))
+    return (
+        all(block.component.n_features == block.columns.size > 0 for block in product.blocks)
+        and len({block.name for block in product.blocks}) == len(columns)
+        and is_within(distinct, n_features)
+        and distinct.size == sum(own.size for own in columns)
+    )
+
+
+def _fits_cells(cells, n_features, k):
+    pairs = list(zip(cells.levels, cells.edges, strict=True))
+    return (
+        is_within(cells.columns, n_features)
+        and cells.columns.shape == (len(pairs),)
+        and all(levels.shape == (edges.size - 1,) for levels, edges in pairs)
+        and all(np.all(one[1:] > one[:-1]) for pair in pairs for one in pair)
+    )
+
+
+def _fits_joins(joins, n_features, k):
+    pairs = joins.linkage[:, :2]
+    return 0 <= joins.n_vacant < k and bool(
+        np.all((pairs >= 0) & (pairs < k + np.arange(k - 1)[:, None]))
+    )
+
+
+def _fits_policy(policy, d, k):
+    return 0.0 < policy.mean_inv_temp <= 1.0 <= policy.replication < np.inf
+
+
+def _fits_schedule(policy, d, k):
+    policy._recipe.check(None)
+    return _fits_policy(policy, d, k) and policy._length > 0.0
+
+
+def _fits_learned(policy, d, k):
+    positive = policy._hot_passes, policy._units, 1.0 if policy._memory is None else policy._memory
+    return _fits_policy(policy, d, k) and all(0.0 < value < np.inf for value in positive)
+
+
+def _fits_ladder(ladder, d, k):
+    inv_temps, log_partition = ladder._full
+    return (
+        inv_temps.shape == log_partition.shape == ladder.inv_temps.shape
+        and inv_temps[-1] == 1.0 >= ladder.inv_temps.max()
+        and bool(np.all(inv_temps[1:] > inv_temps[:-1]) and inv_temps[0] > 0.0)
+    )
+
+
+CHECKS = {
+    "temperature.RunningPolicy": _fits_policy,
+    "temperature.Scheduled": _fits_schedule,
+    "temperature.Learned": _fits_learned,
+    "temperature.LearnedByRow": _fits_learned,
+    "temperature.Ladder": _fits_ladder,
+    "models.Product": _fits_blocks,
+    "models.Cells": _fits_cells,
+    "models.Joins": _fits_joins,
+    "models.Categorical": lambda own, d, k: len(own.sizes) == d and min(own.sizes) > 0,
+}
+
+
+class Sizes(NamedTuple):
+    """Shapes of the statistics, number of components, and of steps so far."""
+
+    shapes: list
+    k: int
+    n_steps: int
+
+
+# What types cannot say of what engines and moves remember, see :class:`Continued`.
+RULES = {
+    "statistics": lambda value, sizes: (
+        value in (None, []) or [a.shape for a in getattr(value, "arrays", value)] == sizes.shapes
+    ),
+    "fresh": lambda value, sizes: all(
+        [a.shape for a in fresh.arrays] == [(len(fresh.arrays[0]), *s[1:]) for s in sizes.shapes]
+        for fresh in value
+    ),
+    "components": lambda value, sizes: all(a.ndim == 1 and is_within(a, sizes.k) for a in value),
+    "pair": lambda value, sizes: value is None or all(0 <= a < sizes.k for a in value[:2]),
+    "square": lambda value, sizes: (
+        value is None or (value[0].shape * 2 == value[1].shape and value[0].ndim == 1)
+    ),
+    "ids": lambda value, sizes: value.ndim == 1,
+    "rate": lambda value, sizes: (
+        value.offset + sizes.n_steps > 0.0 and value.decay >= 0.0 and 0.0 < value.scale < np.inf
+    ),
+}
