@@ -62,10 +62,13 @@ class MemoizedInference(Continued):
         "_moving": bool,
         "_n_passes": int,
         "_reached": float | None,
+        "_goes_on": bool,
         "_n_taken_back": int,
     }
     parts = frozenset({"_moves"})
     knows_exact_bound = True
+    # whether local steps have not yet found what memos of an earlier fit hold
+    _goes_on = False
 
     def __init__(self, moves: Sequence[Move] = ()) -> None:
         self._moves = moves
@@ -82,8 +85,6 @@ class MemoizedInference(Continued):
         self._n_passes = 0
         # the exact bound after the last pass at T = 1, by the model as it was left
         self._reached: float | None = None
-        # whether local steps have not yet found what memos of an earlier fit hold
-        self._goes_on = False
         # passes in a row that were taken back
         self._n_taken_back = 0
 
