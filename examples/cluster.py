@@ -16,7 +16,6 @@ from pathlib import Path
 import dask
 import numpy as np
 from distributed import Client, LocalCluster
-from sklearn.callback import ProgressBar
 
 from skvt import MemoizedDPGMM
 
@@ -49,9 +48,9 @@ def main():
 
         # A chunk is whatever makes an array of rows: here a file that is loaded where it is needed.
         chunks = [dask.delayed(np.load)(path) for path in paths]
-        mixture = MemoizedDPGMM(covariance_type="diag", max_iter=20, random_state=0)
+        mixture = MemoizedDPGMM(covariance_type="diag", max_iter=20, verbose=1, random_state=0)
         started = time.perf_counter()
-        mixture.set_callbacks(ProgressBar()).fit(chunks)
+        mixture.fit(chunks)
         print(
             f"{mixture.n_components_} components of {N_CLUSTERS} after {mixture.n_iter_} passes "
             f"and {time.perf_counter() - started:.0f} s; bound {mixture.elbo_:.6g} nats"

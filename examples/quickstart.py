@@ -14,7 +14,6 @@ import matplotlib
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
-from sklearn.callback import ProgressBar
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import train_test_split
@@ -55,11 +54,11 @@ def main():
         n_jobs=2,
         random_state=SEED,
     )
-    ours = TemperedLDA(**common)
+    ours = TemperedLDA(**common, verbose=1)
     # Compiled code is kept from here on; the first fit of an installation makes it.
     compile_seconds = timed_fit(TemperedLDA(**{**common, "max_iter": 2}), train[:200])
     print(f"compiled loops ready after {compile_seconds:.1f} s")
-    seconds = timed_fit(ours.set_callbacks(ProgressBar()), train)
+    seconds = timed_fit(ours, train)
     theirs = LatentDirichletAllocation(**common)
     their_seconds = timed_fit(theirs, train)
 

@@ -10,7 +10,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
-from sklearn.callback import CallbackSupportMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
@@ -25,7 +24,11 @@ from skvt.estimators._chunked import (
 )
 from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
 from skvt.estimators._progress import Progress, RowsSeen, Start, Starts, checksum
-from skvt.estimators._sklearn_private import check_sample_weight, fit_context
+from skvt.estimators._sklearn_private import (
+    CallbackSupportMixin,
+    check_sample_weight,
+    fit_context,
+)
 from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
     Entry,

@@ -3,7 +3,6 @@
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
-from sklearn.manifold import ClassicalMDS
 
 from skvt.estimators.validation import column_names, preprocessing_and_model
 from skvt.plotting._topics import topic_probabilities
@@ -96,8 +95,12 @@ def principal_coordinates(topics):
     """
     # the root of what rounding has left below 0 is NaN
     divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
+    gram = -0.5 * divergences**2
+    gram -= gram.mean(axis=0)
+    gram -= gram.mean(axis=1, keepdims=True)
+    values, vectors = np.linalg.eigh(gram)
+    values, vectors = values[:0:-1][:2], vectors[:, :0:-1][:, :2]  # K places span K - 1 axes
+    signs = np.sign(vectors[np.abs(vectors).argmax(axis=0), range(len(values))])
     places = np.zeros((len(divergences), 2))
-    n_axes = min(2, len(divergences) - 1)
-    if n_axes > 0:
-        places[:, :n_axes] = ClassicalMDS(n_axes, metric="precomputed").fit_transform(divergences)
+    places[:, : len(values)] = np.sqrt(np.maximum(values, 0.0)) * signs * vectors
     return places

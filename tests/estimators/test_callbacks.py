@@ -12,7 +12,6 @@ from estimators._registry import (
     takes,
     without_time,
 )
-from sklearn.callback import ProgressBar, ScoringMonitor
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
@@ -56,9 +55,14 @@ def own_score(estimator, X, y=None):
     return estimator.score(X)
 
 
+def of_scikit_learn(name, **params):
+    """One of scikit-learn's own, which 1.9 is the first to have."""
+    return getattr(pytest.importorskip("sklearn.callback"), name)(**params)
+
+
 def monitor_of_scores():
     # (A dict of callables: scikit-learn 1.9.1 fails on a scorer of a single value and on None.)
-    return ScoringMonitor(scoring={"score": own_score})
+    return of_scikit_learn("ScoringMonitor", scoring={"score": own_score})
 
 
 class Collector(Spy):
@@ -97,7 +101,7 @@ def test_callbacks_change_nothing(entry):
 @every_class
 def test_a_progress_bar_runs(entry, capsys):
     X = entry.data()
-    estimator = entry.make().set_callbacks(ProgressBar()).fit(X)
+    estimator = entry.make().set_callbacks(of_scikit_learn("ProgressBar")).fit(X)
     assert entry.cls.__name__ in capsys.readouterr().out
     assert_same_fit(estimator, entry.make().fit(X))
 
@@ -135,7 +139,7 @@ def test_a_scoring_monitor_takes_scorers(entry):
     def bound(estimator, X, y=None):
         return estimator.elbo(X)
 
-    monitor = ScoringMonitor(scoring={"bound": bound})
+    monitor = of_scikit_learn("ScoringMonitor", scoring={"bound": bound})
     estimator = entry.make(temperature=None, **entry.still, **entry.watched)
     estimator.set_callbacks(monitor).fit(X)
     bounds = [row["bound"] for row in monitor.get_logs().data if row["task_name"] == "pass"]
@@ -292,12 +296,11 @@ def test_partial_fit_calls_no_callback(entry):
 
 @every_class
 def test_callbacks_reach_the_estimator_in_a_pipeline_in_a_search(entry, capsys):
-    X = entry.data()
+    X, callbacks = entry.data(), [of_scikit_learn("ProgressBar"), monitor_of_scores()]
     pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), entry.make())
     name = f"{entry.cls.__name__.lower()}__max_iter"
     search = GridSearchCV(pipeline, {name: [1, 2]}, cv=2)
-    search.set_callbacks(ProgressBar(), monitor_of_scores())
-    search.fit(X)
+    search.set_callbacks(*callbacks).fit(X)
     capsys.readouterr()
     assert_same_fit(
         search.best_estimator_[-1], entry.make(max_iter=search.best_params_[name]).fit(X)
