@@ -37,7 +37,11 @@ FOR_USERS = {
     "plotting/_components.py": {"plot", "from_estimator"},
 }
 # A decorator.
-HANDED_THROUGH = {("estimators/_base.py", "on_a_twin"), ("estimators/_chunked.py", "of_rows")}
+HANDED_THROUGH = {
+    ("estimators/_base.py", "on_a_twin"),
+    ("estimators/_callbacks.py", "torn_down"),
+    ("estimators/_chunked.py", "of_rows"),
+}
 # Words that the vocabulary has replaced, as names where no mathematics is written.
 REPLACED = {
     "g", "wishes", "settled", "is_cold", "strangers", "put_back", "go_on", "touched",

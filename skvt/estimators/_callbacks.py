@@ -2,7 +2,7 @@
 
 from contextlib import ExitStack
 from copy import copy
-from functools import wraps
+from functools import cache, wraps
 from inspect import signature
 
 from sklearn.base import _fit_context
@@ -21,22 +21,25 @@ class Task:
         self._n_subtasks += 1
         return Task(self._callbacks, task_name, self._n_subtasks - 1)
 
-    def call_on_fit_task_begin(self, **given):
-        self._call("on_fit_task_begin", **given)
+    def call_on_fit_task_begin(self, *, estimator, X, y):
+        self._call("on_fit_task_begin", estimator, {"X": lambda: X, "y": lambda: y})
 
-    def call_on_fit_task_end(self, **given):
-        return self._call("on_fit_task_end", **given)
+    def call_on_fit_task_end(self, *, estimator, X, y, reconstruction_attributes):
+        @cache
+        def fitted():
+            fitted = copy(estimator)
+            vars(fitted).update(reconstruction_attributes())
+            return fitted
 
-    def _call(self, hook, *, estimator, reconstruction_attributes=None, **given):
+        known = {"X": lambda: X, "y": lambda: y, "fitted_estimator": fitted}
+        return self._call("on_fit_task_end", estimator, known)
+
+    def _call(self, hook, estimator, known):
         """Call this hook of each callback with what it asks for; returns whether one stops."""
         stop = False
         for method in [getattr(callback, hook) for callback in self._callbacks]:
-            asked = signature(method).parameters
-            if reconstruction_attributes and "fitted_estimator" in asked.keys() - given.keys():
-                given["fitted_estimator"] = copy(estimator)
-                vars(given["fitted_estimator"]).update(reconstruction_attributes())
-            told = {name: value for name, value in given.items() if name in asked}
-            stop |= bool(method(estimator, self, **told))
+            asked = known.keys() & signature(method).parameters
+            stop |= bool(method(estimator, self, **{name: known[name]() for name in asked}))
         return stop
 
 
@@ -71,11 +74,11 @@ class CallbackSupportMixin:
         return context
 
 
-def fit_context(**rules):
+def fit_context(*, prefer_skip_nested_validation):
     """scikit-learn's validation of parameters for ``fit``, after which callbacks are torn down."""
 
     def decorate(method):
-        @_fit_context(**rules)
+        @_fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)
         @wraps(method)
         def torn_down(estimator, *args, **kwargs):
             with ExitStack() as stack:
