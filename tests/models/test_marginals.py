@@ -8,6 +8,7 @@ from scipy import stats as laws
 from skvt.expfam import NormalWishart, Wishart
 from skvt.models.mixture import Mixture, StickBreaking, relevance
 from skvt.models.mixture import _components as components
+from skvt.models.mixture._marginals import of_probabilities
 
 GAUSSIANS = {
     "full": ["mean", "standard deviation"],
@@ -65,6 +66,26 @@ def test_marginals_are_those_of_draws_from_the_posterior(name):
         else:
             error = 4.5 * drawn.std(axis=0) / np.sqrt(n_draws)
             assert np.all(np.abs(drawn.mean(axis=0) - own.estimate[0]) < error)
+
+
+def test_probabilities_have_quantiles_with_any_number_of_pseudo_counts():
+    a, b = (
+        np.array([[5.0, 1e3, 1e3, 1e12, 1e16, 1e17]]),
+        np.array([[1e12, 1e9, 1e14, 3e12, 1e17, 2e20]]),
+    )
+    both = of_probabilities(a, b), of_probabilities(b, a)
+    few = a[0] < 1e6  # the share is a gamma, the rest is all there is; else it is normal
+    mean, deviation = a / (a + b), np.sqrt(a * b / (a + b)) / (a + b)
+    for p in (0.025, 0.5, 0.975):
+        expected = np.where(few, laws.gamma(a).ppf(p) / b, mean + deviation * laws.norm.ppf(p))
+        error = np.abs(both[0].quantile(p) - expected) / deviation
+        assert error.max() < 1e-3
+        np.testing.assert_allclose(both[1].quantile(1.0 - p), 1.0 - expected, rtol=1e-8)
+    # the law does not change where another method begins
+    around = np.array([[1e7 * (1.0 - 1e-9), 1e7 * (1.0 + 1e-9)]])
+    for other in (0.3, 40.0, 1e6, 1e7):
+        one, two = of_probabilities(np.full_like(around, other), around).quantile(0.025)[0]
+        assert one == pytest.approx(two, rel=1e-5)
 
 
 def test_codes_say_whose_probabilities_they_are():

@@ -8,6 +8,9 @@ from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
 
 from skvt.typing import Array, IndexArray
 
+# From so many pseudo-counts on, scipy's quantiles of a beta may be NaN or far off.
+_MANY = 1e7
+
 
 class Marginals(NamedTuple):
     """Posterior marginals of one kind of parameter of K components.
@@ -77,10 +80,25 @@ def of_probabilities(
     b = np.where(certain, 1.0, others)
 
     def quantile(p: float) -> Array:
-        return np.where(certain, 1.0, betaincinv(own, b, p))
+        return np.where(certain, 1.0, _beta_quantile(own, b, p))
 
     columns = np.arange(own.shape[1]) if columns is None else columns
     return Marginals("probability", columns, own / (own + others), quantile, categories)
+
+
+def _beta_quantile(a: Array, b: Array, p: float) -> Array:
+    """Quantiles of Beta(a, b).
+
+    With ``_MANY`` pseudo-counts, the odds are a gamma of the smaller parameter divided by one that
+    hardly varies: its quantile, to the power by which the log odds have the variance 1/a + 1/b.
+    """
+    small, large = np.minimum(a, b), np.maximum(a, b)
+    if not np.any(large > _MANY):
+        return np.asarray(betaincinv(a, b, p))
+    spread = gammaincinv(small, np.where(a <= b, p, 1.0 - p)) / small
+    odds = small / large * spread ** np.sqrt(1.0 + small / large)
+    of_many = np.where(a <= b, odds, 1.0) / (1.0 + odds)
+    return np.where(large > _MANY, of_many, betaincinv(a, b, p))
 
 
 def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:
