@@ -18,7 +18,7 @@ from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._table_blocks import joint_table, numbers_or_objects, table_of
 from skvt.estimators.component_specs import BY_NAME
 from skvt.estimators.validation import warn_of_empty_rows
-from skvt.models.mixture import Block, Product, ProductLearner, as_slice
+from skvt.models.mixture import Block, Product, ProductLearner, as_slice, of_block
 from skvt.posterior import JointPosterior, Posterior
 
 MOVES = ("birth", "merge", "delete")
@@ -453,10 +453,8 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         blocks, self.priors_ = [], {}
         for block in self._table.blocks:
             values = X[:, as_slice(block.columns)]
-            try:
+            with of_block(block.name):
                 component, priors = block.spec.build(values, weights, block.sizes)
-            except ValueError as error:
-                raise ValueError(f"In the component {block.name!r}: {error}") from error
             self.priors_[block.name] = priors
             blocks.append(Block(block.name, component, block.columns))
         return Product(tuple(blocks), X.shape[1], X.dtype)

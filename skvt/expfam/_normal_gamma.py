@@ -21,8 +21,9 @@ def _split(eta: ArrayLike) -> tuple[Array, Array, Array, Array]:
     b = 0.5 * (eta[..., 1] - (kappa * m**2).sum(axis=-1))
     if not np.all(b > 0.0):
         raise ValueError(
-            "The rate of a normal-gamma is not positive. Give the prior a positive rate; if the "
-            "data lie far from 0 compared with their spread, centre them."
+            "The rate of a normal-gamma is not positive. Give the prior a positive rate, rather "
+            "than learn it; if the data lie far from 0 compared with their spread, centre them; "
+            "scale columns and weights of rows to the order of 1."
         )
     return m, kappa, a, b
 

@@ -23,8 +23,9 @@ def parameters(eta: ArrayLike) -> tuple[Array, Array]:
     if not positive:
         raise ValueError(
             "The inverse scale matrix W^-1 of a Wishart is not positive definite. Give the prior a "
-            "positive definite scale_inverse; if the data lie far from 0 compared with their "
-            "spread, centre them."
+            "positive definite scale_inverse, rather than learn it; if the data lie far from 0 "
+            "compared with their spread, centre them; scale columns and weights of rows to the "
+            "order of 1."
         )
     return eta[..., 0] + scale_inverse.shape[-1] + 1.0, factor
 

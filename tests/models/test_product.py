@@ -114,3 +114,22 @@ def test_holes_in_several_blocks_are_local_variables_of_their_own():
             np.testing.assert_allclose(part.stats.arrays[1], sums, rtol=1e-10, atol=1e-10)
         np.testing.assert_allclose(result.bound, bound, rtol=1e-12)
         np.testing.assert_allclose(result.hidden_entropy, entropy, rtol=1e-12)
+
+
+def test_errors_of_a_block_name_it():
+    product, X, resp = setup(("Bernoulli", "spherical", "full"))
+    parts = product.of_blocks(statistics(product, X, resp))
+    of_ones = product.blocks[1].component.features(np.array([[1.0, 1.0], [-1.0, -1.0]]))
+    # means whose squares are larger than the sums of squares
+    bad = np.concatenate(
+        [parts[0], parts[1] * np.where(np.ptp(of_ones, axis=0), 1e6, 1.0), parts[2]], 1
+    )
+    pairs = np.array([0]), np.array([1])
+    for ask in (
+        lambda: product.table(product.natural_parameters(bad)),
+        lambda: product.family.log_normalizer(product.natural_parameters(bad)),
+        lambda: product.block_evidence(bad),
+        lambda: product.merge_gains(bad, *pairs),
+    ):
+        with pytest.raises(ValueError, match="In the component 'spherical': The rate"):
+            ask()

@@ -26,7 +26,7 @@ from skvt.models.mixture._learned_priors import (
 )
 from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
-from skvt.models.mixture._product import Block, Product, as_slice
+from skvt.models.mixture._product import Block, Product, as_slice, of_block
 from skvt.models.mixture._starts import begun_at, labelled_statistics
 from skvt.models.mixture._weights import (
     KnownWeights,
@@ -69,6 +69,7 @@ __all__ = [
     "join_components",
     "labelled_statistics",
     "latent_gaussian",
+    "of_block",
     "relevance",
     "weighted_moments",
 ]

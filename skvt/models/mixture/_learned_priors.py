@@ -34,6 +34,7 @@ from skvt.compiled import digamma_array as digamma
 from skvt.expfam import triangle
 from skvt.models.mixture._components import Component, per_component
 from skvt.models.mixture._gaussian_prior import GaussianPrior, natural_prior
+from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array
 
@@ -451,13 +452,13 @@ class ProductLearner:
     def learned(self, component: Any, sums: Array) -> Any:
         """The product with blocks of higher evidence."""
         parts = zip(component.blocks, self.learners, component.of_blocks(sums), strict=True)
-        blocks = tuple(
-            block
-            if learner is None
-            else block._replace(component=learner.learned(block.component, own))
-            for block, learner, own in parts
-        )
-        return replace(component, blocks=blocks)
+        blocks = []
+        for block, learner, own in parts:
+            if learner is not None:
+                with of_block(block.name):
+                    block = block._replace(component=learner.learned(block.component, own))
+            blocks.append(block)
+        return replace(component, blocks=tuple(blocks))
 
     def values(self, component: Any) -> dict[str, Any]:
         """By the names of the blocks: what is learned of each."""

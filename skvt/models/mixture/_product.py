@@ -1,6 +1,7 @@
 """Rows of several kinds of columns: blocks that are independent given the component."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -32,17 +33,30 @@ class Block(NamedTuple):
     columns: IndexArray
 
 
+@contextmanager
+def of_block(name: str) -> Iterator[None]:
+    """A ``with`` block whose ValueErrors name the block of columns they are about."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) not in (ValueError, np.linalg.LinAlgError):
+            raise
+        raise type(error)(f"In the component {name!r}: {error}") from error
+
+
 @dataclass(frozen=True)
 class FamilyOfBlocks:
     """Independent members of several families, their natural parameters one after the other.
 
     Parameters
     ----------
+    names : tuple of str
     families : tuple of Family
     shapes : tuple of tuple of int
         Of the natural parameters of each.
     """
 
+    names: tuple[str, ...]
     families: tuple[Family, ...]
     shapes: tuple[tuple[int, ...], ...]
 
@@ -66,15 +80,20 @@ class FamilyOfBlocks:
     def log_normalizer(self, eta: Array) -> Array:
         """Sum of the blocks' log-normalisers in nats, shape (...)."""
         total = np.zeros(np.shape(eta)[:-1])
-        for family, part in zip(self.families, self.split(eta), strict=True):
-            value = family.log_normalizer(part)
+        parts = zip(self.names, self.families, self.split(eta), strict=True)
+        for name, family, part in parts:
+            with of_block(name):
+                value = family.log_normalizer(part)
             total += value.reshape(*total.shape, -1).sum(axis=-1)
         return total
 
     def expectation(self, eta: Array) -> Array:
         """``E[t]`` of each block, side by side."""
-        parts = zip(self.families, self.split(eta), strict=True)
-        return self.join([family.expectation(part) for family, part in parts])
+        found = []
+        for name, family, part in zip(self.names, self.families, self.split(eta), strict=True):
+            with of_block(name):
+                found.append(family.expectation(part))
+        return self.join(found)
 
 
 @dataclass(frozen=True)
@@ -116,6 +135,7 @@ class Product:
         """The blocks' families."""
         components = [block.component for block in self.blocks]
         return FamilyOfBlocks(
+            tuple(block.name for block in self.blocks),
             tuple(component.family for component in components),
             tuple(component.prior.shape for component in components),
         )
@@ -256,7 +276,8 @@ class Product:
         """Sum over the blocks, see :class:`~skvt.models.mixture.Component`."""
         gain = np.zeros(a.size)
         for block, part in zip(self.blocks, self.of_blocks(sums), strict=True):
-            gain += block.component.merge_gains(part, a, b)
+            with of_block(block.name):
+                gain += block.component.merge_gains(part, a, b)
         return gain
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
@@ -299,7 +320,8 @@ class Product:
         """Log marginal likelihood of each block's values, (K, number of blocks) in nats."""
         out = np.empty((sums.shape[0], len(self.blocks)))
         for b, (block, part) in enumerate(zip(self.blocks, self.of_blocks(sums), strict=True)):
-            out[:, b] = block.component.log_evidence(part)
+            with of_block(block.name):
+                out[:, b] = block.component.log_evidence(part)
         return out
 
     def column_evidence(self, sums: Array) -> Array:
