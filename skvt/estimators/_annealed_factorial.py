@@ -358,7 +358,7 @@ class AnnealedFactorialMixture(
 
     def _continued_model(self, X, weights):
         built = self._build_model(X, weights)
-        self._adapt(self._fitted, X)
+        self._adapt(self._fitted, X, weights)
         fitted = {name: getattr(self._fitted.model, name) for name in built.learned}
         return replace(built, **fitted, by_column=self._fitted.model.by_column)
 
@@ -388,9 +388,9 @@ class AnnealedFactorialMixture(
             row_starts=starts,
         )
 
-    def _adapt(self, fitted, X):
+    def _adapt(self, fitted, X, weights):
         """Give each column statistics of its own when missing values first occur."""
-        if not fitted.model.by_column and np.isnan(X).any():
+        if not fitted.model.by_column and has_missing(X, weights):
             fitted.model, stats = fitted.model.with_column_covariances(fitted.state.stats)
             fitted.state = replace(fitted.state, stats=stats)
 

@@ -453,7 +453,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         fitted.policy.resume(X.shape[0])
         with Workers(self.n_jobs) as workers:
             self._take_on_changes(fitted, X, weights)
-            self._adapt(fitted, X)
+            self._adapt(fitted, X, weights)
             n_moves = len(fitted.state.move_log)
             rate = self._update_stream(fitted, X, weights, workers, batch_id)
             self._record_call(fitted, rate, n_moves, started)
@@ -472,7 +472,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                     self._partial_fit(*chunk, (batch_id, number) if numbered else batch_id)
         return self
 
-    def _adapt(self, fitted, X):
+    def _adapt(self, fitted, X, weights):
         """Adapt a fitted model to rows of another kind."""
 
     def _update_stream(self, fitted, X, weights, workers, batch_id):

@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
 
 import skvt
 from skvt.callbacks import Checkpoint
@@ -93,6 +94,15 @@ def bits(estimator):
     """What must be the same to the last bit."""
     arrays = estimator._fitted.stats.value().arrays
     return estimator.elbo_, *(np.ascontiguousarray(array).tobytes() for array in arrays)
+
+
+@pytest.mark.parametrize("name", ["topics", "table", "factors", "textbook"])
+def test_a_warm_start_on_the_same_chunks_never_lowers_the_bound(name):
+    estimator, rows = FITS[name]
+    warm = clone(estimator).set_params(temperature=None, warm_start=True, random_state=0)
+    X = chunked(rows())
+    before = warm.fit(X).elbo_
+    assert warm.fit(X).elbo_ > before - 1e-9 * abs(before)
 
 
 @pytest.fixture(scope="module")
