@@ -135,6 +135,10 @@ OTHERWISE = {
     ),
     "tol": (TOPICS | {"MemoizedHDP"}, "in nats per word, and in the place of perp_tol"),
     "weight_concentration_prior": ({"StructuredGaPNMF"}, "of a gamma process, given as a number"),
+    "weight_concentration_prior_type": (
+        {"MemoizedDPGMM"},
+        "of each component, as in scikit-learn; without moves",
+    ),
     "mean_change_tol": ({"StructuredGaPNMF"}, "of rows solved from nothing alone"),
     "exp_dirichlet_component_": ({"MemoizedHDP"}, "topics are phi where beta are weights"),
     # (topics as in scikit-learn's twin)

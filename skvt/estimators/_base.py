@@ -55,7 +55,16 @@ STREAM_ROWS = 1e6
 # Parameters that do not matter to what has been done so far when an interrupted fit is resumed;
 # the seeds of its starts are kept.
 _FREE_TO_CHANGE = frozenset(
-    {"max_iter", "tol", "perp_tol", "evaluate_every", "verbose", "n_jobs", "random_state"}
+    {
+        "max_iter",
+        "tol",
+        "perp_tol",
+        "evaluate_every",
+        "verbose",
+        "verbose_interval",
+        "n_jobs",
+        "random_state",
+    }
 )
 
 
@@ -574,7 +583,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         ValueError
             If there is nothing to resume, if these are other rows, or if a parameter has changed
             that the passes so far depend on: all but ``max_iter``, ``tol``, ``perp_tol``,
-            ``evaluate_every``, ``verbose``, ``n_jobs`` and ``random_state``.
+            ``evaluate_every``, ``verbose``, ``verbose_interval``, ``n_jobs`` and ``random_state``.
 
         Notes
         -----

@@ -87,6 +87,9 @@ class CAVIGaussianMixture(MixtureEstimator):
     verbose : int, default=0
         Print one line per pass if positive.
 
+    verbose_interval : int, default=1
+        Number of passes from one printed line to the next.
+
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the initial components.
 
@@ -200,6 +203,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         "warm_start": ["boolean"],
         "n_jobs": [None, Integral],
         "verbose": ["verbose"],
+        "verbose_interval": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         **TemperatureMixin._temperature_constraints,
     }
@@ -223,6 +227,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         warm_start=False,
         n_jobs=None,
         verbose=0,
+        verbose_interval=1,
         random_state=None,
     ):
         self.n_components = n_components
@@ -238,6 +243,7 @@ class CAVIGaussianMixture(MixtureEstimator):
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.verbose_interval = verbose_interval
         self.random_state = random_state
 
     # --------------------------------------------------------------------------------- model

@@ -23,8 +23,14 @@ from skvt.estimators.component_specs import (
     gaussian_prior,
     learned_names,
 )
-from skvt.estimators.validation import LARGEST_VALUE
-from skvt.models.mixture import MATRICES, GaussianLearner, begun_at, gaussian_component
+from skvt.estimators.validation import LARGEST_VALUE, check_variance
+from skvt.models.mixture import (
+    MATRICES,
+    GaussianLearner,
+    SymmetricDirichlet,
+    begun_at,
+    gaussian_component,
+)
 
 MOVES = ("birth", "merge", "delete")
 
@@ -55,8 +61,14 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
 
+    weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
+default="dirichlet_process"
+        Weights from the sticks of a Dirichlet process, or from a finite Dirichlet: there are then
+        ``n_components`` components throughout, with rows or without, and no moves are made.
+
     weight_concentration_prior : float, "auto" or None, default=None
-        Concentration alpha of the weights; None is 1. The larger, the more components. "auto", here
+        Concentration alpha of the weights; None is 1. In a finite Dirichlet, that of each
+        component; None is ``1 / n_components``. The larger, the more components. "auto", here
         and below, starts with the value of None and moves it to the maximum of the bound after each
         pass that ends with two or more components.
 
@@ -80,6 +92,13 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         most 10,000 rows. "auto" learns it, down to a millionth of the columns' variance. In
         directions in which the rows vary by less than a millionth of the columns' variance, that
         value is used.
+
+    reg_covar : float, default=0.0
+        Least variance of a component in any direction: each row counts as if it had been measured
+        with an error of this variance in each column, and so does the prior found from the data. (A
+        given or learned ``covariance_prior_`` below ``degrees_of_freedom_prior_`` times this may
+        lower it.) Densities are those of rows as they are. Bounds of fits with different values do
+        not compare.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the initial components are found: from rows as seeds, drawn with probabilities that grow
@@ -158,6 +177,9 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     verbose : int, default=0
         Print one line per pass if positive.
 
+    verbose_interval : int, default=1
+        Number of passes from one printed line to the next.
+
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the initial components, the order of the batches, and
         the rows on which births are fitted.
@@ -196,8 +218,17 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         with full covariances, and for counts of tokens, the value is that of the column by itself;
         columns of a spherical block have equal shares of the block's value.
 
-    weight_concentration_ : ndarray of shape (2, K)
-        Parameters (a, b) of q(v_k) = Beta.
+    mean_precision_ : ndarray of shape (K,) or None
+        Number of rows that each mean is worth, those of the prior included; (K, n_features) where
+        columns are independent and have missing values. None with ``mean_type="zero"``.
+
+    degrees_of_freedom_ : ndarray of shape (K,)
+        Degrees of freedom of q of each precision, those of the prior included: a row adds 1, with
+        "spherical" each value; (K, n_features) with "diag" and missing values.
+
+    weight_concentration_ : ndarray of shape (2, K) or (K,)
+        Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
+        = Dirichlet, (K,).
 
     hierarchy_ : ndarray of shape (K - 1, 4)
         Linkage matrix of components successively joined into clusters, those first between which
@@ -306,7 +337,11 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         "max_components": [Interval(Integral, 1, None, closed="left")],
         "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
         "mean_type": [StrOptions({"full", "zero"})],
+        "weight_concentration_prior_type": [
+            StrOptions({"dirichlet_process", "dirichlet_distribution"})
+        ],
         "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
+        "reg_covar": [Interval(Real, 0, None, closed="left")],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
         "means_init": [None, "array-like"],
@@ -324,6 +359,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         "warm_start": ["boolean"],
         "n_jobs": [None, Integral],
         "verbose": ["verbose"],
+        "verbose_interval": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
         **TemperatureMixin._temperature_constraints,
         **LEARNING_RATE_CONSTRAINTS,
@@ -334,7 +370,9 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         "n_components",
         "covariance_type",
         "mean_type",
+        "weight_concentration_prior_type",
         "weight_concentration_prior",
+        "reg_covar",
         "mean_precision_prior",
         "mean_prior",
         "degrees_of_freedom_prior",
@@ -348,11 +386,13 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         max_components=200,
         covariance_type="full",
         mean_type="full",
+        weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior=None,
         mean_precision_prior=None,
         mean_prior=None,
         degrees_of_freedom_prior=None,
         covariance_prior=None,
+        reg_covar=0.0,
         init_params="k-means++",
         means_init=None,
         labels_init=None,
@@ -372,17 +412,20 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         warm_start=False,
         n_jobs=None,
         verbose=0,
+        verbose_interval=1,
         random_state=None,
     ):
         self.n_components = n_components
         self.max_components = max_components
         self.covariance_type = covariance_type
         self.mean_type = mean_type
+        self.weight_concentration_prior_type = weight_concentration_prior_type
         self.weight_concentration_prior = weight_concentration_prior
         self.mean_precision_prior = mean_precision_prior
         self.mean_prior = mean_prior
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
+        self.reg_covar = reg_covar
         self.init_params = init_params
         self.means_init = means_init
         self.labels_init = labels_init
@@ -402,26 +445,45 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         self.warm_start = warm_start
         self.n_jobs = n_jobs
         self.verbose = verbose
+        self.verbose_interval = verbose_interval
         self.random_state = random_state
 
     # --------------------------------------------------------------------------------- model
     @property
-    def _most_components(self):
-        return self.max_components
+    def _is_finite(self):
+        """Whether there are ``n_components`` components throughout."""
+        return self.weight_concentration_prior_type == "dirichlet_distribution"
 
-    def _check_parameters(self):
-        super()._check_parameters()
+    @property
+    def _n_fewest(self):
+        return self.n_components if self._is_finite else 1
+
+    @property
+    def _most_components(self):
+        return self.n_components if self._is_finite else self.max_components
+
+    def _moves_of_fit(self):
+        return [] if self._is_finite else super()._moves_of_fit()
+
+    def _check_combinations(self):
+        super()._check_combinations()
         if self.max_components < self.n_components:
             raise ValueError(
                 f"The 'max_components' parameter must be in the range [n_components, inf) = "
                 f"[{self.n_components}, inf). Got {self.max_components} instead."
+            )
+        if self._is_finite and self._learns_concentration:
+            raise ValueError(
+                "The 'weight_concentration_prior' parameter of a Dirichlet distribution must be a "
+                "number in the range (0, inf) or None. Got 'auto', which is for "
+                "weight_concentration_prior_type='dirichlet_process'."
             )
 
     def _build_model(self, X, weights):
         model = super()._build_model(X, weights)
         if self.means_init is not None:
             return self._begun_with_means(model, X, weights)
-        return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
+        return begun_with_labels(model, self.labels_init, X, weights, self._most_components)
 
     def _begun_with_means(self, model, X, weights):
         """The model with the given initial means."""
@@ -441,15 +503,21 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         return replace(model, start=begun_at(model, X, weights, means))
 
     def _build_weights(self):
-        return sticks(self.weight_concentration_prior)
+        if not self._is_finite:
+            return sticks(self.weight_concentration_prior)
+        given, K = self.weight_concentration_prior, self.n_components
+        return SymmetricDirichlet(1.0 if given is None else float(given) * K, K)
 
     def _build_component(self, X, weights):
+        if self.reg_covar > 0.0:
+            check_variance("reg_covar", self.reg_covar, X.dtype)
         component, priors = gaussian_component(
             X,
             weights,
             self.covariance_type,
             self.mean_type == "zero",
             gaussian_prior(self),
+            self.reg_covar,
         )
         vars(self).update({f"{name}_": priors[name] for name in priors})
         return component
@@ -459,7 +527,8 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
 
     def _published(self, model):
         learned = learned_values(model)
-        return super()._published(model) | {f"{name}_": learned[name] for name in learned}
+        used = {f"{name}_": learned[name] for name in learned}
+        return used | {"weight_concentration_prior_": float(model.weights.prior()[0, -1])}
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing
@@ -543,6 +612,28 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
             return self._in_precision(1.0 / np.sqrt(covariances))
         roots = np.linalg.inv(np.linalg.cholesky(covariances))
         return self._in_precision(np.swapaxes(roots, -2, -1))
+
+    @property
+    def mean_precision_(self):
+        """Rows that each mean is worth, (K,)."""
+        q = self._of_components("mean_precision_")
+        return self._of_columns(q["mean_precision"]) if "mean_precision" in q else None
+
+    @property
+    def degrees_of_freedom_(self):
+        """Degrees of freedom of each precision, (K,)."""
+        q = self._of_components("degrees_of_freedom_")
+        return self._of_columns(2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"])
+
+    def _of_components(self, name):
+        """Parameters of q of the components, as textbooks name them."""
+        fitted = self._of_fit(name)
+        return fitted.model.component.family.standard(fitted.lam()[1])
+
+    def _of_columns(self, value):
+        """(K, ...) as (K, n_features), or as (K,) where all columns have the same."""
+        value = value.reshape(len(value), -1)
+        return self._in_precision(value[:, 0] if np.all(value == value[:, :1]) else value)
 
     def _moments(self, name):
         """Means and covariances in double precision, or the error of an attribute not there yet."""

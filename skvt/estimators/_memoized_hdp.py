@@ -312,8 +312,8 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         self.random_state = random_state
 
     # --------------------------------------------------------------------------------- model
-    def _check_parameters(self):
-        super()._check_parameters()
+    def _check_combinations(self):
+        super()._check_combinations()
         if self.max_components < self.n_components:
             raise ValueError(
                 f"The 'max_components' parameter must be in the range [n_components, inf) = "
@@ -321,7 +321,7 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
             )
 
     def _build_model(self, X, weights):
-        self._check_parameters()
+        self._check_combinations()
         eta = self._prior_vector("topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR)
         gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         documents = LDA(

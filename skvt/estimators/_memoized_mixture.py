@@ -434,8 +434,8 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     def _most_components(self):
         return self.max_components
 
-    def _check_parameters(self):
-        super()._check_parameters()
+    def _check_combinations(self):
+        super()._check_combinations()
         if self.max_components < self.n_components:
             raise ValueError(
                 f"The 'max_components' parameter must be in the range [n_components, inf) = "

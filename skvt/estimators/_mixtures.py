@@ -38,7 +38,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         """What learns the component's prior, or None."""
         return None
 
-    def _check_parameters(self):
+    def _check_combinations(self):
         """Raise ValueError for combinations that the ranges of single parameters do not exclude."""
 
     @property
@@ -61,13 +61,14 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         """Raise ValueError for fewer rows than a first fit needs."""
         if n_rows < self._fewest_rows:
             raise ValueError(
-                f"n_components={self.n_components} is more than n_samples={n_rows}: each "
-                "component starts with a row. Lower n_components or give more rows."
+                f"Expected n_samples >= n_components but got n_components = {self.n_components}, "
+                f"n_samples = {n_rows}: each component starts with a row. Lower n_components or "
+                "give more rows."
             )
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
-        self._check_parameters()
+        self._check_combinations()
         component = self._build_component(X, weights)
         return self._model_class(
             self._build_weights(),
@@ -80,7 +81,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         )
 
     def _continued_model(self, X, weights):
-        self._check_parameters()
+        self._check_combinations()
         return self._fitted.model
 
     # --------------------------------------------------------------------------- attributes

@@ -76,7 +76,7 @@ class MemoizedMixin(MoveLogMixin):
     # (not parameters of the model, but checked with it)
     _model_parameters = ("moves", "n_batches", "batch_size", "max_components")
 
-    def _check_parameters(self):
+    def _check_combinations(self):
         if self.n_batches is not None and self.batch_size is not None:
             raise ValueError(
                 f"Give n_batches or batch_size, not both. Got n_batches={self.n_batches} and "

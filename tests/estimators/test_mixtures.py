@@ -4,7 +4,7 @@ import pickle
 import re
 import tracemalloc
 import warnings
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pandas as pd
@@ -101,14 +101,16 @@ def test_eight_orientations_of_edges_are_found_from_one_component(seed):
         assert error < 0.02 * np.linalg.norm(covariance)
 
 
-@pytest.mark.parametrize("shape", ["full", "diag"])
-def test_fixed_components_are_those_of_scikit_learn(shape):
+@every_pair("shape, kind", ["full", "diag"], ["dirichlet_process", "dirichlet_distribution"])
+def test_fixed_components_are_those_of_scikit_learn(shape, kind):
     # where rows belong to one component each, the posteriors are the same by the same priors
     X, _ = clusters(distance=60.0)
     covariance = np.diag([1.5, 0.8]) if shape == "full" else np.array([1.5, 0.8])
     priors = {
         "covariance_type": shape,
+        "weight_concentration_prior_type": kind,
         "weight_concentration_prior": 0.7,
+        "reg_covar": 0.2,
         "mean_precision_prior": 0.5,
         "mean_prior": np.array([1.0, -1.0]),
         "degrees_of_freedom_prior": 3.5,
@@ -116,18 +118,76 @@ def test_fixed_components_are_those_of_scikit_learn(shape):
         "random_state": 0,
     }
     ours = with_room(3, moves=(), n_init=5, **priors).fit(X)
-    theirs = BayesianGaussianMixture(
-        n_components=3, reg_covar=0.0, n_init=5, tol=1e-8, **priors
-    ).fit(X)
-    order = np.argsort(-theirs.weight_concentration_[0])
-    for name in ("means_", "covariances_", "precisions_", "precisions_cholesky_"):
+    theirs = BayesianGaussianMixture(n_components=3, n_init=5, tol=1e-8, **priors).fit(X)
+    places, order = (np.argsort(-mixture.weights_) for mixture in (ours, theirs))
+    for name in ("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_",
+                 "mean_precision_", "degrees_of_freedom_"):  # fmt: skip
         np.testing.assert_allclose(
-            getattr(ours, name), getattr(theirs, name)[order], rtol=1e-6, atol=1e-9, err_msg=name
+            getattr(ours, name)[places],
+            getattr(theirs, name)[order],
+            rtol=1e-6,
+            atol=1e-9,
+            err_msg=name,
         )
-    np.testing.assert_allclose(
-        ours.weight_concentration_[0], theirs.weight_concentration_[0][order], rtol=1e-9
-    )
-    np.testing.assert_array_equal(ours.predict(X), np.argsort(order)[theirs.predict(X)])
+    of_weights = [np.asarray(mixture.weight_concentration_) for mixture in (ours, theirs)]
+    first = [np.sort(values.reshape(-1, 3)[0]) for values in of_weights]
+    np.testing.assert_allclose(*first, rtol=1e-9)
+    assert ours.weight_concentration_prior_ == pytest.approx(0.7)
+    found = np.argsort(places)[ours.predict(X)]
+    np.testing.assert_array_equal(found, np.argsort(order)[theirs.predict(X)])
+
+
+def test_a_finite_dirichlet_has_its_components_throughout():
+    X, labels = clusters()
+    mixture = MemoizedDPGMM(
+        7, weight_concentration_prior_type="dirichlet_distribution", random_state=0
+    ).fit(X)
+    assert mixture.n_components_ == mixture.weights_.size == len(mixture.means_) == 7
+    assert mixture.weight_concentration_prior_ == pytest.approx(1.0 / 7.0)
+    assert mixture.move_log_["move"] == []
+    # also where labels are given for fewer, after which the others have no rows
+    mixture.set_params(labels_init=labels).fit(X)
+    assert mixture.n_components_ == 7 and mixture.n_active_components_ == 3
+    assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
+    np.testing.assert_allclose(mixture.means_[5], mixture.mean_prior_, atol=0.1)
+    mixture.partial_fit(X[:50])
+    assert mixture.n_components_ == 7
+    with pytest.raises(ValueError, match=r"'weight_concentration_prior' parameter .* Got 'auto'"):
+        mixture.set_params(weight_concentration_prior="auto").fit(X)
+
+
+@pytest.mark.parametrize(
+    ("shape", "mean_type"), [*product(SHAPES, ["full", "zero"]), ("tied", "full")]
+)
+def test_no_variance_falls_below_the_regularisation(shape, mean_type):
+    X, _ = clusters(distance=60.0)
+    X = np.round(X, -1) + np.array([0.0, 70.0])  # rows that are all alike, but for a few
+    free, floored = (
+        MemoizedDPGMM(3, covariance_type=shape, mean_type=mean_type, mean_prior=None,
+                      mean_precision_prior=None, degrees_of_freedom_prior=None,
+                      covariance_prior=None, reg_covar=floor, random_state=0).fit(X)
+        for floor in (0.0, 9_000.0)
+    )  # fmt: skip
+    least = [
+        np.linalg.eigvalsh(mixture.covariances_).min()
+        if shape in ("full", "tied")
+        else mixture.covariances_.min()
+        for mixture in (free, floored)
+    ]
+    assert least[0] < 9_000.0 <= least[1] * (1.0 + 1e-9)
+    # the bound is that of rows measured with such an error, which each pass raises
+    elbos = np.array(floored.history_["elbo"])
+    assert np.all(np.diff(elbos) > -1e-9 * np.abs(elbos[:-1]))
+    assert np.isfinite(floored.score(X))
+
+
+@pytest.mark.parametrize("cls", [MemoizedDPGMM, CAVIGaussianMixture])
+def test_lines_are_printed_every_so_many_passes(cls, capsys):
+    X, _ = clusters()
+    extra = {"moves": ()} if cls is MemoizedDPGMM else {}
+    cls(3, verbose=1, verbose_interval=3, tol=0.0, max_iter=7, random_state=0, **extra).fit(X)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(":")[0] for line in lines] == ["pass 3", "pass 6"]
 
 
 # ------------------------------------------------------------------------------------ densities
@@ -928,7 +988,7 @@ def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(name, v
 
 
 ILLEGAL_TOGETHER = {
-    "more components than rows": ({"n_components": 41}, r"n_components=41 .* n_samples=40"),
+    "more components than rows": ({"n_components": 41}, r"n_components = 41, n_samples = 40"),
     "more components than allowed": (
         {"n_components": 5, "max_components": 4},
         r"'max_components' .*\[n_components, inf\) = \[5, inf\)\. Got 4",
@@ -941,7 +1001,7 @@ ILLEGAL_TOGETHER = {
     "a mean of words": ({"mean_prior": ["a", "b", "c"]}, "mean_prior|could not convert"),
     "too few degrees of freedom": (
         {"degrees_of_freedom_prior": 2.0},
-        r"'degrees_of_freedom_prior' .*\(n_features - 1, inf\) = \(2, inf\).* Got 2",
+        r"'degrees_of_freedom_prior' .*greater than 2, .*got 2\.000\..*\(n_features - 1, inf\)",
     ),
     "a number for a matrix": ({"covariance_prior": 1.0}, r"'covariance_prior' .*\(3, 3\).*\(\)"),
     "a vector for a matrix": (

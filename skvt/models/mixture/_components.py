@@ -760,12 +760,13 @@ class DiagonalGaussian(_Centred, _WithMissing):
 class SphericalGaussian(_Centred, _WithMissing):
     """N(mu_k, I / tau_k), normal-gamma; features [values seen, |x|^2, x, seen].
 
-    ``prior`` is (2 + 2D,).
+    ``prior`` is (2 + 2D,), and ``added`` None or (D,): what is added to the squares.
     """
 
     prior: Array
     center: Array
     dtype: np.dtype[Any]
+    added: Array | None = None
 
     family = NormalGamma
 
@@ -780,7 +781,8 @@ class SphericalGaussian(_Centred, _WithMissing):
         """``[number seen, |x|^2, x_d, seen_d]``."""
         X, seen = self._observed(X)
         number = seen.sum(axis=1, keepdims=True)
-        return np.concatenate([number, (X * X).sum(axis=1, keepdims=True), X, seen], axis=1)
+        squares = self._squares(X, seen).sum(axis=1, keepdims=True)
+        return np.concatenate([number, squares, X, seen], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of the Student t: the precision first, shared by a row's columns."""
@@ -860,11 +862,15 @@ class ZeroMeanDiagonalGaussian(PairOfEachColumn, _WithMissing):
 
 @dataclass(frozen=True)
 class ZeroMeanSphericalGaussian(_WithMissing):
-    """N(0, I / tau_k), gamma prior; features [number seen / 2, |x|^2 / 2]; ``prior`` is (2,)."""
+    """N(0, I / tau_k), gamma prior; features [number seen / 2, |x|^2 / 2].
+
+    ``prior`` is (2,), and ``added`` None or (D,): what is added to the squares.
+    """
 
     prior: Array
     n_features: int
     dtype: np.dtype[Any]
+    added: Array | None = None
 
     family = Gamma
     center = 0.0
@@ -873,7 +879,7 @@ class ZeroMeanSphericalGaussian(_WithMissing):
     def features(self, X: Any) -> Any:
         """``[number seen, |x|^2] / 2``."""
         X, seen = self._observed(X)
-        return 0.5 * np.stack([seen.sum(axis=1), (X * X).sum(axis=1)], axis=1)
+        return 0.5 * np.stack([seen.sum(axis=1), self._squares(X, seen).sum(axis=1)], axis=1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of the Student t around 0."""

@@ -55,8 +55,12 @@ def gaussian_component(
     covariance_type: str,
     zero_mean: bool,
     given: GaussianPrior = DEFAULTS,
+    error: float = 0.0,
 ) -> tuple[_Gaussian, dict[str, Any]]:
     """The component and the prior's parameters as used, None replaced by defaults of the data.
+
+    Rows count as if measured with an ``error`` of this variance in each column: it is added to
+    their squares and to the covariance from which the default prior is found.
 
     Returns
     -------
@@ -81,10 +85,13 @@ def gaussian_component(
         )
     if covariance_type in MATRICES and nu <= D - 1.0:
         raise ValueError(
-            "The 'degrees_of_freedom_prior' parameter must be in the range (n_features - 1, inf) = "
-            f"({D - 1}, inf) for covariance_type={covariance_type!r}. Got {nu:g} instead."
+            "The parameter 'degrees_of_freedom_prior' should be greater than "
+            f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
+            f"covariance_type={covariance_type!r}; None is n_features.)"
         )
-    scale = _scale(given.covariance, covariance_type, D, moment)
+    unit = np.eye(D) if covariance_type in MATRICES else np.ones(np.shape(moment))
+    # degrees of freedom times the error: the prior's own covariance is no less than the error
+    scale = _scale(given.covariance, covariance_type, D, moment + nu * error * unit)
     priors = {
         "mean_prior": None if zero_mean else mean,
         "mean_precision_prior": None if zero_mean else kappa,
@@ -93,9 +100,13 @@ def gaussian_component(
     }
     kind = component_class(covariance_type, zero_mean)
     component = _component(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
+    added = None
     if weights.sum() > D and covariance_type != "spherical":
-        added = least_variance(moment)
-        component = component if added is None else replace(component, added=added)
+        added = least_variance(moment + error * unit)
+    if error > 0.0:
+        of_error = error * (triangle.pack(unit) if covariance_type in MATRICES else np.ones(D))
+        added = of_error if added is None else added + of_error
+    component = component if added is None else replace(component, added=added)
     return component, priors
 
 

@@ -10,6 +10,7 @@ made of, and whether there may be others than these K, is for :mod:`skvt.models.
 to say.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -348,17 +349,19 @@ class Mixture:
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""
         if self.start is not None:
-            return RunningStats([a.copy() for a in self.start.arrays])
+            return RunningStats(self._with_fewest(self.start.arrays))
         rows = np.arange(data.n_rows)
         if data.n_rows > ROWS_TO_START:
             rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
         batch = data.batch(self, rows)
         stats = seeded_statistics(self, batch, self.n_initial, self.init_params, rng)
         factor = data.total / batch.weights.sum()
-        missing = max(0, self.n_fewest - stats.arrays[0].size)
-        return RunningStats(
-            [factor * np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in stats.arrays]
-        )
+        return RunningStats([factor * a for a in self._with_fewest(stats.arrays)])
+
+    def _with_fewest(self, arrays: Sequence[Array]) -> list[Array]:
+        """Statistics with components without rows where there are fewer than ``n_fewest``."""
+        missing = max(0, self.n_fewest - arrays[0].size)
+        return [np.pad(a, [(0, missing)] + [(0, 0)] * (a.ndim - 1)) for a in arrays]
 
     def symmetry_breaking_stats(
         self, stats: RunningStats, data: RowSource, share: float, rng: np.random.Generator
