@@ -234,11 +234,7 @@ def _mutate_array(rng, members):
 
 # ----------------------------------------------------------------------------------- the questions
 # Methods that are no questions about what was fitted, or would be a fit of its own.
-_LEFT_OUT = (
-    "fit", "fit_transform", "fit_predict", "get_metadata_routing", "set_params", "set_callbacks",
-    "set_output", "set_fit_request", "set_partial_fit_request", "set_predict_request",
-    "set_predict_proba_request",
-)  # fmt: skip
+_LEFT_OUT = "fit", "fit_transform", "fit_predict", "get_metadata_routing"
 # Arguments of those that take others than rows.
 _ARGUMENTS = {
     "inverse_transform": lambda model, X: (model.transform(X),),
@@ -258,7 +254,8 @@ def _some_column(X):
 
 def questions(cls):
     """Names of all public methods and attributes, those that change the estimator last."""
-    names = [name for name in dir(cls) if not name.startswith("_") and name not in _LEFT_OUT]
+    names = [name for name in dir(cls) if not name.startswith(("_", "set_"))]
+    names = [name for name in names if name not in _LEFT_OUT]
     return sorted(names, key=lambda name: (name in ("partial_fit", "resume"), name))
 
 

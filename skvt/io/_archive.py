@@ -22,10 +22,10 @@ _KINDS = "biufU"
 PART = 2**17
 # Bytes of memory that load may take: so many times the size of the file, and so many bytes.
 _TIMES, _MORE = 10, 2**23
-# Bytes that what JSON describes takes at most: by its characters, numbers above all, and besides by
-# these (a quote is half a string), as JSON and as what is made of it.
-_PER_CHARACTER = 8
-_PER_MARK = {"{": 200, "[": 120, ",": 16, '"': 25}
+# Bytes that what JSON describes takes, as JSON and as what is made of it: by these characters, and
+# numbers by those between them or by their digits, whichever are fewer.
+_PER_MARK = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
+_PER_NUMBER, _PER_DIGIT = 32, 7
 
 
 class FileError(ValueError):
@@ -44,7 +44,10 @@ def memory_for(size):
 
 def check_document(text, size):
     """Raise FileError if this JSON of a file of this size would take too much memory."""
-    memory = _PER_CHARACTER * len(text) + sum(text.count(mark) * n for mark, n in _PER_MARK.items())
+    digits = sum(map(text.count, "0123456789"))
+    memory = (2 if text.isascii() else 5) * len(text)
+    memory += sum(text.count(mark) * n for mark, n in _PER_MARK.items())
+    memory += min(_PER_NUMBER * text.count(","), _PER_DIGIT * digits)
     if memory > memory_for(size):
         raise FileError(f"{DOCUMENT} takes more memory than a file of {size} bytes may need.")
 
