@@ -210,6 +210,11 @@ def _check_memos(state, shapes, n_components, memory):
             raise FileError(f"A memo after {n_made} changes.")
         changed = [(counts[n_made], *shape[1:]) for shape in shapes]
         _check_memo(packed, changed if memos._changes else shapes)
+    weights = [[entry[0].memo.weight for entry in level if entry] for level in memos._levels]
+    legal = all(0.0 <= weight < np.inf for level in weights for weight in level)
+    none = any(0.0 in level for level in weights[1:]) or (entries and sum(weights[0]) == 0.0)
+    if none or not legal:
+        raise FileError("Memos of rows without weight.")
     if state.initial is not None:
         _require(state.initial.arrays, shapes)
     if memos and state.component_ids.shape != (n_components,):

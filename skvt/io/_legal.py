@@ -191,6 +191,7 @@ def _fits_ladder(ladder, d, k):
 
 
 CHECKS = {
+    "models.HDP": lambda own, d, k: own.topic_word_prior.shape == (d,),
     "temperature.RunningPolicy": _fits_policy,
     "temperature.Scheduled": _fits_schedule,
     "temperature.Learned": _fits_learned,
