@@ -100,8 +100,9 @@ class Checkpoint:
             Its task.
         fitted_estimator : estimator, default=None
             As if the fit had ended with this pass, but for attributes that need all rows once more:
-            ``elbo_`` (``lower_bound_``), ``restart_elbos_``, ``hierarchy_``, ``n_clusters_``, and
-            the assignments in ``posterior_`` of :class:`~skvt.CAVIGaussianMixture`.
+            ``elbo_`` (``lower_bound_``, ``bound_``), ``restart_elbos_``, ``hierarchy_``,
+            ``n_clusters_``, and the assignments in ``posterior_`` of
+            :class:`~skvt.CAVIGaussianMixture`.
 
         Returns
         -------
