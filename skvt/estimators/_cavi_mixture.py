@@ -12,13 +12,7 @@ from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.validation import LARGEST_VALUE, check_variance
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.inference import MemoizedInference, Plan, Stopping, Workers
-from skvt.models.mixture import (
-    Assignments,
-    KnownVarianceGaussian,
-    KnownWeights,
-    join_components,
-    weighted_moments,
-)
+from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
 from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
@@ -119,15 +113,24 @@ class CAVIGaussianMixture(MixtureEstimator):
         :class:`~skvt.expfam.Categorical` for each row.
 
     hierarchy_ : ndarray of shape (K - 1, 4)
-        Linkage matrix of components successively joined into clusters, those first between which
-        the assignments of rows are least certain, as :func:`scipy.cluster.hierarchy.dendrogram`
-        takes it. Its heights are the entropy that the assignments of the rows of ``fit`` have lost
-        so far [2]_, in nats per row. Not available after ``partial_fit``, see ``join_components``.
+        Linkage matrix of components successively joined into clusters, as
+        :func:`scipy.cluster.hierarchy.dendrogram` takes it: first those between which the
+        assignments of rows are least certain [2]_, then those that lose least evidence as
+        one component. Its heights are what has been lost so far, in nats per row: entropy of the
+        assignments of the rows of ``fit``, then evidence. Not available after ``partial_fit``, see
+        ``join_components``.
+
+    hierarchy_criteria_ : ndarray of str, shape (K - 1,)
+        What chose each pair, "entropy" or "evidence".
 
     n_clusters_ : int
-        Number of clusters suggested by the hierarchy. Pairs are joined that lose at least a tenth
-        of the entropy that they could lose; and where the entropy has an elbow, also pairs before
-        it that lose at least a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+        Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
+        that they could lose; and where the entropy has an elbow, also pairs before it that lose at
+        least a hundredth. See the user guide for rows that are too few for that, and for classes
+        that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
+
+    n_clusters_reason_ : str
+        Why this number is suggested.
 
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. Not available
@@ -306,15 +309,6 @@ class CAVIGaussianMixture(MixtureEstimator):
         if not layout_of(X).size:
             with Workers(self.n_jobs) as workers:
                 self._fitted.assignments = _assignments(self._fitted, X, workers)
-
-    def _look_again(self, X, weights):
-        """The assignments of all rows are known already."""
-        if self._fitted.assignments is None:
-            super()._look_again(X, weights)
-            return
-        rows = self._rows_to_join(weights.size)
-        known = Assignments([(self._fitted.assignments[rows], weights[rows])])
-        self._fitted.joins = join_components(known)
 
     # ------------------------------------------------------------------------------ fitting
     @all_or_nothing

@@ -1,5 +1,6 @@
-"""Clusters of a mixture: components joined where the assignments of rows to them are uncertain."""
+"""Clusters of a mixture: components joined by entropy where they overlap, then by evidence."""
 
+import warnings
 from dataclasses import replace
 from numbers import Integral
 
@@ -7,14 +8,20 @@ import numpy as np
 
 from skvt.estimators._mixins import _attribute_of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
-from skvt.models.mixture import Assignments, join_components
+from skvt.models.mixture import (
+    Assignments,
+    Evidence,
+    by_elbow,
+    choose_clusters,
+    join_components,
+)
 from skvt.rows import some_rows
 
 # Maximum number of rows whose assignments are used, and per component; of more rows, a uniform
 # sample.
 ROWS_TO_JOIN, ROWS_TO_JOIN_EACH = 10_000, 200
 # Criteria by which pairs are chosen.
-CRITERIA = {"share": True, "entropy": False}
+CRITERIA = ("auto", "share", "entropy", "evidence")
 
 
 class ClustersMixin:
@@ -24,11 +31,18 @@ class ClustersMixin:
         """Join components by the assignments of the rows of ``fit``."""
         self._fitted.joins = self._joins(X, weights)
 
-    def _joins(self, X, weights, relative=True):
+    def _joins(self, X, weights, criterion="auto"):
         fitted, rows = self._fitted, self._rows_to_join(weights.size)
         with Workers(self.n_jobs) as workers:
-            batches = _responsibilities(fitted, X, weights, rows, workers)
-            return join_components(Assignments(batches), relative=relative)
+            assignments = Assignments(_responsibilities(fitted, X, weights, rows, workers))
+        if criterion in ("share", "entropy"):
+            joins = join_components(assignments, relative=criterion == "share")
+            return replace(joins, reason="by the rule for the entropy")
+        model, sums = fitted.model, fitted.stats.value().arrays[1]
+        evidence = Evidence(model.component, sums, model.counts(fitted.stats), assignments.vacant)
+        if criterion == "evidence":
+            return by_elbow(evidence, "by the evidence alone")
+        return choose_clusters(assignments, evidence)
 
     def _rows_to_join(self, n_rows):
         """Numbers of the rows that are used, in order."""
@@ -38,11 +52,11 @@ class ClustersMixin:
         rng = np.random.default_rng(self._fitted.state.seed)
         return np.sort(rng.choice(n_rows, most, replace=False))
 
-    def join_components(self, X, sample_weight=None, *, criterion="share"):
+    def join_components(self, X, sample_weight=None, *, criterion="auto"):
         """Join the components into clusters by the rows X, instead of those of ``fit``.
 
         For streams, where there was no ``fit``, and for another criterion. Only ``hierarchy_`` and
-        ``n_clusters_`` change.
+        what goes with it changes.
 
         Parameters
         ----------
@@ -51,10 +65,12 @@ class ClustersMixin:
             a uniform sample.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times.
-        criterion : {"share", "entropy"}, default="share"
-            Criterion that selects the next pair to join: the loss of entropy of the assignments
-            relative to that of a pair between which each row is undecided, as in ``fit``; or the
-            loss itself, as in the paper, which favours pairs with many rows.
+        criterion : {"auto", "share", "entropy", "evidence"}, default="auto"
+            What selects the next pair to join. "share": the loss of entropy of the assignments
+            relative to that of a pair between which each row is undecided. "entropy": the loss
+            itself, as in the paper, which favours pairs with many rows. "evidence": the loss of
+            evidence if the two become one component. "auto", as in ``fit``: "share" as far as
+            components overlap, then "evidence".
 
         Returns
         -------
@@ -64,11 +80,11 @@ class ClustersMixin:
         fitted = self._require_fitted()
         if criterion not in CRITERIA:
             raise ValueError(
-                f"The 'criterion' parameter must be 'share' or 'entropy'. Got {criterion!r} "
-                "instead."
+                "The 'criterion' parameter must be 'auto', 'share', 'entropy' or 'evidence'. Got "
+                f"{criterion!r} instead."
             )
         with self._given_rows(X, sample_weight, reset=False) as (X, weights):
-            joins = self._joins(X, weights, CRITERIA[criterion])
+            joins = self._joins(X, weights, criterion)
         self._fitted = replace(fitted, joins=joins)
         return self
 
@@ -94,6 +110,8 @@ class ClustersMixin:
             return None
         joins = self._of_joins("hierarchy_", ValueError)
         if isinstance(n_clusters, str) and n_clusters == "auto":
+            if joins.n_clusters == 1 < joins.n_components:
+                warnings.warn(f"All rows are in {self.n_clusters_reason_}.", stacklevel=3)
             return joins.clusters(joins.n_clusters)
         number = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
         if not number or not 1 <= n_clusters <= joins.n_components:
@@ -120,22 +138,38 @@ class ClustersMixin:
         return self._of_joins("hierarchy_").linkage.copy()
 
     @property
+    def hierarchy_criteria_(self):
+        """What chose each pair of ``hierarchy_``, "entropy" or "evidence", shape (K - 1,)."""
+        return self._of_joins("hierarchy_criteria_").criteria
+
+    @property
     def n_clusters_(self):
         """Suggested number of clusters."""
         return self._of_joins("n_clusters_").n_clusters
+
+    @property
+    def n_clusters_reason_(self):
+        """Why this number is suggested, in words."""
+        joins = self._of_joins("n_clusters_reason_")
+        numbers = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
+        clusters, components = (f"{n} {name}{'s' * (n > 1)}" for n, name in numbers)
+        return f"{clusters} of {components}: {joins.reason}"
 
 
 def together(resp, clusters):
     """Responsibilities of clusters, (n, n_clusters); of components without ``clusters``."""
     if clusters is None:
         return resp
-    member = np.zeros((clusters.size, clusters.max() + 1), resp.dtype)
-    member[np.arange(clusters.size), clusters] = 1.0
-    return resp @ member
+    return resp @ membership(clusters, resp.dtype).T
+
+
+def membership(clusters, dtype=np.float64):
+    """1 where a component belongs to a cluster, else 0, (n_clusters, K)."""
+    return (clusters == np.arange(clusters.max() + 1)[:, None]).astype(dtype)
 
 
 def _responsibilities(fitted, X, weights, rows, workers):
-    """Responsibilities and weights of these rows, batch by batch."""
+    """Responsibilities, weights and log densities of these rows, batch by batch."""
     model = fitted.model
     global_params = model.row_globals(fitted.stats, None, workers.run)
     X, weights = some_rows(X, weights, rows)
@@ -143,4 +177,4 @@ def _responsibilities(fitted, X, weights, rows, workers):
         part = np.arange(start, min(start + ROWS_PER_BATCH, rows.size))
         batch = model.batch(X, part, weights[part])
         result = model.local_step(batch, global_params, 1.0, workers.run, with_stats=False)
-        yield result.q, batch.weights
+        yield result.q, batch.weights, result.bound

@@ -231,16 +231,24 @@ default="dirichlet_process"
         = Dirichlet, (K,).
 
     hierarchy_ : ndarray of shape (K - 1, 4)
-        Linkage matrix of components successively joined into clusters, those first between which
-        the assignments of rows are least certain, as :func:`scipy.cluster.hierarchy.dendrogram`
-        takes it. Its heights are the entropy that the assignments of the rows of ``fit`` have lost
-        so far [Baudry10]_, in nats per row. Not available after ``partial_fit``, see
+        Linkage matrix of components successively joined into clusters, as
+        :func:`scipy.cluster.hierarchy.dendrogram` takes it: first those between which the
+        assignments of rows are least certain [Baudry10]_, then those that lose least evidence as
+        one component. Its heights are what has been lost so far, in nats per row: entropy of the
+        assignments of the rows of ``fit``, then evidence. Not available after ``partial_fit``, see
         ``join_components``.
 
+    hierarchy_criteria_ : ndarray of str, shape (K - 1,)
+        What chose each pair, "entropy" or "evidence".
+
     n_clusters_ : int
-        Number of clusters suggested by the hierarchy. Pairs are joined that lose at least a tenth
-        of the entropy that they could lose; and where the entropy has an elbow, also pairs before
-        it that lose at least a hundredth. ``predict(X, n_clusters="auto")`` gives these clusters.
+        Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
+        that they could lose; and where the entropy has an elbow, also pairs before it that lose at
+        least a hundredth. See the user guide for rows that are too few for that, and for classes
+        that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
+
+    n_clusters_reason_ : str
+        Why this number is suggested.
 
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. Not available

@@ -1,4 +1,4 @@
-"""The tree of components joined into clusters, and the entropy for each number of clusters."""
+"""The tree of components joined into clusters, and what each number of clusters loses."""
 
 import numpy as np
 
@@ -6,13 +6,13 @@ from skvt.plotting._axes import fitted_attribute, panels
 
 
 class ClusterTreeDisplay:
-    """Components joined into clusters: the tree, and the entropy of the assignments.
+    """Components joined into clusters: the tree, and what is lost by joins.
 
-    Make it by :meth:`from_estimator`. In the tree, the height of a join is the entropy that the
-    assignments have lost by it and the joins below: components joined at a low height are hardly
-    separated by the rows. Links within a cluster have its colour, links between clusters are grey.
-    Next to the tree, the remaining entropy is shown for each number of clusters, with a mark at the
-    chosen one.
+    Make it by :meth:`from_estimator`. In the tree, the height of a join is the entropy of the
+    assignments, and then the evidence, lost by it and the joins before: components joined at a low
+    height are hardly separated by the rows. Links within a cluster have its colour, links between
+    clusters are grey. Next to the tree, what is lost is shown for each number of clusters, with a
+    mark at the chosen one. Both scales are of square roots: entropies are small beside evidences.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class ClusterTreeDisplay:
     Attributes
     ----------
     axes_ : ndarray of matplotlib Axes, shape (2,)
-        Axes of the tree and of the entropy.
+        Axes of the tree and of what is lost.
     ax_ : matplotlib Axes
         Axes of the tree.
     bounding_ax_ : matplotlib Axes or None
@@ -35,7 +35,7 @@ class ClusterTreeDisplay:
         The result of :func:`scipy.cluster.hierarchy.dendrogram`: "leaves" are the components from
         left to right.
     lines_ : list of matplotlib Line2D
-        The entropy over the number of clusters.
+        What is lost over the number of clusters.
     marker_ : matplotlib Line2D
         The mark of the number chosen.
 
@@ -63,7 +63,7 @@ class ClusterTreeDisplay:
         self.n_clusters = n_clusters
 
     def plot(self, ax=None, *, dendrogram_kw=None, line_kw=None):
-        """Draw the tree and the entropy.
+        """Draw the tree and what is lost.
 
         Parameters
         ----------
@@ -72,7 +72,7 @@ class ClusterTreeDisplay:
         dendrogram_kw : dict or None, default=None
             Parameters of :func:`scipy.cluster.hierarchy.dendrogram`, such as "labels".
         line_kw : dict or None, default=None
-            Parameters of ``Axes.plot`` for the entropy.
+            Parameters of ``Axes.plot`` for what is lost.
 
         Returns
         -------
@@ -101,14 +101,14 @@ class ClusterTreeDisplay:
         self.figure_ = self.ax_.figure
         style = {"link_color_func": self._colors(hierarchy).__getitem__, "ax": self.ax_}
         self.dendrogram_ = dendrogram(hierarchy, **(style | (dendrogram_kw or {})))
-        self.ax_.set(xlabel="component", ylabel="entropy lost (nats per row)")
-        left = hierarchy[-1, 2] - np.append(0.0, hierarchy[:, 2])
+        self.ax_.set(xlabel="component", ylabel="lost (nats per row)")
+        lost = np.append(0.0, hierarchy[:, 2])
         numbers = np.arange(n_components, 0, -1)
         style = {"marker": ".", "color": "0.4"} | (line_kw or {})
-        self.lines_ = right.plot(numbers, left, **style)
+        self.lines_ = right.plot(numbers, lost, **style)
         (self.marker_,) = right.plot(
             self.n_clusters,
-            left[n_components - self.n_clusters],
+            lost[n_components - self.n_clusters],
             marker="o",
             markersize=10.0,
             linestyle="none",
@@ -116,8 +116,11 @@ class ClusterTreeDisplay:
             color="tab:red",
             label=f"{self.n_clusters} cluster{'s' * (self.n_clusters > 1)}",
         )
-        right.set(xlabel="clusters", ylabel="entropy left (nats per row)")
+        right.set(xlabel="clusters", ylabel="lost (nats per row)")
         right.legend()
+        for axes in self.axes_:
+            axes.set_ylim(bottom=0.0)
+            axes.set_yscale("function", functions=(np.sqrt, np.square))
         return self
 
     def _colors(self, hierarchy):

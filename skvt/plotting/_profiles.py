@@ -1,4 +1,4 @@
-"""Profiles of components in columns of any kind, as a table coloured by relevance."""
+"""Profiles of components or clusters in columns of any kind, as a table coloured by relevance."""
 
 from functools import cache
 
@@ -14,12 +14,12 @@ FILLED = 0.94
 
 
 class ProfilesDisplay:
-    """Profiles of components: their parameters in each column, and which columns distinguish them.
+    """Profiles of components or clusters: their parameters, and which columns distinguish them.
 
-    A row for each component, a column for each column of the data, grouped by block. Colours are
-    ``column_relevance_``, the evidence in nats per row that a column distinguishes the component
-    from all other rows. Cells show the component's parameters: the mean of numbers, rounded to a
-    third of a standard deviation or finer; the most probable category and its probability; the
+    A row for each component or cluster, a column for each column of the data, grouped by block.
+    Colours are ``column_relevance_``, the evidence in nats per row that a column distinguishes it
+    from all other rows. Cells show its parameters: the mean of numbers, rounded to a third of a
+    standard deviation or finer; the most probable category and its probability; the
     probability of a one; the rate of counts. Text that does not fit is shortened or left out.
 
     Make it by :meth:`from_estimator`.
@@ -71,7 +71,8 @@ class ProfilesDisplay:
         ax : matplotlib Axes or None, default=None
             Axes; None makes a new figure, as large as the table needs.
         components : array-like of int or None, default=None
-            Numbers of the components to show, in this order; None shows all, the heaviest on top.
+            Numbers of the components (of a table of clusters, the clusters) to show, in this order;
+            None shows all, the heaviest on top.
         columns : list or None, default=None
             Names of the columns to show; None shows all.
         max_columns : int or None, default=50
@@ -93,7 +94,8 @@ class ProfilesDisplay:
         ValueError
             For components or columns that the table does not have.
         """
-        cells, relevance, weights, keys = _read(self.table)
+        kind = _kind(self.table)
+        cells, relevance, weights, keys = _read(self.table, kind)
         heaviest = np.argsort(-weights, kind="stable")
         numbers = heaviest if components is None else chosen(components, len(weights), "components")
         places = _places(keys, columns, max_columns, weights @ relevance)
@@ -110,18 +112,18 @@ class ProfilesDisplay:
         if self._own_scale:
             image_kw = image_kw | {"norm": _square_root(max(shown.max(), 1e-12))}
         self.image_ = ax.imshow(shown, **({"cmap": "Blues", "aspect": "auto"} | image_kw))
-        self._frame(weights[numbers])
+        self._frame(weights[numbers], kind)
         self._write(cells, numbers, places, text_kw or {})
         return self
 
-    def _frame(self, weights):
+    def _frame(self, weights, kind):
         """Names of rows and columns, blocks, the bar of colours."""
         ax, names = self.ax_, [str(name) for _, name in self.columns_]
         rotation = 90 if max(map(len, names)) > 3 else 0
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
         rows = [f"{k}: {w:.1%}" for k, w in zip(self.components_, weights, strict=True)]
         ax.set_yticks(range(len(rows)), rows, fontsize="small")
-        ax.set_ylabel("component and its weight", fontsize="small")
+        ax.set_ylabel(f"{kind} and its weight", fontsize="small")
         ax.tick_params(length=0)
         ax.set_xticks(np.arange(1, len(names)) - 0.5, minor=True)
         ax.set_yticks(np.arange(1, len(rows)) - 0.5, minor=True)
@@ -203,6 +205,7 @@ class ProfilesDisplay:
         cls,
         estimator,
         *,
+        n_clusters=None,
         ax=None,
         components=None,
         columns=None,
@@ -216,6 +219,9 @@ class ProfilesDisplay:
         ----------
         estimator : estimator
             Fitted, with ``describe``, such as :class:`~skvt.MemoizedDPMixture`.
+        n_clusters : int, "auto" or None, default=None
+            None shows components; a number, or "auto", the clusters into which the estimator joins
+            them, as its ``describe`` does.
         ax, components, columns, max_columns, image_kw, text_kw : see :meth:`plot`
             How to draw them.
 
@@ -229,12 +235,12 @@ class ProfilesDisplay:
         NotFittedError
             If the estimator is not fitted.
         ValueError
-            If it has no ``describe``.
+            If it has no ``describe``, or not so many components.
         """
         describe = fitted_attribute(
             estimator, "describe", "Pass a mixture that describes its components."
         )
-        return cls(describe()).plot(
+        return cls(describe(n_clusters=n_clusters)).plot(
             ax,
             components=components,
             columns=columns,
@@ -244,26 +250,31 @@ class ProfilesDisplay:
         )
 
 
-def _read(table):
+def _kind(table):
+    """What the rows of the table of ``describe`` are: components or clusters."""
+    return "cluster" if "cluster" in table else "component"
+
+
+def _read(table, kind):
     """The contents of the table of ``describe``.
 
     Returns
     -------
     cells : dict
-        From component and place of a column to the parts of its text: a category and a probability,
-        or a number.
+        From component, or cluster, and place of a column to the parts of its text: a category and a
+        probability, or a number.
     relevance : ndarray, shape (K, n_columns)
     weights : ndarray, shape (K,)
     keys : list of tuple
         Block and name of each column.
     """
     keys, weights, entries = {}, {}, {}
-    names = ("component", "weight", "block", "column", "relevance")
+    names = (kind, "weight", "block", "column", "relevance")
     for k, weight, block, column, value in zip(*(list(table[n]) for n in names), strict=True):
         keys.setdefault((block, column), len(keys))
         weights[k] = weight
         entries.setdefault((k, keys[block, column]), (value, []))
-    names = ("component", "block", "column", "quantity", "category", "estimate")
+    names = (kind, "block", "column", "quantity", "category", "estimate")
     for k, block, column, *said in zip(*(list(table[n]) for n in names), strict=True):
         entries[k, keys[block, column]][1].append(tuple(said))
     relevance = np.zeros((len(weights), len(keys)))

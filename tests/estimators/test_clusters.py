@@ -1,7 +1,10 @@
 """Components joined to clusters."""
 
+from copy import copy
+
 import numpy as np
 import pytest
+from estimators import test_tables as tables
 from estimators._registry import assert_same_fit, bits
 from scipy.cluster.hierarchy import cut_tree, is_monotonic, is_valid_linkage
 from scipy.special import entr
@@ -74,20 +77,23 @@ def joined_one_by_one(resp, weights, *, relative):
 @pytest.mark.parametrize("criterion", ["share", "entropy"])
 def test_the_hierarchy_is_that_of_all_pairs_tried_in_each_step(X, weights, mixture, criterion):
     before = mixture.hierarchy_
-    other = MemoizedDPGMM.__new__(MemoizedDPGMM)
-    vars(other).update(vars(mixture))
-    other.join_components(X, weights, criterion=criterion)
+    other = copy(mixture).join_components(X, weights, criterion=criterion)
     resp = mixture.predict_proba(X)
     expected = joined_one_by_one(resp, weights, relative=criterion == "share")
     np.testing.assert_array_equal(other.hierarchy_[:, [0, 1, 3]], expected[:, [0, 1, 3]])
     np.testing.assert_allclose(other.hierarchy_[:, 2], expected[:, 2], rtol=1e-6, atol=1e-9)
     assert is_valid_linkage(other.hierarchy_) and is_monotonic(other.hierarchy_)
-    # by default what fit found, to the last bit; the criteria differ here
+    assert set(other.hierarchy_criteria_) == {"entropy"}
+    # by default what fit found, to the last bit: the entropy, then the evidence
     np.testing.assert_array_equal(mixture.hierarchy_, before)
-    assert np.array_equal(other.hierarchy_, before) == (criterion == "share")
+    np.testing.assert_array_equal(other.join_components(X, weights).hierarchy_, before)
+    n = np.sum(other.hierarchy_criteria_ == "entropy")
+    assert 0 < n < len(before)
+    assert (criterion == "entropy") != np.array_equal(before[:n, :2], expected[:n, :2])
 
 
 def test_clusters_are_cut_from_the_hierarchy_and_probabilities_add_up(X, weights, mixture):
+    mixture = copy(mixture).join_components(X, weights, criterion="share")
     resp, Z = mixture.predict_proba(X), mixture.hierarchy_
     K, n_apart = mixture.n_components_, 0
     plane = np.stack(np.meshgrid(np.linspace(-30, 30, 121), np.linspace(-20, 20, 81)), axis=-1)
@@ -127,11 +133,133 @@ def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
     mixture = cls(8, random_state=0, **still).fit(X)
     rows = mixture._rows_to_join(len(X))
     assert len(set(rows)) == max(limit, 80) and np.all(np.diff(rows) > 0)
-    resp = mixture.predict_proba(X[rows])
+    before, resp = mixture.hierarchy_, mixture.predict_proba(X[rows])
+    np.testing.assert_array_equal(mixture.join_components(X).hierarchy_, before)
+    mixture.join_components(X, criterion="share")
     expected = joined_one_by_one(resp, np.ones(len(rows)), relative=True)
     np.testing.assert_allclose(mixture.hierarchy_, expected, rtol=1e-6, atol=1e-9)
     others = joined_one_by_one(resp, np.ones(len(rows)), relative=False)
     assert not np.array_equal(others[:, :2], expected[:, :2])
+
+
+# --------------------------------------------------------------------------------- the evidence
+GIVEN = {
+    "weight_concentration_prior": 1.0,
+    "mean_prior": np.zeros(2),
+    "mean_precision_prior": 0.5,
+    "degrees_of_freedom_prior": 4.0,
+    "random_state": 0,
+}
+
+
+@pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
+def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
+    """By the bounds of mixtures of one component, which are exact."""
+    parts = np.repeat([0, 1, 2], [70, 60, 50])
+    X = np.array([[0.0, 0.0], [80.0, 5.0], [0.0, 40.0]])[parts]
+    X += np.random.default_rng(0).standard_normal(X.shape) * [3.0, 1.0]
+    prior = {"full": np.eye(2), "diag": np.ones(2), "spherical": 1.0}[shape]
+    given = GIVEN | {"covariance_type": shape, "covariance_prior": prior, "moves": ()}
+
+    def evidence(*joined):
+        rows = X[np.isin(parts, joined)]
+        return MemoizedDPGMM(1, **given).fit(rows).elbo_ + np.log(len(rows) + 1.0)  # of its stick
+
+    mixture = MemoizedDPGMM(3, labels_init=parts, **given).fit(X)
+    np.testing.assert_array_equal(mixture.predict(X), parts)
+    mixture.join_components(X, criterion="evidence")
+    (a, b), last = mixture.hierarchy_[0, :2].astype(int), mixture.hierarchy_[:, 2] * len(X)
+    assert last[0] == pytest.approx(evidence(a) + evidence(b) - evidence(a, b), rel=1e-4)
+    assert last[1] == pytest.approx(sum(map(evidence, range(3))) - evidence(0, 1, 2), rel=1e-4)
+    others = [evidence(i) + evidence(j) - evidence(i, j) for i, j in [(0, 1), (0, 2), (1, 2)]]
+    assert last[0] == pytest.approx(min(others), rel=1e-4)
+
+
+def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
+    fitted = tables.mixture(n_components=6, moves=()).fit(tables.table(share=0.1)[0])
+    fitted.join_components(tables.table(share=0.1)[0], criterion="evidence")
+    model, stats = fitted._fitted.model, fitted._fitted.stats.value()
+    counts, sums = stats.arrays
+    groups, lost, vacant = {k: [k] for k in range(6)}, [], fitted._fitted.joins.n_vacant
+
+    def evidence(group):
+        return float(model.component.log_evidence(sums[group].sum(axis=0, keepdims=True))[0])
+
+    for step, (a, b, height, _) in enumerate(fitted.hierarchy_):
+        losses = {
+            (i, j): evidence(groups[i]) + evidence(groups[j]) - evidence(groups[i] + groups[j])
+            for i in groups
+            for j in groups
+            if i < j
+        }
+        if step >= vacant:
+            assert min(losses, key=losses.get) == (a, b)
+        lost.append(max(losses[a, b], 0.0))
+        assert height * counts.sum() == pytest.approx(sum(lost), rel=1e-6, abs=1e-6)
+        groups[6 + step] = groups.pop(a) + groups.pop(b)
+    assert set(fitted.hierarchy_criteria_) == {"evidence"}
+
+
+def test_the_hierarchy_goes_on_by_the_evidence_where_nothing_overlaps():
+    """Two groups of two clusters, of which no row is in doubt."""
+    rng = np.random.default_rng(0)
+    X = [at + rng.standard_normal((50, 2)) for at in ([0, 0], [90, 0], [0, 20], [90, 20])]
+    centres = np.array([[0.0, 0.0], [90.0, 0.0], [0.0, 20.0], [90.0, 20.0]])
+    mixture = known(centres, np.concatenate(X))
+    assert mixture.n_clusters_ == 4 and "no components overlap" in mixture.n_clusters_reason_
+    np.testing.assert_array_equal(mixture.component_clusters(2), [0, 1, 0, 1])
+    assert set(mixture.hierarchy_criteria_) == {"evidence"}
+    # by the entropy, the order is that of the components
+    mixture.join_components(np.concatenate(X), criterion="share")
+    np.testing.assert_array_equal(mixture.component_clusters(2), [0, 0, 0, 1])
+
+
+AUTO = {
+    f"{name}_prior": "auto"
+    for name in ("weight_concentration", "mean", "mean_precision", "degrees_of_freedom",
+                 "covariance")
+}  # fmt: skip
+
+
+def test_classes_that_overlap_are_not_one_cluster():
+    """Three, each as far from the next as two normal clusters that have two modes."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(3, size=1_000)
+    X = np.array([[0.0, 0.0], [3.0, 0.0], [1.5, 2.6]])[y] + rng.standard_normal((1_000, 2))
+    mixture = MemoizedDPGMM(covariance_type="diag", random_state=0, **AUTO).fit(X)
+    assert mixture.n_clusters_ == 3
+    assert mixture.n_clusters_reason_.endswith("valleys of the density separate these")
+    assert adjusted_rand_score(y, mixture.predict(X, "auto")) > 0.6
+    # by the entropy alone
+    assert mixture.join_components(X, criterion="share").n_clusters_ == 1
+
+
+def test_one_cluster_of_several_components_is_never_suggested_in_silence():
+    X = np.random.default_rng(0).standard_t(3, size=(600, 2))
+    mixture = MemoizedDPGMM(random_state=0, **AUTO).fit(X)
+    K = mixture.n_components_
+    assert K > 1 and mixture.n_clusters_ == 1
+    reason = f"1 cluster of {K} components: all components overlap, and no valley"
+    assert mixture.n_clusters_reason_.startswith(reason)
+    with pytest.warns(UserWarning, match=f"^All rows are in {reason}"):
+        assert not mixture.predict(X, "auto").any()
+    # of one component there is nothing to say
+    one = MemoizedDPGMM(moves=()).fit(X)
+    assert not one.predict(X, "auto").any()
+    assert one.n_clusters_reason_ == "1 cluster of 1 component: no other component has rows"
+
+
+def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
+    """Skewed classes, whose parts cannot overlap: responsibilities are certain anyway."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=240)
+    X = rng.gamma(1.0, 1.0, size=(240, 20)) * (1.0 + y[:, None]) + 8.0 * y[:, None]
+    mixture = MemoizedDPGMM(covariance_type="diag", random_state=0, **AUTO).fit(X)
+    assert mixture.join_components(X, criterion="share").n_clusters_ > 2
+    mixture.join_components(X)
+    assert mixture.n_clusters_ == 2
+    assert "so few rows" in mixture.n_clusters_reason_
+    assert adjusted_rand_score(y, mixture.predict(X, "auto")) == 1.0
 
 
 # ----------------------------------------------------------------------------- how many clusters
@@ -159,7 +287,7 @@ def test_a_cluster_that_is_split_is_joined(n_apart):
     ]
     mixture = known(np.concatenate([apart, [[-1.0], [1.0]]]), np.concatenate(X))
     assert mixture.n_clusters_ == n_apart + 1
-    clusters = mixture.component_clusters()
+    clusters = mixture.component_clusters(n_apart + 1)
     assert clusters[-1] == clusters[-2] and len(set(clusters)) == n_apart + 1
 
 
@@ -224,7 +352,7 @@ def test_streams_have_a_hierarchy_of_rows_given_to_them():
         with pytest.raises(ValueError, match=r"join_components\(X\) computes it"):
             method(X, n_clusters=2)
     assert mixture.predict(X).max() < 3
-    mixture.join_components(X)
+    mixture.join_components(X, criterion="share")
     expected = joined_one_by_one(mixture.predict_proba(X), np.ones(len(X)), relative=True)
     np.testing.assert_allclose(mixture.hierarchy_, expected, rtol=1e-6, atol=1e-9)
     assert mixture.predict(X, 2).max() == 1
@@ -254,5 +382,5 @@ def test_an_illegal_number_of_clusters_is_named_with_its_range(X, mixture, metho
 
 
 def test_an_unknown_criterion_is_refused(X, mixture):
-    with pytest.raises(ValueError, match=r"'share' or 'entropy'\. Got 'nats'"):
+    with pytest.raises(ValueError, match=r"'entropy' or 'evidence'\. Got 'nats'"):
         mixture.join_components(X, criterion="nats")

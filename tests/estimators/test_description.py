@@ -9,7 +9,7 @@ from estimators.test_tables import mixture, table
 from sklearn.exceptions import NotFittedError
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
-from skvt.components import Bernoulli, Categorical, Gaussian
+from skvt.components import Bernoulli, Categorical, Gaussian, Poisson
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +49,47 @@ def test_the_table_speaks_of_columns_and_categories_as_the_user_does(fitted):
     np.testing.assert_array_equal(
         found["relevance"], fitted.column_relevance_[found["component"], place]
     )
+
+
+def test_a_cluster_is_described_as_one_component_of_its_rows():
+    """As by a mixture of these clusters, where assignments are certain and priors are given."""
+    rng = np.random.default_rng(0)
+    part = np.repeat([0, 1, 2, 3], [70, 60, 50, 40])
+    frame = pd.DataFrame(
+        {
+            "size": 100.0 * (part > 1) + 20.0 * (part % 2) + rng.normal(size=220),
+            "colour": np.where(part > 1, "red", rng.choice(["blue", "red"], size=220)),
+            "visits": rng.poisson(2.0 + part),
+        }
+    )
+    blocks = [
+        ("real", Gaussian("diag", mean_prior=[0.0], mean_precision_prior=1e-4,
+                          degrees_of_freedom_prior=2.0, covariance_prior=[1.0]), ["size"]),
+        ("words", Categorical(1.0), ["colour"]),
+        ("counts", Poisson(1.0, rate_prior=1.0), ["visits"]),
+    ]  # fmt: skip
+    fixed = {"components": blocks, "moves": (), "random_state": 0, "n_batches": 1,
+             "weight_concentration_prior": 1.0}  # fmt: skip
+    parts = MemoizedDPMixture(4, labels_init=part, **fixed).fit(frame)
+    whole = MemoizedDPMixture(2, labels_init=part // 2, **fixed).fit(frame)
+    assert parts.component_clusters(2).tolist() == [0, 0, 1, 1]
+    found, expected = parts.describe(n_clusters=2), whole.describe()
+    assert found.columns[0] == "cluster"
+    found = found.rename(columns={"cluster": "component"})
+    shared = expected.columns.drop("weight")  # whose prior is of other sticks
+    pd.testing.assert_frame_equal(found[shared], expected[shared], rtol=1e-6)
+    np.testing.assert_allclose(found["weight"].unique(), [130 / 220, 90 / 220], atol=0.01)
+    np.testing.assert_allclose(parts.column_relevance(2), whole.column_relevance_, rtol=1e-6)
+    # the spread of a cluster includes that between its components
+    spread = found.query("quantity == 'standard deviation'")["estimate"]
+    np.testing.assert_allclose(spread, frame["size"].groupby(part // 2).std(), rtol=0.05)
+    # components as they are
+    np.testing.assert_array_equal(parts.column_relevance(None), parts.column_relevance_)
+    np.testing.assert_array_equal(parts.column_relevance(4), parts.column_relevance_)
+    auto, number = parts.describe(n_clusters="auto"), parts.n_clusters_
+    pd.testing.assert_frame_equal(auto, parts.describe(n_clusters=number))
+    with pytest.raises(ValueError, match=r"range \[1, n_components_\] = \[1, 4\]"):
+        parts.describe(n_clusters=5)
 
 
 def test_intervals_cover_what_the_level_says(fitted):

@@ -333,9 +333,13 @@ def test_the_tree_of_clusters_is_the_hierarchy_coloured_by_cluster(mixture):
     assert_allclose(np.sort(drawn), heights)
     (line,) = display.lines_
     assert_array_equal(line.get_xdata(), np.arange(K, 0, -1))
-    proba = mixture.predict_proba(overlapping(), n_clusters=3)
-    left = -np.sum(proba * np.log(np.maximum(proba, 1e-300))) / len(proba)
-    assert_allclose(display.marker_.get_xydata(), [[3, left]], rtol=1e-6)
+    assert set(mixture.hierarchy_criteria_[: K - 3]) == {"entropy"}
+    entropies = [
+        -np.sum(proba * np.log(np.maximum(proba, 1e-300))) / len(proba)
+        for proba in (mixture.predict_proba(overlapping(), n) for n in (None, 3))
+    ]
+    lost = entropies[0] - entropies[1]
+    assert_allclose(display.marker_.get_xydata(), [[3, lost]], rtol=1e-6)
     assert line.get_ydata()[K - 3] == display.marker_.get_ydata()[0]
     # links between clusters are grey; what lies below them are the clusters
     order = np.argsort(drawn, kind="stable")

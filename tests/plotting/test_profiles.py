@@ -67,6 +67,10 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
         assert float(probability) == pytest.approx(best["estimate"], abs=0.005)
         assert float(opened) == pytest.approx(table[k, "open 0", "probability"], abs=0.005)
         assert float(visits) == pytest.approx(table[k, "visits 0", "rate"], abs=1.0)
+    clusters = ProfilesDisplay.from_estimator(mixture, n_clusters=2)
+    assert_allclose(clusters.image_.get_array(), mixture.column_relevance(2)[clusters.components_])
+    assert sorted(clusters.components_) == [0, 1]
+    assert clusters.ax_.get_ylabel() == "cluster and its weight"
     again = ProfilesDisplay(mixture.describe().to_dict("list")).plot(
         components=[2, 0], columns=["visits 0", "place 0"], image_kw={"vmin": -1.0, "vmax": 2.0}
     )

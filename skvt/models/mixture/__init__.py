@@ -15,7 +15,14 @@ from skvt.models.mixture._gaussian_prior import (
     weighted_moments,
 )
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
-from skvt.models.mixture._joins import Assignments, Joins, join_components
+from skvt.models.mixture._joins import (
+    Assignments,
+    Evidence,
+    Joins,
+    by_elbow,
+    choose_clusters,
+    join_components,
+)
 from skvt.models.mixture._latent import latent_gaussian
 from skvt.models.mixture._learned_priors import (
     DirichletLearner,
@@ -45,6 +52,7 @@ __all__ = [
     "Component",
     "ConjugateComponent",
     "DirichletLearner",
+    "Evidence",
     "GammaLearner",
     "GaussianLearner",
     "GaussianPrior",
@@ -65,6 +73,8 @@ __all__ = [
     "Weights",
     "as_slice",
     "begun_at",
+    "by_elbow",
+    "choose_clusters",
     "gaussian_component",
     "join_components",
     "labelled_statistics",

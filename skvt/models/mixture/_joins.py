@@ -1,8 +1,8 @@
-"""Components joined into clusters by the loss of entropy of the assignments [Baudry10 sec. 3].
+"""Components joined into clusters: by the entropy of the assignments, then by the evidence.
 
 A cluster that is not of the components' shape becomes several components, and the assignments of
 its rows are uncertain. Joining two clusters a and b adds their responsibilities up, and the entropy
-of the assignments falls by
+of the assignments falls by [Baudry10 sec. 3]
 
     H_a + H_b - H_ab = sum_n w_n ((r_na + r_nb) log(r_na + r_nb) - r_na log r_na - r_nb log r_nb),
 
@@ -11,54 +11,88 @@ by the toss of a coin for each row,
 
     M_ab h(M_a / M_ab),    M_a = sum_n w_n r_na,    h(p) = -p log p - (1 - p) log(1 - p),
 
-by Jensen's inequality. The density does not change, and neither does its evidence.
+by Jensen's inequality. The density does not change.
+
+Components that do not overlap have no entropy to lose. What tells which of them are alike is the
+evidence that is lost if two of them become one component, of their summed statistics,
+
+    log M(S_a) + log M(S_b) - log M(S_a + S_b),
+
+the negative gain of a merge [HS13 eq. 12]. One routine makes both trees, and the tree that goes on
+by the evidence where the entropy ends.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any
+from copy import deepcopy
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.sparse.csgraph import connected_components
 
+from skvt.models.mixture._components import Component
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
 # Responsibilities below this are taken as 0: their entropy is within rounding.
 _LEAST = 1e-10
+# Least of what divides losses: components without rows lose nothing.
+_LEAST_MASS = 1e-100
 # Two clusters are joined if this share of the largest possible entropy is lost ...
 _SURELY_ONE = 0.1
+# ... unless one cluster would be left: then from this share on, as of two normal clusters that have
+# one mode, and if there are valleys between those that are left ...
+_ONE_MODE = 0.5
 # ... and before the elbow from this share on. (For two normal clusters with equal weights and
 # spherical covariances, these are distances of 3.9 and 5.6 standard deviations.)
 _MAYBE_ONE = 0.01
 # At an elbow: factor by which the entropy falls faster before than after it.
 _STEEPER = 4.0
+# At an elbow of the evidence: factor by which it falls faster behind than before.
+_STEEPER_EVIDENCE = 1.8
 # Least number of joins on either side of an elbow: a line fits any two points, and a single pair of
 # close clusters is not an elbow.
 _JOINS_OF_LINE = 2
+# Beyond the number that is suggested, joins are made by the entropy down to this share.
+_SOME_ENTROPY = 0.03
+# Rows lie between components that each have this responsibility at least ...
+_BETWEEN = 0.25
+# ... and there is a valley if the densest of them, at this quantile, are less dense than those of
+# either component by more than this, in nats.
+_DENSEST, _VALLEY = 0.9, 0.1
 
 
 @dataclass(frozen=True)
 class Joins:
-    """The sequence of pairs of clusters that are joined, until one is left.
+    """The sequence of pairs of clusters that are joined, until one is left, and where to stop.
 
     Attributes
     ----------
     linkage : ndarray, shape (K - 1, 4)
-        As SciPy's: numbers of the two clusters, of which those from K on are joined ones; the
-        entropy that assignments have lost so far, in nats per row; components of the new cluster.
+        As SciPy's: numbers of the two clusters, of which those from K on are joined ones; what has
+        been lost so far, in nats per row; components of the new cluster.
     shares : ndarray, shape (K - 1,)
-        Loss of entropy of the join relative to the largest possible loss.
+        Loss of the join relative to the largest possible loss of entropy.
     masses : ndarray, shape (K - 1,)
         Fraction of rows in the new cluster.
     n_vacant : int
         Number of joins at the beginning that assign components without rows to others.
+    n_by_entropy : int or None
+        Number of joins at the beginning that are chosen by the entropy; None for all.
+    n_suggested : int or None
+        Number of clusters suggested; None is the number by the rule for the entropy.
+    reason : str
+        Why this number.
     """
 
     linkage: Array
     shares: Array
     masses: Array
     n_vacant: int
+    n_by_entropy: int | None = None
+    n_suggested: int | None = None
+    reason: str = ""
 
     @property
     def n_components(self) -> int:
@@ -66,22 +100,35 @@ class Joins:
         return len(self.linkage) + 1
 
     @property
+    def criteria(self) -> NDArray[np.str_]:
+        """What chooses each join, "entropy" or "evidence"."""
+        n = len(self.linkage) if self.n_by_entropy is None else self.n_by_entropy
+        return np.where(np.arange(len(self.linkage)) < n, "entropy", "evidence")
+
+    @property
     def n_clusters(self) -> int:
-        """Number of clusters suggested by the rule."""
-        shares = self.shares[self.n_vacant :]
-        surely = _leading(shares >= _SURELY_ONE)
-        maybe = min(_leading(shares >= _MAYBE_ONE), self._elbow())
-        joined = max(surely, maybe if maybe >= _JOINS_OF_LINE else 0)
-        return self.n_components - self.n_vacant - joined
+        """Number of clusters suggested."""
+        if self.n_suggested is not None:
+            return self.n_suggested
+        least = self.n_from(_SURELY_ONE)
+        joined = self.elbow(_JOINS_OF_LINE, _STEEPER)
+        maybe = max(self.n_from(_MAYBE_ONE), self.n_components - self.n_vacant - joined)
+        enough = self.n_components - self.n_vacant - maybe >= _JOINS_OF_LINE
+        return min(least, maybe) if enough else least
 
-    def _elbow(self) -> int:
-        """Joins before the elbow of the entropy over the rows joined so far; 0 without.
+    def n_from(self, share: float) -> int:
+        """Number of clusters after the first joins that lose this share and more."""
+        return self.n_components - self.n_vacant - _leading(self.shares[self.n_vacant :] >= share)
 
-        By least squares with two straight lines that share a point [Baudry10 sec. 4].
+    def elbow(self, n_behind: int, steeper: float) -> int:
+        """Joins before the elbow of what is lost over the rows joined so far; 0 without.
+
+        By least squares with two straight lines that share a point [Baudry10 sec. 4]. The first is
+        ``steeper`` than the second by this factor; below 1, flatter.
         """
         lost = np.append(0.0, self.linkage[:, 2])[self.n_vacant :]
         joined = np.append(0.0, self.masses.cumsum())[self.n_vacant :]
-        inner = range(_JOINS_OF_LINE, lost.size - _JOINS_OF_LINE)
+        inner = range(_JOINS_OF_LINE, lost.size - n_behind)
         if not inner:
             return 0
         errors = [
@@ -91,7 +138,8 @@ class Joins:
         elbow = inner[int(stable_argmax(-np.array(errors), scale=(lost[-1] - lost[0]) ** 2))]
         before = (lost[elbow] - lost[0]) / (joined[elbow] - joined[0])
         behind = (lost[-1] - lost[elbow]) / (joined[-1] - joined[elbow])
-        return elbow if before >= _STEEPER * behind else 0
+        found = before >= steeper * behind if steeper > 1.0 else before <= steeper * behind
+        return elbow if found else 0
 
     def clusters(self, n_clusters: int) -> IndexArray:
         """Cluster of each component, (K,), after joins into this number of clusters.
@@ -124,29 +172,107 @@ def _line_error(x: Array, y: Array) -> float:
     return float(np.square(y - slope * x).sum())
 
 
+class Pairs(Protocol):
+    """Clusters, any two of which can be joined; joined ones are overwritten.
+
+    Attributes
+    ----------
+    mass : ndarray, shape (K,)
+        Fraction of the rows in each.
+    vacant : ndarray of bool, shape (K,)
+        Whether it is the most probable one of no row.
+    dtype : dtype
+        Precision of what losses are computed from.
+    sign : float
+        1 where pairs that lose most are joined first, -1 where those that lose least are.
+    """
+
+    mass: Array
+    vacant: NDArray[np.bool_]
+    dtype: np.dtype[Any]
+    sign: float
+
+    def losses(self, a: int, others: IndexArray) -> Array:
+        """Loss from joining a with each of the others, in nats per row."""
+
+    def join(self, a: int, b: int) -> None:
+        """Join b into a."""
+
+
+class Evidence:
+    """Evidence of components, each by itself, of which joined ones have the summed statistics.
+
+    Parameters
+    ----------
+    component : Component
+        Likelihood and prior.
+    sums : ndarray, shape (K, P)
+        Sums of features.
+    counts : ndarray, shape (K,)
+        Expected rows.
+    vacant : ndarray of bool, shape (K,)
+    """
+
+    sign = -1.0
+
+    def __init__(
+        self, component: Component, sums: Array, counts: Array, vacant: NDArray[np.bool_]
+    ) -> None:
+        self.component, self.sums = component.alone, sums
+        self.n_rows = float(counts.sum())
+        self.mass, self.vacant, self.dtype = counts / self.n_rows, vacant, component.dtype
+
+    @property
+    def rows_are_few(self) -> bool:
+        """Whether components with rows have fewer of them than statistics, on average."""
+        return self.n_rows < np.count_nonzero(~self.vacant) * self.sums.shape[1]
+
+    def losses(self, a: int, others: IndexArray) -> Array:
+        """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``, see :class:`Pairs`."""
+        pairs = np.full(others.size, a), others
+        return -self.component.merge_gains(self.sums, *pairs) / self.n_rows
+
+    def join(self, a: int, b: int) -> None:
+        """Join b into a."""
+        _move(self, a, b)
+        self.sums[a] += self.sums[b]
+
+
+def _move(pairs: Pairs, a: int, b: int) -> None:
+    """The rows of b are those of a."""
+    pairs.mass[a] += pairs.mass[b]
+    pairs.mass[b] = 0.0
+    pairs.vacant[a] &= pairs.vacant[b]
+
+
 class Assignments:
     """Responsibilities as joins need them: of rows that do not belong to a single component.
 
     Parameters
     ----------
-    batches : iterable of (ndarray (n, K), ndarray (n,))
-        Responsibilities and weights of rows.
+    batches : iterable of (ndarray (n, K), ndarray (n,), ndarray (n,))
+        Responsibilities, weights and log densities of rows.
     """
 
-    def __init__(self, batches: Iterable[tuple[NDArray[Any], Array]]) -> None:
+    sign = 1.0
+
+    def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
         rows: list[IndexArray] = []
         columns: list[IndexArray] = []
         values: list[Array] = []
         weights: list[Array] = []
+        labels: list[IndexArray] = []
+        densities: list[Array] = []
+        between: list[Array] = []
         n_rows, total = 0, 0.0
         mass: Any = 0.0
-        wins: Any = 0
-        for resp, weight in batches:
+        for resp, weight, density in batches:
             self.dtype = resp.dtype
             r = np.where(resp < _LEAST, 0.0, resp).astype(np.float64)
             r /= r.sum(axis=1, keepdims=True)
             mass = mass + weight @ r
-            wins = wins + np.bincount(stable_argmax(resp), minlength=resp.shape[1])
+            labels.append(stable_argmax(resp))
+            densities.append(density)
             total += float(weight.sum())
             unsure = np.flatnonzero((r > 0.0).sum(axis=1) > 1)
             row, column = np.nonzero(r[unsure])
@@ -154,16 +280,38 @@ class Assignments:
             columns.append(column)
             values.append(r[unsure[row], column])
             weights.append(weight[unsure])
+            between.append(density[unsure])
             n_rows += unsure.size
         self.rows, self.columns = np.concatenate(rows), np.concatenate(columns)
         self.values = np.concatenate(values)
         self.terms = self.values * np.log(self.values)
         self.weights = np.concatenate(weights) / total
         self.mass: Array = mass / total
-        self.vacant: NDArray[np.bool_] = wins == 0
+        self.labels, self.densities = np.concatenate(labels), np.concatenate(densities)
+        self.between = np.concatenate(between)
+        self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=self.mass.size) == 0
 
-    def losses(self, a: int) -> Array:
-        """Loss of entropy from joining a with each of the others, (K,), in nats per row."""
+    def have_valleys(self, clusters: IndexArray) -> bool:
+        """Whether the density is lower between some of the clusters (K,) than within them.
+
+        Clusters between which it is not are linked; there is a valley if links do not reach from
+        each cluster with rows to all others.
+        """
+        labels = clusters[self.labels]
+        used = np.unique(labels)
+        peaks = [np.quantile(self.densities[labels == c], _DENSEST) for c in used]
+        resp = np.zeros((self.weights.size, clusters.max() + 1))
+        np.add.at(resp, (self.rows, clusters[self.columns]), self.values)
+        shared = resp[:, used] >= _BETWEEN
+        links = np.zeros((used.size, used.size), bool)
+        for a, b in zip(*np.triu_indices(used.size, 1), strict=True):
+            between = self.between[shared[:, a] & shared[:, b]]
+            if between.size:
+                links[a, b] = np.quantile(between, _DENSEST) >= min(peaks[a], peaks[b]) - _VALLEY
+        return bool(connected_components(links, directed=False)[0] > 1)
+
+    def losses(self, a: int, others: IndexArray) -> Array:
+        """Loss of entropy from joining a with each of the others, see :class:`Pairs`."""
         mine = self.columns == a
         own = np.full(self.weights.size, np.nan)
         own[self.rows[mine]] = self.values[mine]
@@ -175,7 +323,7 @@ class Assignments:
         loss = np.maximum(both - (own * np.log(own))[rows] - self.terms[at], 0.0)
         loss *= self.weights[rows]
         sums = np.bincount(columns, weights=loss, minlength=self.mass.size)
-        return sums.astype(np.float64, copy=False)
+        return sums[others].astype(np.float64, copy=False)
 
     def join(self, a: int, b: int) -> None:
         """Join b into a."""
@@ -187,37 +335,83 @@ class Assignments:
         both = both[joined]
         self.values = np.append(self.values[others], both)
         self.terms = np.append(self.terms[others], both * np.log(both))
-        self.mass[a] += self.mass[b]
-        self.mass[b] = 0.0
-        self.vacant[a] &= self.vacant[b]
+        _move(self, a, b)
 
 
-def join_components(assignments: Assignments, *, relative: bool = True) -> Joins:
-    """Repeatedly join the pair that loses most entropy; the assignments are overwritten.
+def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None = None) -> Joins:
+    """Repeatedly join the pair that loses most entropy, or least evidence.
 
-    [Baudry10 sec. 3] uses the loss itself, which favours pairs with many rows even if they are well
-    separated: one large cluster absorbs the others. ``relative`` divides it by the largest possible
-    loss of the pair. Components that are the most probable one for no row come first.
+    [Baudry10 sec. 3] uses the entropy itself, which favours pairs with many rows even if they are
+    well separated: one large cluster absorbs the others. ``relative`` divides it by the largest
+    possible loss of the pair. Components that are the most probable one for no row come first,
+    after the joins of ``first``, the beginning of another linkage matrix.
     """
-    K = assignments.mass.size
-    losses = np.stack([assignments.losses(a) for a in range(K)])
-    n_vacant = int(assignments.vacant.sum())
+    pairs, K = deepcopy(pairs), pairs.mass.size
+    losses, n_vacant = np.zeros((K, K)), int(pairs.vacant.sum())
+    for a in range(K - 1):
+        losses[a, a + 1 :] = losses[a + 1 :, a] = pairs.losses(a, np.arange(a + 1, K))
     number, size, left = np.arange(K), np.ones(K), np.triu(np.ones((K, K), bool), 1)
-    linkage, shares, masses, lost = np.empty((K - 1, 4)), np.empty(K - 1), np.empty(K - 1), 0.0
+    linkage, shares, masses = np.empty((K - 1, 4)), np.empty(K - 1), np.empty(K - 1)
+    lost, first = 0.0, np.empty((0, 4)) if first is None else first
     for step in range(K - 1):
-        mass, vacant = assignments.mass, assignments.vacant
+        mass, vacant = pairs.mass, pairs.vacant
         some = np.maximum(mass, np.finfo(float).tiny)
-        share = losses / np.maximum(_lost(some[:, None], some), np.finfo(float).tiny)
-        value = np.where(vacant[:, None] | vacant, 1.0, 0.0) + (share if relative else losses)
-        value = np.where(left, value, -1.0)
-        a, b = divmod(int(stable_argmax(value.ravel(), scale=1.0, dtype=assignments.dtype)), K)
-        lost += losses[a, b]
+        share = np.where(left, losses, 0.0) / np.maximum(_lost(some[:, None], some), _LEAST_MASS)
+        if step < len(first):
+            a, b = sorted(int(np.flatnonzero(number == i)[0]) for i in first[step, :2])
+            lost = first[step, 2]
+        else:
+            value = pairs.sign * (share if relative else losses)
+            alone = left & (vacant[:, None] | vacant)
+            value = np.where(alone if alone.any() else left, value, -np.inf)
+            a, b = divmod(int(stable_argmax(value.ravel(), scale=1.0, dtype=pairs.dtype)), K)
+            lost += max(losses[a, b], 0.0)
         size[a] += size[b]
         linkage[step] = *sorted((number[a], number[b])), lost, size[a]
         shares[step] = share[a, b]
-        assignments.join(a, b)
-        masses[step] = assignments.mass[a]
-        number[a] = K + step
+        pairs.join(a, b)
+        masses[step] = pairs.mass[a]
+        number[a], number[b] = K + step, -1
         left[b] = left[:, b] = False
-        losses[a] = losses[:, a] = assignments.losses(a)
+        others = np.flatnonzero(left[a] | left[:, a])
+        losses[a, others] = losses[others, a] = pairs.losses(a, others)
     return Joins(linkage, shares, masses, n_vacant)
+
+
+def choose_clusters(assignments: Assignments, evidence: Evidence) -> Joins:
+    """The hierarchy by the entropy as far as components overlap, then by the evidence.
+
+    The number of clusters is that of the rule for the entropy, with two exceptions. Where it would
+    leave one cluster, joins that lose half of their entropy are made, and that is the number if
+    there are valleys of the density between what is left. Where no components overlap, but have
+    fewer rows than statistics, so that parts of one cluster would not overlap either, joins before
+    the elbow of the evidence are made.
+    """
+    entropy = join_components(assignments)
+    number, n_with_rows = entropy.n_clusters, entropy.n_components - entropy.n_vacant
+    if n_with_rows == 1:
+        return replace(entropy, reason="no other component has rows")
+    overlap = entropy.n_from(_SURELY_ONE) < n_with_rows
+    if evidence.rows_are_few and not overlap:
+        return by_elbow(evidence, "components of so few rows do not overlap in so many columns")
+    joined = number < n_with_rows
+    reason = "components that overlap are joined" if joined else "no components overlap"
+    last = min(number, entropy.n_from(_SOME_ENTROPY))
+    if number == 1:
+        number = last = entropy.n_from(_ONE_MODE)
+        if number == 1 or not assignments.have_valleys(entropy.clusters(number)):
+            reason = "all components overlap, and no valley of the density separates them"
+            return replace(entropy, reason=reason)
+        reason = "all overlap, but valleys of the density separate these"
+    first = entropy.linkage[: entropy.n_components - last]
+    joins = join_components(evidence, relative=False, first=first)
+    return replace(joins, n_by_entropy=len(first), n_suggested=number, reason=reason)
+
+
+def by_elbow(evidence: Evidence, reason: str) -> Joins:
+    """The hierarchy by the evidence alone; joins before its elbow are suggested."""
+    joins = join_components(evidence, relative=False)
+    joined = joins.elbow(1, 1.0 / _STEEPER_EVIDENCE)
+    number = joins.n_components - joins.n_vacant - joined
+    reason += "; by the elbow of the evidence" if joined else "; the evidence has no elbow"
+    return replace(joins, n_by_entropy=0, n_suggested=number, reason=reason)
