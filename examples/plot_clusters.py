@@ -4,7 +4,8 @@ Density and clusters are two questions
 
 A mixture of Gaussians describes a density: a cluster that is not a Gaussian takes several of its
 components, and that is right for the density. To count clusters as people do, components are joined
-where rows do not tell them apart. ``hierarchy_`` says in which order, ``n_clusters_`` how far.
+where rows do not tell them apart, and then those that are most alike. ``hierarchy_`` says in which
+order, ``n_clusters_`` how far.
 """
 
 import matplotlib.pyplot as plt
@@ -29,17 +30,17 @@ for axes, n_clusters in ((left, None), (right, "auto")):
 ComponentsDisplay.from_estimator(mixture, ax=left)
 
 # %%
-# The tree: each join at the height of the entropy that the assignments have lost by then. The first
-# joins lose much, since along a moon nobody could say where one component ends. The last one loses
-# next to nothing: nothing was uncertain about which moon a row is in. Between the two the curve of
-# what is left has its elbow.
+# The tree: each join at the height of what is lost by then. First joins are by the entropy of the
+# assignments, since along a moon nobody could say where one component ends. Nothing is uncertain
+# about which moon a row is in: the last join is by the evidence, and loses far more.
 
 ClusterTreeDisplay.from_estimator(mixture)
+print(mixture.n_clusters_reason_, mixture.hierarchy_criteria_)
 
 # %%
 # Of ten digits there are more than ten kinds. Joining stops where rows tell the kinds apart, even
-# though people call several of them by the same name; what is joined beyond, down to ten, are no
-# longer ways to write the same digit. That kinds have a common name is nothing that the rows say.
+# though people call several of them by the same name. What is joined beyond, down to ten, loses the
+# least evidence: the kinds that are most alike.
 
 digits = load_digits()
 pca = PCA(10, random_state=0)

@@ -383,17 +383,18 @@ def choose_clusters(assignments: Assignments, evidence: Evidence) -> Joins:
 
     The number of clusters is that of the rule for the entropy, with two exceptions. Where it would
     leave one cluster, joins that lose half of their entropy are made, and that is the number if
-    there are valleys of the density between what is left. Where no components overlap, but have
-    fewer rows than statistics, so that parts of one cluster would not overlap either, joins before
-    the elbow of the evidence are made.
+    there are valleys of the density between what is left. Where components have fewer rows than
+    statistics, so that even parts of one cluster hardly overlap, joins before the elbow of the
+    evidence are made, if it has one.
     """
     entropy = join_components(assignments)
     number, n_with_rows = entropy.n_clusters, entropy.n_components - entropy.n_vacant
     if n_with_rows == 1:
         return replace(entropy, reason="no other component has rows")
-    overlap = entropy.n_from(_SURELY_ONE) < n_with_rows
-    if evidence.rows_are_few and not overlap:
-        return by_elbow(evidence, "components of so few rows do not overlap in so many columns")
+    if evidence.rows_are_few:
+        joins = by_elbow(evidence, "components of so few rows overlap little in so many columns")
+        if joins.n_clusters < n_with_rows:
+            return joins
     joined = number < n_with_rows
     reason = "components that overlap are joined" if joined else "no components overlap"
     last = min(number, entropy.n_from(_SOME_ENTROPY))
