@@ -35,6 +35,7 @@ FOR_USERS = {
     "datasets/_topics.py": {"make_topic_corpus"},
     "metrics/_topics.py": {"held_out_log_likelihood"},
     "plotting/_components.py": {"plot", "from_estimator"},
+    "plotting/_profiles.py": {"from_estimator"},
 }
 # A decorator.
 HANDED_THROUGH = {

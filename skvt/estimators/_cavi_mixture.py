@@ -113,12 +113,11 @@ class CAVIGaussianMixture(MixtureEstimator):
         :class:`~skvt.expfam.Categorical` for each row.
 
     hierarchy_ : ndarray of shape (K - 1, 4)
-        Linkage matrix of components successively joined into clusters, as
-        :func:`scipy.cluster.hierarchy.dendrogram` takes it: first those between which the
-        assignments of rows are least certain [2]_, then those that lose least evidence as
-        one component. Its heights are what has been lost so far, in nats per row: entropy of the
-        assignments of the rows of ``fit``, then evidence. Not available after ``partial_fit``, see
-        ``join_components``.
+        Linkage matrix of components successively joined into clusters, first those between which
+        the assignments of rows are least certain, then those that lose least evidence as one
+        component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
+        been lost so far, in nats per row: entropy of the assignments of the rows of
+        ``fit`` [2]_, then evidence. Not available after ``partial_fit``, see ``join_components``.
 
     hierarchy_criteria_ : ndarray of str, shape (K - 1,)
         What chose each pair, "entropy" or "evidence".
