@@ -106,6 +106,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         Variance of each component, all of them ``noise_variance``; in the form of scikit-learn's
         "spherical" ones, so that :class:`~skvt.plotting.ComponentsDisplay` draws circles.
 
+    precisions_, precisions_cholesky_ : ndarray
+        Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
+        and "spherical"). Of shape (K,), inverses of the known variance.
+
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
@@ -376,6 +380,18 @@ class CAVIGaussianMixture(MixtureEstimator):
         model = self._of_fit("covariances_").model
         variance = model.component.noise_variance
         return np.full(self.n_components_, variance, model.dtype)
+
+    @property
+    def precisions_(self):
+        """Inverse variance of each component, shape (K,)."""
+        self._of_fit("precisions_")
+        return 1.0 / self.covariances_
+
+    @property
+    def precisions_cholesky_(self):
+        """Square roots of the precisions, shape (K,)."""
+        self._of_fit("precisions_cholesky_")
+        return np.sqrt(self.precisions_)
 
     def _of_means(self, name, moment):
         fitted = self._of_fit(name)

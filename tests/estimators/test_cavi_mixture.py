@@ -413,3 +413,10 @@ def test_a_bound_that_overflows_is_an_error_and_leaves_the_fit_before():
     with pytest.raises(ValueError, match="Scale the columns"), np.errstate(all="ignore"):
         mixture.fit(1e90 * X)
     np.testing.assert_array_equal(mixture.means_, before)
+
+
+def test_precisions_are_those_of_the_known_variance():
+    mixture = CAVIGaussianMixture(3, noise_variance=0.25, random_state=0).fit(np.eye(5))
+    np.testing.assert_allclose(mixture.covariances_, [0.25] * 3)
+    np.testing.assert_allclose(mixture.precisions_, [4.0] * 3)
+    np.testing.assert_allclose(mixture.precisions_cholesky_, [2.0] * 3)
