@@ -46,7 +46,9 @@ def check_estimator(estimator, memory):
     if progress is not None:
         _check_progress(progress, estimator, memory)
     names = own.get("feature_names_in_")
-    if names is not None and (names.shape != (estimator.n_features_in_,) or names.dtype != object):
+    if names is not None and (
+        names.shape != (estimator.n_features_in_,) or {*map(type, names.tolist())} != {str}
+    ):
         raise FileError("Names of features are not one for each.")
     if name == "estimators.MemoizedDPMixture":
         _check_table(own.get("_table"), own.get("priors_"), estimator)
