@@ -12,6 +12,9 @@ Mclust of R, its model among 14 and number by BIC, without and with its prior (l
 Rscript has no mclust). Columns are standardised: ``reg_covar`` is absolute. CPU seconds of R are
 those of Mclust alone.
 
+``starts``: bounds, components and CPU seconds of the default on all rows of standardised tables,
+from several seeds, with one and with the best of four starts.
+
 A density of columns of whole numbers says little: a component on one value of a column has as much
 of it as its variance is near nothing. So such tables come twice: as they are, and "spread", with
 noise added that is uniform between -1/2 and 1/2. The density of spread rows is a lower bound of
@@ -46,7 +49,7 @@ PRIORS = {"default": {}, "covariance": SCALE, "and kappa": MEANS, "and nu": FREE
 # Of one covariance for all, no prior can be learned.
 TIED = {"mean_precision_prior": "auto", "mean_prior": "auto", "weight_concentration_prior": "auto"}
 SHAPES = {"full": ALL, "tied": TIED, "diag": ALL, "spherical": ALL}
-PARTS = ("priors", "peers")
+PARTS = ("priors", "peers", "starts")
 
 
 def arguments():
@@ -55,6 +58,7 @@ def arguments():
     p.add_argument("--tables", nargs="+", choices=sorted(TABLES), help="of priors")
     p.add_argument("--peer-tables", nargs="+", choices=sorted(PEER_TABLES), help="of peers")
     p.add_argument("--splits", type=int, default=6)
+    p.add_argument("--seeds", type=int, default=6, help="of starts")
     p.add_argument("--held-out", type=float, default=0.5, help="share of the rows")
     p.add_argument("--most", type=int, default=12, help="components of other libraries")
     p.add_argument("--starts", type=int, default=3, help="of mixtures of scikit-learn")
@@ -181,6 +185,31 @@ def priors_part(args):
     )
 
 
+# ---------------------------------------------------------------------------------------- starts
+STARTED = {"wine": load_wine, "breast cancer": load_breast_cancer, "digits": load_digits}
+
+
+def starts_part(args):
+    table = []
+    for name in [name for name in STARTED if name in (args.tables or STARTED)]:
+        X, _ = standardised(STARTED[name])
+        for n_init in (1, 4):
+            makers = [MemoizedDPGMM(n_init=n_init, random_state=seed) for seed in range(args.seeds)]
+            fits = [timed(mixture.fit, X) for mixture in makers]
+            bounds, numbers = zip(*[(m.elbo_, m.n_components_) for *_, m in fits], strict=True)
+            table.append([
+                f"{name}, {X.shape[0]:,} x {X.shape[1]}", n_init,
+                f"{min(numbers)} to {max(numbers)}", f"{min(bounds):,.1f} to {max(bounds):,.1f}",
+                f"{np.median(bounds):,.1f}", f"{np.mean([cpu for _, cpu, _ in fits]):.1f}",
+            ])  # fmt: skip
+            progress(*table[-1])
+    print_table(
+        f"{args.seeds} seeds",
+        ["table", "n_init", "components", "bounds, nats", "median", "CPU s"],
+        table,
+    )
+
+
 # ----------------------------------------------------------------------------------------- peers
 def best_bound(train, seed):
     """The mixture with learned priors whose shape of covariances has the best bound."""
@@ -254,7 +283,7 @@ def main():
     args = arguments()
     print_header()
     warnings.simplefilter("ignore")
-    run = {"priors": priors_part, "peers": peers_part}
+    run = {"priors": priors_part, "peers": peers_part, "starts": starts_part}
     with cores(args.cores):
         MemoizedDPGMM(random_state=0, **ALL).fit(drawn(gaussians)[0][:200])  # compiles
         for part in args.parts:

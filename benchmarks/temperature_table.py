@@ -214,7 +214,8 @@ def main():
     print(
         f"passes {model.max_iter}, batch_size {model.batch_size}, learning_offset "
         f"{model.learning_offset}, learning_decay {model.learning_decay:g}, {args.method}, "
-        f"{args.dtype}, priors 1/K, evaluator's alpha 1/K"
+        f"{args.dtype}, doc_topic_prior {model.doc_topic_prior}, topic_word_prior "
+        f"{model.topic_word_prior}, evaluator's alpha 1/K"
     )
     rows = policies(args, model.max_iter)
     X = X.astype(args.dtype)

@@ -103,3 +103,45 @@ def test_blocks_share_a_namespace_and_errors_name_the_line(tmp_path):
         run(page, {"given": np.inf})
     assert str(failure.traceback[-1].path) == str(page)
     assert failure.traceback[-1].lineno + 1 == 19
+
+
+# ------------------------------------------------------------------------ README and guide agree
+TABLE = re.compile(
+    r"(?:^((?:(?! *\|).+\n)+)\n)?(^ *\|.*\n *\|[-| ]+\n(?: *\|.*\n)+)", flags=re.MULTILINE
+)
+DECIMAL = re.compile(r"-?\d*\.\d+")
+
+
+def entries(page):
+    """(labels of row and column, number that the cell begins with) of the tables of a page."""
+    for _, table in TABLE.findall((ROOT / page).read_text(encoding="utf-8")):
+        lines = re.sub(r"[*`]", "", table).splitlines()
+        header, _, *rows = [
+            [cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines
+        ]
+        for row in rows:
+            for column, cell in zip(header[1:], row[1:], strict=False):
+                if row[0] and column and (number := DECIMAL.match(cell)):
+                    yield frozenset((row[0], column)), number[0]
+
+
+def test_tables_of_readme_and_guide_say_the_same_of_the_same():
+    readme, compared = {}, set()
+    for labels, number in entries("README.md"):
+        readme.setdefault(labels, set()).add(number)
+    for page in [page for page in PAGES if page.startswith("doc/guide/")]:
+        for labels, number in entries(page):
+            if labels in readme:
+                assert number in readme[labels], (page, set(labels))
+                compared.add(labels)
+    assert len(compared) >= 15  # a label that is changed on one side alone is not compared
+
+
+def test_scores_of_a_table_stand_on_the_page_that_its_caption_links_to():
+    linked = 0
+    for caption, table in TABLE.findall((ROOT / "README.md").read_text(encoding="utf-8")):
+        for page in re.findall(r"\((doc/guide/\w+\.md)#", caption):
+            told = DECIMAL.findall((ROOT / page).read_text(encoding="utf-8"))
+            assert set(re.findall(r"-\d+\.\d+", table)) <= set(told), page
+            linked += 1
+    assert linked >= 3
