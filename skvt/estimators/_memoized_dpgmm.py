@@ -18,8 +18,10 @@ from skvt.estimators._moves_mixin import (
 )
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.component_specs import (
+    COVARIANCE_TYPES,
     GAUSSIAN_PRIOR_CONSTRAINTS,
     GAUSSIAN_PRIORS,
+    MAX_RANK_CONSTRAINT,
     gaussian_prior,
     learned_names,
 )
@@ -53,10 +55,11 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     max_components : int, default=200
         Maximum number of components that births may reach.
 
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        Shape of each component's covariance; "tied" is one matrix for all components. NaN in the
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank"}, default="full"
+        Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
+        matrix of low rank plus the variances of each column's noise (a factor analyser). NaN in the
         data are missing values: integrated out with "diag" and "spherical", local variables of
-        their rows with "full" and "tied", see Notes.
+        their rows otherwise, see Notes.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
@@ -82,13 +85,15 @@ default="dirichlet_process"
 
     degrees_of_freedom_prior : float, "auto" or None, default=None
         Degrees of freedom nu of the Wishart prior of a precision matrix, more than ``n_features -
-        1``; with "diag" and "spherical" those of a gamma prior of shape nu / 2. None is
-        ``n_features``. "auto" learns it, up to twice that.
+        1``; with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of shape
+        nu / 2. None is ``n_features``, for "low_rank" 1. "auto" learns it, up to twice
+        ``n_features``.
 
     covariance_prior : array-like, "auto" or None, default=None
-        Inverse scale of that prior: (n_features, n_features), for "diag" (n_features,), for
-        "spherical" a number (the gamma prior has half of it as rate). None is the covariance of the
-        data, or with "zero" their second moment; with NaN, its maximum-likelihood estimate from at
+        Inverse scale of that prior: (n_features, n_features), for "diag" and "low_rank"
+        (n_features,), for "spherical" a number (the gamma prior has half of it as rate). None is
+        the covariance of the data (for "low_rank" a hundredth of the variances), or with "zero"
+        their second moment; with NaN, its maximum-likelihood estimate from at
         most 10,000 rows. "auto" learns it, down to a millionth of the columns' variance. In
         directions in which the rows vary by less than a millionth of the columns' variance, that
         value is used.
@@ -99,6 +104,10 @@ default="dirichlet_process"
         given or learned ``covariance_prior_`` below ``degrees_of_freedom_prior_`` times this may
         lower it.) Densities are those of rows as they are. Bounds of fits with different values do
         not compare.
+
+    max_rank : int or None, default=None
+        Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
+        of the columns.
 
     init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
         How the initial components are found: from rows as seeds, drawn with probabilities that grow
@@ -200,8 +209,11 @@ default="dirichlet_process"
         Expected means.
 
     covariances_ : ndarray
-        Inverse of the expected precision of each component: (K, n_features, n_features) for
-        "full", (K, n_features) for "diag", (K,) for "spherical".
+        Inverse of the expected precision of each component: (K, n_features, n_features) for "full"
+        and "low_rank", (K, n_features) for "diag", (K,) for "spherical".
+
+    ranks_ : ndarray of int, shape (K,)
+        Rank found for each component; of "low_rank" only.
 
     precisions_, precisions_cholesky_ : ndarray
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
@@ -282,7 +294,7 @@ default="dirichlet_process"
 
     covariance_prior_ : float or ndarray
         Inverse scale of that prior as used or learned: a number for "spherical", (n_features,) for
-        "diag", (n_features, n_features) for "full" and "tied".
+        "diag" and "low_rank", (n_features, n_features) for "full" and "tied".
 
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
@@ -313,13 +325,13 @@ default="dirichlet_process"
     Notes
     -----
     Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, with ``P = D (D + 3) / 2 +
-    1`` for "full" and "tied", ``3 D`` for "diag", ``2 D + 2`` for "spherical"; and while a batch is
-    worked on, its responsibilities, ``batch_size * K`` numbers. Only the number of batches grows
-    with the number of rows: choose larger batches for more rows. ``fit`` reads a memory-mapped
-    array batch by batch.
+    1`` for "full", "tied" and "low_rank", ``3 D`` for "diag", ``2 D + 2`` for "spherical"; and
+    while a batch is worked on, its responsibilities, ``batch_size * K`` numbers. Only the number of
+    batches grows with the number of rows: choose larger batches for more rows. ``fit`` reads a
+    memory-mapped array batch by batch.
 
-    With "full" and "tied", the missing values of a row have a normal distribution given each
-    component, which is part of q and of the bound. A row with NaN costs each component
+    With "full", "tied" and "low_rank", the missing values of a row have a normal distribution given
+    each component, which is part of q and of the bound. A row with NaN costs each component
     ``O(n_features^2)`` operations more than a complete one, and each pattern of m missing columns
     among 512 consecutive rows ``O(m^3)``.
 
@@ -343,7 +355,7 @@ default="dirichlet_process"
     _parameter_constraints = {
         "n_components": [Interval(Integral, 1, None, closed="left")],
         "max_components": [Interval(Integral, 1, None, closed="left")],
-        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
+        "covariance_type": [StrOptions(COVARIANCE_TYPES)],
         "mean_type": [StrOptions({"full", "zero"})],
         "weight_concentration_prior_type": [
             StrOptions({"dirichlet_process", "dirichlet_distribution"})
@@ -351,6 +363,7 @@ default="dirichlet_process"
         "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
         "reg_covar": [Interval(Real, 0, None, closed="left")],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
+        "max_rank": MAX_RANK_CONSTRAINT,
         "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
         "means_init": [None, "array-like"],
         "labels_init": [None, "array-like"],
@@ -385,6 +398,7 @@ default="dirichlet_process"
         "mean_prior",
         "degrees_of_freedom_prior",
         "covariance_prior",
+        "max_rank",
     )
 
     def __init__(
@@ -401,6 +415,7 @@ default="dirichlet_process"
         degrees_of_freedom_prior=None,
         covariance_prior=None,
         reg_covar=0.0,
+        max_rank=None,
         init_params="k-means++",
         means_init=None,
         labels_init=None,
@@ -434,6 +449,7 @@ default="dirichlet_process"
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.reg_covar = reg_covar
+        self.max_rank = max_rank
         self.init_params = init_params
         self.means_init = means_init
         self.labels_init = labels_init
@@ -526,6 +542,7 @@ default="dirichlet_process"
             self.mean_type == "zero",
             gaussian_prior(self),
             self.reg_covar,
+            self.max_rank,
         )
         vars(self).update({f"{name}_": priors[name] for name in priors})
         return component
@@ -604,6 +621,14 @@ default="dirichlet_process"
     def covariances_(self):
         """Inverse expected precisions, shape (K, ...); of "tied" the matrix of all components."""
         return self._in_precision(self._moments("covariances_")[1])
+
+    @property
+    def ranks_(self):
+        """Rank found for each component of "low_rank", shape (K,)."""
+        fitted = self._of_fit("ranks_")
+        if fitted.parameters["covariance_type"] != "low_rank":
+            raise AttributeError("'ranks_' are those of covariance_type='low_rank'.")
+        return fitted.model.component.ranks(fitted.lam()[1])
 
     @property
     def precisions_(self):

@@ -1,6 +1,6 @@
 """Descriptions of columns with their priors, public in :mod:`skvt.components`."""
 
-from numbers import Real
+from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
@@ -22,6 +22,9 @@ GAUSSIAN_PRIOR_CONSTRAINTS = {
     "degrees_of_freedom_prior": [None, AUTO, Interval(Real, 0, None, closed="neither")],
     "covariance_prior": [None, AUTO, "array-like", Interval(Real, 0, None, closed="neither")],
 }
+
+COVARIANCE_TYPES = {"full", "tied", "diag", "spherical", "low_rank"}
+MAX_RANK_CONSTRAINT = [None, Interval(Integral, 1, None, closed="left")]
 
 
 def is_auto(value):
@@ -120,8 +123,9 @@ class Gaussian(ComponentSpec):
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical"}, default="full"
-        Shape of each component's covariance; "tied" is one matrix for all components.
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank"}, default="full"
+        Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
+        matrix of low rank plus the variances of each column's noise.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
@@ -136,12 +140,17 @@ class Gaussian(ComponentSpec):
 
     degrees_of_freedom_prior : float, "auto" or None, default=None
         Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``;
-        with "diag" and "spherical" those of a gamma prior of half that shape. None is
-        ``n_columns``.
+        with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of half that
+        shape. None is ``n_columns``, for "low_rank" 1.
 
     covariance_prior : array-like, "auto" or None, default=None
-        Inverse scale of that prior: (n_columns, n_columns), for "diag" (n_columns,), for
-        "spherical" a number. None is the covariance of the data.
+        Inverse scale of that prior: (n_columns, n_columns), for "diag" and "low_rank" (n_columns,),
+        for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
+        the variances.
+
+    max_rank : int or None, default=None
+        Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
+        of the columns.
 
     See Also
     --------
@@ -149,9 +158,10 @@ class Gaussian(ComponentSpec):
     """
 
     _parameter_constraints = {
-        "covariance_type": [StrOptions({"full", "tied", "diag", "spherical"})],
+        "covariance_type": [StrOptions(COVARIANCE_TYPES)],
         "mean_type": [StrOptions({"full", "zero"})],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
+        "max_rank": MAX_RANK_CONSTRAINT,
     }
 
     def __init__(
@@ -163,6 +173,7 @@ class Gaussian(ComponentSpec):
         mean_prior=None,
         degrees_of_freedom_prior=None,
         covariance_prior=None,
+        max_rank=None,
     ):
         self.covariance_type = covariance_type
         self.mean_type = mean_type
@@ -170,6 +181,7 @@ class Gaussian(ComponentSpec):
         self.mean_prior = mean_prior
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
+        self.max_rank = max_rank
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component, see :class:`ComponentSpec`."""
@@ -179,6 +191,7 @@ class Gaussian(ComponentSpec):
             self.covariance_type,
             self.mean_type == "zero",
             gaussian_prior(self),
+            max_rank=self.max_rank,
         )
 
     def learner(self, component):

@@ -85,6 +85,7 @@ PLACES = {
     ),
     **_under("models", "models.mixture._discrete", "Categorical Poisson"),
     **_under("models", "models.mixture._tied", "TiedGaussian"),
+    **_under("models", "models.mixture._low_rank", "LowRankGaussian"),
     **_under("models", "models.mixture._ordinal", "Cells"),
     **_under("models", "models.mixture._latent", "LatentGaussian TiedLatentGaussian"),
     **_under(

@@ -37,6 +37,7 @@ TOPICS = "models.LDA", "models.LDAGivenTopics", "models.CollapsedLDA"
 _FULL = (
     "models.FullGaussian",
     "models.TiedGaussian",
+    "models.LowRankGaussian",
     "models.LatentGaussian",
     "models.TiedLatentGaussian",
 )

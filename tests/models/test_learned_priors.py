@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from models._textbook import KINDS
 
-from skvt.expfam import RunningStats, Stats
+from skvt.expfam import RunningStats, Stats, _factor_analysis
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
 from skvt.models.mixture import (
     Block,
@@ -108,6 +108,7 @@ def slopes(learner, component, sums, h=1e-4):
 
 KINDS_LEARNED = (
     *(f"{zero}{kind}" for zero in ("", "zero-mean ") for kind in ("full", "diag", "spherical")),
+    "low_rank",
     "Bernoulli",
     "categorical",
     "multinomial",
@@ -121,6 +122,7 @@ SINGLE = [("full", (name,)) for name in GAUSSIAN] + [("diag", (name,)) for name 
 )
 def test_steps_raise_the_evidence_to_a_stationary_point(name, names, monkeypatch):
     monkeypatch.setattr(learning, "_SMALLEST_GAIN", 0.0)
+    monkeypatch.setattr(_factor_analysis, "_TOL", 1e-12)
     # (the maximum is not at an end of the range)
     monkeypatch.setattr(learning, "_freedom", lambda n_features, least: (1e-2, 1e3))
     component, learner, X, resp = case(name, names)

@@ -544,11 +544,8 @@ class FullGaussian(_Centred, _Full, ConjugateComponent):
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of that Student t."""
-        q = NormalWishart.standard(lam)
-        kappa = q["mean_precision"]
-        scale = q["scale_inverse"] * (1.0 + kappa) / kappa
-        freedom = q["degrees_of_freedom"] - self.n_features + 1.0
-        return draw_student_t(q["mean"], scale, freedom, n_rows, rng) + self.center
+        mean, scale, freedom = self._student(lam[None])
+        return draw_student_t(mean[0], scale[0], freedom[0], n_rows, rng) + self.center
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D, D)."""
@@ -565,7 +562,7 @@ class FullGaussian(_Centred, _Full, ConjugateComponent):
         """Of each column in the Gaussian model of this column alone."""
         _, kappa, shape, rate = self._of_columns(self.natural_parameters(sums))
         _, *before = self._of_columns(self.prior[None])
-        return _log_normal_gammas(kappa, shape, rate) - _log_normal_gammas(*before)
+        return log_normal_gammas(kappa, shape, rate) - log_normal_gammas(*before)
 
     def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
         """Normal-gamma of each column: m, kappa, shape, rate, which broadcast to (K, D)."""
@@ -634,7 +631,7 @@ def _variances_of_columns(q: dict[str, Array]) -> tuple[Array, Array]:
     return 0.5 * freedom, 0.5 * scale
 
 
-def _log_normal_gammas(kappa: Array, shape: Array, rate: Array) -> Array:
+def log_normal_gammas(kappa: Array, shape: Array, rate: Array) -> Array:
     """Log-normalisers (K, D) of normal-gammas, which do not depend on where their means are."""
     kappa, shape, rate = np.broadcast_arrays(kappa, shape, rate)
     eta = NormalGamma.from_standard(np.zeros((*rate.shape, 1)), kappa[..., None], shape, rate)

@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture import _components as components
+from skvt.models.mixture._low_rank import LowRankGaussian
 from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._tied import TiedGaussian
 from skvt.rows import dense, some_rows, sums_of_rows
@@ -27,14 +28,15 @@ _ROWS_OF_EM = 10_000
 _STEPS_OF_EM = 100
 _TOL_OF_EM = 1e-3
 _RIDGE_OF_EM = 1e-9
-
+# Default scale of the noise around factors, relative to the variance of the columns.
+_SHARE_OF_NOISE = 0.01
 
 # One of those of `component_class`.
 _Gaussian: TypeAlias = Any
 
 
 # Covariance types whose covariances are matrices.
-MATRICES = ("full", "tied")
+MATRICES = ("full", "tied", "low_rank")
 
 
 class GaussianPrior(NamedTuple):
@@ -56,6 +58,7 @@ def gaussian_component(
     zero_mean: bool,
     given: GaussianPrior = DEFAULTS,
     error: float = 0.0,
+    max_rank: int | None = None,
 ) -> tuple[_Gaussian, dict[str, Any]]:
     """The component and the prior's parameters as used, None replaced by defaults of the data.
 
@@ -77,13 +80,20 @@ def gaussian_component(
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
     mean = _vector("mean_prior", given.mean, D, center)
     kappa = 1.0 if given.mean_precision is None else float(given.mean_precision)
-    nu = float(D) if given.degrees_of_freedom is None else float(given.degrees_of_freedom)
+    low_rank = covariance_type == "low_rank"
+    nu = 1.0 if low_rank else float(D)
+    nu = nu if given.degrees_of_freedom is None else float(given.degrees_of_freedom)
     if covariance_type == "tied" and zero_mean:
         raise ValueError(
             "Components of mean zero with covariance_type='tied' would all be the same. Choose "
             "another 'covariance_type', or mean_type='full'."
         )
-    if covariance_type in MATRICES and nu <= D - 1.0:
+    if low_rank and zero_mean:
+        raise ValueError(
+            "Components with covariance_type='low_rank' have means. Choose another "
+            "'covariance_type', or mean_type='full'."
+        )
+    if covariance_type in ("full", "tied") and nu <= D - 1.0:
         raise ValueError(
             "The parameter 'degrees_of_freedom_prior' should be greater than "
             f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
@@ -91,7 +101,8 @@ def gaussian_component(
         )
     unit = np.eye(D) if covariance_type in MATRICES else np.ones(np.shape(moment))
     # degrees of freedom times the error: the prior's own covariance is no less than the error
-    scale = _scale(given.covariance, covariance_type, D, moment + nu * error * unit)
+    share = _SHARE_OF_NOISE if low_rank else 1.0
+    scale = _scale(given.covariance, covariance_type, D, share * moment + nu * error * unit)
     priors = {
         "mean_prior": None if zero_mean else mean,
         "mean_precision_prior": None if zero_mean else kappa,
@@ -100,6 +111,8 @@ def gaussian_component(
     }
     kind = component_class(covariance_type, zero_mean)
     component = _component(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
+    if low_rank:
+        component = replace(component, max_rank=max_rank or max(1, D // 2))
     added = None
     if weights.sum() > D and covariance_type != "spherical":
         added = least_variance(moment + error * unit)
@@ -115,6 +128,7 @@ def component_class(covariance_type: str, zero_mean: bool) -> Any:
     return {
         ("full", False): components.FullGaussian,
         ("tied", False): TiedGaussian,
+        ("low_rank", False): LowRankGaussian,
         ("full", True): components.ZeroMeanFullGaussian,
         ("diag", False): components.DiagonalGaussian,
         ("diag", True): components.ZeroMeanDiagonalGaussian,
@@ -128,7 +142,8 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
     D, (mean, kappa, nu, scale) = center.size, prior
     if kind is components.ZeroMeanFullGaussian:
         return kind(Wishart.from_standard(nu, scale), D, dtype)
-    if kind in (components.FullGaussian, TiedGaussian):
+    if kind in (components.FullGaussian, TiedGaussian, LowRankGaussian):
+        scale = scale if np.ndim(scale) == 2 else np.diag(scale)
         return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
     if kind in (components.ZeroMeanDiagonalGaussian, components.ZeroMeanSphericalGaussian):
         eta = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
@@ -308,15 +323,17 @@ def _vector(name: str, value: ArrayLike | None, size: int, default: Array) -> Ar
 def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: Array) -> Any:
     """The prior's inverse scale in the shape of the covariance type."""
     if covariance is None:
-        return default_scale(moment)
-    shape = {"full": (D, D), "tied": (D, D), "diag": (D,), "spherical": ()}[covariance_type]
+        scale = default_scale(moment)
+        return np.diagonal(scale) if covariance_type == "low_rank" else scale
+    by_type = {"full": (D, D), "tied": (D, D), "diag": (D,), "low_rank": (D,), "spherical": ()}
+    shape = by_type[covariance_type]
     value = np.asarray(covariance, dtype=np.float64)
     if value.shape != shape:
         raise ValueError(
             f"The 'covariance_prior' parameter must be an array of shape {shape} for "
             f"covariance_type={covariance_type!r}. Got the shape {value.shape} instead."
         )
-    if covariance_type in MATRICES:
+    if len(shape) == 2:
         legal = np.all(np.isfinite(value)) and np.allclose(value, value.T)
         legal = legal and np.linalg.eigvalsh(value)[0] > 0.0
     else:

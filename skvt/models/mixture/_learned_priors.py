@@ -237,6 +237,9 @@ class GaussianLearner(_Ascent):
         if "mean_precision_prior" in self.names:
             weighted = precision @ m if full else precision * m
             kappa = component.n_features / float(square + m @ (weighted - 2.0 * linear))
+        if "loadings" in component.family.standard(component.prior):  # the scale is the noise's
+            log_det, precision = component.noise(component.natural_parameters(sums))
+            full = False
         learns_scale = "covariance_prior" in self.names
         if "degrees_of_freedom_prior" in self.names:
             limits = _freedom(component.n_features, _least_freedom(scale))
@@ -264,7 +267,7 @@ def _averages(component: Any, sums: Array) -> tuple[Any, Array, Any, Any]:
     """Of q_k over k: E[log det] summed over columns, E[Lambda], E[Lambda mu], E[mu' Lambda mu]."""
     t = component.family.expectation(component.natural_parameters(sums)).mean(axis=0)
     D, q = component.n_features, component.family.standard(component.prior)
-    if "degrees_of_freedom" in q:
+    if "degrees_of_freedom" in q or "loadings" in q:
         start = 2 + D if "mean" in q else 1
         precision = -triangle.unpack(t[start:])
         precision[np.diag_indices(D)] *= 2.0

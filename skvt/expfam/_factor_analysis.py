@@ -1,0 +1,340 @@
+"""The variational family of a Bayesian factor analyser: a mean, loadings, and noise.
+
+    p(r) = 2^-(r + 1)                                           r = 0, 1, ...
+    alpha_l ~ Gamma(1/2, 1/2)                                   l = 1, ..., r
+    psi_d ~ Gamma(nu_0 / 2, s_d / 2),      w_dl | psi_d, alpha_l ~ N(0, (psi_d alpha_l)^-1)
+    Sigma = W W' + diag(psi)^-1,           mu | Sigma ~ N(m_0, Sigma / kappa_0)
+    x = mu + W h + e,      h ~ N(0, I),    e ~ N(0, diag(psi)^-1)
+
+so that loadings in units of the noise are Cauchy, and the prior of the mean is that of a
+normal-Wishart. Conditional on the covariance, the mean is integrated out exactly, as there: what
+remains is an analyser of N rows y of mean 0 whose scatter R is the growth of the normal-Wishart's
+inverse scale, and a factor ``(kappa_0 / kappa)^(D / 2)``. Its approximate posterior is
+
+    q = q(W, psi) q(alpha) prod_n q(h_n),      q(h_n) = N(V M' E[psi] y_n, V),
+    q(W, psi) = prod_d N(w_d; m_d, C / psi_d) Gamma(psi_d; a, b_d)
+
+with one rank r. Given E[psi], the best of all that is known in closed form. With the eigenvalues
+lam_l and vectors u_l of ``E[psi]^(1/2) R E[psi]^(1/2)``, columns that are there have
+
+    E[psi]^(1/2) m_l = u_l sqrt((lam_l - D) / (N + 1) - 1),      C = 1 / (N + 1),
+    V_ll = (N + 1) / lam_l,      E[alpha_l] = (D + 1) V_ll,
+
+and each adds to the bound, less the log 2 of the prior of the rank,
+
+    (lam_l - N - 1) / 2 + (N + D + 1) / 2 log V_ll - D / 2 log(N + 1)
+        + log Gamma((D + 1) / 2) + D / 2 log 2 - log(pi) / 2.
+
+Those are there for which that is positive and ``lam_l > N + D + 1``. Given these, ``a = (nu_0 + N)
+/ 2`` and ``b_d = (s_d + R_dd - (N + 1) |m_d|^2) / 2``. The two in turn never lower the bound; they
+are repeated, with accelerated steps, until it is at a maximum. It begins with what each column
+varies given the others, so that the result is a function of (N, R) alone.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from skvt.compiled import digamma_array, exp, gammaln, jit_allocating, log, part_allocating
+from skvt.expfam._gaussian import MeanPrecision, join, standard_gamma
+from skvt.expfam._normal_wishart import NormalWishart
+from skvt.expfam.triangle import pack_statistic
+from skvt.typing import Array, IndexArray
+
+_LOG_2 = np.log(2.0)
+# Gain of the bound in nats that ends the steps, their number at most, and how many earlier ones an
+# accelerated step takes into account.
+_TOL = 1e-4
+_MOST_STEPS = 100
+_MEMORY = 4
+# Regularisation of their combination, relative to the sum of their squares.
+_RIDGE = 1e-10
+# Natural parameters of members whose q are kept.
+_ENTRIES_KEPT = 2**22
+
+
+class Factors(NamedTuple):
+    """Best q of K members at the maximum of the bound.
+
+    Attributes
+    ----------
+    bound : ndarray, shape (K,)
+        Without the factor of the mean; 0 of members without rows.
+    rate : ndarray, shape (K, D)
+        b; the shape a is that of the member.
+    loadings : ndarray, shape (K, D, L)
+        m, columns of zeros where there are fewer.
+    variances : ndarray, shape (K, L)
+        V_ll, 1 where there is no column.
+    """
+
+    bound: Array
+    rate: Array
+    loadings: Array
+    variances: Array
+
+    @property
+    def ranks(self) -> IndexArray:
+        """Number of columns r, (K,)."""
+        return np.count_nonzero(self.variances < 1.0, axis=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class FactorAnalysis:
+    """Approximate posterior of factor analysers, in the place of an exponential family.
+
+    Natural parameters are those of a :class:`~skvt.expfam.NormalWishart`, whose rows add the same.
+    The log-normaliser is the largest bound over q of the log evidence of what was added to the
+    prior, and the expectation is its gradient: that of the normal-Wishart with a bound of
+    ``E[log|Lambda|]`` and E[Lambda] as the bound of ``E[log p(x)]`` has them. Energies, evidences
+    and divergences follow from these two as in any family.
+
+    Parameters
+    ----------
+    prior : ndarray, shape (2 + D + D (D + 1) / 2,)
+        With a diagonal scale, s.
+    max_rank : int
+        Most columns of loadings of q.
+    """
+
+    prior: Array
+    max_rank: int
+    __name__ = "FactorAnalysis"
+
+    @cached_property
+    def _start(self) -> dict[str, Array]:
+        """Textbook parameters of the prior, the scale as a vector."""
+        prior = NormalWishart.standard(self.prior)
+        return prior | {"scale_inverse": np.diagonal(prior["scale_inverse"])}
+
+    @cached_property
+    def _solved(self) -> dict[bytes, tuple[Any, ...]]:
+        """The members solved last: evidences and expectations are those of the same ones."""
+        return {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"prior": self.prior, "max_rank": self.max_rank}
+
+    def factors(self, eta: ArrayLike) -> Factors:
+        """The best q of each member, leading axes flattened to K."""
+        rows = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
+        keys, known = [row.tobytes() for row in rows], self._solved
+        new = [k for k, key in enumerate(keys) if key not in known]
+        solved = zip(*self._solve(rows[new]), strict=True)
+        found = dict(zip((keys[k] for k in new), solved, strict=True))
+        members = Factors(
+            *map(np.array, zip(*(found.get(key) or known[key] for key in keys), strict=True))
+        )
+        # (of one row it takes no time)
+        known.update((keys[k], found[keys[k]]) for k in new if rows[k, 1] - self.prior[1] > 1.0)
+        while len(known) > max(1, _ENTRIES_KEPT // self.prior.size):
+            known.pop(next(iter(known)))
+        return members
+
+    def _solve(self, eta: Array) -> Factors:
+        q, start = NormalWishart.standard(eta), self._start
+        scatter, scale = q["scale_inverse"], start["scale_inverse"]
+        nu, (K, D) = float(start["degrees_of_freedom"]), q["mean"].shape
+        scatter[:, np.arange(D), np.arange(D)] -= scale
+        most, number = min(self.max_rank, D), q["degrees_of_freedom"] - nu
+        # begins with what columns vary given the others; of one row no factors are looked for
+        rate = 0.5 * (scale + np.diagonal(scatter, axis1=1, axis2=2))
+        several = number > 1.0
+        inverse = np.linalg.inv(scatter[several] + np.diag(scale))
+        rate[several] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
+        out = Factors(np.zeros(K), rate, np.zeros((K, D, most)), np.ones((K, most)))
+        _solve(number, scatter, 0.5 * nu, 0.5 * scale, *out, _TOL)
+        return out
+
+    def log_normalizer(self, eta: ArrayLike) -> Array:
+        """The largest bound of the log evidence, without ``-D / 2 log(2 pi)`` of each row; (...).
+
+        0 of the prior.
+        """
+        eta = np.asarray(eta, dtype=np.float64)
+        kappa, D = eta[..., 1], len(self._start["scale_inverse"])
+        of_means = 0.5 * D * np.log(self._start["mean_precision"] / kappa)
+        return np.asarray(of_means + self.factors(eta).bound.reshape(kappa.shape))
+
+    def expectation(self, eta: ArrayLike) -> Array:
+        """The gradient of the log-normaliser; shape of eta."""
+        eta = np.asarray(eta, dtype=np.float64)
+        q = NormalWishart.standard(eta.reshape(-1, eta.shape[-1]))
+        kappa, m, D = q["mean_precision"], q["mean"], q["mean"].shape[-1]
+        factors, shape = self.factors(eta), 0.5 * q["degrees_of_freedom"][:, None]
+        log_det = (digamma_array(shape) - np.log(factors.rate)).sum(axis=1)
+        log_det += np.log(factors.variances).sum(axis=1)
+        precision = expected_precision(shape, factors)
+        precision_mean = np.einsum("kij,kj->ki", precision, m)
+        square = np.einsum("ki,ki->k", m, precision_mean) + D / kappa
+        scalars = np.stack([0.5 * log_det, -0.5 * square], axis=-1)
+        return join(scalars, precision_mean, pack_statistic(precision)).reshape(eta.shape)
+
+    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+        """``mean`` (..., D), ``mean_precision`` (...), ``shape`` a (...), ``rate`` b (..., D).
+
+        And ``loadings`` m (..., D, L), ``loadings_variance`` C (...).
+        """
+        eta = np.asarray(eta, dtype=np.float64)
+        q, factors, lead = NormalWishart.standard(eta), self.factors(eta), eta.shape[:-1]
+        nu = q["degrees_of_freedom"]
+        return {
+            "mean": q["mean"],
+            "mean_precision": q["mean_precision"],
+            "shape": 0.5 * nu,
+            "rate": factors.rate.reshape(*lead, -1),
+            "loadings": factors.loadings.reshape(*lead, *factors.loadings.shape[1:]),
+            "loadings_variance": 1.0 / (nu - self._start["degrees_of_freedom"] + 1.0),
+        }
+
+    def sample(self, eta: ArrayLike, rng: np.random.Generator) -> MeanPrecision:
+        """One draw of each member (K, E): means (K, D), precisions (K, D, D)."""
+        q = self.standard(eta)
+        psi = standard_gamma(np.broadcast_to(q["shape"][:, None], q["rate"].shape), rng) / q["rate"]
+        there = np.abs(q["loadings"]).sum(axis=1, keepdims=True) > 0.0
+        noise = rng.standard_normal(q["loadings"].shape) * there
+        noise *= np.sqrt(q["loadings_variance"])[:, None, None] / np.sqrt(psi)[..., None]
+        loadings = q["loadings"] + noise
+        covariance = loadings @ np.swapaxes(loadings, 1, 2)
+        D = np.arange(psi.shape[1])
+        covariance[:, D, D] += 1.0 / psi
+        z = np.linalg.cholesky(covariance) @ rng.standard_normal((*psi.shape, 1))
+        mean = q["mean"] + z[..., 0] / np.sqrt(q["mean_precision"])[:, None]
+        return MeanPrecision(mean, np.linalg.inv(covariance))
+
+    def mean(self, eta: ArrayLike) -> MeanPrecision:
+        """Means (K, D), and precisions (K, D, D) as the bound of ``E[log p(x)]`` has them."""
+        q, factors = NormalWishart.standard(eta), self.factors(eta)
+        return MeanPrecision(
+            q["mean"], expected_precision(0.5 * q["degrees_of_freedom"][:, None], factors)
+        )
+
+    def variance(self, eta: ArrayLike) -> MeanPrecision:
+        """Not known in closed form."""
+        raise _unknown("variances")
+
+    def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:
+        """Not known in closed form."""
+        raise _unknown("densities")
+
+    def entropy(self, eta: ArrayLike) -> Array:
+        """Not known in closed form."""
+        raise _unknown("the entropy")
+
+
+def _unknown(what: str) -> NotImplementedError:
+    return NotImplementedError(
+        f"For covariance_type='low_rank', {what} of the posterior are not known in closed form. "
+        "Draw from it by 'sample'."
+    )
+
+
+def expected_precision(shape: Array, factors: Factors) -> Array:
+    """``E[psi] - E[psi] M V M' E[psi]``, (K, D, D), for the shapes a (K, 1)."""
+    psi = shape / factors.rate
+    scaled = psi[..., None] * factors.loadings * np.sqrt(factors.variances)[:, None]
+    precision = -scaled @ np.swapaxes(scaled, 1, 2)
+    D = np.arange(psi.shape[1])
+    precision[:, D, D] += psi
+    return precision
+
+
+@part_allocating
+def _given_noise(
+    number: float, scatter: Array, log_rate: Array, a0: float, b0: Array, constant: float,
+    target: Array, loadings: Array, variances: Array,
+) -> float:  # fmt: skip
+    """The best factors for given noise: the bound, loadings (D, L) and variances (L,).
+
+    And in ``target`` the logarithms of the rates that are best given these.
+    """
+    D, most = loadings.shape
+    a, rows = a0 + 0.5 * number, number + 1.0
+    root, scaled = np.empty(D), np.empty((D, D))
+    bound = -_LOG_2
+    for d in range(D):
+        root[d] = np.sqrt(a) * exp(-0.5 * log_rate[d])
+        bound -= root[d] * root[d] * (b0[d] + 0.5 * scatter[d, d]) - a0 * log(b0[d])
+        bound -= a * log_rate[d]
+        target[d] = b0[d] + 0.5 * scatter[d, d]
+        for e in range(d + 1):
+            scaled[d, e] = scaled[e, d] = scatter[d, e] * root[d] * root[e]
+    bound += D * (a + gammaln(a) - gammaln(a0))
+    variances[:] = 1.0
+    loadings[:] = 0.0
+    values, vectors = np.linalg.eigh(scaled) if most else (root, scaled)
+    for column in range(most):
+        value = values[D - 1 - column]
+        if value <= rows + D:
+            break
+        gain = 0.5 * (value - rows) + 0.5 * (rows + D) * log(rows / value) + constant
+        if gain <= _LOG_2:
+            break
+        bound += gain - _LOG_2
+        variances[column] = rows / value
+        length = np.sqrt((value - D) / rows - 1.0)
+        for d in range(D):
+            loading = vectors[d, D - 1 - column] * length / root[d]
+            loadings[d, column] = loading
+            target[d] -= 0.5 * rows * loading * loading
+    for d in range(D):
+        target[d] = log(target[d])
+    return bound
+
+
+@jit_allocating
+def _solve(
+    number: Array, scatter: Array, a0: float, b0: Array, bound: Array, rate: Array,
+    loadings: Array, variances: Array, tol: float,
+) -> None:  # fmt: skip
+    """Best q of K members of N rows (K,) and scatter R (K, D, D), by Anderson's acceleration.
+
+    The next noise is a combination of what the last few led to. One that lowers the bound is
+    followed by a plain step from the best so far, which never does.
+    """
+    D, most = loadings.shape[1:]
+    x, target, best = np.empty(D), np.empty(D), np.empty(D)
+    last_step, last_target = np.empty(D), np.empty(D)
+    # changes of the steps, and of what they led to
+    steps, targets = np.empty((_MEMORY, D)), np.empty((_MEMORY, D))
+    some_loadings, some_variances = np.empty((D, most)), np.empty(most)
+    half = 0.5 * (D + 1.0)
+    for k in range(number.size):
+        if number[k] <= 0.0:
+            continue
+        constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
+        constant -= 0.5 * D * log(number[k] + 1.0)
+        x[:], some = np.log(rate[k]), most if number[k] > 1.0 else 0
+        bound[k], size, accelerated = -np.inf, -1, False
+        for n in range(_MOST_STEPS):
+            found = _given_noise(
+                number[k], scatter[k], x, a0, b0, constant, target,
+                some_loadings[:, :some], some_variances[:some],
+            )  # fmt: skip
+            gain = found - bound[k]
+            if gain > 0.0:
+                bound[k] = found
+                best[:], rate[k] = target, np.exp(x)
+                loadings[k, :, :some] = some_loadings[:, :some]
+                variances[k, :some] = some_variances[:some]
+            elif accelerated:
+                x[:], size, accelerated = best, -1, False
+                continue
+            if not gain >= tol:
+                break
+            step = target - x
+            if size >= 0:
+                steps[n % _MEMORY] = step - last_step
+                targets[n % _MEMORY] = target - last_target
+            size = min(size + 1, _MEMORY)
+            last_step[:], last_target[:], x[:] = step, target, target
+            accelerated = size > 0
+            if accelerated:
+                places = (n - np.arange(size)) % _MEMORY
+                past = steps[places]
+                inner = past @ past.T
+                inner += _RIDGE * np.trace(inner) * np.eye(size)
+                x -= np.linalg.solve(inner, past @ step) @ targets[places]

@@ -1,0 +1,296 @@
+"""Factor analysers: their bound against its definition and draws, and fits."""
+
+import pickle
+
+import numpy as np
+import pytest
+from models.test_tied import Idle, sweeps
+from scipy.special import digamma, gammaln
+from scipy.stats import gamma as gamma_distribution
+from scipy.stats import t as student_t
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture
+from skvt.components import Gaussian
+from skvt.expfam import NormalGamma, NormalWishart
+from skvt.expfam import _factor_analysis as module
+from skvt.inference import MemoizedInference, Rows, State
+from skvt.io import load, save
+from skvt.models.mixture import Mixture, StickBreaking, gaussian_component
+from skvt.moves import pair_gains
+from skvt.moves._base import bound_of
+
+LOG_2PI = np.log(2.0 * np.pi)
+
+
+@pytest.fixture
+def exactly(monkeypatch):
+    """Steps until the bound does not rise any more."""
+    monkeypatch.setattr(module, "_TOL", 1e-12)
+
+
+def drawn(n=60, D=3, rank=1, K=1, seed=0, missing=0.0):
+    """Rows of factor analysers about K means."""
+    rng = np.random.default_rng(seed)
+    loadings, z = 2.0 * rng.normal(size=(K, D, rank)), np.arange(n) % K
+    X = 8.0 * rng.normal(size=(K, D))[z] + 3.0 + 0.5 * rng.normal(size=(n, D))
+    X += np.einsum("ndr,nr->nd", loadings[z], rng.normal(size=(n, rank)))
+    X[rng.random(X.shape) < missing] = np.nan
+    return X
+
+
+def component_of(X, max_rank=None):
+    return gaussian_component(X, np.ones(len(X)), "low_rank", False, max_rank=max_rank)[0]
+
+
+def posterior_of(X, max_rank=None):
+    component = component_of(X, max_rank)
+    sums = component.features(X).sum(axis=0)[None]
+    return component, sums, component.natural_parameters(sums)
+
+
+# ------------------------------------------------------------------------------ the bound
+def contrasts(X, prior):
+    """Rows of mean 0 that are left if the mean is integrated out: their scatter is the same."""
+    kappa = prior["mean_precision"]
+    n, mean = len(X), X.mean(axis=0)
+    basis = np.linalg.qr(np.column_stack([np.ones(n), np.eye(n)[:, : n - 1]]))[0][:, 1:]
+    shift = np.sqrt(n * kappa / (n + kappa)) * (mean - prior["mean"])
+    return np.vstack([basis.T @ (X - mean), shift])
+
+
+def found(X, component, lam):
+    """Contrasts of the rows, and the parameters of q: loadings, V, rates and C of the noise."""
+    q, factors = component.family.standard(lam), component.family.factors(lam)
+    r = int(factors.ranks[0])
+    Y = contrasts(X - component.center, NormalWishart.standard(component.prior))
+    return Y, (q["loadings"][0][:, :r], factors.variances[0, :r], q["rate"][0],
+               np.full(r, q["loadings_variance"][0]))  # fmt: skip
+
+
+def bound_row_by_row(Y, prior, M, V, b, C):
+    """Energy and entropy of every variable of the model with factors, by their definitions."""
+    nu, kappa = prior["degrees_of_freedom"], prior["mean_precision"]
+    scale, (D, r), n = np.diagonal(prior["scale_inverse"]), M.shape, len(Y)
+    a = 0.5 * (nu + n)
+    psi, log_psi = a / b, digamma(a) - np.log(b)
+    alpha_shape = 0.5 * (1.0 + D)
+    alpha_rate = 0.5 + 0.5 * ((psi[:, None] * M**2).sum(axis=0) + D * C)
+    alpha, log_alpha = alpha_shape / alpha_rate, digamma(alpha_shape) - np.log(alpha_rate)
+    total = -(r + 1.0) * np.log(2.0) + 0.5 * D * np.log(kappa / (kappa + n))
+    for y in Y:
+        h = V * (M.T @ (psi * y))
+        for d in range(D):
+            noise = psi[d] * ((y[d] - M[d] @ h) ** 2 + M[d] ** 2 @ V) + C @ (h**2 + V)
+            total += 0.5 * (log_psi[d] - LOG_2PI - noise)
+        total -= 0.5 * (r * LOG_2PI + h @ h + V.sum())
+        total += 0.5 * (r * (1.0 + LOG_2PI) + np.log(V).sum())
+    for d in range(D):
+        log_prior = 0.5 * nu * np.log(0.5 * scale[d]) - gammaln(0.5 * nu)
+        total += log_prior + (0.5 * nu - 1.0) * log_psi[d] - 0.5 * scale[d] * psi[d]
+        total += gamma_distribution(a, scale=1.0 / b[d]).entropy()
+        for j in range(r):
+            total += 0.5 * (log_psi[d] + log_alpha[j] - LOG_2PI)
+            total -= 0.5 * alpha[j] * (psi[d] * M[d, j] ** 2 + C[j])
+            total += 0.5 * (1.0 + LOG_2PI + np.log(C[j]) - log_psi[d])
+    for j in range(r):
+        total += 0.5 * np.log(0.5) - gammaln(0.5) - 0.5 * log_alpha[j] - 0.5 * alpha[j]
+        total += gamma_distribution(alpha_shape, scale=1.0 / alpha_rate[j]).entropy()
+    return total
+
+
+@pytest.mark.parametrize(("D", "rank", "n"), [(2, 1, 30), (6, 2, 50), (6, 4, 5)])
+def test_the_bound_is_energy_plus_entropy_row_by_row(D, rank, n):
+    X = drawn(n, D, rank, seed=1)
+    component, sums, lam = posterior_of(X)
+    assert component.ranks(lam)[0] >= 1
+    Y, q = found(X, component, lam)
+    expected = bound_row_by_row(Y, NormalWishart.standard(component.prior), *q)
+    assert component.log_evidence(sums)[0] == pytest.approx(expected, rel=1e-10)
+
+
+def test_the_bound_is_below_the_evidence_and_not_far():
+    # rank 1 at most: the prior's other ranks only add to the evidence
+    X = drawn(12, D=2, seed=1)
+    component, sums, lam = posterior_of(X)
+    prior, q = NormalWishart.standard(component.prior), component.family.standard(lam)
+    scale, nu = np.diagonal(prior["scale_inverse"]), prior["degrees_of_freedom"]
+    Y, rng, n_draws = contrasts(X - component.center, prior), np.random.default_rng(0), 50_000
+    # importance sampling about q, with wider tails
+    psi_q = gamma_distribution(0.5 * q["shape"][0], scale=2.0 / q["rate"][0])
+    psi = psi_q.rvs((n_draws, 2), random_state=rng)
+    at = q["loadings"][0][:, 0] * rng.choice([-1.0, 1.0], size=(n_draws, 1))
+    width = 1.5 * np.sqrt(1.0 / len(X) / psi) + 0.3 * np.abs(at)
+    w = at + width * rng.standard_t(4, size=(n_draws, 2))
+    u = w * np.sqrt(psi)
+    covariance = w[:, :, None] * w[:, None] + np.eye(2) / psi[:, None]
+    value = -0.5 * len(X) * np.linalg.slogdet(covariance)[1] - len(X) * LOG_2PI
+    value -= 0.5 * np.einsum("nij,ji->n", np.linalg.inv(covariance), Y.T @ Y)
+    value += gamma_distribution(0.5 * nu, scale=2.0 / scale).logpdf(psi).sum(axis=1)
+    # loadings in units of the noise: Cauchy
+    cauchy = gammaln(1.5) - gammaln(0.5) - np.log(np.pi) - 1.5 * np.log1p((u**2).sum(axis=1))
+    value += cauchy + 0.5 * np.log(psi).sum(axis=1) - psi_q.logpdf(psi).sum(axis=1)
+    both = [student_t.logpdf((w - s * at) / width, 4) - np.log(width) for s in (-1.0, 1.0)]
+    value -= np.logaddexp(*(part.sum(axis=1) for part in both)) - np.log(2.0)
+    kappa = prior["mean_precision"]
+    evidence = np.log(np.mean(np.exp(value - value.max()))) + value.max() - 2.0 * np.log(2.0)
+    evidence += np.log(kappa / (kappa + len(X)))
+    assert component.ranks(lam)[0] == 1
+    assert evidence - 4.0 < component.log_evidence(sums)[0] < evidence
+
+
+def test_of_one_column_it_is_the_normal_gamma(exactly):
+    X = np.random.default_rng(0).normal(3.0, 2.0, size=(9, 1))
+    component, sums, lam = posterior_of(X)
+    X = X - component.center
+    nu, scale = (float(component.family._start[n][...].sum()) for n in
+                 ("degrees_of_freedom", "scale_inverse"))  # fmt: skip
+    prior = NormalGamma.from_standard(np.zeros(1), np.ones(1), 0.5 * nu, 0.5 * scale)
+    after = prior + np.array([9.0, (X**2).sum(), X.sum(), 9.0])
+    expected = NormalGamma.log_normalizer(after) - NormalGamma.log_normalizer(prior)
+    expected -= 4.5 * LOG_2PI + np.log(2.0)  # the last is that of the rank 0
+    assert component.log_evidence(sums)[0] == pytest.approx(expected, rel=1e-9)
+    m, s = NormalGamma.standard(after)["mean"][0], NormalGamma.standard(after)
+    spread = np.sqrt(s["rate"] / s["shape"] * (1.0 + 0.1))
+    x = np.linspace(-4.0, 4.0, 5)
+    got = component.log_predictive(x[:, None] + component.center, lam)[:, 0]
+    np.testing.assert_allclose(got, student_t(2.0 * s["shape"], m, spread).logpdf(x), rtol=1e-9)
+
+
+def test_no_other_q_has_a_higher_bound(exactly):
+    X = drawn(20, 4, 2)
+    component, sums, lam = posterior_of(X)
+    (Y, q), prior = found(X, component, lam), NormalWishart.standard(component.prior)
+    highest, rng = component.log_evidence(sums)[0], np.random.default_rng(0)
+    for size in (1e-4, 1e-2, 0.3):
+        for _ in range(10):
+            factors = [np.exp(size * rng.normal(size=part.shape)) for part in q]
+            other = [part * factor for part, factor in zip(q, factors, strict=True)]
+            assert bound_row_by_row(Y, prior, *other) < highest + 1e-9
+    fewer = (q[0][:, :1], q[1][:1], q[2], q[3][:1])
+    assert bound_row_by_row(Y, prior, *fewer) < highest
+
+
+def test_expectations_are_slopes_of_the_log_normalizer(exactly):
+    component, _, lam = posterior_of(drawn(D=4))
+    family, step = component.family, 1e-6
+    t = family.expectation(lam)
+    for e in (0, 1, 3, 6, 8, 14):
+        change = np.zeros_like(lam)
+        change[0, e] = step * max(1.0, abs(lam[0, e]))
+        up, down = (family.log_normalizer(lam + sign * change)[0] for sign in (1.0, -1.0))
+        if e < 2:  # (nu and kappa count the same rows)
+            continue
+        assert (up - down) / (2.0 * change[0, e]) == pytest.approx(t[0, e], rel=1e-5, abs=1e-7)
+    change[:] = 0.0
+    change[0, :2] = 1e-4
+    up, down = (family.log_normalizer(lam + sign * change)[0] for sign in (1.0, -1.0))
+    assert (up - down) / 2e-4 == pytest.approx(t[0, :2].sum(), rel=1e-5)
+
+
+def test_no_rows_have_no_evidence():
+    component = component_of(drawn())
+    nothing = np.zeros((2, component.prior.size - 1))
+    np.testing.assert_array_equal(component.log_evidence(nothing), 0.0)
+
+
+# -------------------------------------------------------------------------- the predictive
+def test_the_predictive_is_that_of_draws_from_q():
+    X = drawn(80, D=4, rank=2, seed=2)
+    component, _, lam = posterior_of(X)
+    assert component.ranks(lam)[0] == 2
+    draws = component.family.sample(np.repeat(lam, 4000, axis=0), np.random.default_rng(0))
+    means, covariances = draws.mean + component.center, np.linalg.inv(draws.precision)
+    mean, scale, freedom = (part[0] for part in component._student(lam))
+    covariance = scale / (freedom - 2.0)
+    unit = np.sqrt(np.diagonal(covariance))
+    np.testing.assert_allclose(mean + component.center, means.mean(axis=0), atol=0.02 * unit.max())
+    total = covariances.mean(axis=0) + np.cov(means.T)
+    np.testing.assert_allclose(total / unit / unit[:, None], covariance / unit / unit[:, None],
+                               atol=0.03)  # fmt: skip
+    new = X[:10] + 0.2
+    away = new - means[:, None]
+    square = np.einsum("kni,kij,knj->kn", away, draws.precision, away)
+    each = -0.5 * (square + np.linalg.slogdet(covariances)[1][:, None] + 4.0 * LOG_2PI)
+    expected = np.log(np.mean(np.exp(each), axis=0))
+    np.testing.assert_allclose(component.log_predictive(new, lam)[:, 0], expected, atol=0.1)
+
+
+# ----------------------------------------------------------------------------- the mixture
+def started(X, n_components):
+    model = Mixture(StickBreaking(1.0), component_of(X), n_initial=n_components)
+    data = Rows(X, np.ones(len(X)), 25)
+    stats = model.initial(data, np.random.default_rng(0))
+    return model, data, MemoizedInference().start(State(stats), data.total)
+
+
+@pytest.mark.parametrize("missing", [0.0, 0.1])
+def test_the_bound_never_falls_and_merges_gain_what_they_promise(missing):
+    X = drawn(120, D=5, rank=2, K=3, missing=missing)
+    model, data, state = started(X, 5)
+    bounds = sweeps(model, data, state, 8, [Idle()])
+    assert np.all(np.diff(bounds) > -1e-4)
+    memo = state.memos.total()
+    before = bound_of(model, memo)
+    assert bounds[-1] == pytest.approx(before, rel=1e-9)
+    sticks = model.weights_log_evidence(memo.stats.arrays[0])
+    clearly_bad, pairs = 0, list(zip(*pair_gains(model, memo), strict=True))
+    for a, b, gain in pairs:
+        trial = state.draft()
+        trial.merge(a, b)
+        trial.rearrange(np.delete(np.arange(5), b))
+        trial.resum()
+        total = trial.memos.total()
+        gain = gain + model.weights_log_evidence(total.stats.arrays[0]) - sticks
+        change = bound_of(model, total) - before
+        if change < -100.0:  # then it is no less than it
+            clearly_bad += gain > change + 1.0
+            assert change - 1e-3 < gain < -5.0
+        else:
+            assert change == pytest.approx(gain, rel=1e-6, abs=1e-3)
+    assert 0 < clearly_bad < len(pairs)
+
+
+# ------------------------------------------------------------------------------ estimators
+def test_clusters_of_low_rank_with_as_many_rows_as_columns():
+    X = drawn(600, D=24, rank=2, K=3, seed=1)
+    X, new = X[:75], X[75:]
+    settings = {"max_components": 4, "random_state": 0, "mean_precision_prior": 1e-3}
+    low, full = (
+        MemoizedDPGMM(covariance_type=kind, **settings).fit(X) for kind in ("low_rank", "full")
+    )
+    assert low.n_components_ == 3
+    np.testing.assert_array_equal(low.ranks_, 2)
+    assert low.score(new) > full.score(new) + 10.0
+    assert low.elbo_ > full.elbo_
+    inverse = low.precisions_ @ low.covariances_
+    np.testing.assert_allclose(inverse, np.tile(np.eye(24), (3, 1, 1)), atol=1e-8)
+    draw = low.posterior_.components.sample(2, random_state=0)
+    assert draw.mean.shape == (2, 3, 24)
+    np.testing.assert_allclose(low.posterior_.components.mean().mean, low.means_)
+
+
+def test_blocks_may_be_of_low_rank_and_ranks_are_limited():
+    X = drawn(90, D=6, rank=2, K=3)
+    settings = {"max_components": 4, "random_state": 0}
+    alone = MemoizedDPGMM(covariance_type="low_rank", max_rank=1, **settings).fit(X)
+    spec = [("all", Gaussian("low_rank", max_rank=1), slice(None))]
+    table = MemoizedDPMixture(components=spec, **settings).fit(X)
+    assert table.elbo_ == pytest.approx(alone.elbo_, rel=1e-9)
+    assert alone.ranks_.max() == 1
+    assert table.describe() is not None and np.all(table.block_relevance_ > 1.0)
+    with pytest.raises(ValueError, match="have means"):
+        MemoizedDPGMM(covariance_type="low_rank", mean_type="zero").fit(X)
+    with pytest.raises(AttributeError, match="low_rank"):
+        _ = MemoizedDPGMM(**settings).fit(X).ranks_
+
+
+def test_fits_have_the_same_bits_for_any_number_of_threads_and_after_a_file(tmp_path):
+    X = drawn(90, D=6, rank=2, K=3).astype(np.float32)
+    settings = {"covariance_type": "low_rank", "max_components": 4, "batch_size": 30}
+    one, two = (MemoizedDPGMM(n_jobs=n, random_state=0, **settings).fit(X) for n in (1, 2))
+    save(one, tmp_path / "one.skvt")
+    again = load(tmp_path / "one.skvt")
+    for other in (two, again, pickle.loads(pickle.dumps(one))):
+        assert other.elbo_ == one.elbo_
+        np.testing.assert_array_equal(other.covariances_, one.covariances_)
+        np.testing.assert_array_equal(other.score_samples(X), one.score_samples(X))
