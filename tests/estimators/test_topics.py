@@ -211,6 +211,29 @@ def test_the_perplexity_by_the_bound_is_the_neighbours(corpus, capsys):
         lda.partial_fit(corpus).bound_  # noqa: B018
 
 
+@every_topic_model
+def test_planted_blocks_of_words_come_back_as_topics_of_their_own(entry):
+    rng = np.random.default_rng(0)
+    blocks = np.repeat(np.arange(3), 20)
+    X = np.zeros((60, 15))
+    for row, block in zip(X, blocks, strict=True):
+        row[5 * block : 5 * block + 5] = rng.multinomial(30, np.full(5, 0.2))
+    early, late = (entry.make(n_components=3, max_iter=n, random_state=1).fit(X) for n in (1, 25))
+    topics = late.components_ / late.components_.sum(axis=1, keepdims=True)
+    of_blocks = topics.reshape(len(topics), 3, 5).sum(axis=2)
+    # none has collapsed into a mixture of blocks, and none is missing
+    np.testing.assert_array_equal(np.unique(of_blocks.argmax(axis=1)), np.arange(3))
+    proportions = late.transform(X)
+    assert np.all(proportions >= 0.0)
+    np.testing.assert_allclose(proportions.sum(axis=1), 1.0, rtol=1e-6)
+    found = of_blocks.argmax(axis=1)[proportions.argmax(axis=1)]
+    np.testing.assert_array_equal(found, blocks)
+    used = proportions.mean(axis=0) > 0.05
+    assert of_blocks[used].max(axis=1).min() > 0.9
+    # more passes are not worse
+    assert late.score(X) >= early.score(X) - 1e-3
+
+
 def test_a_model_that_knows_the_truth_scores_higher_than_one_that_does_not(corpus):
     X, topics, _ = make_topic_corpus(200, n_components=4, n_features=50, random_state=0)
     alpha = 0.1
