@@ -202,6 +202,9 @@ class Pairs(Protocol):
 class Evidence:
     """Evidence of components, each by itself, of which joined ones have the summed statistics.
 
+    Where ``merge_gains`` of the component is a bound for pairs that no merge is good for, losses
+    are bounds for these.
+
     Parameters
     ----------
     component : Component
