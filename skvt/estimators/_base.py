@@ -531,9 +531,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         state = State(model.initial(self._first_rows(X, weights), rng))
         state.seed = _seed(rng)
         parameters = self.get_params(deep=False)
+        n_rows = 0.0 if self._counts_stream else STREAM_ROWS
         self._fitted = Fitted(
-            model, state, running, STREAM_ROWS, counts_rows=False, parameters=parameters
+            model, state, running, n_rows, self._counts_stream, parameters=parameters
         )
+
+    # Whether the rows of a stream are those seen so far, rather than an assumed number.
+    _counts_stream = False
 
     def _first_rows(self, X, weights):
         """Rows from which the initial globals of a stream are made."""

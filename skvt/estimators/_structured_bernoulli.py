@@ -30,6 +30,9 @@ from skvt.schedules import RobbinsMonro
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
 SCALE_OF_FULL_STEPS = 100.0
+# In a stream, how many times the share of its rows a step is at most: above 1, so that the rows
+# assigned when little was known are forgotten.
+MOST_OF_SHARE = 2.0
 # Entries that are looked at together for values other than 0 and 1.
 _CHECKED = 2**20
 
@@ -100,7 +103,8 @@ default="dirichlet_process"
 
     learning_decay : float, default=0.75
         How fast step sizes decrease. With "structured" and "online", step number t has size
-        ``learning_scale * (learning_offset + t) ** -learning_decay``, at most 1.
+        ``learning_scale * (learning_offset + t) ** -learning_decay``, at most 1. In ``partial_fit``
+        a structured step is also at most twice the share of its rows in all rows seen.
 
     learning_offset : float, default=10.0
         Down-weights early steps; at least 1.
@@ -110,9 +114,9 @@ default="dirichlet_process"
         otherwise 1: minibatches and corrections are noisy, and small steps average the noise out.
 
     total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
-        "batch", the number of rows seen; otherwise a million for a stream started by
-        ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
+        Assumed number of rows of the whole stream in ``partial_fit``. None is the number of rows
+        seen; with "online" a million for a stream started by ``partial_fit``. A structured stream
+        of more rows forgets the first ones.
 
     binarize : float or None, default=None
         Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.
@@ -388,6 +392,10 @@ default="dirichlet_process"
         return self.learning_method == "structured"
 
     @property
+    def _counts_stream(self):
+        return self._structured
+
+    @property
     def _model_class(self):
         return MixtureGivenGlobals if self._structured else Mixture
 
@@ -431,7 +439,7 @@ default="dirichlet_process"
         plan = super()._plan(model, X, weights, stream=stream)
         if not self._structured:
             return plan
-        engine = StructuredInference(plan.rate, self.global_step)
+        engine = StructuredInference(plan.rate, self.global_step, MOST_OF_SHARE)
         return replace(plan, engine=engine, data=plan.minibatches)
 
     @property

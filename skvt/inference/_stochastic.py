@@ -26,12 +26,16 @@ STEPS_PER_PRIOR = 16
 
 
 class Visits(NamedTuple):
-    """By what, and at what temperature, minibatches are visited, and the sum over those so far."""
+    """By what, and at what temperature, minibatches are visited, and the sum over those so far.
+
+    ``rate`` is the size of a step by its number; None is that of the engine.
+    """
 
     data: Rows
     workers: Workers
     policy: RunningPolicy
     totals: LocalTotals
+    rate: Callable[[int], float] | None = None
 
 
 class StochasticInference(Continued, Generic[M]):
@@ -102,10 +106,12 @@ class StochasticInference(Continued, Generic[M]):
                 sum(float(data.weights[b.rows].sum()) for b in batches),
                 state.n_steps,
             )
-            model = self.step(model, batches, stream.taken_for(weight), state, visits)
+            total = stream.taken_for(weight)
+            rate = self._rate_of(stream, weight / data.n_steps(batches))
+            model = self.step(model, batches, total, state, visits._replace(rate=rate))
             if policy.done and state.n_steps // STEPS_PER_PRIOR > n_before // STEPS_PER_PRIOR:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
-        return model, self.rate(state.n_steps - 1)
+        return model, rate(state.n_steps - 1)
 
     def finish(self, model: M, state: State) -> float | None:
         """The bound is not known."""
@@ -118,6 +124,10 @@ class StochasticInference(Continued, Generic[M]):
     def _globals(self, model: M, stats: RunningStats, batch: Any, workers: Workers) -> Any:
         """The globals as passed to the local step of the batch: E_q[t(beta)]."""
         return model.expectation(stats, batch, workers.run)
+
+    def _rate_of(self, stream: Stream, weight: float) -> Callable[[int], float]:
+        """Sizes of steps on rows of this weight of a stream."""
+        return self.rate
 
     def _size(self, rates: Sequence[float]) -> float:
         """Size of the step that is as large as these steps towards the same statistics."""
@@ -147,7 +157,8 @@ class StochasticInference(Continued, Generic[M]):
 
         visited = list(data.visit(batches, ask, expect, workers, summed=True))
         n_steps = data.n_steps(batches)
-        rho = self._size([self.rate(n_before + i) for i in range(n_steps)])
+        rate = visits.rate or self.rate
+        rho = self._size([rate(n_before + i) for i in range(n_steps)])
         for place, part in enumerate(visited):
             assert part.stats is not None  # as requested
             state.remember_ends(part.rows, part.start)

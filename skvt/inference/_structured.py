@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from skvt.expfam import RunningStats
-from skvt.inference._engine import PassResult
+from skvt.inference._engine import PassResult, Stream
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference, Visits
@@ -36,6 +36,9 @@ class StructuredInference(StochasticInference[Drawable]):
     rate : callable
         Step number -> rho.
     global_step : {"ssvi", "ssvi-a", "mean_field", "map"}
+    most_of_share : float or None
+        In a stream that counts its rows, a step is at most so many times the share of its rows in
+        all rows so far.
     """
 
     requires: tuple[Requirement, ...] = (
@@ -45,9 +48,14 @@ class StructuredInference(StochasticInference[Drawable]):
     )
     bound_kind = "none"
 
-    def __init__(self, rate: Callable[[int], float], global_step: str) -> None:
+    def __init__(
+        self,
+        rate: Callable[[int], float],
+        global_step: str,
+        most_of_share: float | None = None,
+    ) -> None:
         super().__init__(rate)
-        self._global_step = global_step
+        self._global_step, self._most_of_share = global_step, most_of_share
         if global_step == "ssvi":
             self.requires = (*self.requires, _CORRECTION)
 
@@ -78,6 +86,14 @@ class StructuredInference(StochasticInference[Drawable]):
         if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
+
+    def _rate_of(self, stream: Stream, weight: float) -> Callable[[int], float]:
+        """Limited, since few rows say little; a stream longer than its assumed size forgets."""
+        if self._most_of_share is None or not stream.grows:
+            return self.rate
+        seen = min(stream.n_rows, stream.total or np.inf)
+        most = self._most_of_share * weight / seen
+        return lambda step: min(most, self.rate(step))
 
     def _size(self, rates: Sequence[float]) -> float:
         """As of other steps; with "ssvi" that of one: by corrected draws, large ones diverge."""
