@@ -20,19 +20,12 @@ from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators.component_specs import (
     COVARIANCE_TYPES,
     GAUSSIAN_PRIOR_CONSTRAINTS,
-    GAUSSIAN_PRIORS,
     MAX_RANK_CONSTRAINT,
-    gaussian_prior,
-    learned_names,
+    gaussian_component,
+    gaussian_learner,
 )
 from skvt.estimators.validation import LARGEST_VALUE, check_variance
-from skvt.models.mixture import (
-    MATRICES,
-    GaussianLearner,
-    SymmetricDirichlet,
-    begun_at,
-    gaussian_component,
-)
+from skvt.models.mixture import MATRICES, SymmetricDirichlet, begun_at
 
 MOVES = ("birth", "merge", "delete")
 
@@ -55,11 +48,12 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     max_components : int, default=200
         Maximum number of components that births may reach.
 
-    covariance_type : {"full", "tied", "diag", "spherical", "low_rank"}, default="full"
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
-        matrix of low rank plus the variances of each column's noise (a factor analyser). NaN in the
-        data are missing values: integrated out with "diag" and "spherical", local variables of
-        their rows otherwise, see Notes.
+        matrix of low rank plus the variances of each column's noise (a factor analyser). "auto" is
+        the one of highest bound in short fits on at most 3,000 rows (in ``partial_fit``, of the
+        first call). NaN in the data are missing values: integrated out with "diag" and "spherical",
+        local variables of their rows otherwise, see Notes.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
@@ -211,6 +205,9 @@ default="dirichlet_process"
     covariances_ : ndarray
         Inverse of the expected precision of each component: (K, n_features, n_features) for "full"
         and "low_rank", (K, n_features) for "diag", (K,) for "spherical".
+
+    covariance_type_ : str
+        ``covariance_type``, or what "auto" has chosen.
 
     ranks_ : ndarray of int, shape (K,)
         Rank found for each component; of "low_rank" only.
@@ -535,20 +532,13 @@ default="dirichlet_process"
     def _build_component(self, X, weights):
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
-        component, priors = gaussian_component(
-            X,
-            weights,
-            self.covariance_type,
-            self.mean_type == "zero",
-            gaussian_prior(self),
-            self.reg_covar,
-            self.max_rank,
-        )
+        most = self._most_components
+        component, priors = gaussian_component(self, X, weights, self.reg_covar, most)
         vars(self).update({f"{name}_": priors[name] for name in priors})
         return component
 
     def _build_learner(self, component):
-        return GaussianLearner.of(component, learned_names(self, GAUSSIAN_PRIORS))
+        return gaussian_learner(self, component)
 
     def _published(self, model):
         learned = learned_values(model)
@@ -613,6 +603,11 @@ default="dirichlet_process"
 
     # --------------------------------------------------------------------------- attributes
     @property
+    def covariance_type_(self):
+        """Type of the covariances: ``covariance_type``, or what "auto" has chosen."""
+        return self._of_fit("covariance_type_").model.component.covariance_type
+
+    @property
     def means_(self):
         """Expected means, shape (K, n_features)."""
         return self._in_precision(self._moments("means_")[0])
@@ -626,7 +621,7 @@ default="dirichlet_process"
     def ranks_(self):
         """Rank found for each component of "low_rank", shape (K,)."""
         fitted = self._of_fit("ranks_")
-        if fitted.parameters["covariance_type"] != "low_rank":
+        if self.covariance_type_ != "low_rank":
             raise AttributeError("'ranks_' are those of covariance_type='low_rank'.")
         return fitted.model.component.ranks(fitted.lam()[1])
 
@@ -676,7 +671,7 @@ default="dirichlet_process"
 
     @property
     def _has_matrices(self):
-        return self._fitted.parameters["covariance_type"] in MATRICES
+        return self.covariance_type_ in MATRICES
 
     def _in_precision(self, value):
         return np.asarray(value, self._fitted.model.dtype)

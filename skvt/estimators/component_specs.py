@@ -1,10 +1,12 @@
 """Descriptions of columns with their priors, public in :mod:`skvt.components`."""
 
+from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
+from skvt.estimators._covariance_types import bounds_of_types, learnable
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.models import mixture as models
 from skvt.rows import dense, sums_of_rows, total_and_weight
@@ -23,7 +25,7 @@ GAUSSIAN_PRIOR_CONSTRAINTS = {
     "covariance_prior": [None, AUTO, "array-like", Interval(Real, 0, None, closed="neither")],
 }
 
-COVARIANCE_TYPES = {"full", "tied", "diag", "spherical", "low_rank"}
+COVARIANCE_TYPES = {"full", "tied", "diag", "spherical", "low_rank", "auto"}
 MAX_RANK_CONSTRAINT = [None, Interval(Integral, 1, None, closed="left")]
 
 
@@ -41,6 +43,42 @@ def gaussian_prior(given):
     """Parameters of the prior of an estimator or a component; None where they are to be found."""
     values = [getattr(given, name) for name in GAUSSIAN_PRIORS]
     return models.GaussianPrior(*(None if is_auto(value) else value for value in values))
+
+
+def gaussian_component(given, X, weights, error=0.0, most=None):
+    """The Gaussian component of an estimator or a description, of at most so many components.
+
+    Returns
+    -------
+    component : skvt.models.mixture.Component
+    priors : dict
+        The prior's parameters as used.
+    """
+    kind, zero_mean = given.covariance_type, given.mean_type == "zero"
+    build = partial(
+        models.gaussian_component,
+        zero_mean=zero_mean,
+        given=gaussian_prior(given),
+        error=error,
+        max_rank=given.max_rank,
+    )
+    if kind == "auto":
+        if not (given.covariance_prior is None or is_auto(given.covariance_prior)):
+            raise ValueError(
+                "The 'covariance_prior' parameter has another shape for each covariance type: with "
+                "covariance_type='auto' leave it None, or 'auto' to learn it."
+            )
+        learned = learned_names(given, GAUSSIAN_PRIORS)
+        kind = next(iter(bounds_of_types(X, weights, build, zero_mean, learned, most)))
+    return build(X, weights, kind)
+
+
+def gaussian_learner(given, component):
+    """What learns the parameters of its prior that are "auto"."""
+    names = learned_names(given, GAUSSIAN_PRIORS)
+    if given.covariance_type == "auto":
+        names = learnable(component, names)
+    return models.GaussianLearner.of(component, names)
 
 
 class ComponentSpec(BaseEstimator):
@@ -123,9 +161,11 @@ class Gaussian(ComponentSpec):
 
     Parameters
     ----------
-    covariance_type : {"full", "tied", "diag", "spherical", "low_rank"}, default="full"
+    covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
-        matrix of low rank plus the variances of each column's noise.
+        matrix of low rank plus the variances of each column's noise. "auto" is the one of highest
+        bound in short fits of these columns, see :class:`~skvt.MemoizedDPGMM`; it is published in
+        ``priors_``.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
@@ -185,18 +225,14 @@ class Gaussian(ComponentSpec):
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component, see :class:`ComponentSpec`."""
-        return models.gaussian_component(
-            X,
-            weights,
-            self.covariance_type,
-            self.mean_type == "zero",
-            gaussian_prior(self),
-            max_rank=self.max_rank,
-        )
+        component, priors = gaussian_component(self, X, weights)
+        if self.covariance_type == "auto":
+            priors["covariance_type"] = component.covariance_type
+        return component, priors
 
     def learner(self, component):
         """What learns parameters that are "auto", see :class:`ComponentSpec`."""
-        return models.GaussianLearner.of(component, learned_names(self, GAUSSIAN_PRIORS))
+        return gaussian_learner(self, component)
 
 
 class LatentGaussian(ComponentSpec):

@@ -14,7 +14,7 @@ from skvt.inference._engine import (
 )
 from skvt.inference._gain import gain_per_unit, perplexity, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
-from skvt.inference._memoized import MemoizedInference
+from skvt.inference._memoized import MemoizedInference, fresh_mixture
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, rows_of
@@ -61,6 +61,7 @@ __all__ = [
     "evaluate_bound",
     "facts_of",
     "fit_loop",
+    "fresh_mixture",
     "gain_per_unit",
     "global_divergence",
     "local_results",

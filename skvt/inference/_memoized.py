@@ -300,7 +300,12 @@ def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:
 
 
 def fresh_mixture(
-    model: Mergeable, batch: Any, n_components: int, workers: Workers, rng: np.random.Generator
+    model: Mergeable,
+    batch: Any,
+    n_components: int,
+    workers: Workers,
+    rng: np.random.Generator,
+    most_passes: int = _FRESH_PASSES,
 ) -> Memo:
     """The total memo of a mixture of its own, fitted to these rows from k-means++ seeds."""
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
@@ -314,7 +319,7 @@ def fresh_mixture(
     unmerged, merging = MemoizedInference(), MemoizedInference([Merge()])
     policy, previous = RunningPolicy(), float("-inf")
     state = merging.start(State(stats), data.total)
-    for n_passes in range(_FRESH_PASSES):
+    for n_passes in range(most_passes):
         engine = unmerged if n_passes < _PASSES_UNMERGED else merging
         result = engine.run_pass(model, data, state, policy, workers, rng)
         bound = result.totals.untempered - result.divergence

@@ -291,7 +291,8 @@ def full_covariances(estimator):
     """Covariance matrices (K, D, D) of a mixture, whatever its ``covariance_type``."""
     covariances = _values(estimator, "covariances")
     n_components, n_features = np.shape(estimator.means_)
-    if getattr(estimator, "covariance_type", None) == "tied":
+    kind = getattr(estimator, "covariance_type_", getattr(estimator, "covariance_type", None))
+    if kind == "tied":
         return np.broadcast_to(covariances, (n_components, n_features, n_features))
     if covariances.ndim == 3:
         return covariances

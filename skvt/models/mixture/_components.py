@@ -510,6 +510,7 @@ class FullGaussian(_Centred, _Full, ConjugateComponent):
     dtype: np.dtype[Any]
     added: Array | None = None
 
+    covariance_type = "full"
     family = NormalWishart
 
     @property
@@ -580,6 +581,7 @@ class ZeroMeanFullGaussian(_Full, ConjugateComponent):
     dtype: np.dtype[Any]
     added: Array | None = None
 
+    covariance_type = "full"
     family = Wishart
     center = 0.0
 
@@ -708,6 +710,7 @@ class DiagonalGaussian(_Centred, _WithMissing):
     dtype: np.dtype[Any]
     added: Array | None = None
 
+    covariance_type = "diag"
     family = NormalGamma
 
     @property
@@ -765,6 +768,7 @@ class SphericalGaussian(_Centred, _WithMissing):
     dtype: np.dtype[Any]
     added: Array | None = None
 
+    covariance_type = "spherical"
     family = NormalGamma
 
     @property
@@ -827,6 +831,7 @@ class ZeroMeanDiagonalGaussian(PairOfEachColumn, _WithMissing):
     dtype: np.dtype[Any]
     added: Array | None = None
 
+    covariance_type = "diag"
     family = Gamma
     center = 0.0
 
@@ -869,6 +874,7 @@ class ZeroMeanSphericalGaussian(_WithMissing):
     dtype: np.dtype[Any]
     added: Array | None = None
 
+    covariance_type = "spherical"
     family = Gamma
     center = 0.0
     base = np.array([-LOG_2PI, 0.0])

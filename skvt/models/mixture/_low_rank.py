@@ -33,6 +33,8 @@ class LowRankGaussian(FullGaussian):
 
     max_rank: int = 1
 
+    covariance_type = "low_rank"
+
     @cached_property
     def family(self) -> FactorAnalysis:  # type: ignore[override]
         """Means, loadings and noise."""

@@ -28,6 +28,7 @@ _ENTRIES_AT_ONCE = 2**21
 class Tied:
     """What one covariance changes; mixed into :class:`FullGaussian`, whose statistics it has."""
 
+    covariance_type = "tied"
     if TYPE_CHECKING:
         prior: Array
         center: Array

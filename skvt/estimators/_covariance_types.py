@@ -1,0 +1,78 @@
+"""The type of covariance that data support best, by the exact bounds of short fits on a sample."""
+
+import numpy as np
+
+from skvt.expfam import RunningStats
+from skvt.inference import Workers, fresh_mixture
+from skvt.models.mixture import GaussianLearner, Mixture, StickBreaking
+from skvt.moves import bound_of
+from skvt.rows import dense, some_rows
+from skvt.ties import stable_order
+
+# From the simplest, which is taken where several are equally good.
+CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
+# Rows of the sample, evenly spaced, and numbers of components that short fits begin with.
+MOST_ROWS = 3_000
+NUMBERS = (3, 20)
+# Passes of a short fit, the last with merges.
+_PASSES = 6
+# Short fits of a type whose priors are learned; each begins with what the last has learned.
+_ROUNDS = 2
+
+
+def bounds_of_types(X, weights, build, zero_mean, learned, most=None):
+    """The types of covariance, and their highest bounds in short fits, best first.
+
+    Neither the number of threads nor the random state matters.
+
+    Parameters
+    ----------
+    X, weights : rows
+    build : callable
+        From rows, weights and a type to the component and its prior's parameters.
+    zero_mean : bool
+    learned : frozenset of str
+        Parameters of the prior that are learned.
+    most : int or None
+        Number of components at most.
+
+    Returns
+    -------
+    dict of float
+        Nats per row of the sample; of equal ones the simpler type first.
+    """
+    number = min(X.shape[0], MOST_ROWS)
+    rows = np.linspace(0, X.shape[0] - 1, number).astype(np.intp)
+    X, weights = some_rows(X, weights, rows)
+    X, total = dense(X), float(weights.sum())
+    bounds = {}
+    with Workers(1) as workers:
+        for kind in CANDIDATES:
+            if zero_mean and kind in ("tied", "low_rank"):
+                continue
+            component, _ = build(X, weights, kind)
+            learner = GaussianLearner.of(component, learnable(component, learned))
+            model = Mixture(StickBreaking(1.0), component, learner=learner)
+            bounds[kind] = max(
+                _short_fit(model, X, weights, n_components, workers) / total
+                for n_components in sorted({min(n, most or n) for n in NUMBERS})
+            )
+    order = stable_order(-np.array([*bounds.values()]))
+    return {kind: bounds[kind] for kind in np.array([*bounds])[order].tolist()}
+
+
+def learnable(component, names):
+    """Those of the prior's parameters that can be learned: of one covariance no prior."""
+    if component.alone is not component:
+        names = names - {"covariance_prior", "degrees_of_freedom_prior"}
+    return names
+
+
+def _short_fit(model, X, weights, n_components, workers):
+    """The bound of a mixture of the rows, with its priors learned."""
+    batch = model.batch(X, np.arange(len(X)), weights)
+    for n in range(1 if model.learner is None else _ROUNDS):
+        rng = np.random.default_rng(n)
+        memo = fresh_mixture(model, batch, n_components, workers, rng, _PASSES)
+        model = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
+    return bound_of(model, memo)

@@ -1,0 +1,103 @@
+"""Types of covariances chosen by the bounds of short fits."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+
+from skvt import MemoizedDPGMM, MemoizedDPMixture
+from skvt.components import Gaussian
+from skvt.estimators import _covariance_types as types
+from skvt.io import load, save
+from skvt.models.mixture import gaussian_component
+
+LEARNED = frozenset({"covariance_prior", "degrees_of_freedom_prior", "mean_precision_prior"})
+
+
+def clusters(kind, n=240, seed=0):
+    """Three clusters whose covariances are of a type."""
+    rng = np.random.default_rng(seed)
+    D, z = 12 if kind == "low_rank" else 4, np.arange(n) % 3
+    means, noise = 6.0 * rng.normal(size=(3, D)), rng.normal(size=(n, D))
+    roots = rng.normal(size=(3, D, D))
+    if kind == "tied":
+        return (means[z] + noise) @ roots[0]
+    if kind == "diag":
+        return means[z] + np.exp(rng.normal(size=(3, D)))[z] * noise
+    if kind == "full":
+        return 2.0 * means[z] + np.einsum("nij,nj->ni", roots[z], noise)
+    if kind == "low_rank":
+        return means[z] + 2.0 * roots[z, :, 0] * noise[:, :1] + 0.3 * rng.normal(size=(n, D))
+    return means[z] + noise
+
+
+def bounds(X, learned=frozenset(), zero_mean=False):
+    build = partial(gaussian_component, zero_mean=zero_mean)
+    return types.bounds_of_types(X, np.ones(len(X)), build, zero_mean, learned)
+
+
+@pytest.mark.parametrize("kind", types.CANDIDATES)
+def test_the_type_of_the_clusters_is_chosen(kind, monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3, 8))
+    learned = frozenset() if kind == "tied" else LEARNED
+    assert next(iter(bounds(clusters(kind), learned))) == kind
+
+
+def test_types_are_compared_under_the_priors_that_they_learn(monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3,))
+    X = clusters("diag", n=90)
+    given, learned = bounds(X), bounds(X, LEARNED)
+    assert all(learned[kind] > given[kind] for kind in types.CANDIDATES)
+    assert set(bounds(X, zero_mean=True)) == {"spherical", "diag", "full"}
+
+
+@pytest.fixture(scope="module")
+def fitted():
+    return MemoizedDPGMM(covariance_type="auto", max_components=4, random_state=0).fit(
+        clusters("tied")
+    )
+
+
+def test_a_fit_is_that_of_the_chosen_type(fitted, tmp_path):
+    X = clusters("tied")
+    known = MemoizedDPGMM(covariance_type="tied", max_components=4, random_state=0).fit(X)
+    assert fitted.covariance_type_ == known.covariance_type_ == "tied"
+    assert fitted.elbo_ == known.elbo_ and fitted.covariances_.shape == (4, 4)
+    save(fitted, tmp_path / "auto.skvt")
+    again = load(tmp_path / "auto.skvt")
+    assert again.covariance_type_ == "tied"
+    np.testing.assert_array_equal(again.precisions_, fitted.precisions_)
+
+
+def test_a_sample_of_the_rows_decides_wherever_they_lie(monkeypatch):
+    da = pytest.importorskip("dask.array", reason="needs the extra 'dask'")
+    monkeypatch.setattr(types, "MOST_ROWS", 120)
+    monkeypatch.setattr(types, "NUMBERS", (3,))
+    X = clusters("tied")
+    settings = {"covariance_type": "auto", "max_components": 3, "max_iter": 3}
+    fits = [MemoizedDPGMM(**settings, n_jobs=n, random_state=n).fit(X) for n in (1, 2)]
+    chunked = da.from_array(X, chunks=(60, 4))
+    both = [MemoizedDPGMM(**settings, n_jobs=n, random_state=0).fit(chunked) for n in (1, 2)]
+    assert len({fit.covariance_type_ for fit in (*fits, *both)}) == 1
+    assert both[0].elbo_ == both[1].elbo_
+
+
+def test_streams_decide_at_their_first_call(monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3,))
+    stream = MemoizedDPGMM(covariance_type="auto", max_components=4, random_state=0)
+    assert stream.partial_fit(clusters("tied")).covariance_type_ == "tied"
+    assert stream.partial_fit(clusters("spherical")).covariance_type_ == "tied"
+
+
+def test_blocks_of_tables_choose_for_themselves(monkeypatch):
+    monkeypatch.setattr(types, "NUMBERS", (3,))
+    X = np.hstack([clusters("spherical"), clusters("tied")])
+    auto = Gaussian("auto", mean_precision_prior="auto", covariance_prior="auto")
+    spec = [("a", auto, [0, 1, 2, 3]), ("b", auto, [4, 5, 6, 7])]
+    table = MemoizedDPMixture(components=spec, max_components=4, max_iter=3).fit(X)
+    assert [table.priors_[name]["covariance_type"] for name in "ab"] == ["spherical", "tied"]
+
+
+def test_a_scale_has_the_shape_of_one_type():
+    with pytest.raises(ValueError, match="another shape for each covariance type"):
+        MemoizedDPGMM(covariance_type="auto", covariance_prior=np.ones(4)).fit(clusters("diag"))
