@@ -91,6 +91,7 @@ def methods(args):
         "mean field, k-means++": MEAN_FIELD | {"moves": ()},
         "mean field with moves": MEAN_FIELD,
         "SSVI-A": {},
+        "SSVI-A, learned prior": {"feature_prior": "auto"},
         "SSVI-A, random start": random,
         "SSVI-A, sticks": {"weight_concentration_prior_type": "dirichlet_process"},
         "SSVI-A, rho = t^-0.75": {"learning_scale": 1.0, "learning_offset": 1.0},
