@@ -296,12 +296,10 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         raw = X
         with self._given_rows(X, sample_weight, reset=False) as (X, weights):
             progress.rows.check(X, weights)
-            model, starts = None, replace(progress.starts, elbos=list(progress.starts.elbos))
-            if len(starts.elbos) + 1 < len(starts.seeds):
-                with one_blas_thread():
-                    model = self._build_model(X, weights)  # for the starts that follow
+            starts = progress.starts
+            starts = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
             plan = self._plan(self._fitted.model, X, weights)
-            return self._make_starts(model, plan, (raw, y), starts, progress)
+            return self._make_starts(None, plan, (raw, y), starts, progress)
 
     def _require_progress(self):
         self._require_fitted()
@@ -317,8 +315,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     def _make_starts(self, model, plan, shown, starts, interrupted=None):
         """The remaining starts of a fit, of which the best is kept.
 
-        The first continues where it was ``interrupted``. Callbacks are shown the rows and targets
-        as given.
+        The first continues where it was ``interrupted``; then the ``model`` of the others, None, is
+        built where there are some. Callbacks are shown the rows and targets as given.
         """
         raw, y = shown
         X, weights = plan.data.X, plan.data.weights
@@ -329,7 +327,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         with Workers(self.n_jobs) as workers:
             while len(starts.elbos) < len(starts.seeds):
                 if interrupted is None:
-                    begun = self._begin_start(model, plan, starts, workers)
+                    own, plan = self._of_start(len(starts.elbos), model, plan)
+                    begun = self._begin_start(own, plan, starts, workers)
                 else:
                     begun = self._taken_up(plan, interrupted)
                 run = self._run(*begun, plan, context, shown, starts, workers)
@@ -340,7 +339,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                     starts.best, starts.converged = run.fitted, run.converged
                 if run.stopped:
                     break
-                if len(starts.elbos) < len(starts.seeds):  # an engine serves one fit
+                if len(starts.elbos) == len(starts.seeds):
+                    self._add_starts(starts, plan)
+                if len(starts.elbos) < len(starts.seeds):
+                    if model is None:
+                        with one_blas_thread():
+                            model = self._build_model(X, weights)
+                    # an engine serves one fit
                     interrupted, plan = None, self._plan(model, X, weights)
         self._fitted, self.converged_ = starts.best, starts.converged
         if plan.engine.knows_exact_bound:
@@ -360,6 +365,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         if self._warns_unconverged and unconverged and plan.judges_convergence:
             self._warn_unconverged()
         return self
+
+    def _add_starts(self, starts, plan):
+        """When all starts have ended, add the seeds of others that shall follow."""
+
+    def _of_start(self, number, model, plan):
+        """The model and the plan of the start of this number, from 0."""
+        return model, plan
 
     def _begin_start(self, model, plan, starts, workers):
         """What a start begins with: the model, state, policy and history as a Fitted; its Start."""
@@ -417,7 +429,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             fitted = replace(begun, model=model).draft()
             log = fitted.state.move_log = _numbered(state.move_log, start.n_moves, n_before)
             here = replace(start, rng=deepcopy(start.rng), position=position, n_moves=len(log))
-            ended = replace(starts, elbos=list(starts.elbos))
+            ended = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             return {
                 "_fitted": fitted,

@@ -1,5 +1,6 @@
 """The hierarchical Dirichlet process topic model: births, merges and deletes of topics."""
 
+import warnings
 from dataclasses import replace
 from numbers import Integral, Real
 
@@ -15,7 +16,10 @@ from skvt.estimators.component_specs import is_auto
 from skvt.expfam import RunningStats
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
+from skvt.temperature import LinearAnnealing
 
+# Topics of the annealed starts that follow where a fit ends at one, and documents for each of them.
+LAST_LOOK, DOCUMENTS_OF_EACH = (20, 50), 10
 # Where they are learned, learning begins with these.
 TOPIC_WORD_PRIOR, TOPIC_CONCENTRATION, DOC_TOPIC_CONCENTRATION = 0.1, 1.0, 0.5
 
@@ -159,8 +163,9 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats). Gains are those of the exact bound. For births, "proposed" are topics on
         whose documents fresh ones were learned.
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
+    restart_elbos_ : ndarray of shape (n_init,) or more
+        ELBO of each start. Where a fit ends at one topic, annealed starts from 20 and from 50 topics
+        (from 200 and 500 documents on) follow, and the best of all is kept.
     converged_ : bool
         Whether the fit stopped on convergence.
     n_iter_ : int
@@ -384,6 +389,40 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         }
 
     # ------------------------------------------------------------------------------- fitting
+    def _looks(self, n_rows):
+        """Numbers of topics of the starts that follow where a fit ends at one topic."""
+        enough = [n for n in LAST_LOOK if n * DOCUMENTS_OF_EACH <= n_rows]
+        return sorted({min(n, self.max_components) for n in enough} - {1})
+
+    def _add_starts(self, starts, plan):
+        """A last look where all starts have ended at one topic; a warning where it found no more.
+
+        Births judge fresh topics by the concentrations and the prior that were learned for one
+        topic. Documents that mix many topics need others, which a fit of several topics learns.
+        """
+        ended_at_one = starts.converged and len(starts.best.stats.value().arrays[0]) == 1
+        has_births = "birth" in self.moves and self.learning_method != "online"
+        looks = self._looks(plan.data.n_rows)
+        if not (looks and ended_at_one and has_births) or self._continues():
+            return
+        if len(starts.seeds) == self.n_init:
+            starts.seeds.extend(starts.seeds[:1] * len(looks))
+            return
+        warnings.warn(
+            f"The fit has ended at one topic, and fits begun with {' and '.join(map(str, looks))} topics have no "
+            "higher bound. Either the documents have no topics, or each mixes many of them: there "
+            "the bound is too loose to count topics. If you expect several, give their number to "
+            "StructuredLDA(n_components=..., global_step='collapsed'), or fit to more documents.",
+            UserWarning,
+            stacklevel=6,
+        )
+
+    def _of_start(self, number, model, plan):
+        if number < self.n_init:
+            return model, plan
+        n_topics = self._looks(plan.data.n_rows)[number - self.n_init]
+        return model.with_start(n_topics), replace(plan, policy=LinearAnnealing())
+
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
         """Update on one more batch of documents, or on a batch seen before.
