@@ -341,6 +341,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                     break
                 if len(starts.elbos) == len(starts.seeds):
                     self._add_starts(starts, plan)
+                    context.max_subtasks = len(starts.seeds) * plan.stopping.max_iter
                 if len(starts.elbos) < len(starts.seeds):
                     if model is None:
                         with one_blas_thread():

@@ -412,9 +412,9 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
             f"The fit has ended at one topic, and fits begun with {' and '.join(map(str, looks))} topics have no "
             "higher bound. Either the documents have no topics, or each mixes many of them: there "
             "the bound is too loose to count topics. If you expect several, give their number to "
-            "StructuredLDA(n_components=..., global_step='collapsed'), or fit to more documents.",
+            "StructuredLDA(n_components=...).",
             UserWarning,
-            stacklevel=6,
+            stacklevel=7,
         )
 
     def _of_start(self, number, model, plan):

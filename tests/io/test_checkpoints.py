@@ -13,6 +13,7 @@ from estimators._registry import ENTRIES, assert_same_fit, counts, rows, sums, t
 import skvt
 from skvt import load
 from skvt.callbacks import Checkpoint
+from skvt.datasets import make_topic_corpus
 from skvt.estimators import _structured_lda
 
 
@@ -95,6 +96,17 @@ def test_moves_remember_what_they_have_tried(make, data, tmp_path):
     files = fit_with_copies(fit, X, tmp_path)
     assert sum(fit.move_log_["accepted"]) > 0
     for file in files:
+        assert_same_fit(load(file).resume(X), fit)
+
+
+@pytest.mark.filterwarnings("ignore:The fit has ended at one topic")
+def test_a_last_look_from_several_topics_is_taken_up(tmp_path):
+    given = {"mean_length": 25.0, "doc_topic_prior": 0.3, "topic_word_prior": 0.1}
+    X = make_topic_corpus(250, n_components=12, n_features=60, random_state=0, **given).X
+    fit = skvt.MemoizedHDP(max_iter=4, random_state=0)
+    files = fit_with_copies(fit, X, tmp_path)
+    assert fit.restart_elbos_.shape == (2,) and len(files) == 3 + 4
+    for file in files[1::4]:  # one of each start
         assert_same_fit(load(file).resume(X), fit)
 
 

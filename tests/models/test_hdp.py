@@ -396,6 +396,31 @@ def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     assert sum(hdp.move_log_["accepted"]) == hdp.n_components_ - 1
 
 
+def of_mixed_documents(n_documents, n_features, mean_length):
+    """Twelve topics, of which each document has several."""
+    priors = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1}
+    return make_topic_corpus(
+        n_documents, n_components=12, n_features=n_features, mean_length=mean_length,
+        random_state=0, **priors,
+    )  # fmt: skip
+
+
+def test_a_fit_from_one_topic_is_as_good_as_one_from_the_truth_where_documents_mix_topics():
+    X, topics, *_ = of_mixed_documents(400, 120, 30.0)
+    truth = MemoizedHDP(12, components_init=topics, random_state=0).fit(X)
+    hdp = MemoizedHDP(random_state=0).fit(X)
+    assert hdp.n_components_ == truth.n_components_ == 12
+    assert hdp.elbo_ > truth.elbo_ - 0.002 * X.sum()
+
+
+def test_a_fit_that_ends_at_one_topic_after_a_last_look_warns():
+    X = of_mixed_documents(250, 60, 25.0).X
+    with pytest.warns(UserWarning, match=r"ended at one topic.*20 topics.*StructuredLDA") as caught:
+        hdp = MemoizedHDP(random_state=0).fit(X)
+    assert caught[0].filename == __file__
+    assert hdp.n_components_ == 1 and hdp.restart_elbos_[0] == hdp.elbo_ > hdp.restart_elbos_[1]
+
+
 def test_deletes_that_waited_for_merges_keep_a_fit_from_its_end():
     state, _, model = fitted(corpus(), model_of(200, 8, eta=0.1, mean_change_tol=1e-3), n_passes=2)
     move, tools = DeleteTopic(), MoveTools(1, np.random.default_rng(0), run)
