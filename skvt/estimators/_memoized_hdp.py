@@ -164,8 +164,8 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         "gain" (nats). Gains are those of the exact bound. For births, "proposed" are topics on
         whose documents fresh ones were learned.
     restart_elbos_ : ndarray of shape (n_init,) or more
-        ELBO of each start. Where a fit ends at one topic, annealed starts from 20 and from 50 topics
-        (from 200 and 500 documents on) follow, and the best of all is kept.
+        ELBO of each start. Where a fit ends at one topic, annealed starts from 20 and from 50
+        topics (from 200 and 500 documents on) follow, and the best of all is kept.
     converged_ : bool
         Whether the fit stopped on convergence.
     n_iter_ : int
@@ -408,10 +408,11 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         if len(starts.seeds) == self.n_init:
             starts.seeds.extend(starts.seeds[:1] * len(looks))
             return
+        begun = " and ".join(map(str, looks))
         warnings.warn(
-            f"The fit has ended at one topic, and fits begun with {' and '.join(map(str, looks))} topics have no "
-            "higher bound. Either the documents have no topics, or each mixes many of them: there "
-            "the bound is too loose to count topics. If you expect several, give their number to "
+            f"The fit has ended at one topic, and fits begun with {begun} topics have no higher "
+            "bound. Either the documents have no topics, or each mixes many of them: there the "
+            "bound is too loose to count topics. If you expect several, give their number to "
             "StructuredLDA(n_components=...).",
             UserWarning,
             stacklevel=7,
