@@ -163,9 +163,8 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats). Gains are those of the exact bound. For births, "proposed" are topics on
         whose documents fresh ones were learned.
-    restart_elbos_ : ndarray of shape (n_init,) or more
-        ELBO of each start. Where a fit ends at one topic, annealed starts from 20 and from 50
-        topics (from 200 and 500 documents on) follow, and the best of all is kept.
+    restart_elbos_ : ndarray of shape (n_init,)
+        ELBO of each start.
     converged_ : bool
         Whether the fit stopped on convergence.
     n_iter_ : int
@@ -193,6 +192,9 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
     batch is worked on, there are some 10 K numbers for each of its documents. Nothing grows with
     the number of documents but the number of batches, which is 10 for 50,000 documents, and a
     batch for each 5,000 of more: choose larger ones to have fewer.
+
+    Where a fit ends at one topic, annealed starts from 20 and from 50 topics follow (from 200 and
+    500 documents on, with births among the moves). The best of all is kept, and ``restart_elbos_`` has the bounds of these, too.
 
     The bound is derived in ``skvt.models.hdp``: for the weights of topics it holds for every
     ``doc_topic_concentration``.
