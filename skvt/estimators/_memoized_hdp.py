@@ -194,7 +194,8 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
     batch for each 5,000 of more: choose larger ones to have fewer.
 
     Where a fit ends at one topic, annealed starts from 20 and from 50 topics follow (from 200 and
-    500 documents on, with births among the moves). The best of all is kept, and ``restart_elbos_`` has the bounds of these, too.
+    500 documents on, with births among the moves). The best of all is kept, and
+    ``restart_elbos_`` has the bounds of these, too.
 
     The bound is derived in ``skvt.models.hdp``: for the weights of topics it holds for every
     ``doc_topic_concentration``.
