@@ -167,7 +167,7 @@ class AnnealedFactorialMixture(
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats). Moves are "refresh" and "superposition", at T = 1.
+        "gain" (nats), "reason". Moves are "refresh" and "superposition", at T = 1.
 
     posterior_ : Posterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the

@@ -23,7 +23,7 @@ from skvt.estimators._chunked import (
     without_memos,
 )
 from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
-from skvt.estimators._progress import Progress, RowsSeen, Start, Starts, checksum
+from skvt.estimators._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
 from skvt.estimators._sklearn_private import (
     CallbackSupportMixin,
     check_sample_weight,
@@ -79,6 +79,7 @@ class Fitted:
     last call, where the estimator publishes them; ``joins``, how its components join to clusters.
     ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
     them are kept.
+    ``gathered`` are rows of the last calls of a stream that are one batch.
     """
 
     model: object
@@ -92,6 +93,7 @@ class Fitted:
     assignments: Array | None = None
     joins: Joins | None = None
     seen: tuple[str, int] | None = None
+    gathered: Gathered | None = None
     cache: dict = field(default_factory=dict)
 
     @property
@@ -117,10 +119,30 @@ class Fitted:
         state = self.state.draft(rows)
         return replace(self, state=state, policy=policy, history=history, cache={})
 
+    @property
+    def memos(self):
+        """The memo of each batch, where memoized inference has made any."""
+        return getattr(self.state, "memos", {})
+
+    def knows_only(self, gathered):
+        """Whether it is one component of the rows that are gathered: nothing is lost without."""
+        alone = gathered is not None and set(self.memos) == {gathered.key}
+        return alone and self.model.size(self.state.stats) == 1
+
+    def go_on_from(self, before):
+        """Continue the history of another one, or of None."""
+        if before is not None:
+            self.history, self.state.move_log = before.history, list(before.state.move_log)
+
     def without_rows(self):
         """The same without what is kept of rows, to be sent elsewhere."""
         return replace(
-            self, state=without_memos(self.state), policy=None, assignments=None, cache={}
+            self,
+            state=without_memos(self.state),
+            policy=None,
+            assignments=None,
+            gathered=None,
+            cache={},
         )
 
     def __getstate__(self):
@@ -364,7 +386,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         )
         unconverged = not (self.converged_ or run.stopped)
         if self._warns_unconverged and unconverged and plan.judges_convergence:
-            self._warn_unconverged()
+            self._warn_unconverged(self._reasons_of_no_convergence())
+        elif self._is_full():
+            self._warn_unconverged(
+                f"max_components={self.max_components} components: births would go on. Raise "
+                "max_components; or let components have another shape or other columns, of which "
+                "fewer may describe the rows."
+            )
         return self
 
     def _add_starts(self, starts, plan):
@@ -466,10 +494,17 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             return self._partial_fit_chunks(loads_of(X, sample_weight), batch_id)
         first = not hasattr(self, "_fitted")
         X, weights = self._read_rows(X, sample_weight, reset=first)
-        if first:
+        gathered, before = None, None if first else self._fitted
+        if batch_id is None and self._gathers_calls():
+            memos = {} if first else before.memos
+            gathered = Gathered.of(before and before.gathered, X, weights, memos)
+            X, weights, batch_id = gathered.X, gathered.weights, gathered.key
+        if first or before.knows_only(gathered):
             self._start_stream(X, weights)
+            self._fitted.go_on_from(before)
         else:
-            self._fitted = self._fitted.draft(self._fitted.model.affected_rows(X))
+            self._fitted = before.draft(before.model.affected_rows(X))
+        self._fitted.gathered = gathered
         self.__dict__.pop("_progress", None)  # other rows follow
         fitted, started = self._fitted, time.perf_counter()
         fitted.policy.resume(X.shape[0])
@@ -494,6 +529,10 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                     self._partial_fit(*chunk, (batch_id, number) if numbered else batch_id)
         return self
 
+    def _gathers_calls(self):
+        """Whether small calls of ``partial_fit`` are gathered to batches."""
+        return False
+
     def _adapt(self, fitted, X, weights):
         """Adapt a fitted model to rows of another kind."""
 
@@ -506,7 +545,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
             return np.random.default_rng([seed, n_steps])
 
-        stream = Stream(fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng)
+        gathered = fitted.gathered
+        moves = gathered is None or gathered.is_due
+        if gathered is not None and moves:
+            fitted.gathered = replace(gathered, n_judged=weights.size)
+        stream = Stream(
+            fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, moves
+        )
         fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
         fitted.model, rate = plan.engine.update(
             fitted.model, plan.data, stream, fitted.state, fitted.policy, workers
@@ -564,14 +609,19 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         plan.policy.check(plan.for_policy(model, np.inf if stream else self._n_passes))
         return plan
 
-    def _warn_unconverged(self):
-        warnings.warn(
-            f"No convergence within max_iter={self._n_passes} passes: the bound still rises by "
-            f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to "
-            "try. Raise max_iter or tol.",
-            ConvergenceWarning,
-            stacklevel=7,
+    def _is_full(self):
+        """Whether births have ended at the largest number of components."""
+        return False
+
+    def _reasons_of_no_convergence(self):
+        return (
+            f"max_iter={self._n_passes} passes: the bound still rises by tol={self.tol:g} or more, "
+            "or is too rarely evaluated, or moves have more to try. Raise max_iter or tol."
         )
+
+    @staticmethod
+    def _warn_unconverged(reasons):
+        warnings.warn(f"No convergence within {reasons}", ConvergenceWarning, stacklevel=7)
 
     @all_or_nothing
     def resume(self, X, y=None, sample_weight=None):

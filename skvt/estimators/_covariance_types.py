@@ -2,7 +2,6 @@
 
 import numpy as np
 
-from skvt.expfam import RunningStats
 from skvt.inference import Workers, fresh_mixture
 from skvt.models.mixture import GaussianLearner, Mixture, StickBreaking
 from skvt.moves import bound_of
@@ -14,10 +13,8 @@ CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 # Rows of the sample, evenly spaced, and numbers of components that short fits begin with.
 MOST_ROWS = 3_000
 NUMBERS = (3, 20)
-# Passes of a short fit, the last with merges.
-_PASSES = 6
-# Short fits of a type whose priors are learned; each begins with what the last has learned.
-_ROUNDS = 2
+# Passes of a short fit, the last ones with merges.
+_PASSES = 8
 
 
 def bounds_of_types(X, weights, build, zero_mean, learned, most=None):
@@ -51,7 +48,7 @@ def bounds_of_types(X, weights, build, zero_mean, learned, most=None):
             if zero_mean and kind in ("tied", "low_rank"):
                 continue
             component, _ = build(X, weights, kind)
-            learner = GaussianLearner.of(component, learnable(component, learned))
+            learner = GaussianLearner.of(component, learned)
             model = Mixture(StickBreaking(1.0), component, learner=learner)
             bounds[kind] = max(
                 _short_fit(model, X, weights, n_components, workers) / total
@@ -61,18 +58,9 @@ def bounds_of_types(X, weights, build, zero_mean, learned, most=None):
     return {kind: bounds[kind] for kind in np.array([*bounds])[order].tolist()}
 
 
-def learnable(component, names):
-    """Those of the prior's parameters that can be learned: of one covariance no prior."""
-    if component.alone is not component:
-        names = names - {"covariance_prior", "degrees_of_freedom_prior"}
-    return names
-
-
 def _short_fit(model, X, weights, n_components, workers):
     """The bound of a mixture of the rows, with its priors learned."""
-    batch = model.batch(X, np.arange(len(X)), weights)
-    for n in range(1 if model.learner is None else _ROUNDS):
-        rng = np.random.default_rng(n)
-        memo = fresh_mixture(model, batch, n_components, workers, rng, _PASSES)
-        model = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
+    batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
+    start = model.with_start(n_components, learns=True)
+    memo, model = fresh_mixture(start, batch, n_components, -np.inf, workers, rng, _PASSES)
     return bound_of(model, memo)

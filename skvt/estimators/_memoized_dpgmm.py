@@ -69,21 +69,21 @@ default="dirichlet_process"
         and below, starts with the value of None and moves it to the maximum of the bound after each
         pass that ends with two or more components.
 
-    mean_precision_prior : float, "auto" or None, default=None
+    mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth (kappa); None is 1. "auto" learns
         it, between 1e-6 and 1.
 
-    mean_prior : array-like of shape (n_features,), "auto" or None, default=None
+    mean_prior : array-like of shape (n_features,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data (with NaN and "full", its maximum-likelihood
         estimate).
 
-    degrees_of_freedom_prior : float, "auto" or None, default=None
+    degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom nu of the Wishart prior of a precision matrix, more than ``n_features -
         1``; with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of shape
         nu / 2. None is ``n_features``, for "low_rank" 1. "auto" learns it, up to twice
-        ``n_features``.
+        ``n_features``, but not with "tied": of one covariance no prior can be learned.
 
-    covariance_prior : array-like, "auto" or None, default=None
+    covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior: (n_features, n_features), for "diag" and "low_rank"
         (n_features,), for "spherical" a number (the gamma prior has half of it as rate). None is
         the covariance of the data (for "low_rank" a hundredth of the variances), or with "zero"
@@ -274,8 +274,10 @@ default="dirichlet_process"
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats). The gain of births is that of the components adopted in the pass. If a birth
-        does not raise the bound, it is undone together with the other moves of the same pass.
+        "gain" (nats), "reason". The gain of births is that of the components adopted in the pass.
+        If a birth does not raise the bound, it is undone together with the other moves of the same
+        pass. The reason is why births came to nothing: for each, the rows that were to be divided,
+        and by how many nats the best proposal fell short.
 
     weight_concentration_prior_ : float
         Concentration of the weights as used.
@@ -407,10 +409,10 @@ default="dirichlet_process"
         mean_type="full",
         weight_concentration_prior_type="dirichlet_process",
         weight_concentration_prior=None,
-        mean_precision_prior=None,
-        mean_prior=None,
-        degrees_of_freedom_prior=None,
-        covariance_prior=None,
+        mean_precision_prior="auto",
+        mean_prior="auto",
+        degrees_of_freedom_prior="auto",
+        covariance_prior="auto",
         reg_covar=0.0,
         max_rank=None,
         init_params="k-means++",

@@ -161,8 +161,8 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         minibatches of the pass, except where ``evaluate_every`` requests exact ones.
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats). Gains are those of the exact bound. For births, "proposed" are topics on
-        whose documents fresh ones were learned.
+        "gain" (nats), "reason". Gains are those of the exact bound. For births, "proposed" are
+        topics on whose documents fresh ones were learned.
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool

@@ -207,8 +207,10 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats). The gain of births is that of the components adopted in the pass. If a birth
-        does not raise the bound, it is undone together with the other moves of the same pass.
+        "gain" (nats), "reason". The gain of births is that of the components adopted in the pass.
+        If a birth does not raise the bound, it is undone together with the other moves of the same
+        pass. The reason is why births came to nothing: for each, the rows that were to be divided,
+        and by how many nats the best proposal fell short.
 
     weight_concentration_prior_ : float
         Concentration of the weights as used.

@@ -52,7 +52,7 @@ class MoveLogMixin:
     def move_log_(self):
         """Proposed and accepted moves, as columns of a table."""
         log = _attribute_of_fit(self, "move_log_").state.move_log
-        names = ("n_iter", "move", "proposed", "accepted", "gain")
+        names = ("n_iter", "move", "proposed", "accepted", "gain", "reason")
         return {name: [getattr(record, name) for record in log] for name in names}
 
 

@@ -76,6 +76,11 @@ class MemoizedMixin(MoveLogMixin):
     # (not parameters of the model, but checked with it)
     _model_parameters = ("moves", "n_batches", "batch_size", "max_components")
 
+    def _is_full(self):
+        most = getattr(self, "max_components", np.inf)
+        has_grown = "birth" in self.moves and most > self.n_components
+        return has_grown and self._fitted.model.size(self._fitted.stats) >= most
+
     def _check_combinations(self):
         if self.n_batches is not None and self.batch_size is not None:
             raise ValueError(
@@ -145,6 +150,9 @@ class MovesMixin(MemoizedMixin):
     def _most_components(self):
         """Where births stop."""
         raise NotImplementedError
+
+    def _gathers_calls(self):
+        return self.learning_method != "online" and "birth" in self.moves
 
     @property
     def _learns_concentration(self):

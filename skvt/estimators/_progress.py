@@ -1,7 +1,7 @@
 """An interrupted fit: what :meth:`resume` needs beside the model and the state."""
 
 import hashlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,58 @@ from skvt.typing import Array
 _SAMPLED = 1000
 # Bytes hashed at a time.
 _HASHED = 2**22
+# Largest number of rows of small calls of a stream that are gathered to a batch.
+_MOST_GATHERED = 500
+# Births are tried when a gathered batch has grown by these rows, and by this factor.
+_GROWN_BY, _GROWTH = 20, 1.3
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """Rows of small calls of a stream, which are one batch until they are enough.
+
+    A call of few rows says nothing about components that are not there yet.
+
+    Attributes
+    ----------
+    key : int
+        Of the batch among the memos.
+    X : {ndarray, CSR array} of shape (n, D)
+    weights : ndarray of shape (n,)
+    n_last : int
+        Number of rows of the last call.
+    n_judged : int
+        Number of rows when births were last tried.
+    """
+
+    key: int
+    X: Any
+    weights: Array
+    n_last: int
+    n_judged: int = 0
+
+    @classmethod
+    def of(cls, before, X, weights, memos):
+        """The rows of a call, together with those gathered ``before`` if there is room."""
+        if before is not None and before.weights.size + weights.size <= _MOST_GATHERED:
+            stack = sp.vstack if sp.issparse(X) else np.concatenate
+            return replace(
+                before,
+                X=stack([before.X, X]),
+                weights=np.concatenate([before.weights, weights]),
+                n_last=weights.size,
+            )
+        key = len(memos)
+        while key in memos:
+            key += 1
+        return cls(key, X, weights, weights.size)
+
+    @property
+    def is_due(self):
+        """Whether births are tried: there are many more rows, or hardly room for another call."""
+        n_rows = self.weights.size
+        has_grown = n_rows >= max(self.n_judged + _GROWN_BY, _GROWTH * self.n_judged)
+        return has_grown or n_rows + self.n_last > _MOST_GATHERED
 
 
 @dataclass(frozen=True)

@@ -220,7 +220,7 @@ default="dirichlet_process"
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats). As in :class:`~skvt.MemoizedDPGMM`.
+        "gain" (nats), "reason". As in :class:`~skvt.MemoizedDPGMM`.
 
     weight_concentration_prior_ : float
         Concentration of the weights as used.

@@ -211,7 +211,7 @@ class StructuredLDA(TopicEstimator):
         given all others.
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats). Gains are estimated on a sample.
+        "gain" (nats), "reason". Gains are estimated on a sample.
     restart_elbos_ : ndarray of shape (n_init,)
         ELBO of each start.
     converged_ : bool

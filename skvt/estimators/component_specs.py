@@ -170,20 +170,20 @@ class Gaussian(ComponentSpec):
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero.
 
-    mean_precision_prior : float, "auto" or None, default=None
+    mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth; None is 1. "auto", here and
         below, starts with the value of None and moves it to the maximum of the bound, within the
         ranges of :class:`~skvt.MemoizedDPGMM`.
 
-    mean_prior : array-like of shape (n_columns,), "auto" or None, default=None
+    mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data.
 
-    degrees_of_freedom_prior : float, "auto" or None, default=None
+    degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``;
         with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of half that
         shape. None is ``n_columns``, for "low_rank" 1.
 
-    covariance_prior : array-like, "auto" or None, default=None
+    covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior: (n_columns, n_columns), for "diag" and "low_rank" (n_columns,),
         for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
         the variances.
@@ -209,10 +209,10 @@ class Gaussian(ComponentSpec):
         covariance_type="full",
         *,
         mean_type="full",
-        mean_precision_prior=None,
-        mean_prior=None,
-        degrees_of_freedom_prior=None,
-        covariance_prior=None,
+        mean_precision_prior="auto",
+        mean_prior="auto",
+        degrees_of_freedom_prior="auto",
+        covariance_prior="auto",
         max_rank=None,
     ):
         self.covariance_type = covariance_type
@@ -254,17 +254,17 @@ class LatentGaussian(ComponentSpec):
     covariance_type : {"full", "tied"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components.
 
-    mean_precision_prior : float, "auto" or None, default=None
+    mean_precision_prior : float, "auto" or None, default="auto"
         As those of :class:`Gaussian`, here and below; ordinal columns are on the scale of their
         latent values.
 
-    mean_prior : array-like of shape (n_columns,), "auto" or None, default=None
+    mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data, 0 in ordinal columns.
 
-    degrees_of_freedom_prior : float, "auto" or None, default=None
+    degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior; None is ``n_columns``.
 
-    covariance_prior : array-like of shape (n_columns, n_columns), "auto" or None, default=None
+    covariance_prior : array-like of shape (n_columns, n_columns), "auto" or None, default="auto"
         Inverse scale of that prior. None is the covariance of the data with each ordinal value at
         the mean of a standard normal within its interval, and the variance within added.
 
@@ -292,10 +292,10 @@ class LatentGaussian(ComponentSpec):
         ordinal,
         covariance_type="full",
         *,
-        mean_precision_prior=None,
-        mean_prior=None,
-        degrees_of_freedom_prior=None,
-        covariance_prior=None,
+        mean_precision_prior="auto",
+        mean_prior="auto",
+        degrees_of_freedom_prior="auto",
+        covariance_prior="auto",
     ):
         self.ordinal = ordinal
         self.covariance_type = covariance_type

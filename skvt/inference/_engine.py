@@ -112,6 +112,8 @@ class Stream:
         Id of the batch for memoized inference; None is a new batch.
     make_rng : callable
         Makes the random number generator of this call, for engines that need one.
+    moves : bool
+        Whether moves are tried.
     """
 
     n_rows: float
@@ -119,6 +121,7 @@ class Stream:
     total: float | None = None
     batch_id: Hashable | None = None
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
+    moves: bool = True
 
     def taken_for(self, weight: float) -> float:
         """Weight of the data set to which a step on rows of this weight scales its statistics."""

@@ -1,7 +1,6 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -15,7 +14,7 @@ from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
 from skvt.inference._visit import Asked, LocalTotals, memo_of
 from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement, Restartable
-from skvt.moves import Merge, Move, MoveTools, dissolve
+from skvt.moves import Merge, Move, MoveTools, bound_of, dissolve
 from skvt.progress import Continued
 from skvt.temperature import FitPlan, LinearAnnealing, RunningPolicy
 from skvt.ties import exceeds
@@ -28,6 +27,8 @@ _ROWS_PER_COLUMN, _MOST_PER_SEED = 4, 1_000
 _PASSES_UNMERGED = 5
 _FRESH_PASSES = 40
 _FRESH_TOL = 1e-4
+# Rounds of moves in one call of a stream.
+_MOST_ROUNDS = 5
 # So many passes taken back in a row, and nothing is left to be gained.
 _MOST_TAKEN_BACK = 2
 # Passes of an annealed fit in which the temperature falls and in all, and the size of its batches.
@@ -118,6 +119,21 @@ class MemoizedInference(Continued):
         PassResult
             With the exact bound of all data at the end of the pass.
         """
+        model, may_stop = self.sweep(model, data, state, policy, workers, rng)
+        totals, divergence = exact_bound(model, state)
+        self._reached = totals.untempered - divergence if self._moving else None
+        return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
+
+    def sweep(
+        self,
+        model: Memoizable,
+        data: Rows,
+        state: MemoizedState,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> tuple[Memoizable, bool]:
+        """A pass without its bound: the model, and whether moves have nothing left to try."""
         if not state.component_ids.size:
             state.begin(model.size(state.stats))
         self._n_passes += 1
@@ -125,11 +141,16 @@ class MemoizedInference(Continued):
         if self._n_passes == 1 and self._moving and len(state.memos):
             state.temper(policy.mean_inv_temp, policy.replication)
             self._reached, self._goes_on = bound_of_all(model, state), True
+        mergeable = Capability.MERGEABLE in model.capabilities
+        if mergeable and self._moving and not len(state.memos):
+            # merges would judge the components of the start by priors that do not know them
+            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         moves = self._moves if self._moving else ()
         tools = self._tools(self._n_passes, workers, rng)
         # Births begin first, so that the others see the new components, and finish last.
         for move in reversed(moves):
             move.begin(model, state, tools)
+            model = move.under_priors(model)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
         # (who cannot fall needs no second set of memos)
@@ -143,6 +164,7 @@ class MemoizedInference(Continued):
         state.resum()
         for move in moves:
             state.move_log.append(move.finish(model, state, tools))
+            model = move.under_priors(model)
         sort_by_mass(model, state)
         if before is not None and self._has_fallen(model, state):
             state.restore(before)
@@ -153,9 +175,7 @@ class MemoizedInference(Continued):
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         # (what moves find in passes that are taken back, they find again and again)
         may_stop = self._n_taken_back >= _MOST_TAKEN_BACK or all(move.exhausted for move in moves)
-        totals, divergence = exact_bound(model, state)
-        self._reached = totals.untempered - divergence if self._moving else None
-        return PassResult(totals, divergence, model, "exact", monotone=True, may_stop=may_stop)
+        return model, may_stop
 
     def _has_fallen(self, model: Memoizable, state: MemoizedState) -> bool:
         """Whether a pass has lowered the bound, in which case it is taken back.
@@ -197,13 +217,21 @@ class MemoizedInference(Continued):
         total = max(stream.total or 0.0, seen + float(batch.weights.sum()))
         self.visit(model, [batch], total, state, MemoVisits(data, workers, policy, iter([key])))
         state.resum()
-        if policy.at_unit_temperature:
-            tools = self._tools(len(memos), workers, stream.make_rng())
-            for move in self._moves:
-                state.move_log.extend(move.within(model, batch, key, state, tools))
-        sort_by_mass(model, state)
-        if policy.done:
-            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
+        moves = self._moves if policy.at_unit_temperature and stream.moves else ()
+        rng = stream.make_rng() if moves else np.random.default_rng(0)
+        tools = self._tools(len(memos), workers, rng)
+        for _ in range(_MOST_ROUNDS):
+            n_accepted = 0
+            for move in moves:
+                records = move.within(model, batch, key, state, tools)
+                state.move_log.extend(records)
+                n_accepted += sum(record.accepted for record in records)
+                model = move.under_priors(model)
+            sort_by_mass(model, state)
+            if policy.done:
+                model = model.with_learned_priors(state.prior_stats, state.plain_stats)
+            if n_accepted == 0 and all(move.exhausted for move in moves):
+                break
         stream.n_rows = state.memos.weight
         return model, 1.0
 
@@ -226,8 +254,6 @@ class MemoizedInference(Continued):
         weights = [float(batch.weights.sum()) for batch in batches]
         policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
-        if tools is not None:
-            tools = replace(tools, n_together=len(batches))
 
         def ask(batch: Any) -> Asked:
             inv_temp, observers = policy.inv_temp(batch), []
@@ -260,8 +286,16 @@ class MemoizedInference(Continued):
                     move.note(noted)
 
     def _tools(self, n_iter: int, workers: Workers, rng: np.random.Generator) -> MoveTools:
-        def fresh(model: Mergeable, batch: Any, n_components: int) -> Memo:
-            return fresh_mixture(model, batch, n_components, workers, rng)
+        def fresh(
+            model: Mergeable,
+            batch: Any,
+            n_components: int,
+            goal: float,
+            learns: bool,
+            init_params: str,
+        ) -> tuple[Memo, Mergeable]:
+            start = model.with_start(n_components, learns=learns, init_params=init_params)
+            return fresh_mixture(start, batch, n_components, goal, workers, rng)
 
         def memo(model: Memoizable, result: LocalResult, batch: Any) -> Memo:
             return memo_of(model, result, batch, workers.run, pairs=True)
@@ -300,20 +334,23 @@ def sort_by_mass(model: Memoizable, state: MemoizedState) -> None:
 
 
 def fresh_mixture(
-    model: Mergeable,
+    model: Any,
     batch: Any,
     n_components: int,
+    goal: float,
     workers: Workers,
     rng: np.random.Generator,
     most_passes: int = _FRESH_PASSES,
-) -> Memo:
-    """The total memo of a mixture of its own, fitted to these rows from k-means++ seeds."""
+) -> tuple[Memo, Any]:
+    """The total memo of a mixture of its own, fitted to these rows; the model with its priors.
+
+    The fit ends early where its bound will not reach the ``goal``, in nats.
+    """
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
     of_seed = min(max(_ROWS_PER_SEED, _ROWS_PER_COLUMN * batch.X.shape[1]), _MOST_PER_SEED)
     if batch.n_rows > of_seed * n_components:
         few = rng.permutation(batch.n_rows)[: of_seed * n_components]
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
-    model = model.with_start(n_components)
     stats = model.initial(sample, rng)
     # with merges from the start, seeds that differ little would all become one component
     unmerged, merging = MemoizedInference(), MemoizedInference([Merge()])
@@ -321,13 +358,17 @@ def fresh_mixture(
     state = merging.start(State(stats), data.total)
     for n_passes in range(most_passes):
         engine = unmerged if n_passes < _PASSES_UNMERGED else merging
-        result = engine.run_pass(model, data, state, policy, workers, rng)
-        bound = result.totals.untempered - result.divergence
+        model, may_stop = engine.sweep(model, data, state, policy, workers, rng)
+        if engine is unmerged and n_passes < _PASSES_UNMERGED - 1:
+            continue
+        bound = bound_of(model, state.memos.total())
         gain, previous = bound - previous, bound
-        if engine is merging and result.may_stop and gain < _FRESH_TOL * data.total:
-            break
+        if engine is merging and may_stop:
+            hopeless = bound + (most_passes - n_passes) * gain < goal
+            if hopeless or gain < _FRESH_TOL * data.total or model.size(state.stats) == 1:
+                break
     dissolve(model, state)
-    return state.memos.total()
+    return state.memos.total(), model
 
 
 def annealed_fit(

@@ -65,7 +65,7 @@ def _check_fitted(fitted, estimator, memory):
     # (releases before did not have all)
     fitted.parameters = defaults_of(name_of(type(estimator))) | fitted.parameters
     n_components, shapes = shapes_of(model, n_features, state.stats.arrays)
-    for part in (model, fitted.policy, fitted.joins):
+    for part in (model, fitted.policy, fitted.joins, fitted.gathered):
         _check_part(part, n_features, n_components)
     _check_statistics(state.stats, shapes)
     start = getattr(model, "start", None)

@@ -39,7 +39,7 @@ def _under(folder, module, names):
 PLACES = {
     **{f"estimators.{name}": f"skvt:{name}" for name in ESTIMATORS},
     **_under("estimators", "estimators._base", "Fitted"),
-    **_under("estimators", "estimators._progress", "Progress RowsSeen Start Starts"),
+    **_under("estimators", "estimators._progress", "Gathered Progress RowsSeen Start Starts"),
     **_under("estimators", "estimators._tables", "Table TableBlock"),
     **_under(
         "components",

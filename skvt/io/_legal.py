@@ -73,7 +73,7 @@ SHAPES = {
         "": 3 * d, "prior": (d, 4), "center": (d,), "added": (d,)
     },
     "models.SphericalGaussian": lambda own, d, k: {
-        "": 2 + 2 * d, "prior": (2 + 2 * d,), "center": (d,)
+        "": 2 + 2 * d, "prior": (2 + 2 * d,), "center": (d,), "added": (d,)
     },
     "models.ZeroMeanDiagonalGaussian": lambda own, d, k: {
         "": 2 * d, "prior": (d, 2), "added": (d,)
@@ -191,7 +191,13 @@ def _fits_ladder(ladder, d, k):
     )
 
 
+def _fits_gathered(own, d, k):
+    is_matrix = getattr(own.X, "shape", ()) == (own.weights.size, d)
+    return is_matrix and own.X.dtype.kind in "iuf" and bool(np.all(own.weights > 0.0))
+
+
 CHECKS = {
+    "estimators.Gathered": _fits_gathered,
     "models.HDP": lambda own, d, k: own.topic_word_prior.shape == (d,),
     "temperature.RunningPolicy": _fits_policy,
     "temperature.Scheduled": _fits_schedule,

@@ -276,8 +276,13 @@ class Mergeable(Memoizable, Protocol):
     def without_component(self, global_params: Any, k: int) -> Any:
         """The globals as passed to a local step that excludes component k."""
 
-    def with_start(self, n_components: int) -> Self:
-        """The same model with another number of initial components."""
+    def with_start(
+        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+    ) -> Self:
+        """The model with other initial components; whether it ``learns`` priors."""
+
+    def with_priors_of(self, other: Any) -> Self:
+        """The model with the priors of another."""
 
 
 class Drawable(Model, Protocol):

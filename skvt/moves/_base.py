@@ -103,6 +103,8 @@ class MoveRecord:
     gain : float
         Rise of the exact bound in nats. For births it is the rise since the end of the last pass,
         if components were adopted in this one; for "split-merge" it is estimated on the sample.
+    reason : str
+        Why births came to nothing, one after the other; empty for other moves.
     """
 
     n_iter: int
@@ -110,6 +112,7 @@ class MoveRecord:
     proposed: int
     accepted: int
     gain: float
+    reason: str = ""
 
 
 def _no_memos(*args: Any) -> Any:
@@ -128,25 +131,23 @@ class MoveTools:
     run : callable
         ``run(function, tasks)``.
     fresh : callable
-        ``fresh(model, batch, n_components)`` fits a new mixture to a batch and returns its
-        statistics; only with memos.
+        ``fresh(model, batch, n_components, goal, learns, init_params)`` fits a new mixture to a
+        batch and returns its memo, and the model, whose priors it has learned if it ``learns``; it
+        ends early where the bound will not reach the ``goal``. Only with memos.
     memo_of : callable
         ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
         Likewise.
     annealed : callable
         ``annealed(model, X, weights, n_components)`` fits the model anew to rows of these weights,
         with falling temperature, and returns its statistics. Likewise.
-    n_together : int
-        Number of batches that are visited at once, so that none knows what others note.
     """
 
     n_iter: int
     rng: np.random.Generator
     run: Run
-    fresh: Callable[[Any, Any, int], Memo] = _no_memos
+    fresh: Callable[[Any, Any, int, float, bool, str], tuple[Memo, Any]] = _no_memos
     memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
     annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
-    n_together: int = 1
 
 
 class Solved(NamedTuple):
@@ -196,6 +197,8 @@ class Move(Continued):
     requires: tuple[Requirement, ...] = ()
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
     exhausted: bool = True
+    # the model with the priors that a change just accepted needs
+    _relearned: Any = None
 
     def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
         """Before the pass."""
@@ -222,6 +225,11 @@ class Move(Continued):
         Empty by default: rows of other batches would have to be visited again.
         """
         return []
+
+    def under_priors(self, model: Any) -> Any:
+        """The model with the priors that the changes accepted last need."""
+        found, self._relearned = self._relearned, None
+        return model if found is None else model.with_priors_of(found)
 
     def conclude(self, model: Any, state: MovableState) -> bool:
         """After the last pass; whether the state has changed."""

@@ -55,10 +55,12 @@ FEWEST_ROWS = 20.0
 # new one.
 SAME_MASS = 0.1
 # Nats by which the priors' log-normalisers must change before births that failed are tried again.
-OTHER_PRIOR = 1.0
+OTHER_PRIOR = 5.0
 # Number of failed births after which a component is left alone: by itself, with one neighbour, with
 # two.
 MOST_TRIES = 3
+# Number of failed births for which one counts whose proposals all lost to the target.
+_LOST = 2
 # The bound must rise by more nats than this; on the collected rows, by this per row.
 SMALLEST_GAIN = 0.1
 SMALLEST_GAIN_PER_ROW = 1e-3
@@ -67,6 +69,8 @@ SMALLEST_GAIN_PER_ROW = 1e-3
 MOST_COUNTED = 2.0
 # Maximum number of targets of a pass relative to the number of components; at least one.
 MOST_TARGETS = 0.5
+# Updates of the priors by which they follow components that describe all rows.
+_LEARNING_STEPS = 3
 # Local and global updates by which a birth within a batch is judged.
 _TRIAL_STEPS = 3
 
@@ -116,8 +120,14 @@ class Birth(Move):
         "_failed": dict[int, tuple[float, int]],
         "_judged_by": float | None,
         "_share": float,
+        "_whole": bool,
+        "_seed": int,
     }
     requires = of_components("A birth")
+    # Whether the fresh components describe all rows, so that priors are learned from them.
+    _whole: bool = False
+    # Of the choice among the rows of large targets.
+    _seed: int = 0
 
     def __init__(
         self,
@@ -134,9 +144,13 @@ class Birth(Move):
         self._failed: dict[int, tuple[float, int]] = {}
         # log-normaliser of the priors by which they failed
         self._judged_by: float | None = None
-        # before the adoption: state, bound, and targets of the components being adopted
-        self._before: tuple[Any, float] | None = None
+        # before the adoption: state, bound and model, and targets of the components being adopted
+        self._before: tuple[Any, float, Any] | None = None
         self._adopted: list[_Target] = []
+        # why births of this pass came to nothing
+        self._reasons: list[str] = []
+        # statistics of the rows of a target by themselves
+        self._apart: Stats | None = None
         self._share = MOST_TARGETS
         self.exhausted = False
 
@@ -146,7 +160,9 @@ class Birth(Move):
         self._before, self._adopted = None, self._targets
         self._notice_priors(model)
         if self._fresh:
-            self._before = state.checkpoint(), bound_of(model, state.memos.total())
+            self._before = state.checkpoint(), bound_of(model, state.memos.total()), model
+            if self._whole:
+                self._relearned = _learned(model, self._fresh[0])
             gone = [id_ for target in self._adopted for id_ in target.ids]
             kept = np.flatnonzero(~np.isin(state.component_ids, gone))
             blocks = zip(*(fresh.arrays for fresh in self._fresh), strict=True)
@@ -161,18 +177,23 @@ class Birth(Move):
         counts = model.component_masses(state.plain_stats.value())
         overlaps = _overlaps(state.memos, counts.size)
         self._targets = self._choose(counts, state.component_ids, overlaps, tools.rng)
+        if any(sum(target.masses) > self._max_rows for target in self._targets):
+            self._seed = int(tools.rng.integers(2**31))
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
         """Collect rows of the targets."""
         if not self._targets:
             return None
-        # (of several batches twice a fair share: else most rows would be sent in vain)
-        of_each = min(1.0, 2.0 / tools.n_together)
+        # an equal share of the rows of each batch: batches differ where rows are sorted
         wanted = [
-            (target.components, int(np.ceil(of_each * (self._max_rows - target.size))))
+            (
+                target.components,
+                self._max_rows - target.size,
+                self._max_rows / max(sum(target.masses), self._max_rows),
+            )
             for target in self._targets
         ]
-        return partial(_collected, wanted, self._threshold)
+        return partial(_collected, wanted, self._threshold, self._seed)
 
     def note(self, noted: list["_Collected"]) -> None:
         """Keep them, as far as there is room."""
@@ -190,6 +211,7 @@ class Birth(Move):
 
         Comes after the other moves, which are judged, too.
         """
+        self._reasons = []
         gain = self._judge(model, state) if self._before else 0.0
         # components merged or restored since then have other ids, or none
         targets = [
@@ -202,25 +224,28 @@ class Birth(Move):
                 break
             proposed += 1
             n_old = len(target.components)
-            fresh = self._create(model, target, tools, room + n_old)
+            whole = n_old == state.component_ids.size
+            fresh = self._create(model, target, tools, room + n_old, whole)
             if fresh is not None:
                 self._fresh.append(fresh)
                 self._targets.append(replace(target, rows=[], weights=[], resp=[]))
                 born += len(fresh.arrays[0])
                 room -= len(fresh.arrays[0]) - n_old
         self.exhausted = self._before is None and proposed == 0
-        return MoveRecord(tools.n_iter, "birth", proposed, born, gain)
+        return MoveRecord(tools.n_iter, "birth", proposed, born, gain, "; ".join(self._reasons))
 
     def _judge(self, model: Mergeable, state: MovableState) -> float:
         """Gain of the bound since before the adoption; if there is none, everything is restored."""
         dissolve(model, state, self._newborn)
         assert self._before is not None  # something has been adopted
-        saved, before = self._before
+        saved, before, begun = self._before
         gain = bound_of(model, state.memos.total()) - before
         if is_accepted(gain, abs(before), SMALLEST_GAIN):
             self._share = min(MOST_TARGETS, 2.0 * self._share)
             return gain
         state.restore(saved)
+        self._relearned = begun
+        self._reasons.append(f"adopted components: {-gain:.1f} nats short")
         # of several births one may have been good: fewer at a time
         self._share *= 0.5
         if len(self._adopted) == 1:
@@ -234,7 +259,9 @@ class Birth(Move):
         """Births in one batch, each kept if the exact bound of all memos rises."""
         counts = model.component_masses(state.memos[key].stats)
         apart = _overlaps(None, counts.size)
-        self._targets = self._choose(counts, state.component_ids, apart, tools.rng)
+        self._reasons = []
+        self._targets = self._choose(counts, state.component_ids, apart, tools.rng, most_tries=1)
+        self.exhausted = not self._targets
         global_params = model.expectation(state.stats, batch, tools.run)
         result = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
         observer = self.observer(batch.weights.size, tools)
@@ -247,18 +274,33 @@ class Birth(Move):
             room = self._max_components - n_before
             if room <= 0:
                 break
-            fresh = self._create(model, target, tools, room + 1)
-            if fresh is None:
-                continue
-            rise = _try(model, batch, key, state, _at_most(model, fresh, room), tools)
-            if rise > 0.0:
+            whole = n_before == len(state.memos) == 1
+            self._apart = None
+            fresh = self._create(model, target, tools, room + 1, whole)
+            under, rise = model, 0.0
+            if fresh is not None:
+                under = _learned(model, fresh) if whole else model
+                rise = _try(model, under, batch, key, state, _at_most(model, fresh, room), tools)
+            if rise <= 0.0 and len(state.memos) > 1 and self._apart is not None:
+                # no better apart from each other, the rows may be apart from those seen before
+                rise, under = _try(model, model, batch, key, state, self._apart, tools), model
+            if rise <= 0.0:
+                self._fail(target)
+            else:
+                model = self._relearned = under
                 born += model.size(state.stats) - n_before
                 gain += rise
-        return [MoveRecord(tools.n_iter, "birth", proposed, born, gain)]
+        reason = "; ".join(self._reasons)
+        return [MoveRecord(tools.n_iter, "birth", proposed, born, gain, reason)]
 
     # --------------------------------------------------------------------------------- both
     def _choose(
-        self, counts: Array, ids: IndexArray, overlaps: Array, rng: np.random.Generator
+        self,
+        counts: Array,
+        ids: IndexArray,
+        overlaps: Array,
+        rng: np.random.Generator,
+        most_tries: int = MOST_TRIES,
     ) -> list[_Target]:
         """Targets, by mass, among components not tried in vain, not overlapping each other.
 
@@ -266,7 +308,7 @@ class Birth(Move):
         """
         tries = np.array([self._tries(n, id_) for n, id_ in zip(counts, ids, strict=True)])
         free = np.ones(counts.size, bool)
-        eligible = exceeds(counts, FEWEST_ROWS) & (tries < MOST_TRIES)
+        eligible = exceeds(counts, FEWEST_ROWS) & (tries < most_tries)
         targets: list[_Target] = []
         if counts.size >= self._max_components:
             return targets
@@ -282,6 +324,8 @@ class Birth(Move):
                 if exceeds(nearness[nearest], 0.0, scale=counts[chosen]):
                     components.append(nearest)
                     free[nearest] = False
+            if tries[chosen] >= _LOST and len(components) == 1:
+                continue  # all proposals have lost, and there is no neighbour to try with
             targets.append(
                 _Target(components, ids[components].tolist(), counts[components].tolist())
             )
@@ -301,15 +345,18 @@ class Birth(Move):
         elif abs(now - self._judged_by) > OTHER_PRIOR:
             self._failed, self._judged_by = {}, now
 
-    def _fail(self, target: _Target) -> None:
-        """Remember that a birth from this target failed."""
+    def _fail(self, target: _Target, number: int = 1) -> None:
+        """Remember that a birth from this target failed, and count it so many times."""
         for id_, mass in zip(target.ids, target.masses, strict=True):
-            self._failed[id_] = mass, self._tries(mass, id_) + 1
+            self._failed[id_] = mass, self._tries(mass, id_) + number
 
     def _create(
-        self, model: Mergeable, target: _Target, tools: MoveTools, most: int
+        self, model: Mergeable, target: _Target, tools: MoveTools, most: int, learns: bool
     ) -> Stats | None:
         """Statistics of at most ``most`` components fitted to the collected rows.
+
+        Where these are rows of all components, the priors may move along (``learns``): those that
+        one component for all rows suggests can forbid every division of it.
 
         They are scaled to the target's total mass. None if the target's own components describe
         these rows as well.
@@ -321,39 +368,54 @@ class Birth(Move):
             batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
             resp = np.ascontiguousarray(np.concatenate(target.resp))
             before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
+            self._apart = before.stats
             if self._tries(target.masses[0], target.ids[0]) and len(target.ids) == 1:
                 # many made too many of rows that count twice, and there is no neighbour to try with
                 most = min(most, FEWER)
-            memo = self._fresh_mixture(model, batch, tools, (before, most))
+            memo = self._fresh_mixture(model, batch, tools, (before, most), learns)
             if memo is not None:
                 return memo.stats
-        self._fail(target)
+        self._fail(target, _LOST)
         return None
 
     def _fresh_mixture(
-        self, model: Mergeable, batch: Any, tools: MoveTools, goal: tuple[Memo, int]
+        self, model: Mergeable, batch: Any, tools: MoveTools, goal: tuple[Memo, int], learns: bool
     ) -> Memo | None:
         """The memo of a fresh mixture whose bound is higher than that of a memo; None without one.
 
         Of at most so many components. Started from many seeds, a mixture of few rows ends in
         components of which no pair is better merged, though fewer, different ones would be better:
         so it is also started from few. Whether rows are few depends on the parameters of a
-        component, too; so this is also tried where the larger mixture is no better.
+        component, too; so this is also tried where the larger mixture is no better. Components that
+        differ in few of many directions are seen by neither, but where rows are least normal.
+
+        One that ``learns`` is judged by the priors that it finds.
         """
         before, most = goal
         target, number = bound_of(model, before), min(self._n_fresh, most)
         least = SMALLEST_GAIN_PER_ROW * batch.weights.sum()
-        memo = tools.fresh(model, batch, number)
-        bound = bound_of(model, memo)
-        accepted = is_accepted(bound - target, size_of(bound, memo), least)
-        few = batch.weights.size < ROWS_FOR_EACH * self._n_fresh or not accepted
-        if few and FEWER < number:
-            fewer = tools.fresh(model, batch, FEWER)
-            other = bound_of(model, fewer)
-            if exceeds(other, bound, scale=size_of(bound, memo)):
-                memo, bound = fewer, other
+        fewer = min(FEWER, number)
+        proposals = [(number, "k-means++"), (fewer, "k-means++"), (fewer, "least normal")]
+        if fewer == number:
+            del proposals[1]
+        few = batch.weights.size < ROWS_FOR_EACH * self._n_fresh
+        memo, bound, accepted = before, -np.inf, False
+        for n_components, init_params in proposals:
+            if accepted and not (few and init_params == "k-means++"):
+                break
+            found = tools.fresh(model, batch, n_components, target + least, learns, init_params)
+            other = bound_of(found[1], found[0])
+            if learns and found[0].entropy.size < 2:  # of one component no prior can be learned
+                continue
+            if exceeds(other, bound, scale=size_of(other, found[0])):
+                memo, bound = found[0], other
                 accepted = is_accepted(bound - target, size_of(bound, memo), least)
-        return memo if accepted else None
+        if not accepted:
+            short = target + least - bound
+            self._reasons.append(f"{batch.weights.sum():.0f} rows: {short:.1f} nats short")
+            return None
+        self._whole = learns
+        return memo
 
 
 #: Mass of a target; some rows, their weights, and how its components share them.
@@ -361,18 +423,22 @@ _Collected: TypeAlias = tuple[float, Any, Array, Array]
 
 
 def _collected(
-    wanted: list[tuple[list[int], int]],
+    wanted: list[tuple[list[int], int, float]],
     threshold: float,
+    seed: int,
     model: Mergeable,
     solved: Solved,
     tools: ObserverTools,
 ) -> list[_Collected]:
-    """What a batch has of targets: components, and how many rows are wanted, each."""
+    """What a batch has of targets: components, how many rows are wanted and what share, each."""
     batch, found = solved.batch, list[_Collected]()
-    for components, most in wanted:
+    for components, most, share in wanted:
         resp = solved.result.q[:, components]
         mass = resp.sum(axis=1)
-        rows = np.flatnonzero(mass > threshold)[: max(0, most)]
+        chosen = mass > threshold
+        if share < 1.0:
+            chosen &= np.random.default_rng(seed).random(mass.size) < share
+        rows = np.flatnonzero(chosen)[: max(0, most)]
         found.append((
             float(batch.weights @ mass),
             batch.X[rows],
@@ -398,15 +464,31 @@ def _at_most(model: Mergeable, fresh: Stats, number: int) -> Stats:
     return Stats(tuple(array[kept] for array in fresh.arrays))
 
 
+def _learned(model: Any, fresh: Stats) -> Any:
+    """The model with priors learned from fresh components, which describe all rows."""
+    for _ in range(_LEARNING_STEPS):
+        model = model.with_learned_priors(None, RunningStats(fresh.arrays))
+    return model
+
+
 def _with_more(kept: IndexArray, n_new: int) -> IndexArray:
     """Index of the components kept, with empty ones appended."""
     return np.concatenate([kept, np.full(n_new, -1)])
 
 
 def _try(
-    model: Mergeable, batch: Any, key: Hashable, state: MovableState, fresh: Stats, tools: MoveTools
+    model: Mergeable,
+    under: Mergeable,
+    batch: Any,
+    key: Hashable,
+    state: MovableState,
+    fresh: Stats,
+    tools: MoveTools,
 ) -> float:
-    """Let fresh components compete for a batch; keep them if the bound rises. Returns the rise."""
+    """Let fresh components compete for a batch, ``under`` the model with the priors they need.
+
+    They are kept if the bound rises. Returns the rise.
+    """
     before = state.memos.total()
     n_old, arrays = before.entropy.size, fresh.arrays
     while len(arrays[0]):
@@ -415,16 +497,16 @@ def _try(
         pairs = zip(before.stats.arrays, arrays, strict=True)
         stats = RunningStats(np.concatenate(pair) for pair in pairs)
         for _ in range(_TRIAL_STEPS):
-            global_params = model.expectation(stats, batch, tools.run)
+            global_params = under.expectation(stats, batch, tools.run)
             memo = tools.memo_of(
-                model, model.local_step(batch, global_params, 1.0, tools.run), batch
+                under, under.local_step(batch, global_params, 1.0, tools.run), batch
             )
             total = others.plus(memo)
             stats = RunningStats(total.stats.arrays)
         won = ~exceeds(FEWEST_WON, model.component_masses(total.stats)[n_old:])
         if won.all():
             bound = bound_of(model, before)
-            rise = bound_of(model, total) - bound
+            rise = bound_of(under, total) - bound
             if is_accepted(rise, size_of(bound, before), SMALLEST_GAIN):
                 state.rearrange(index)
                 state.memos[key] = memo

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from skvt.expfam import Stats
+from skvt.expfam import RunningStats, Stats
 from skvt.models import Mergeable
 from skvt.moves._base import (
     Memo,
@@ -24,6 +24,8 @@ from skvt.typing import Array, IndexArray
 
 # A component with fewer expected rows is removed at the end of a fit.
 FEWEST_ROWS = 1.0
+# Nats by which the bound must rise where priors are learned anew.
+SMALLEST_GAIN = 0.1
 # Maximum cost of removing it in nats: if it is larger, the component explains what others do not,
 # such as a row of weight 1/2.
 _LARGEST_LOSS = 3.0
@@ -83,7 +85,11 @@ class Merge(Move):
     requires = of_components("A merge")
 
     def finish(self, model: Mergeable, state: MovableState, tools: MoveTools) -> MoveRecord:
-        """Merge while the bound rises."""
+        """Merge while the bound rises.
+
+        Where no merge raises it, the best one is also judged with the learned priors as they will
+        be after it: those that have learned from both halves of a component are in favour of them.
+        """
         memo = state.memos.total()
         n_components = memo.entropy.size
         self.exhausted = True
@@ -122,11 +128,36 @@ class Merge(Move):
             used |= {a[i], b[i]}
             gone.append(b[i])
             state.merge(a[i], b[i])
+        if not gone and order.size:
+            best = order[0]
+            total = self._relearn(model, memo, a[best], b[best])
+            if total > 0.0:
+                gone.append(b[best])
+                state.merge(a[best], b[best])
         if gone:
             state.rearrange(np.delete(np.arange(n_components), gone))
             state.resum()
         self.exhausted = not gone
         return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
+
+    def _relearn(self, model: Mergeable, memo: Memo, a: int, b: int) -> float:
+        """Gain of the bound if a and b are one under priors learned anew; 0 if it does not rise."""
+        before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
+        if before is model or memo.merge_entropy_loss is None:
+            return 0.0
+        kept = np.delete(np.arange(memo.entropy.size), b)
+        arrays = tuple(array.copy() for array in memo.stats.arrays)
+        for array in arrays:
+            array[a] += array[b]
+        merged = tuple(array[kept] for array in arrays)
+        after = before.with_learned_priors(None, RunningStats(merged))
+        bound = bound_of(before, memo)
+        gain = after.collapsed_energy(Stats(merged)) + float(memo.entropy.sum()) - bound
+        gain -= float(memo.merge_entropy_loss[a, b])
+        if not is_accepted(gain, size_of(bound, memo), SMALLEST_GAIN):
+            return 0.0
+        self._relearned = after
+        return gain
 
     @staticmethod
     def _gain(model: Mergeable, arrays: tuple[Array, ...], memo: Memo, a: int, b: int) -> float:

@@ -129,7 +129,10 @@ def test_crosses_are_one_cluster_each(seed):
 def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
     monkeypatch.setattr(_clusters_mixin, "ROWS_TO_JOIN", limit)
     monkeypatch.setattr(_clusters_mixin, "ROWS_TO_JOIN_EACH", 10)
-    still = {"moves": ()} if cls is MemoizedDPGMM else {"noise_variance": 4.0}
+    published = {name: None for name in GIVEN if name.endswith("_prior")} | {
+        "covariance_prior": None
+    }
+    still = published | {"moves": ()} if cls is MemoizedDPGMM else {"noise_variance": 4.0}
     mixture = cls(8, random_state=0, **still).fit(X)
     rows = mixture._rows_to_join(len(X))
     assert len(set(rows)) == max(limit, 80) and np.all(np.diff(rows) > 0)

@@ -28,7 +28,8 @@ def small_clusters(n=800, K=16, seed=0):
 )
 def test_clusters_much_smaller_than_the_data_are_found(covariance_type):
     X, held_out = small_clusters(400, 8), small_clusters(800, 8)[400:]
-    given = MemoizedDPGMM(covariance_type=covariance_type, random_state=0).fit(X)
+    published = dict.fromkeys(AUTO)
+    given = MemoizedDPGMM(covariance_type=covariance_type, random_state=0, **published).fit(X)
     learned = MemoizedDPGMM(covariance_type=covariance_type, random_state=0, **AUTO).fit(X)
     assert given.n_components_ < 8 == learned.n_components_
     assert learned.score(held_out) > given.score(held_out) + 2.0
@@ -79,7 +80,7 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
         axis=1,
     )
     blocks = [
-        ("x", Gaussian("diag", covariance_prior="auto"), [0]),
+        ("x", Gaussian("diag", mean_precision_prior=None), [0]),
         ("b", Bernoulli("auto"), [1]),
         ("c", Categorical("auto"), [2]),
         ("n", Poisson(2.0, rate_prior="auto"), [3]),

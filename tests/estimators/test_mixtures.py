@@ -33,9 +33,13 @@ from skvt import (
     AnnealedFactorialMixture,
     CAVIGaussianMixture,
     MemoizedDPGMM,
+    MemoizedDPMixture,
     StructuredBernoulliMixture,
     StructuredGaPNMF,
+    load,
+    save,
 )
+from skvt.components import Gaussian
 from skvt.datasets import make_edge_patches
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
@@ -49,6 +53,12 @@ each_kind = pytest.mark.parametrize(
         for mean_type in ("full", "zero")
     ],
     ids=lambda kind: "-".join(kind.values()),
+)
+
+
+# Priors given by the data, none of them learned.
+PUBLISHED = dict.fromkeys(
+    ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior")
 )
 
 
@@ -381,7 +391,8 @@ def test_missing_values_are_left_out(shape, mean_type):
 def test_a_column_without_any_value_changes_nothing(shape):
     X, _ = clusters()
     empty = np.column_stack([X, np.full(300, np.nan)])
-    settings = {"covariance_type": shape, "random_state": 0, "degrees_of_freedom_prior": 2.0}
+    settings = {"covariance_type": shape, "random_state": 0} | PUBLISHED
+    settings["degrees_of_freedom_prior"] = 2.0
     settings["covariance_prior"] = 1.0 if shape == "spherical" else None
     one, other = with_room(**settings).fit(X), with_room(**settings).fit(empty)
     np.testing.assert_allclose(one.predict_proba(X), other.predict_proba(empty), rtol=1e-9)
@@ -394,7 +405,7 @@ def test_with_full_covariances_a_column_without_any_value_says_nothing(mean_type
     X, labels = clusters()
     X = X if mean_type == "full" else X - X.mean(axis=0)
     empty = np.column_stack([X, np.full(300, np.nan)])
-    settings = {"mean_type": mean_type, "random_state": 0}
+    settings = {"mean_type": mean_type, "random_state": 0} | PUBLISHED
     one, other = with_room(**settings).fit(X), with_room(**settings).fit(empty)
     # its prior is that of columns like the others, its covariances with them are none
     prior = other.covariance_prior_
@@ -614,7 +625,7 @@ def test_records_fit_together(shape, learning_method):
     assert mixture.lower_bounds_ == history["elbo"]
     assert mixture.lower_bound_ == mixture.elbo_
     assert len(mixture.means_) == mixture.n_components_ == len(mixture.weights_)
-    assert set(log) == {"n_iter", "move", "proposed", "accepted", "gain"}
+    assert set(log) == {"n_iter", "move", "proposed", "accepted", "gain", "reason"}
     if learning_method == "online":
         assert all(column == [] for column in log.values())
         return
@@ -753,19 +764,111 @@ def test_batches_with_ids_take_each_other_s_place():
     np.testing.assert_allclose(again.means_, before["means_"], rtol=1e-6)
 
 
+def row_of_clusters(rng):
+    return 10.0 * np.c_[np.arange(8), np.zeros(8)], 100
+
+
+def two_of_twenty_columns(rng):
+    corners = 10.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    return np.pad(corners, [(0, 0), (0, 18)]), 150
+
+
+def two_scales(rng):
+    corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    return (100.0 * corners[:, None] + 8.0 * corners).reshape(-1, 2), 40
+
+
+def more_rows_than_births_take(rng):
+    return 12.0 * np.arange(5)[:, None], 3_000
+
+
+@pytest.mark.parametrize(
+    "layout, shape",
+    [
+        (row_of_clusters, "full"),
+        (two_of_twenty_columns, "full"),
+        (two_of_twenty_columns, "diag"),
+        (two_scales, "full"),
+        (more_rows_than_births_take, "spherical"),
+    ],
+)
+def test_clear_clusters_are_found_by_default(layout, shape):
+    rng = np.random.default_rng(0)
+    centres, size = layout(rng)
+    # sorted, as files often are
+    labels = np.repeat(np.arange(len(centres)), size)
+    X = centres[labels] + rng.standard_normal((len(labels), centres.shape[1]))
+    mixture = MemoizedDPGMM(covariance_type=shape, random_state=0).fit(X)
+    assert mixture.n_components_ == len(centres)
+    assert adjusted_rand_score(labels, mixture.predict(X)) > 0.99
+    known = MemoizedDPGMM(covariance_type=shape, labels_init=labels, random_state=0).fit(X)
+    assert mixture.elbo_ > known.elbo_ - 2.0
+
+
+@pytest.mark.parametrize("size", [7, 100, 600])
+@pytest.mark.parametrize("unit", [1e-3, 1.0])
+def test_calls_of_any_size_find_clusters_that_come_one_after_the_other(size, unit):
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(3), 600 if size == 600 else 70)
+    X = unit * (20.0 * np.c_[labels, -labels] + rng.standard_normal((len(labels), 2)))
+    stream = with_room(random_state=0)
+    for start in range(0, len(X), size):
+        stream.partial_fit(X[start : start + size])
+    assert stream.n_components_ == 3
+    assert adjusted_rand_score(labels, stream.predict(X)) == 1.0
+    assert stream.elbo(X) == pytest.approx(with_room(random_state=0).fit(X).elbo_, rel=0.01)
+
+
+def test_gathered_calls_are_a_batch_and_are_saved(tmp_path):
+    parts = np.array_split(clusters(400)[0], 10)
+    stream = with_room(random_state=0)
+    for part in parts[:5]:
+        stream.partial_fit(part)
+    save(stream, tmp_path / "stream")
+    loaded = load(tmp_path / "stream")
+    for part in parts[5:]:
+        stream.partial_fit(part)
+        loaded.partial_fit(part)
+    assert_same_fit(stream, loaded)
+    assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(400.0)
+    assert list(stream._fitted.state.memos) == [0]
+    # a batch with a name of its own ends it
+    stream.partial_fit(parts[0], batch_id="other").partial_fit(parts[1])
+    assert len(stream._fitted.state.memos) == 3
+
+
+def test_births_that_end_at_max_components_are_named():
+    X, _ = clusters(150)
+    with pytest.warns(ConvergenceWarning, match="max_components=2 components"):
+        MemoizedDPGMM(max_components=2, random_state=0).fit(X)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        MemoizedDPGMM(max_components=4, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
+def test_columns_that_never_vary_hide_no_clusters(shape):
+    rng = np.random.default_rng(0)
+    x = rng.integers(2, size=80) * 6.0 + rng.normal(size=80)
+    blocks = [("a", Gaussian(shape), [0]), ("b", Gaussian(shape), [1, 2])]
+    table = np.c_[x, np.ones(80), np.full(80, 3.0)]
+    assert MemoizedDPMixture(components=blocks, random_state=0).fit(table).n_components_ == 2
+
+
 def test_batches_without_ids_are_all_remembered():
-    parts = np.array_split(rows(n_rows=200), 4)
+    # (smaller ones are gathered)
+    parts = np.array_split(rows(n_rows=2400), 4)
     stream = with_room(random_state=0)
     for n, part in enumerate(parts):
         stream.partial_fit(part)
-        assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(50.0 * (n + 1))
+        assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(600.0 * (n + 1))
     named = with_room(random_state=0)
     for name, part in zip(range(4), parts, strict=True):
         named.partial_fit(part, batch_id=name)
     assert_same_fit(stream, named)
     # a batch of another size may take a place
     named.partial_fit(parts[0][:20], batch_id=2)
-    assert (named.weight_concentration_[0] - 1.0).sum() == pytest.approx(170.0)
+    assert (named.weight_concentration_[0] - 1.0).sum() == pytest.approx(1820.0)
 
 
 @pytest.mark.parametrize("batch_id", ["a", ("file", 3), 7, -1, 2.5])
@@ -918,7 +1021,7 @@ def test_a_warm_start_of_another_kind_is_refused_and_changes_nothing(changed):
 # ------------------------------------------------------------------------------------ parameters
 def test_priors_are_published_as_they_are_used():
     X = rows()
-    mixture = with_room(random_state=0).fit(X)
+    mixture = with_room(random_state=0, **PUBLISHED).fit(X)
     assert mixture.weight_concentration_prior_ == 1.0
     assert mixture.mean_precision_prior_ == 1.0
     assert mixture.degrees_of_freedom_prior_ == 3.0

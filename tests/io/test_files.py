@@ -391,7 +391,11 @@ def remembered_of(document):
     return document["estimator"]["fields"]["_progress"]["fields"]["engine"]["dict"]
 
 
-@pytest.mark.parametrize("change", [lambda a: a[:-1], lambda a: a[:1], lambda a: a.T], ids=str)
+@pytest.mark.parametrize(
+    "change",
+    [lambda a: a[:-1], lambda a: a[:1], lambda a: a.T],
+    ids=["a row less", "one row", "transposed"],
+)
 def test_what_engines_remember_has_the_shapes_of_the_statistics(change, path):
     topics = skvt.TemperedLDA(3, average=0.9, temperature=None, max_iter=4, random_state=0)
     topics.set_callbacks(Checkpoint(path, every=3)).fit(counts())

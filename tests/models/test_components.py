@@ -489,3 +489,18 @@ def test_expected_log_densities_of_tokens_add_up():
     np.testing.assert_allclose(
         component.features(X) @ table.T, sum(np.outer(X[:, d], table[:, d]) for d in range(3))
     )
+
+
+def test_components_of_one_covariance_are_told_apart_where_rows_are_least_normal():
+    # two clusters in one direction of ten; columns are turned and of the same variance in all
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=2_000)
+    rows = rng.standard_normal((2_000, 10))
+    rows[:, 0] = (rows[:, 0] + 6.0 * labels - 3.0) / np.sqrt(10.0)
+    turn = np.linalg.qr(rng.standard_normal((10, 10)))[0]
+    found = components.least_normal_components(rows @ turn, np.ones(2_000), 2)
+    assert found.shape == (2_000, 2)
+    np.testing.assert_allclose(found.T @ found / 2_000, np.eye(2), atol=0.01)
+    assert np.abs(np.corrcoef(found.T, labels)[-1, :-1]).max() > 0.94
+    variances = components.principal_components(rows @ turn, np.ones(2_000), 2)
+    assert np.abs(np.corrcoef(variances.T, labels)[-1, :-1]).max() < 0.8

@@ -15,6 +15,7 @@ from skvt.inference import MemoizedInference, MemoizedState, Rows, Stream, Worke
 from skvt.inference._memos import Memos
 from skvt.inference._visit import memo_of
 from skvt.models._contracts import LocalResult
+from skvt.models.mixture import GaussianLearner
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
@@ -67,7 +68,7 @@ def drawn(name, n=90, K=4, seed=0, sharpness=0.3):
 class Tools:
     """The tools of an engine, for rows on one thread."""
 
-    n_iter, rng, run, n_together = 3, None, staticmethod(run), 1
+    n_iter, rng, run = 3, None, staticmethod(run)
 
     def __init__(self, total=1.0, seed=0):
         self.total, self.rng = total, np.random.default_rng(seed)
@@ -486,7 +487,7 @@ def test_a_birth_that_does_not_pay_leaves_no_trace(monkeypatch):
     class Eager(Birth):
         """Takes fresh components that no rows ask for."""
 
-        def _create(self, model, target, tools, most):
+        def _create(self, model, target, tools, most, learns):
             part = state.stats.value().arrays
             return Stats(tuple(0.5 * array[[target.components[0]] * 2] for array in part))
 
@@ -525,7 +526,7 @@ def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypa
     found = []
     for gain in (-1.0, -1.0, 1.0, 1.0, 1.0):
         memos = SimpleNamespace(total=lambda gain=gain: 10.0 + gain)
-        birth._before = None, 10.0
+        birth._before = None, 10.0, None
         birth._judge(None, SimpleNamespace(memos=memos, restore=lambda saved: None))
         found.append(len(birth._choose(np.full(16, 100.0), np.arange(16), np.zeros((16, 16)), rng)))
     assert found == [4, 2, 4, 8, 8]
@@ -573,11 +574,6 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
         np.testing.assert_allclose(np.concatenate(target.weights), (weights * mass)[rows])
         share = own[rows] / mass[rows, None]
         np.testing.assert_allclose(np.concatenate(target.resp), share)
-    # of each of eight batches that are visited at once a quarter is wanted, of two all
-    targets[0].size = 10
-    for n_together, most in ((1, [40, 0]), (2, [40, 0]), (8, [10, 0])):
-        tools.n_together = n_together
-        assert [wanted for _, wanted in birth.observer(30, tools).args[0]] == most
     # a fresh mixture gets rows that stand for more of their kind, and must explain them better
     # than the target does
     share_of_all = (weights * mass)[rows].sum() / (weights @ mass)
@@ -586,29 +582,37 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
     memo = memo_from(model, X[rows], whole, share)
     for gain, accepted in ((-0.1, False), (0.0, False), (0.1, True)):
 
-        def fresh(model, batch, n_components, gain=gain):
-            asked.append(n_components)
+        def fresh(model, batch, n_components, goal, learns, init_params, gain=gain):
+            asked.append((n_components, init_params))
             np.testing.assert_allclose(batch.weights, whole)
             np.testing.assert_array_equal(batch.X, X[rows])
             entropy = memo.entropy + gain * whole.sum()
-            return memo.__class__(memo.stats, entropy, memo.merge_entropy_loss, memo.weight)
+            found = memo.__class__(memo.stats, entropy, memo.merge_entropy_loss, memo.weight)
+            return found, model
 
         tools.fresh = fresh
-        found = birth._create(model, targets[1], tools, 4)
+        n_failed = birth._tries(1.0, 3)
+        found = birth._create(model, targets[1], tools, 4, False)
         assert (found is not None) == accepted
-        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == len(asked) // 2 - accepted
-    # of few rows a mixture of fewer components is fitted, too, and the better one is taken
-    assert asked == [4, 3] * 3 and found is memo.stats
+        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == n_failed + (not accepted)
+    # of few rows a mixture of fewer components is fitted, too, and where both fail one from where
+    # rows are least normal
+    both = [(4, "k-means++"), (3, "k-means++")]
+    assert asked == 2 * [*both, (3, "least normal")] + both and found is memo.stats
     fewer = memo.__class__(memo.stats, memo.entropy + whole.sum(), None, memo.weight)
     better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
     goal = memo_from(model, X[rows], whole, share), 4
     for few, many in ((fewer, better), (better, fewer)):
-        tools.fresh = lambda model, batch, n, few=few, many=many: few if n == 3 else many
-        assert birth._fresh_mixture(model, model.batch(X, rows, whole), tools, goal) is fewer
+        tools.fresh = lambda model, batch, n, *_, few=few, many=many: (
+            few if n == 3 else many,
+            model,
+        )
+        found = birth._fresh_mixture(model, model.batch(X, rows, whole), tools, goal, False)
+        assert found is fewer
     # but each for no more than two
     targets[1].total = 1000.0
-    tools.fresh = lambda model, batch, n: asked.append(batch.weights) or memo
-    birth._create(model, targets[1], tools, 4)
+    tools.fresh = lambda model, batch, *_: asked.append(batch.weights) or (memo, model)
+    birth._create(model, targets[1], tools, 4, False)
     np.testing.assert_allclose(asked[-1], 2.0 * (weights * mass)[rows])
 
 
@@ -670,7 +674,30 @@ def test_few_rows_have_no_offspring():
     assert all(move.exhausted for move in moves)
 
 
-def test_targets_are_not_collected_without_end():
+def test_a_merge_is_judged_with_the_priors_as_they_will_be_after_it():
+    rng = np.random.default_rng(0)
+    D, labels = 60, np.repeat(np.arange(3), 120)
+    X = 1.2 * rng.standard_normal((3, D))[labels] + rng.standard_normal((360, D))
+    component, _ = gaussian_component(X, np.ones(360), "full", False)
+    names = frozenset({"covariance_prior", "degrees_of_freedom_prior", "mean_precision_prior"})
+    learner = GaussianLearner.of(component, names)
+    model = Mixture(StickBreaking(1.0), component, learner=learner)
+    # the third cluster in two halves, of which priors have learned for long
+    halves = np.where(labels == 2, 2 + rng.integers(2, size=360), labels)
+    state = state_from(model, X, np.ones(360), np.eye(4)[halves])
+    for _ in range(20):
+        model = model.with_learned_priors(None, state.stats)
+    *_, gains = pair_gains(model, state.memos.total())
+    assert gains.max() < -10.0  # under which the halves are better apart
+    before = bound_of(model.with_learned_priors(None, state.stats), state.memos.total())
+    merge = Merge()
+    record = merge.finish(model, state, Tools())
+    after = bound_of(merge.under_priors(model), state.memos.total())
+    assert record.accepted == 1 and size(model, state) == 3
+    assert after - before == pytest.approx(record.gain, rel=1e-6) and record.gain > 10.0
+
+
+def test_of_sorted_rows_a_target_has_as_many_of_each_batch():
     X = clusters(n=500)
     model = mixture_for(X)
     data = Rows(X, np.ones(500), 100)
@@ -679,13 +706,15 @@ def test_targets_are_not_collected_without_end():
     seen = []
     monitor = birth._create
 
-    def create(model, target, tools, most):
-        seen.append(sum(len(rows) for rows in target.rows))
-        return monitor(model, target, tools, most)
+    def create(model, target, tools, most, learns):
+        seen.append([len(rows) for rows in target.rows])
+        return monitor(model, target, tools, most, learns)
 
     birth._create = create
     sweeps(model, data, state, [birth], n=4)
-    assert seen and max(seen) == 130
+    # the first target is all rows
+    assert len(seen[0]) == 5 and min(seen[0]) > 10
+    assert max(map(sum, seen)) <= 130
 
 
 def test_no_birth_is_tried_where_another_has_taken_the_room(monkeypatch):

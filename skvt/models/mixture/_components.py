@@ -13,6 +13,7 @@ A missing value (NaN) has no features: it is integrated out. With full covarianc
 local variable, see :mod:`skvt.models.mixture._missing`.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -35,12 +36,16 @@ from skvt.models.mixture._missing import (
     GaussianCompletion,
     has_holes,
 )
-from skvt.ties import exceeds
+from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
 LOG_2PI = np.log(2.0 * np.pi)
 # Rows times components times columns that a predictive density holds at a time.
 _ENTRIES_AT_ONCE = 2**22
+# Relative eigenvalue below which a direction counts as constant.
+_LEAST_EIGENVALUE = 1e-9
+# Fixed-point steps towards directions of extreme kurtosis.
+_STEPS_OF_KURTOSIS = 10
 
 
 class Component(Protocol):
@@ -101,11 +106,12 @@ class Component(Protocol):
         """Features of such rows."""
 
     def projected(
-        self, X: Any, weights: Array, n_dimensions: int
+        self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
     ) -> tuple["Component", Any] | None:
-        """A component of the rows in the subspace in which they vary most, and its features.
+        """A component of the rows in a subspace, and its features.
 
-        None where there is no such component. Missing values are filled in first.
+        ``directions`` projects rows (n, D) with their weights. None where there is no such
+        component. Missing values are filled in first.
         """
 
     def natural_parameters(self, sums: Array) -> Array:
@@ -264,7 +270,7 @@ class ConjugateComponent:
         """Features of rows whose missing values are filled in."""
         return self.features(self.filled(X))
 
-    def projected(self, X: Any, weights: Array, n_dimensions: int) -> tuple[Any, Any] | None:
+    def projected(self, X: Any, weights: Array, directions: Any) -> tuple[Any, Any] | None:
         """None unless a subclass overrides it."""
         return None
 
@@ -358,15 +364,16 @@ class _Centred:
         """Number of columns D."""
         return self.center.size
 
-    def projected(self, X: Any, weights: Array, n_dimensions: int) -> tuple[Any, Any] | None:
-        """Spherical Gaussians of the first principal components of standardised columns.
+    def projected(
+        self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
+    ) -> tuple[Any, Any] | None:
+        """Spherical Gaussians of the rows in these directions.
 
-        More than ``n_dimensions`` where the variance of the next ones is the same; None of no more
-        rows than columns, or rows that are all the same.
+        None of no more rows than columns, or rows that are all the same.
         """
         if X.shape[0] <= X.shape[1]:
             return None
-        rows = principal_components(_completed_rows(self.filled(X), weights), weights, n_dimensions)
+        rows = directions(_completed_rows(self.filled(X), weights), weights)
         size, scale = rows.shape[1], float((weights @ rows**2).mean() / weights.sum())
         if scale == 0.0:
             return None
@@ -392,21 +399,47 @@ def _completed_rows(X: Any, weights: Array) -> Array:
     return rows
 
 
+def _spectrum(X: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Standardised columns (n, D), and eigenvalues and eigenvectors of their correlations."""
+    share = weights / weights.sum()
+    X = X - share @ X
+    deviation = np.sqrt(share @ X**2)
+    X = X / np.where(deviation > 0.0, deviation, 1.0)
+    return X, *np.linalg.eigh((X * share[:, None]).T @ X)
+
+
 def principal_components(X: Array, weights: Array, number: int) -> Array:
     """The first principal components of the standardised columns, (n, number or more).
 
     Those of the same variance as the last one are there, too.
     """
-    share = weights / weights.sum()
-    X = X - share @ X
-    deviation = np.sqrt(share @ X**2)
-    X = X / np.where(deviation > 0.0, deviation, 1.0)
-    variances, directions = np.linalg.eigh((X * share[:, None]).T @ X)
+    X, variances, directions = _spectrum(X, weights)
     number = min(number, variances.size)
     last, scale = variances[-number], variances[-1]
     kept = ~exceeds(last, variances, scale=scale)
     components: Array = X @ directions[:, kept]
     return components
+
+
+def least_normal_components(X: Array, weights: Array, number: int) -> Array:
+    """Rows in the directions in which they are least normal by their kurtosis, (n, number).
+
+    Fixed points of the kurtosis of whitened rows, from the columns of most extreme kurtosis on.
+    Components of the same covariance are told apart there and nowhere else.
+    """
+    X, variances, basis = _spectrum(X, weights)
+    kept = variances > _LEAST_EIGENVALUE * variances[-1]
+    basis = basis[:, kept]
+    # symmetric, so that it does not depend on the basis where eigenvalues are the same
+    Z = X @ ((basis / np.sqrt(variances[kept])) @ basis.T)
+    share = weights / weights.sum()
+    excess = np.abs(share @ Z**4 - 3.0)
+    W = np.eye(Z.shape[1])[:, stable_order(-excess, scale=1.0)[:number]]
+    for _ in range(_STEPS_OF_KURTOSIS):
+        W = (Z * share[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
+        W, _ = np.linalg.qr(W)
+    projected: Array = Z @ W
+    return projected
 
 
 class PairOfEachColumn:
@@ -941,7 +974,7 @@ class KnownVarianceGaussian(_Centred, _WithMissing):
         """``rest`` as it is."""
         return np.append(np.zeros(2 * self.n_features), 1.0)
 
-    def projected(self, X: Any, weights: Array, n_dimensions: int) -> None:
+    def projected(self, X: Any, weights: Array, directions: Any) -> None:
         """None: distances are those of the known variance."""
 
     def features(self, X: Any) -> Any:

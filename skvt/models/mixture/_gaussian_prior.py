@@ -114,8 +114,9 @@ def gaussian_component(
     if low_rank:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
     added = None
-    if weights.sum() > D and covariance_type != "spherical":
-        added = least_variance(moment + error * unit)
+    if weights.sum() > D:
+        varying = moment + error * unit
+        added = least_variance(np.full(D, varying) if covariance_type == "spherical" else varying)
     if error > 0.0:
         of_error = error * (triangle.pack(unit) if covariance_type in MATRICES else np.ones(D))
         added = of_error if added is None else added + of_error
@@ -271,13 +272,13 @@ def least_variance(moment: Array) -> Array | None:
     ndarray, shape (D (D + 1) / 2,) or (D,), or None
         The upper triangle row by row, or the columns' variances.
     """
-    own = _variances(moment)
-    if not (np.isfinite(moment).all() and np.all(own > 0.0)):
+    if not np.isfinite(moment).all():
         return None
+    least = _ridge(moment)
     if moment.ndim == 1:
-        added = np.maximum(_RIDGE * own - moment, 0.0)
+        added = np.maximum(least - moment, 0.0)
         return added if added.any() else None
-    unit = np.sqrt(own)
+    unit = np.sqrt(least / _RIDGE)
     values, directions = np.linalg.eigh(moment / unit[:, None] / unit)
     lacking = np.maximum(_RIDGE - values, 0.0)
     if not lacking.any():
@@ -292,10 +293,15 @@ def _variances(moment: Array) -> Array:
     return np.where(variances > 0.0, variances, variances.mean())
 
 
+def _ridge(moment: Any) -> Array:
+    """Least variance of each column: a millionth of its own; 1 where no column varies."""
+    own = _variances(np.asarray(moment))
+    return np.where(own > 0.0, _RIDGE * own, 1.0)
+
+
 def default_scale(moment: Any) -> Any:
     """Inverse scale of a default prior: the covariance of the data, made positive definite."""
-    own = _variances(np.asarray(moment))
-    ridge = np.where(own > 0.0, _RIDGE * own, 1.0)
+    ridge = _ridge(moment)
     return moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
 
 

@@ -153,13 +153,8 @@ class GaussianLearner(_Ascent):
     @classmethod
     def of(cls, component: Any, names: frozenset[str]) -> "GaussianLearner | None":
         """The learner of these parameters, as far as the component has them; None of none."""
-        of_precision = names & {"covariance_prior", "degrees_of_freedom_prior"}
-        if of_precision and component.alone is not component:
-            raise ValueError(
-                f"The {min(of_precision)!r} parameter cannot be 'auto' with "
-                "covariance_type='tied': of one covariance no prior can be learned. Leave it None, "
-                "or give it."
-            )
+        if component.alone is not component:  # of one covariance no prior can be learned
+            names -= {"covariance_prior", "degrees_of_freedom_prior"}
         prior = gaussian_prior_of(component)
         if prior.mean is None:
             names -= {"mean_prior", "mean_precision_prior"}

@@ -332,19 +332,26 @@ class Mixture:
         return of_weight + of_row, slope + slope_of_row
 
     # ------------------------------------------------------------------------- initial values
-    def with_start(self, n_components: int) -> Self:
-        """The same model with ``n_components`` initial components, by k-means++.
+    def with_start(
+        self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
+    ) -> Self:
+        """The model with ``n_components`` initial components, by k-means++ or ``init_params``.
 
-        Its priors are those learned so far, under which the components will be judged.
+        Its priors are those learned so far, under which the components will be judged, unless it
+        ``learns`` its own.
         """
         return replace(
             self,
             n_initial=n_components,
-            init_params="k-means++",
+            init_params=init_params,
             start=None,
-            learner=None,
-            learns_concentration=False,
+            learner=self.learner if learns else None,
+            learns_concentration=self.learns_concentration and learns,
         )
+
+    def with_priors_of(self, other: "Mixture") -> Self:
+        """The model with the priors of another."""
+        return replace(self, weights=other.weights, component=other.component)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics of K components found on a sample, scaled to all rows: a RunningStats."""

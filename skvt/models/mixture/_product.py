@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -62,12 +63,14 @@ class FamilyOfBlocks:
 
     def split(self, eta: Array) -> list[Array]:
         """Natural parameters (..., E) of each family, (..., *shape)."""
-        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
-        parts = np.split(np.asarray(eta, np.float64), ends[:-1], axis=-1)
-        return [
-            part.reshape(*part.shape[:-1], *shape)
-            for part, shape in zip(parts, self.shapes, strict=True)
-        ]
+        eta = np.asarray(eta, np.float64)
+        parts = zip(self._slices, self.shapes, strict=True)
+        return [eta[..., place].reshape(*eta.shape[:-1], *shape) for place, shape in parts]
+
+    @cached_property
+    def _slices(self) -> list[slice]:
+        """Places of the families' natural parameters."""
+        return slices_of([int(np.prod(shape)) for shape in self.shapes])
 
     def join(self, parts: list[Array]) -> Array:
         """Inverse of :meth:`split`."""
@@ -163,7 +166,12 @@ class Product:
 
     def of_blocks(self, values: Array) -> list[Array]:
         """Statistics or tables (..., P), split into those of the blocks."""
-        return np.split(values, np.cumsum(self._widths)[:-1], axis=-1)
+        return [values[..., place] for place in self._slices]
+
+    @cached_property
+    def _slices(self) -> list[slice]:
+        """Places of the blocks' features."""
+        return slices_of(self._widths)
 
     def _with_columns(self, X: Any) -> Iterator[tuple[Component, Any]]:
         """Each block's component and its columns of X, sparse only where features are."""
@@ -183,10 +191,10 @@ class Product:
             [component.filled_features(part) for component, part in self._with_columns(X)]
         )
 
-    def projected(self, X: Any, weights: Array, n_dimensions: int) -> tuple[Any, Any] | None:
+    def projected(self, X: Any, weights: Array, directions: Any) -> tuple[Any, Any] | None:
         """Each block projected, or as it is where that cannot be."""
         parts = list(self._with_columns(X))
-        found = [component.projected(part, weights, n_dimensions) for component, part in parts]
+        found = [component.projected(part, weights, directions) for component, part in parts]
         if all(one is None for one in found):
             return None
         both = [
@@ -380,6 +388,12 @@ class HolesOfBlocks:
             own = np.zeros((sums.shape[0], place.stop - place.start))
             holes.add_statistics(weighted, own)
             sums[:, place] += own
+
+
+def slices_of(widths: list[int]) -> list[slice]:
+    """Places of so many entries each, one after the other."""
+    ends = np.cumsum([0, *widths]).tolist()
+    return [slice(*pair) for pair in pairwise(ends)]
 
 
 def as_slice(columns: IndexArray) -> slice | IndexArray:

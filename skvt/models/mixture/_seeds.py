@@ -1,5 +1,6 @@
 """Seeds: the components that a mixture begins with, found among the rows."""
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -7,7 +8,11 @@ import scipy.sparse as sp
 
 from skvt.expfam import Stats
 from skvt.models import RowBatch
-from skvt.models.mixture._components import Component
+from skvt.models.mixture._components import (
+    Component,
+    least_normal_components,
+    principal_components,
+)
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 ROWS_TO_SEED = 2_000
 # Maximum number of updates of missing values.
 _COMPLETIONS = 3
+# Where seeds are also looked for, by ``init_params``.
+_SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
 # Rows whose tables are held at a time.
 _ROWS_AT_ONCE = 512
 
@@ -36,7 +43,8 @@ def seeded_statistics(
     Where many columns, or many directions of them, do not differ between components, their noise
     outweighs the others. "k-means++" is therefore done a second time for Gaussian columns projected
     onto the subspace in which they vary most, in which the means of K spherical clusters lie
-    [VempalaWang04]; of both, the better by the bound is returned.
+    [VempalaWang04]; of both, the better by the bound is returned. "least normal" does likewise in
+    the subspace in which rows are least normal by their kurtosis.
     """
     X, weights = _distinct(model.component, batch.X, batch.weights)
     rows = model.batch(X, np.arange(weights.size), weights)
@@ -50,9 +58,10 @@ def seeded_statistics(
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
     resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
     stats = model.statistics_given(rows, resp, _COMPLETIONS)
-    projected = None
-    if init_params == "k-means++":
-        projected = model.component.projected(X, weights, n_components - 1)
+    if init_params not in _SUBSPACES:
+        return stats
+    directions = partial(_SUBSPACES[init_params], number=n_components - 1)
+    projected = model.component.projected(X, weights, directions)
     if projected is not None:
         resp = _nearest_seed(*projected, weights, n_components, init_params, other_rng)
         other = model.statistics_given(rows, resp, _COMPLETIONS)
@@ -91,7 +100,7 @@ def _nearest_seed(
     """One-hot responsibilities (n, K) of the seed that explains each row best."""
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
     few, chances = features[candidates], weights[candidates]
-    own, size = _own_fit(component, few) if init_params == "k-means++" else (None, None)
+    own, size = _own_fit(component, few) if init_params in _SUBSPACES else (None, None)
     best: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
     used = np.zeros(candidates.size, dtype=bool)

@@ -1,0 +1,298 @@
+"""How many clusters the default mixture finds where they are clear.
+
+Layouts of Gaussian clusters that are far apart: in a row, at two scales, nested, elongated, in few
+and in many columns, few and many rows, of very different sizes, with missing values. For each seed:
+
+- the number of components found from one, and the adjusted Rand index;
+- the bound less that of a fit begun at the true labels, in nats: below 0, the fit has ended though
+  a better one is known; above 0, the true labels are not what the bound prefers;
+- ``--rivals``: the Rand index of scikit-learn's ``BayesianGaussianMixture`` at twice the true
+  number of components, of its ``GaussianMixture`` by BIC, and of ``HDBSCAN``.
+
+The last lines count the fits that end at most 2 nats below the known one, and those that find the
+true number within 5 % where the bound prefers the true labels.
+"""
+
+import warnings
+
+import numpy as np
+from _common import cores, parser, print_header, print_table, progress, timed
+from _gaussian_peers import gaussian_grid
+from sklearn.cluster import HDBSCAN
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import BayesianGaussianMixture
+
+from skvt import MemoizedDPGMM
+
+# Nats below the known bound that count as the same.
+CLOSE = 2.0
+
+
+def blobs(rng, centres, size, deviations=1.0):
+    """Rows around centres (K, D), and labels; sizes and deviations are one or one for each."""
+    centres = np.asarray(centres, float)
+    sizes = np.broadcast_to(size, len(centres))
+    y = np.repeat(np.arange(len(centres)), sizes)
+    scale = np.broadcast_to(np.asarray(deviations, float), (len(centres),))[y]
+    return centres[y] + scale[:, None] * rng.standard_normal((len(y), centres.shape[1])), y
+
+
+def apart(rng, number, n_columns, least, width):
+    """Centres drawn uniformly from a box, none nearer than ``least`` to another."""
+    centres = []
+    while len(centres) < number:
+        new = rng.uniform(0, width, n_columns)
+        if all(np.linalg.norm(new - old) >= least for old in centres):
+            centres.append(new)
+    return np.array(centres)
+
+
+def row(rng):
+    return blobs(rng, np.c_[10.0 * np.arange(8), np.zeros(8)], 400)
+
+
+def line(rng):
+    return blobs(rng, 8.0 * np.arange(12)[:, None], 300)
+
+
+def two_scales(rng):
+    corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
+    centres = (100.0 * corners[:, None] + 8.0 * corners[None]).reshape(-1, 2)
+    return blobs(rng, centres, 200)
+
+
+def imbalanced(rng):
+    return blobs(rng, apart(rng, 6, 2, 10, 40), [3000, 1000, 300, 100, 50, 30])
+
+
+def plane(rng):
+    return blobs(rng, apart(rng, 40, 2, 7, 80), 150)
+
+
+def many_columns(rng):
+    return blobs(rng, 1.5 * rng.standard_normal((6, 50)), 300)
+
+
+def grid(rng):
+    places = np.arange(5)
+    return blobs(rng, 8.0 * np.array([(a, b) for a in places for b in places]), 120)
+
+
+def ring(rng):
+    angles = 2 * np.pi * np.arange(12) / 12
+    return blobs(rng, 16.0 * np.c_[np.cos(angles), np.sin(angles)], 150)
+
+
+def nested(rng):
+    centres = [[0, 0], [0, 0], [40, 0], [40, 0]]
+    return blobs(rng, centres, [600, 300, 600, 300], [6.0, 0.3, 6.0, 0.3])
+
+
+def long_ones(rng):
+    """Six long clusters in all directions."""
+    X, y = blobs(rng, apart(rng, 6, 2, 25, 80), 250)
+    centres = np.array([X[y == k].mean(axis=0) for k in range(6)])
+    turns = rng.uniform(0, np.pi, 6)
+    for k, turn in enumerate(turns):
+        c, s = np.cos(turn), np.sin(turn)
+        X[y == k] = centres[k] + (X[y == k] - centres[k]) * [7.0, 0.5] @ [[c, s], [-s, c]]
+    return X, y
+
+
+def crossing(rng):
+    """Two long clusters that cross, and a third across one of their ends."""
+    parts = [rng.standard_normal((500, 2)) * size for size in ([12, 0.5], [0.5, 12], [4, 0.4])]
+    parts[2] += [0, 20]
+    return np.concatenate(parts), np.repeat(np.arange(3), 500)
+
+
+def very_different(rng):
+    """Deviations of .05 to 50."""
+    centres = np.c_[[0.0, 3.0, 20.0, 100.0, 600.0], np.zeros(5)]
+    return blobs(rng, centres, 300, [0.05, 0.4, 3.0, 12.0, 50.0])
+
+
+def few_rows(rng):
+    return blobs(rng, apart(rng, 5, 3, 10, 30), 25)
+
+
+def hundred_columns(rng):
+    return blobs(rng, 1.2 * rng.standard_normal((5, 100)), 300)
+
+
+def needle(rng):
+    """A small cluster beside a large one."""
+    return blobs(rng, [[0, 0, 0], [9, 0, 0]], [20_000, 40])
+
+
+def unlike_units(rng):
+    X, y = blobs(rng, apart(rng, 8, 5, 9, 25), 200)
+    return X * 10.0 ** np.arange(-4, 6, 2) + 10.0 ** np.arange(5), y
+
+
+def some_columns(rng):
+    """Two of 20 columns differ."""
+    X, y = blobs(
+        rng, np.pad(10.0 * np.array([[0, 0], [1, 0], [0, 1], [1, 1]]), ((0, 0), (0, 18))), 300
+    )
+    return X, y
+
+
+def holes(rng):
+    X, y = blobs(rng, apart(rng, 6, 8, 12, 25), 300)
+    X[rng.random(X.shape) < 0.1] = np.nan
+    return X, y
+
+
+def single(rng):
+    X, y = blobs(rng, apart(rng, 10, 6, 9, 30), 400)
+    return X.astype(np.float32), y
+
+
+def one(rng):
+    """One Gaussian, no clusters."""
+    return blobs(rng, np.zeros((1, 4)), 1500)
+
+
+def two_hundred(rng):
+    return blobs(rng, [[0.0], [12.0], [24.0]], 67)
+
+
+def hierarchy(rng):
+    """27 clusters at three scales in a line."""
+    places = np.arange(3)
+    centres = [[400.0 * a + 60 * b + 9 * c] for a in places for b in places for c in places]
+    return blobs(rng, centres, 100)
+
+
+def large(rng):
+    return blobs(rng, apart(rng, 10, 4, 9, 30), 20_000)
+
+
+# name: (layout, covariance type)
+LAYOUTS = {
+    "8 in a row": (row, "full"),
+    "12 on a line": (line, "full"),
+    "16 at two scales": (two_scales, "full"),
+    "6 of 30 to 3,000 rows": (imbalanced, "full"),
+    "40 in the plane": (plane, "full"),
+    "6 in 50 columns": (many_columns, "full"),
+    "6 in 50 columns, diag": (many_columns, "diag"),
+    "5 x 5": (grid, "full"),
+    "ring of 12": (ring, "full"),
+    "nested": (nested, "full"),
+    "long": (long_ones, "full"),
+    "crossing": (crossing, "full"),
+    "deviations of .05 to 50": (very_different, "full"),
+    "25 rows each": (few_rows, "full"),
+    "5 in 100 columns": (hundred_columns, "full"),
+    "40 rows beside 20,000": (needle, "full"),
+    "unlike units": (unlike_units, "full"),
+    "2 of 20 columns": (some_columns, "full"),
+    "2 of 20 columns, diag": (some_columns, "diag"),
+    "a tenth missing": (holes, "full"),
+    "a tenth missing, diag": (holes, "diag"),
+    "float32": (single, "full"),
+    "no clusters": (one, "full"),
+    "3 of 67 rows": (two_hundred, "full"),
+    "27 at three scales": (hierarchy, "full"),
+    "8 in a row, diag": (row, "diag"),
+    "40 in the plane, spherical": (plane, "spherical"),
+    "200,000 rows": (large, "full"),
+}
+
+
+def arguments():
+    p = parser(__doc__.splitlines()[0])
+    p.add_argument("--layouts", nargs="+", choices=sorted(LAYOUTS), default=list(LAYOUTS))
+    p.add_argument("--seeds", type=int, default=5)
+    p.add_argument("--published", action="store_true", help="priors given, none learned")
+    p.add_argument("--rivals", action="store_true")
+    p.add_argument("--cores", type=int, default=1)
+    p.add_argument("--quick", action="store_true", help="1 seed")
+    args = p.parse_args()
+    args.seeds = 1 if args.quick else args.seeds
+    return args
+
+
+PUBLISHED = dict.fromkeys(
+    ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior")
+)
+
+
+def ours(X, y, shape, seed, args):
+    """(number, Rand index, nats above the fit begun at the truth, its number, CPU seconds)."""
+    chosen = {"covariance_type": shape, "random_state": seed} | (
+        PUBLISHED if args.published else {}
+    )
+    _, seconds, mixture = timed(MemoizedDPGMM(**chosen).fit, X)
+    known = MemoizedDPGMM(labels_init=y, **chosen).fit(X)
+    index = adjusted_rand_score(y, mixture.predict(X))
+    ahead = mixture.elbo_ - known.elbo_
+    return mixture.n_components_, index, ahead, known.n_components_, seconds
+
+
+def rivals(X, y, shape, seed):
+    """{name: Rand index} of other ways."""
+    number = int(y.max()) + 1
+    if np.isnan(X).any():
+        return {}
+    found = {
+        "BGM": BayesianGaussianMixture(2 * number, covariance_type=shape, random_state=seed).fit(X),
+        "BIC": gaussian_grid(X, min(60, 2 * number), shapes=[shape], random_state=seed),
+    }
+    indices = {name: adjusted_rand_score(y, fit.predict(X)) for name, fit in found.items()}
+    if len(X) <= 30_000:
+        labels = HDBSCAN(copy=True).fit_predict(X)
+        indices["HDBSCAN"] = adjusted_rand_score(y, labels)
+    return indices
+
+
+def main():
+    args = arguments()
+    print_header()
+    warnings.simplefilter("ignore", ConvergenceWarning)
+    close = right = fits = judged = 0
+    table = []
+    with cores(args.cores):
+        for name in args.layouts:
+            make, shape = LAYOUTS[name]
+            runs, others = [], []
+            for seed in range(args.seeds):
+                X, y = make(np.random.default_rng(seed))
+                runs.append(ours(X, y, shape, seed, args))
+                others.append(rivals(X, y, shape, seed) if args.rivals else {})
+            true = int(y.max()) + 1
+            for number, _, ahead, known, _ in runs:
+                fits += 1
+                close += ahead > -CLOSE
+                if known == true and ahead < CLOSE:
+                    judged += 1
+                    right += abs(number - true) <= 0.05 * true
+            table.append([
+                name,
+                f"{X.shape[0]:,} x {X.shape[1]}",
+                str(true),
+                " ".join(str(run[0]) for run in runs),
+                f"{np.mean([run[1] for run in runs]):.3f}",
+                " ".join(f"{run[2]:.0f}" for run in runs),
+                f"{np.mean([run[4] for run in runs]):.1f}",
+                *(
+                    f"{np.mean([o[r] for o in others]):.3f}" if r in others[0] else "-"
+                    for r in (("BGM", "BIC", "HDBSCAN") if args.rivals else ())
+                ),
+            ])  # fmt: skip
+            progress(*table[-1])
+    print_table(
+        "Components found from one" + (", published priors" if args.published else ""),
+        ["layout", "size", "true", "found", "ARI", "nats ahead", "CPU s"]
+        + (["BGM", "BIC", "HDBSCAN"] if args.rivals else []),
+        table,
+    )
+    print(f"\nat most {CLOSE:g} nats below a fit begun at the truth: {close} of {fits}")
+    print(f"true number within 5 % where the bound prefers the truth: {right} of {judged}")
+
+
+if __name__ == "__main__":
+    main()
