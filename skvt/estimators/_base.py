@@ -125,7 +125,12 @@ class Fitted:
         return getattr(self.state, "memos", {})
 
     def knows_only(self, gathered):
-        """Whether it is one component of the rows that are gathered: nothing is lost without."""
+        """Whether nothing is lost without: one component of the rows gathered, or no memo of any.
+
+        Without memos, rows are gathered from the first on.
+        """
+        if gathered is not None and not self.memos:
+            return gathered.n_last < gathered.weights.size
         alone = gathered is not None and set(self.memos) == {gathered.key}
         return alone and self.model.size(self.state.stats) == 1
 
@@ -133,6 +138,7 @@ class Fitted:
         """Continue the history of another one, or of None."""
         if before is not None:
             self.history, self.state.move_log = before.history, list(before.state.move_log)
+            self.parameters = before.parameters
 
     def without_rows(self):
         """The same without what is kept of rows, to be sent elsewhere."""
@@ -499,12 +505,13 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             memos = {} if first else before.memos
             gathered = Gathered.of(before and before.gathered, X, weights, memos)
             X, weights, batch_id = gathered.X, gathered.weights, gathered.key
-        if first or before.knows_only(gathered):
+        begins = first or before.knows_only(gathered)
+        if begins:
             self._start_stream(X, weights)
             self._fitted.go_on_from(before)
         else:
             self._fitted = before.draft(before.model.affected_rows(X))
-        self._fitted.gathered = gathered
+        self._fitted.gathered = gathered if begins or before.memos else None
         self.__dict__.pop("_progress", None)  # other rows follow
         fitted, started = self._fitted, time.perf_counter()
         fitted.policy.resume(X.shape[0])

@@ -395,6 +395,12 @@ default="dirichlet_process"
     def _counts_stream(self):
         return self._structured
 
+    def _gathers_calls(self):
+        """With "structured", the first rows: components begin at rows of all that are there."""
+        if not self._structured:
+            return super()._gathers_calls()
+        return not hasattr(self, "_fitted") or self._fitted.gathered is not None
+
     @property
     def _model_class(self):
         return MixtureGivenGlobals if self._structured else Mixture

@@ -6,7 +6,7 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from skvt.estimators._covariance_types import bounds_of_types, learnable
+from skvt.estimators._covariance_types import bounds_of_types
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.models import mixture as models
 from skvt.rows import dense, sums_of_rows, total_and_weight
@@ -75,10 +75,7 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
 
 def gaussian_learner(given, component):
     """What learns the parameters of its prior that are "auto"."""
-    names = learned_names(given, GAUSSIAN_PRIORS)
-    if given.covariance_type == "auto":
-        names = learnable(component, names)
-    return models.GaussianLearner.of(component, names)
+    return models.GaussianLearner.of(component, learned_names(given, GAUSSIAN_PRIORS))
 
 
 class ComponentSpec(BaseEstimator):
