@@ -368,30 +368,41 @@ class Birth(Move):
             batch = model.batch(stack(target.rows), np.arange(weights.size), weights)
             resp = np.ascontiguousarray(np.concatenate(target.resp))
             before = tools.memo_of(model, model.given_assignments(batch, resp), batch)
-            self._apart = before.stats
+            together = before
+            if len(target.ids) > 1:
+                alone = model.given_assignments(batch, np.ones((weights.size, 1)))
+                together = tools.memo_of(model, alone, batch)
+            self._apart = together.stats
             if self._tries(target.masses[0], target.ids[0]) and len(target.ids) == 1:
                 # many made too many of rows that count twice, and there is no neighbour to try with
                 most = min(most, FEWER)
-            memo = self._fresh_mixture(model, batch, tools, (before, most), learns)
+            goal = before, together, most
+            memo = self._fresh_mixture(model, batch, tools, goal, learns)
             if memo is not None:
                 return memo.stats
         self._fail(target, _LOST)
         return None
 
     def _fresh_mixture(
-        self, model: Mergeable, batch: Any, tools: MoveTools, goal: tuple[Memo, int], learns: bool
+        self,
+        model: Mergeable,
+        batch: Any,
+        tools: MoveTools,
+        goal: tuple[Memo, Memo, int],
+        learns: bool,
     ) -> Memo | None:
         """The memo of a fresh mixture whose bound is higher than that of a memo; None without one.
 
-        Of at most so many components. Started from many seeds, a mixture of few rows ends in
-        components of which no pair is better merged, though fewer, different ones would be better:
-        so it is also started from few. Whether rows are few depends on the parameters of a
-        component, too; so this is also tried where the larger mixture is no better. Components that
-        differ in few of many directions are seen by neither, but where rows are least normal.
+        Of one component for all rows, or of at most so many. Started from many seeds, a mixture of
+        few rows ends in components of which no pair is better merged, though fewer, different ones
+        would be better: so it is also started from few. Whether rows are few depends on the
+        parameters of a component, too; so this is also tried where the larger mixture is no better.
+        Components that differ in few of many directions are seen by neither, but where rows are
+        least normal.
 
         One that ``learns`` is judged by the priors that it finds.
         """
-        before, most = goal
+        before, together, most = goal
         target, number = bound_of(model, before), min(self._n_fresh, most)
         least = SMALLEST_GAIN_PER_ROW * batch.weights.sum()
         fewer = min(FEWER, number)
@@ -399,7 +410,8 @@ class Birth(Move):
         if fewer == number:
             del proposals[1]
         few = batch.weights.size < ROWS_FOR_EACH * self._n_fresh
-        memo, bound, accepted = before, -np.inf, False
+        memo, bound = together, bound_of(model, together)
+        accepted = is_accepted(bound - target, size_of(bound, memo), least)
         for n_components, init_params in proposals:
             if accepted and not (few and init_params == "k-means++"):
                 break

@@ -53,9 +53,9 @@ class MovesDisplay(HistoryDisplay):
     >>> from skvt.plotting import MovesDisplay
     >>> rng = np.random.default_rng(0)
     >>> X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
-    >>> mixture = MemoizedDPGMM(6, random_state=0).fit(X)
+    >>> mixture = MemoizedDPGMM(random_state=0).fit(X)
     >>> sorted(MovesDisplay.from_estimator(mixture).markers_)
-    ['birth', 'delete', 'merge']
+    ['birth']
     """
 
     def __init__(self, history, move_log, *, name=None):

@@ -307,7 +307,7 @@ def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(name, v
 
 
 def test_more_components_than_rows_are_refused():
-    with pytest.raises(ValueError, match=r"n_components=3 .* n_samples=2"):
+    with pytest.raises(ValueError, match=r"n_components = 3, n_samples = 2"):
         CAVIGaussianMixture(3).fit(blog(n=2))
 
 

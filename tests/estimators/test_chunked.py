@@ -395,7 +395,7 @@ def test_illegal_weights_and_labels_are_refused():
         skvt.MemoizedDPGMM().fit([dask.delayed(_points())], sample_weight=[nothing])
     with pytest.raises(ValueError, match="labels_init"):
         skvt.MemoizedDPGMM(labels_init=np.zeros(180, int)).fit(X)
-    with pytest.raises(ValueError, match="n_components=200"):
+    with pytest.raises(ValueError, match="n_components = 200"):
         skvt.MemoizedDPGMM(200).fit(X)
 
 

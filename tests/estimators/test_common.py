@@ -39,6 +39,8 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skvt import StructuredLDA
+from skvt.components import Gaussian
+from skvt.estimators.component_specs import GAUSSIAN_PRIORS
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 
 # scikit-learn runs these on its own estimators; `parametrize_with_checks` leaves them out.
@@ -313,11 +315,18 @@ def test_a_search_reaches_the_parameters_of_the_policy(entry):
     grid = {"temperature__initial_temperature": [1.0, 1.5, 4.0]}
     policy = LinearAnnealing(replication=1.0)
     # (moves wait until a schedule has ended)
-    search = GridSearchCV(entry.make(temperature=policy, **entry.still), grid, cv=2).fit(X)
+    # (nor are priors learned before it has)
+    parameters, given = entry.make().get_params(), {}
+    if "components" in parameters:
+        gaussian = Gaussian(**dict.fromkeys(GAUSSIAN_PRIORS))
+        given = {"components": [("real", gaussian, slice(None))]}
+    elif "covariance_prior" in parameters:
+        given = dict.fromkeys(GAUSSIAN_PRIORS)
+    search = GridSearchCV(entry.make(temperature=policy, **entry.still, **given), grid, cv=2).fit(X)
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
     assert len(set(scores)) == 3
-    plain = GridSearchCV(entry.make(**entry.still), {"temperature": [None]}, cv=2).fit(X)
+    plain = GridSearchCV(entry.make(**entry.still, **given), {"temperature": [None]}, cv=2).fit(X)
     # Annealing from T = 1 is no annealing.
     assert scores[0] == plain.cv_results_["mean_test_score"][0]
 

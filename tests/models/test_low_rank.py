@@ -255,6 +255,7 @@ def test_clusters_of_low_rank_with_as_many_rows_as_columns():
     X = drawn(600, D=24, rank=2, K=3, seed=1)
     X, new = X[:75], X[75:]
     settings = {"max_components": 4, "random_state": 0, "mean_precision_prior": 1e-3}
+    settings |= {"mean_prior": None, "degrees_of_freedom_prior": None, "covariance_prior": None}
     low, full = (
         MemoizedDPGMM(covariance_type=kind, **settings).fit(X) for kind in ("low_rank", "full")
     )

@@ -242,7 +242,9 @@ def few():
 def test_few_rows_of_many_columns_need_one_covariance():
     X, new = np.split(clusters(n=4000), [240])
     tied, full = (
-        MemoizedDPGMM(covariance_type=kind, max_components=8, random_state=0).fit(X)
+        MemoizedDPGMM(
+            covariance_type=kind, max_components=8, covariance_prior=None, random_state=0
+        ).fit(X)
         for kind in ("tied", "full")
     )
     assert tied.n_components_ == 6
@@ -278,8 +280,6 @@ def test_blocks_may_be_tied():
     ("parameters", "message"),
     [
         ({"mean_type": "zero"}, "all be the same"),
-        ({"covariance_prior": "auto"}, "'covariance_prior' parameter cannot be 'auto'"),
-        ({"degrees_of_freedom_prior": "auto"}, "'degrees_of_freedom_prior' parameter cannot"),
         ({"degrees_of_freedom_prior": 5.0}, "for covariance_type='tied'"),
     ],
 )
@@ -289,7 +289,9 @@ def test_what_has_no_meaning_is_refused(parameters, message):
 
 
 def test_means_and_their_precision_are_learned():
-    given = MemoizedDPGMM(covariance_type="tied", max_components=4, random_state=0).fit(few())
-    learned = clone(given).set_params(mean_precision_prior="auto", mean_prior="auto").fit(few())
+    learned = MemoizedDPGMM(covariance_type="tied", max_components=4, random_state=0).fit(few())
+    given = clone(learned).set_params(mean_precision_prior=None, mean_prior=None).fit(few())
+    # of one covariance no prior is
+    assert learned.degrees_of_freedom_prior_ == given.degrees_of_freedom_prior_
     assert learned.elbo_ > given.elbo_ and learned.mean_precision_prior_ != 1.0
     assert np.all(np.diff(learned.history_["elbo"][-3:]) > -1e-6)

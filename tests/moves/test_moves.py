@@ -580,6 +580,19 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
     assert 0.5 < share_of_all < 0.75
     whole, asked = (weights * mass)[rows] / share_of_all, []
     memo = memo_from(model, X[rows], whole, share)
+
+    def worse(memo):
+        return memo.__class__(memo.stats, memo.entropy - 1e6, memo.merge_entropy_loss, memo.weight)
+
+    # here one component for all rows is better than both, whatever is fitted anew
+    tools.fresh = lambda *_: (worse(memo), model)
+    assert len(birth._create(model, targets[1], tools, 4, False).arrays[0]) == 1
+
+    def not_alone(model, result, batch):
+        memo = Tools.memo_of(model, result, batch)
+        return memo if memo.entropy.size > 1 else worse(memo)
+
+    tools.memo_of = not_alone
     for gain, accepted in ((-0.1, False), (0.0, False), (0.1, True)):
 
         def fresh(model, batch, n_components, goal, learns, init_params, gain=gain):
@@ -594,14 +607,14 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
         n_failed = birth._tries(1.0, 3)
         found = birth._create(model, targets[1], tools, 4, False)
         assert (found is not None) == accepted
-        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == n_failed + (not accepted)
+        assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == n_failed + 2 * (not accepted)
     # of few rows a mixture of fewer components is fitted, too, and where both fail one from where
     # rows are least normal
     both = [(4, "k-means++"), (3, "k-means++")]
     assert asked == 2 * [*both, (3, "least normal")] + both and found is memo.stats
     fewer = memo.__class__(memo.stats, memo.entropy + whole.sum(), None, memo.weight)
     better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
-    goal = memo_from(model, X[rows], whole, share), 4
+    goal = memo_from(model, X[rows], whole, share), worse(memo), 4
     for few, many in ((fewer, better), (better, fewer)):
         tools.fresh = lambda model, batch, n, *_, few=few, many=many: (
             few if n == 3 else many,

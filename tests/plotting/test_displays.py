@@ -20,6 +20,7 @@ from sklearn.pipeline import make_pipeline
 
 from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredLDA, TemperedLDA, top_words
 from skvt.datasets import make_topic_corpus
+from skvt.estimators.component_specs import GAUSSIAN_PRIORS
 from skvt.plotting import (
     ClusterTreeDisplay,
     ComponentsDisplay,
@@ -116,7 +117,8 @@ def test_temperatures_are_those_of_the_history_in_the_style_asked_for(lda):
 def test_moves_stand_at_the_passes_that_accepted_them(x):
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
-    mixture = MemoizedDPGMM(6, random_state=0).fit(X)
+    # (learned priors have merges only)
+    mixture = MemoizedDPGMM(6, random_state=0, **dict.fromkeys(GAUSSIAN_PRIORS)).fit(X)
     display = MovesDisplay.from_estimator(mixture, x=x)
     (line,) = display.lines_
     history = mixture.history_
@@ -478,7 +480,9 @@ def test_errors_say_what_to_do(X, lda, mixture):
     stream = TemperedLDA(n_components=3, random_state=0).partial_fit(X)
     with pytest.raises(ValueError, match="partial_fit knows no bound of all rows"):
         ELBODisplay.from_estimator(stream)
-    wide = MemoizedDPGMM(random_state=0).fit(np.random.default_rng(0).normal(size=(30, 3)))
+    wide = MemoizedDPGMM(covariance_prior=None, random_state=0).fit(
+        np.random.default_rng(0).normal(size=(30, 3))
+    )
     still = CAVIGaussianMixture(2, random_state=0).fit(np.arange(6.0)[:, None])
     for draw, message in [
         (lambda: ELBODisplay.from_estimator(lda, x="time"), "'n_iter', 'seconds'. Got 'time'"),
