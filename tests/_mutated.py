@@ -234,7 +234,7 @@ def _mutate_array(rng, members):
 
 # ----------------------------------------------------------------------------------- the questions
 # Methods that are no questions about what was fitted, or would be a fit of its own.
-_LEFT_OUT = "fit", "fit_transform", "fit_predict", "get_metadata_routing"
+_LEFT_OUT = "fit", "fit_transform", "fit_predict", "get_metadata_routing", "ranks_"
 # Arguments of those that take others than rows.
 _ARGUMENTS = {
     "inverse_transform": lambda model, X: (model.transform(X),),

@@ -56,9 +56,9 @@ FEWEST_ROWS = 20.0
 SAME_MASS = 0.1
 # Nats by which the priors' log-normalisers must change before births that failed are tried again.
 OTHER_PRIOR = 5.0
-# Number of failed births after which a component is left alone: by itself, with one neighbour, with
-# two.
-MOST_TRIES = 3
+# Number of failed births after which a component is left alone: by itself, with two neighbours,
+# with all (each of them counts twice where it was lost at once, see `_LOST`).
+MOST_TRIES = 5
 # Number of failed births for which one counts whose proposals all lost to the target.
 _LOST = 2
 # The bound must rise by more nats than this; on the collected rows, by this per row.
@@ -317,7 +317,8 @@ class Birth(Move):
             chosen = int(rng.choice(counts.size, p=chances / chances.sum()))
             components = [chosen]
             free[chosen] = False
-            for _ in range(tries[chosen]):
+            wide = tries[chosen] >= 2 * _LOST
+            for _ in range(self._n_fresh - 1 if wide else min(tries[chosen], 2)):
                 nearness = overlaps[components].sum(axis=0) * free
                 nearest = int(stable_argmax(nearness))
                 # negligible responsibilities have negligible overlap

@@ -309,6 +309,15 @@ def test_a_search_over_temperatures_refits_the_best(entry):
     assert_same_fit(search.best_estimator_, again)
 
 
+def priors_given(entry):
+    """Parameters under which no prior of Gaussians is learned."""
+    parameters = entry.make().get_params()
+    if "components" in parameters:
+        gaussian = Gaussian(**dict.fromkeys(GAUSSIAN_PRIORS))
+        return {"components": [("real", gaussian, slice(None))]}
+    return dict.fromkeys(set(GAUSSIAN_PRIORS) & set(parameters))
+
+
 @every_estimator
 def test_a_search_reaches_the_parameters_of_the_policy(entry):
     X = entry.data()
@@ -316,12 +325,7 @@ def test_a_search_reaches_the_parameters_of_the_policy(entry):
     policy = LinearAnnealing(replication=1.0)
     # (moves wait until a schedule has ended)
     # (nor are priors learned before it has)
-    parameters, given = entry.make().get_params(), {}
-    if "components" in parameters:
-        gaussian = Gaussian(**dict.fromkeys(GAUSSIAN_PRIORS))
-        given = {"components": [("real", gaussian, slice(None))]}
-    elif "covariance_prior" in parameters:
-        given = dict.fromkeys(GAUSSIAN_PRIORS)
+    given = priors_given(entry)
     search = GridSearchCV(entry.make(temperature=policy, **entry.still, **given), grid, cv=2).fit(X)
     scores = search.cv_results_["mean_test_score"]
     assert np.isfinite(scores).all()
@@ -694,6 +698,7 @@ def test_a_warm_start_of_a_hot_stream_is_the_stream_gone_on(entry):
     X = entry.data()
     settings = {"batch_size": 40, "max_iter": 1, "warm_start": True, "total_samples": 40}
     settings["learning_offset"] = 64.0  # topic models tie the steps of a fit to its passes
+    settings |= priors_given(entry)  # (priors are learned after other steps in a fit)
     one, other = (entry.make(**settings).partial_fit(X) for _ in range(2))
     one.fit(X)
     other.partial_fit(X)

@@ -9,7 +9,7 @@ import threading
 import time
 import types
 from contextlib import ExitStack
-from functools import partial
+from functools import cached_property, partial
 
 import joblib
 import numpy as np
@@ -43,7 +43,14 @@ def content(value):
         return [content(entry) for entry in value]
     if isinstance(value, type | types.FunctionType | np.dtype) or not hasattr(value, "__dict__"):
         return value
-    return type(value), content(vars(value) | {"_spare": None})
+    cached = {
+        name
+        for cls in type(value).__mro__
+        for name, member in vars(cls).items()
+        if isinstance(member, cached_property)
+    }
+    own = {name: member for name, member in vars(value).items() if name not in cached}
+    return type(value), content(own | {"_spare": None})
 
 
 def helpers():

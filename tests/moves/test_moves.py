@@ -551,7 +551,11 @@ def test_after_failures_the_nearest_neighbours_come_along():
         for target in targets:
             assert target.ids == [names[k] for k in target.components]
             assert target.masses == [counts[k] for k in target.components]
-    birth._failed = {name: (mass, 3) for name, (mass, _) in birth._failed.items()}
+    # then all that overlap, each with one taken before it
+    birth._failed = {name: (mass, 4) for name, (mass, _) in birth._failed.items()}
+    (target, *_) = birth._choose(counts, names, overlaps, np.random.default_rng(0))
+    assert set(target.components) >= {0, 1, 2, 3}
+    birth._failed = {name: (mass, 5) for name, (mass, _) in birth._failed.items()}
     assert birth._choose(counts, names, overlaps, np.random.default_rng(0)) == []
 
 
