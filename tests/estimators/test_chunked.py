@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import warnings
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -454,6 +455,8 @@ def _fit_and_score():
 def test_tasks_that_fit_to_chunks_leave_their_threads_to_the_chunks(client):
     with dask.config.set(scheduler="synchronous"):
         expected = _fit_and_score()
+    # (the pytest command puts no folder of this module's package on the path of other processes)
+    client.run(lambda root: sys.path.append(root), str(Path(__file__).parents[2]))
     n_threads = sum(client.nthreads().values())
     tasks = [client.submit(_fit_and_score, pure=False) for _ in range(n_threads)]
     assert [task.result(timeout=120) for task in tasks] == [expected] * n_threads
