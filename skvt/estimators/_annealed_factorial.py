@@ -342,9 +342,12 @@ class AnnealedFactorialMixture(
         first, largest = first_guess(X, weights, self.n_components, prior.sum())
         given = {name: getattr(self, name) for name in (*first, "activation_prior")}
         learned = {name for name, value in given.items() if isinstance(value, str)}
-        for name in set(first) - learned:
-            check_variance(name, given[name], X.dtype)
-        first = {name: first[name] if name in learned else float(given[name]) for name in first}
+        square = first["prior_variance"]  # of what one component explains
+        for name in first:  # the noise before the prior
+            if name not in learned:
+                check_variance(name, given[name], X.dtype, square)
+                first[name] = float(given[name])
+            square = max(square, first["noise_variance"])
         return FactorialMixture(
             n_components=self.n_components,
             n_features=X.shape[1],

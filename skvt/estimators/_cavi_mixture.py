@@ -258,9 +258,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         return self.n_components
 
     def _build_component(self, X, weights):
-        for name in ("noise_variance", "prior_variance"):
-            check_variance(name, getattr(self, name), X.dtype)
-        center, _ = weighted_moments(X, weights, "diag", False)
+        center, variances = weighted_moments(X, weights, "diag", False)
+        squares = {"noise_variance": variances, "prior_variance": variances + center**2}
+        for name, square in squares.items():
+            check_variance(name, getattr(self, name), X.dtype, square.max())
         prior = Normal.from_standard(-center, self.prior_variance)
         return KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
 

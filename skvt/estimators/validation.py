@@ -153,13 +153,19 @@ def check_magnitude(X):
         )
 
 
-def check_variance(name, variance, dtype):
-    """Raise ValueError unless a given variance is in the range of squares of legal values."""
+def check_variance(name, variance, dtype, square=0.0):
+    """Raise ValueError unless a given variance is in the range of squares of legal values.
+
+    Nor may it be nothing beside ``square``, a mean square of the data: quotients of the two enter
+    sums over rows, and squares of these.
+    """
     most = LARGEST_VALUE[np.dtype(dtype)] ** 2
-    if not 1.0 / most <= variance <= most:
+    least = max(1.0 / most, square / LARGEST)
+    if not least <= variance <= most:
         raise ValueError(
-            f"The {name!r} parameter must be in the range [{1.0 / most:g}, {most:g}] for data in "
-            f"{np.dtype(dtype)}. Got {variance:g}; scale the columns to a variance near 1."
+            f"The {name!r} parameter must be in the range [{least:g}, {most:g}] for these data in "
+            f"{np.dtype(dtype)}. Got {variance:g}. Scale the columns to a variance near 1, and "
+            "give variances of that scale."
         )
 
 

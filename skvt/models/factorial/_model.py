@@ -430,7 +430,7 @@ class FactorialMixture:
         Many columns of noise as large as the rows would leave all components off for good.
         """
         square = max(variance.sum(), 1e-300)
-        scale = np.sqrt(variance * min(1.0, 2.0 * WEAK * self.noise_variance / square))
+        scale = np.sqrt(variance * (min(square, 2.0 * WEAK * self.noise_variance) / square))
         return scale * rng.standard_normal((self.n_components, self.n_features))
 
     # --------------------------------------------------------------------------- predictions
