@@ -96,7 +96,7 @@ def sources():
     yield "auto", MemoizedDPMixture(3, components="auto", **of_table), table()
 
 
-class _Second:
+class Interrupted:
     """Saves the estimator as it is after the second pass."""
 
     def __init__(self, path):
@@ -119,7 +119,7 @@ def write_sources(folder):
     from skvt import save
 
     for number, (_, estimator, X) in enumerate(sources()):
-        estimator.set_callbacks(_Second(folder / f"{number}.part.skvt")).fit(X)
+        estimator.set_callbacks(Interrupted(folder / f"{number}.part.skvt")).fit(X)
         if hasattr(estimator, "join_components"):
             estimator.join_components(X)
         save(estimator.set_callbacks(), folder / f"{number}.skvt")
