@@ -213,11 +213,6 @@ def timed(function, *args, **kwargs):
     return time.perf_counter() - wall, time.process_time() - cpu, result
 
 
-def least_cpu(n, function):
-    """Least CPU seconds of ``n`` calls: for one thread, that is what it needs of a free core."""
-    return min(timed(function)[1] for _ in range(n))
-
-
 # -------------------------------------------------------------------------------------- memory
 def resident_bytes():
     """Memory of this process now."""

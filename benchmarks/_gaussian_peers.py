@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.mixture import GaussianMixture
-from sklearn.model_selection import GridSearchCV, KFold
 
 SHAPES = ("full", "tied", "diag", "spherical")
 
@@ -28,24 +27,6 @@ def gaussian_grid(X, most, *, shapes=SHAPES, **params):
                 if best is None or bic < best[0]:
                     best = bic, mixture
     return best[1]
-
-
-def gaussian_search(X, most, n_init, seed):
-    """The GaussianMixture whose shape, number and regularisation predict best in five folds.
-
-    ``reg_covar`` suits standardised columns.
-    """
-    grid = {
-        "covariance_type": list(SHAPES),
-        "n_components": list(range(1, min(most, len(X) * 4 // 5) + 1)),
-        "reg_covar": [1e-6, 1e-2],
-    }
-    folds = KFold(5, shuffle=True, random_state=seed)
-    search = GridSearchCV(GaussianMixture(random_state=seed), grid, cv=folds, refit=False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        best = search.fit(X).best_params_
-        return GaussianMixture(**best, n_init=n_init, random_state=seed).fit(X)
 
 
 @dataclass

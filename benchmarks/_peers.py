@@ -53,19 +53,6 @@ class Stopwatch:
 
 
 # ---------------------------------------------------------------------------------------- skvt
-def start_at(estimator, X, lam):
-    """A ``TemperedLDA`` whose q(beta) is Dir(lam), lam (K, V); the next ``fit`` goes on from it.
-
-    There is no public way yet, so this sets the fitted state; two rows of X are used for shapes.
-    """
-    estimator.partial_fit(X[:2])
-    fitted = estimator._fitted
-    fitted.state.stats = fitted.model.from_topics(lam)
-    fitted.state.n_steps, fitted.state.rows_seen, fitted.state.replication = 0, 0.0, 1.0
-    fitted.cache.clear()
-    return estimator.set_params(warm_start=True)
-
-
 def warm_up(X, n_components, n_jobs, dtypes=(np.float64, np.float32), others=()):
     """Compile (or load from numba's cache) everything; returns the seconds it took.
 
@@ -211,11 +198,6 @@ def tomotopy_model(X, n_components, *, alpha, eta, random_state, optimise=False)
 
     model = tomotopy.LDAModel(k=n_components, alpha=alpha, eta=eta, seed=random_state)
     model.optim_interval = model.optim_interval if optimise else 0
-    return with_documents(model, X)
-
-
-def with_documents(model, X):
-    """A model of tomotopy that has been given the documents of X."""
     words = np.array([str(v) for v in range(X.shape[1])], dtype=object)
     counts = X.data.astype(np.int64)
     for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True):
@@ -223,13 +205,12 @@ def with_documents(model, X):
     return model
 
 
-def tomotopy_topics(model, n_features, eta, numbers=None):
+def tomotopy_topics(model, n_features, eta):
     """Pseudo-counts (K, V) in our order of words; a word it never saw has its prior."""
-    numbers = range(model.k) if numbers is None else numbers
-    topics = np.full((len(numbers), n_features), eta)
+    topics = np.full((model.k, n_features), eta)
     columns = np.array([int(word) for word in model.used_vocabs])
-    for place, k in enumerate(numbers):
-        topics[place, columns] = model.get_topic_word_dist(k, normalize=False)
+    for k in range(model.k):
+        topics[k, columns] = model.get_topic_word_dist(k, normalize=False)
     return topics
 
 

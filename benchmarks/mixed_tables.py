@@ -1,6 +1,6 @@
 """Tables of mixed columns with holes: number of clusters, density, speed, imputation.
 
-Four parts, each against other ways to do the same:
+Three parts, each against other ways to do the same:
 
 - ``clusters``: tables drawn from eight clusters with real, categorical, binary and count columns,
   with 0, 20 and 40 % of the values missing at random: how many components does
@@ -11,7 +11,6 @@ Four parts, each against other ways to do the same:
   k-prototypes that is told the true number, and scikit-learn's Gaussian mixtures of one-hot
   columns with means in the holes (whose densities are no densities of mixed rows), and mclust
   where Rscript has it.
-- ``speed``: 100,000 rows of 14 categorical and 6 real columns, from one component.
 - ``imputation``: wine, breast cancer and diabetes with some columns cut into categories:
   ``impute`` beside ``IterativeImputer``, ``KNNImputer``, means and modes. Once all are told that
   columns are categories, once that these are ordered: then the mixture has a ``LatentGaussian``,
@@ -22,8 +21,6 @@ Clusters overlap: tables are drawn anew until the oracle's ARI of 20,000 complet
 means, variances, probabilities and rates from whoever has learned them and treats them alike.
 """
 
-import cProfile
-import pstats
 import warnings
 from dataclasses import dataclass
 from functools import partial
@@ -31,7 +28,6 @@ from functools import partial
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, spread, timed
 from _gaussian_peers import gaussian_grid, has_mclust, mclust
-from _machine import gemm_flops
 from scipy.special import gammaln, logsumexp, xlogy
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
@@ -44,13 +40,12 @@ from sklearn.preprocessing import StandardScaler
 
 from skvt import MemoizedDPMixture
 from skvt.components import Bernoulli, Categorical, Gaussian, LatentGaussian, Poisson
-from skvt.expfam import Stats
 
 TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
 MISSING = (0.0, 0.2, 0.4)
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
-PARTS = ("clusters", "peers", "speed", "imputation")
+PARTS = ("clusters", "peers", "imputation")
 
 
 def arguments():
@@ -65,15 +60,13 @@ def arguments():
     p.add_argument("--peer-missing", type=float, nargs="+", default=[0.0, 0.2])
     p.add_argument("--most", type=int, default=12, help="classes of grids by BIC")
     p.add_argument("--stepmix-starts", type=int, nargs="+", default=[1, 5], help="n_init")
-    p.add_argument("--speed-rows", type=int, default=100_000)
-    p.add_argument("--profile", action="store_true", help="where the time of speed goes")
     p.add_argument("--seeds", type=int, default=5, help="of holes, for imputation")
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--quick", action="store_true", help="few draws, few rows")
     args = p.parse_args()
     if args.quick:
         args.draws, args.rows, args.peer_draws, args.peer_rows = 2, [1_000], 1, [1_000]
-        args.most, args.stepmix_starts, args.speed_rows, args.seeds = 9, [1], 10_000, 1
+        args.most, args.stepmix_starts, args.seeds = 9, [1], 1
     return args
 
 
@@ -171,21 +164,6 @@ def drawn_clusters(rng, *, n_real=4, sizes=SIZES, n_binary=4, n_counts=4, spread
 
 
 # ------------------------------------------------------------------------------------- this library
-class StartedMixture(MemoizedDPMixture):
-    """A mixture that starts at given labels; there is no public way."""
-
-    def start_at(self, labels):
-        """Start the next ``fit`` at labels of its rows."""
-        self._labels = labels
-        return self
-
-    def _build_model(self, X, weights):
-        model = super()._build_model(X, weights)
-        resp = np.eye(self._labels.max() + 1)[self._labels] * weights[:, None]
-        model.__dict__["start"] = Stats((resp.sum(axis=0), resp.T @ model.component.features(X)))
-        return model
-
-
 def blocks_of(clusters):
     """The ``components`` parameter for such rows."""
     kinds = {
@@ -228,8 +206,9 @@ def one_table(seed, n_rows, missing, args):
     X = without_empty_rows(X)
     own = {"components": blocks_of(clusters), "n_jobs": args.cores, "random_state": seed}
     _, cpu, mixture = timed(MemoizedDPMixture(**own, n_init=args.n_init).fit, X)
-    truth = StartedMixture(TRUE, **own, moves=(), learning_method="batch").start_at(y).fit(X)
-    moved = StartedMixture(TRUE, **own).start_at(y).fit(X)
+    known = {**own, "labels_init": y}
+    truth = MemoizedDPMixture(**known, moves=(), learning_method="batch").fit(X)
+    moved = MemoizedDPMixture(**known).fit(X)
     index = adjusted_rand_score(y, mixture.predict(X))
     return {
         "active": mixture.n_active_components_,
@@ -483,44 +462,6 @@ def peers_part(args):
             )
 
 
-# ------------------------------------------------------------------------------------------- speed
-def speed_part(args):
-    rng = np.random.default_rng(0)
-    sizes = (2, 3, 4, 5, 6, 8, 10, 3, 4, 5, 3, 4, 6, 12)
-    clusters, index = drawn_clusters(rng, n_real=6, sizes=sizes, n_binary=0, n_counts=0, spread=0.8)
-    X, y = clusters.draw(args.speed_rows, 0.0, rng)
-    mixture = MemoizedDPMixture(components=blocks_of(clusters), n_jobs=args.cores, random_state=0)
-    mixture.fit(X[:500])  # compiles
-    profile = cProfile.Profile()
-    if args.profile:
-        profile.enable()
-    seconds, cpu, _ = timed(mixture.fit, X)
-    profile.disable()
-    width = sum(sizes) + 3 * 6
-    # a local step multiplies features and table, then features and responsibilities
-    flops = 4.0 * len(X) * width * float(np.sum(mixture.history_["n_components"]))
-    rate = gemm_flops(np.float64, m=512, k=width, n=max(mixture.n_components_, 2))
-    print_table(
-        f"{len(X):,} rows, 14 categorical columns of {sum(sizes)} categories, 6 real; "
-        f"{args.cores} cores",
-        ["", ""],
-        [
-            ["seconds", f"{seconds:.1f}"],
-            ["CPU seconds", f"{cpu:.1f}"],
-            ["passes", mixture.n_iter_],
-            ["components", mixture.n_components_],
-            ["ARI", f"{adjusted_rand_score(y, mixture.predict(X)):.3f}"],
-            ["oracle's ARI", f"{index:.3f}"],
-            ["components by pass", " ".join(map(str, mixture.history_["n_components"]))],
-            ["Gflop/s of BLAS, one thread", f"{rate / 1e9:.1f}"],
-            ["CPU s that the passes' products need", f"{flops / rate:.1f}"],
-            ["share of the limit", f"{flops / rate / cpu:.2f}"],
-        ],
-    )
-    if args.profile:
-        pstats.Stats(profile).sort_stats("tottime").print_stats(25)
-
-
 # -------------------------------------------------------------------------------------- imputation
 IMPUTED = {"wine": load_wine, "breast cancer": load_breast_cancer, "diabetes": load_diabetes}
 
@@ -644,12 +585,7 @@ def imputation_part(args):
 def main():
     args = arguments()
     print_header(*(["stepmix", "kmodes"] if "peers" in args.parts else []))
-    run = {
-        "clusters": clusters_part,
-        "peers": peers_part,
-        "speed": speed_part,
-        "imputation": imputation_part,
-    }
+    run = {"clusters": clusters_part, "peers": peers_part, "imputation": imputation_part}
     with cores(args.cores):
         compile_all(args)
         for part in args.parts:

@@ -2,39 +2,43 @@
 
 All rows differ in ``temperature=`` alone: same passes, minibatches, step sizes, starts (by seed)
 and data, no moves. Only plain SVI is shown with another step size, too, so that it is no straw man,
-and the last row is the estimator as it is by default, with moves. The best
-schedule of the grid is chosen by the very scores that the table shows, which favours it.
+and the last row is the estimator as it is by default, with moves. The best schedule of the grid is
+chosen by the very scores that the table shows, which favours it.
 
-``--log-partition closed_form log_mean mean_log nested map`` has a row for each way to compute
-log C(T).
-
-A few passes of stochastic inference do not reach a fixed point, and a hot start leaves fewer of
-them at T = 1, so the ELBO there says little about the optimum that is being approached. With
-``--polish N`` each fit is followed by N batch passes at T = 1 and both values are shown again.
+``--settings`` are the rest of a fit: "default" (learned prior of topics, averaged topics, documents
+counted ten times while hot), "replicated" (fixed prior, no average) and "paper" (documents counted
+once, too). A second table compares temperatures start by start: mean of the differences with its
+standard error, in how many starts the second is better, and the two-sided sign test of that number.
 """
-
-import time
 
 import numpy as np
 from _common import (
     DocumentCompletion,
     add_data_arguments,
+    cores,
     describe,
+    learned_prior,
     load_corpus,
     parser,
     print_header,
     print_table,
     progress,
     spread,
+    timed,
 )
 from _peers import warm_up
+from scipy.stats import binomtest
 
 from skvt import TemperedLDA
 from skvt.temperature import LinearAnnealing, LocalTempering, VariationalTempering
 
-GRID_TEMPERATURES = (1.25, 1.5, 2.0, 3.0)
-GRID_PASSES = (1, 2, 5, 8)
+PLAIN, DEFAULT = "plain (temperature=None)", "default, with moves"
 LEARNED = {"variational": VariationalTempering, "local": LocalTempering}
+PAIRS = [(PLAIN, "annealed"), ("annealed", "variational"), ("variational", "local"),
+         ("annealed", "local"), (PLAIN, "local")]  # fmt: skip
+FIXED = {"topic_word_prior": None, "average": 0.0}
+# Setting -> (parameters of temperatures, parameters of the estimator).
+SETTINGS = {"paper": ({"replication": 1.0}, FIXED), "replicated": ({}, FIXED), "default": ({}, {})}
 
 
 def arguments():
@@ -42,24 +46,16 @@ def arguments():
     add_data_arguments(p)
     p.add_argument("--k", type=int, default=50, help="topics")
     p.add_argument("--seeds", type=int, default=3)
-    p.add_argument("--passes", type=int, default=None, help="None is the estimator's default")
-    p.add_argument("--offset", type=float, default=None, help="learning_offset, None as above")
-    p.add_argument("--batch-size", type=int, default=None, help="None as above")
+    p.add_argument("--passes", type=int, default=TemperedLDA().max_iter)
     p.add_argument("--method", choices=["online", "batch"], default="online")
     p.add_argument("--dtype", choices=["float32", "float64"], default="float64")
-    p.add_argument("--n-jobs", type=int, default=2)
-    p.add_argument("--temperatures", type=float, nargs="*", default=GRID_TEMPERATURES)
-    p.add_argument("--lengths", type=float, nargs="*", default=GRID_PASSES)
-    p.add_argument(
-        "--plain-offsets", type=float, nargs="*", default=[10.0],
-        help="more values of learning_offset for plain SVI",
-    )  # fmt: skip
-    p.add_argument(
-        "--log-partition", nargs="*", default=["closed_form"],
-        help="how learned temperatures compute log C(T): closed_form, log_mean, ...",
-    )  # fmt: skip
-    p.add_argument("--polish", type=int, default=0, help="batch passes at T = 1 after each fit")
-    p.add_argument("--figure", metavar="FILE", default=None, help="temperatures over passes")
+    p.add_argument("--cores", type=int, default=2)
+    p.add_argument("--temperatures", type=float, nargs="*", default=(1.25, 1.5, 2.0, 3.0))
+    p.add_argument("--lengths", type=float, nargs="*", default=(1, 2, 5, 8), help="passes, hot")
+    p.add_argument("--plain-offsets", type=float, nargs="*", default=[10.0], help="learning_offset")
+    p.add_argument("--log-partition", nargs="*", default=["closed_form"], help="of learned ones")
+    p.add_argument("--settings", choices=SETTINGS, default="default")
+    p.add_argument("--scoring", choices=["common", "learned"], default="common", help="prior")
     p.add_argument("--quick", action="store_true", help="2 seeds, a grid of 4, 2,000 documents")
     args = p.parse_args()
     if args.quick:
@@ -68,130 +64,81 @@ def arguments():
     return args
 
 
-def policies(args, max_iter):
-    """Label -> (temperature, other parameters), in order; what does not exist is named and left."""
-    default = TemperedLDA().temperature
-    rows = {"plain (temperature=None)": (None, {"moves": ()})}
+def rows_of(args):
+    """Label -> parameters of an estimator, in order."""
+    of_policies, of_estimator = SETTINGS[args.settings]
+    still = {"moves": ()} | of_estimator
+    rows = {PLAIN: {"temperature": None} | still}
     for offset in args.plain_offsets if args.method == "online" else []:
-        steps = {"learning_offset": offset, "moves": ()}
-        rows[f"plain, learning_offset={offset:g}"] = None, steps
+        more = {"temperature": None, "learning_offset": offset}
+        rows[f"plain, learning_offset={offset:g}"] = more | still
     for length in args.lengths:
-        if length > max_iter - 1:
-            print(f"left out: annealing over {length:g} passes, since {max_iter} are made")
+        if length > args.passes - 1:
+            print(f"left out: annealing over {length:g} passes, since {args.passes} are made")
             continue
         for top in args.temperatures:
-            label = f"linear from {top:g} over {length:g}"
             policy = LinearAnnealing(initial_temperature=top, n_passes=length)
-            rows[label] = policy, {"moves": ()}
-    rows[f"default ({default!r})"] = default, {"moves": ()}
+            rows[f"linear from {top:g} over {length:g}"] = {"temperature": policy} | still
+    rows["annealed"] = {"temperature": LinearAnnealing(**of_policies)} | still
     for name, learned in LEARNED.items():
         for method in args.log_partition:
             label = name if method == "closed_form" else f"{name}, {method}"
-            rows[label] = learned(log_partition=method), {"moves": ()}
-    rows["default, with moves"] = default, {}
-    print()
+            policy = learned(log_partition=method, **of_policies)
+            rows[label] = {"temperature": policy} | still
+    rows[DEFAULT] = {}
     return rows
 
 
-def fit_all(args, X, evaluate, params, rows):
-    """Label -> list over seeds of (score, elbo per token, seconds, temperatures, polished)."""
-    n_tokens, results = X.sum(), {label: [] for label in rows}
-    for seed in range(args.seeds):
-        for label, (temperature, others) in rows.items():
-            started = time.perf_counter()
-            model = TemperedLDA(temperature=temperature, random_state=seed, **params | others)
-            model.fit(X)
-            seconds = time.perf_counter() - started
-            score = evaluate(model.posterior_.mean())
-            run = (score, model.elbo_ / n_tokens, seconds, model.history_["temperature"])
-            results[label].append((*run, polish(args, model, X, evaluate)))
-            progress(f"seed {seed}: {label}: {score:.4f} in {seconds:.1f} s")
+def fit_all(args, X, evaluate):
+    """Label -> runs by seed of (score, ELBO per token, CPU seconds, temperatures)."""
+    shared = {"learning_method": args.method, "max_iter": args.passes, "n_jobs": args.cores}
+    results = {}
+    for label, params in rows_of(args).items():
+        results[label] = []
+        for seed in range(args.seeds):
+            model = TemperedLDA(args.k, random_state=seed, **shared | params)
+            _, cpu, _ = timed(model.fit, X)
+            run = evaluate(model.posterior_.mean()), model.elbo_ / X.sum(), cpu
+            results[label].append((*run, model.history_["temperature"]))
+            progress(f"{label}, seed {seed}: {run[0]:.4f} in {cpu:.1f} s")
     return results
 
 
-def polish(args, model, X, evaluate):
-    """(score, elbo per token) after batch passes at T = 1 from where the model is."""
-    if args.polish == 0:
-        return None
-    model.set_params(
-        warm_start=True, learning_method="batch", temperature=None, max_iter=args.polish, moves=()
-    )
-    model.fit(X)
-    return evaluate(model.posterior_.mean()), model.elbo_ / X.sum()
-
-
-def best_schedule(results):
-    """The label of the annealing schedule with the highest mean score, or None."""
-    grid = [label for label in results if label.startswith("linear from")]
-    return max(grid, key=lambda label: np.mean([r[0] for r in results[label]]), default=None)
-
-
 def report(args, results):
-    best, base = best_schedule(results), np.array([r[0] for r in next(iter(results.values()))])
+    grid = [label for label in results if label.startswith("linear from")]
+    scores = {label: np.array([run[0] for run in runs]) for label, runs in results.items()}
+    best = max(grid, key=lambda label: scores[label].mean(), default=None)
     table = []
     for label, runs in results.items():
-        scores = np.array([run[0] for run in runs])
+        _, elbo, cpu, paths = zip(*runs, strict=True)
         table.append([
-            label + ("  <- best of the grid" if label == best else ""),
-            spread(scores),
-            spread(scores - base) if label != next(iter(results)) else "",
-            spread([run[1] for run in runs]),
-            f"{np.mean([run[2] for run in runs]):.1f}",
-            f"{np.mean([np.count_nonzero(np.array(run[3]) > 1.0) for run in runs]):.1f}",
-            f"{np.mean([run[3][-1] for run in runs]):.3f}",
-            " ".join(f"{score:.4f}" for score in scores),
+            label + ("  <- best of the grid" if label == best else ""), spread(scores[label]),
+            spread(scores[label] - scores[PLAIN]), spread(elbo), f"{np.mean(cpu):.1f}",
+            f"{np.mean([np.count_nonzero(np.array(path) > 1.0) for path in paths]):.1f}",
+            " ".join(f"{T:.2f}" for T in np.mean(paths, axis=0)),
         ])  # fmt: skip
-        if args.polish:
-            table[-1] += [spread([run[4][i] for run in runs]) for i in (0, 1)]
-    headers = [
-        "temperature",
-        "held-out",
-        "gain",
-        "ELBO / token",
-        "s / fit",
-        "hot",
-        "final T",
-        "by seed",
-    ]
-    if args.polish:
-        headers += ["polished held-out", "polished ELBO / token"]
     print_table(
-        f"{args.corpus}, K = {args.k}, nats per word, mean +- sd over {args.seeds} seeds (the gain "
-        "is paired by seed; hot are the passes that end above T = 1, final T is that of the last)",
-        headers,
+        f"{args.corpus}, K = {args.k}, {args.passes} passes, {args.settings}: nats per word, mean "
+        f"+- sd over {args.seeds} seeds (the gain is paired by seed; hot are the passes that end "
+        "above T = 1)",
+        ["temperature", "held-out", "gain", "ELBO / token", "CPU s", "hot", "T after each pass"],
         table,
     )
-    for label in (*LEARNED, *(name for name in results if name.startswith("default"))):
-        if label in results and best is not None:
-            gap = np.array([r[0] for r in results[label]]) - [r[0] for r in results[best]]
-            print(f"{label} minus the best of the grid ({best}): {spread(gap)} nats")
-    for label, runs in results.items():
-        if label.startswith(tuple(LEARNED)):
-            path = np.mean([run[3] for run in runs], axis=0)
-            print(f"T after each pass, {label}:", " ".join(f"{T:.3f}" for T in path))
-    order = list(results)
-    by_score = max(order, key=lambda name: np.mean([r[0] for r in results[name]]))
-    by_elbo = max(order, key=lambda name: np.mean([r[1] for r in results[name]]))
-    print(f"highest held-out score: {by_score}; highest ELBO at T = 1: {by_elbo}")
-
-
-def draw(args, results):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    shown = [best_schedule(results), *(name for name in results if name.startswith("default"))]
-    shown += [name for name in LEARNED if name in results]
-    figure, axes = plt.subplots(figsize=(6, 4), layout="constrained")
-    for number, label in enumerate(dict.fromkeys(name for name in shown if name)):
-        for seed, run in enumerate(results[label]):
-            passes = np.arange(1, len(run[3]) + 1)
-            axes.plot(passes, run[3], color=f"C{number}", alpha=0.7, label=None if seed else label)
-    axes.set(xlabel="passes", ylabel="temperature", title=f"{args.corpus}, K = {args.k}")
-    axes.legend()
-    figure.savefig(args.figure, dpi=150)
-    print("temperatures over passes:", args.figure)
+    table = []
+    for first, second in [*PAIRS, *((best, name) for name in ("annealed", *LEARNED) if best)]:
+        if first not in results or second not in results:
+            continue
+        row = [f"{second} - {first}"]
+        for place in (0, 1):
+            gain = np.array([r[place] for r in results[second]])
+            gain = gain - [r[place] for r in results[first]]
+            error = gain.std(ddof=1) / np.sqrt(gain.size) if gain.size > 1 else np.nan
+            better, differ = int((gain > 0.0).sum()), int((gain != 0.0).sum())
+            p = binomtest(better, differ).pvalue if differ else 1.0
+            row += [f"{gain.mean():+.4f} +- {error:.4f}", f"{better}/{gain.size}", f"{p:.3f}"]
+        table.append(row)
+    columns = [column for m in ("held-out", "ELBO") for column in (m, "better", "sign p")]
+    print_table("differences by seed: mean +- standard error", ["", *columns], table)
 
 
 def main():
@@ -201,29 +148,17 @@ def main():
         args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed
     )
     print("training:", describe(X), "\ntest:    ", describe(X_test))
-    params = {
-        "n_components": args.k,
-        "learning_method": args.method,
-        "max_iter": args.passes,
-        "learning_offset": args.offset,
-        "batch_size": args.batch_size,
-        "n_jobs": args.n_jobs,
-    }
-    params = {name: value for name, value in params.items() if value is not None}
-    model = TemperedLDA(**params)
-    print(
-        f"passes {model.max_iter}, batch_size {model.batch_size}, learning_offset "
-        f"{model.learning_offset}, learning_decay {model.learning_decay:g}, {args.method}, "
-        f"{args.dtype}, doc_topic_prior {model.doc_topic_prior}, topic_word_prior "
-        f"{model.topic_word_prior}, evaluator's alpha 1/K"
-    )
-    rows = policies(args, model.max_iter)
     X = X.astype(args.dtype)
-    warm_up(X, args.k, args.n_jobs, [args.dtype])
-    results = fit_all(args, X, DocumentCompletion(X_test, 1.0 / args.k), params, rows)
-    report(args, results)
-    if args.figure:
-        draw(args, results)
+    completion = DocumentCompletion(X_test, 1.0 / args.k)
+
+    def evaluate(topics):
+        if args.scoring == "common":
+            return completion(topics)
+        return completion(topics, learned_prior(X[:1000], topics, 1.0 / args.k))
+
+    with cores(args.cores):
+        warm_up(X, args.k, args.cores, [args.dtype])
+        report(args, fit_all(args, X, evaluate))
 
 
 if __name__ == "__main__":
