@@ -281,8 +281,6 @@ class LatentGaussian(ComponentSpec):
         "covariance_type": [StrOptions({"full", "tied"})],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
     }
-    # positions of the ordinal columns among the component's
-    _places = None
 
     def __init__(
         self,
@@ -302,7 +300,7 @@ class LatentGaussian(ComponentSpec):
         self.covariance_prior = covariance_prior
 
     def for_columns(self, columns, positions_of):
-        """The same with the ordinal columns found, see :class:`ComponentSpec`."""
+        """The same with positions of the ordinal columns among these, see :class:`ComponentSpec`."""
         ordinal = positions_of(self.ordinal)
         others = sorted(set(ordinal) - set(columns))
         if others or not ordinal:
@@ -311,13 +309,13 @@ class LatentGaussian(ComponentSpec):
                 f"no others. Got {self.ordinal!r}."
             )
         own = clone(self)
-        own._places = np.array([p for p, j in enumerate(columns) if j in ordinal], np.intp)
+        own.ordinal = np.array([p for p, j in enumerate(columns) if j in ordinal], np.intp)
         return own
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component of latent values, see :class:`ComponentSpec`."""
         return models.latent_gaussian(
-            X, weights, self.covariance_type, self._places, gaussian_prior(self)
+            X, weights, self.covariance_type, self.ordinal, gaussian_prior(self)
         )
 
     def learner(self, component):

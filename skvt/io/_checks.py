@@ -365,3 +365,5 @@ def _check_table(table, priors, estimator):
         )
         if not legal:
             raise FileError(f"Block {own.name!r} of the table is not that of the model.")
+        if latent:  # (releases before did not write positions)
+            own.spec.ordinal = block.component.cells.columns

@@ -161,7 +161,6 @@ OF_ESTIMATORS = {
 # Attributes that concern the process, or the fit, alone.
 _NOT_WRITTEN = {
     "expfam.RunningStats": {"_version", "_spare", "_owner", "_rows"},
-    "components.LatentGaussian": {"_places"},
 }
 # Fields that may be NaN: bounds not evaluated, entropies not known, rows not visited.
 MAY_BE_NAN = {

@@ -144,7 +144,7 @@ def _fits_blocks(product, n_features, k):
     columns = [block.columns for block in product.blocks]
     distinct = np.unique(np.concatenate(columns))
     return (
-        all(block.component.n_features == block.columns.size > 0 for block in product.blocks)
+        all(b.columns.shape == (b.component.n_features,) != (0,) for b in product.blocks)
         and len({block.name for block in product.blocks}) == len(columns)
         and is_within(distinct, n_features)
         and distinct.size == sum(own.size for own in columns)
@@ -156,7 +156,7 @@ def _fits_cells(cells, n_features, k):
     return (
         is_within(cells.columns, n_features)
         and cells.columns.shape == (len(pairs),)
-        and all(levels.shape == (edges.size - 1,) for levels, edges in pairs)
+        and all(levels.shape == (edges.size - 1,) != edges.shape[1:] for levels, edges in pairs)
         and all(np.all(one[1:] > one[:-1]) for pair in pairs for one in pair)
     )
 

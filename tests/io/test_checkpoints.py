@@ -130,6 +130,15 @@ def test_topics_of_tokens_are_taken_up(monkeypatch, tmp_path):
         assert_same_fit(load(file).resume(X), fit)
 
 
+def test_starts_that_are_left_know_the_ordinal_columns(tmp_path):
+    X = np.random.default_rng(0).integers(3, size=(40, 2)).astype(float)
+    blocks = [("grades", skvt.components.LatentGaussian(ordinal=[1]), [0, 1])]
+    given = {"n_init": 2, "max_iter": 2, "tol": 0.0, "random_state": 0}
+    fit = skvt.MemoizedDPMixture(components=blocks, **given)
+    first, *_ = fit_with_copies(fit, X, tmp_path)
+    assert_same_fit(load(first).resume(X), fit)
+
+
 def interrupted(path, X, **params):
     """A fit that was interrupted after its third pass."""
 

@@ -421,6 +421,17 @@ def test_topics_of_tokens_that_are_not_there_are_refused(path):
         load(path)
 
 
+def test_positions_of_columns_in_two_dimensions_are_refused(path):
+    document, members = parts_of(VERSION_1 / "MemoizedDPMixture.skvt")
+    blocks = fitted_of(document)["model"]["fields"]["component"]["fields"]["blocks"]["tuple"]
+    for block in blocks:
+        name = f"arrays/{block['fields']['columns']['array']}.npy"
+        members[name] = npy(np.load(io.BytesIO(members[name]))[:, None])
+    put(path, document, members)
+    with pytest.raises(FileError, match="Product do not fit together"):
+        load(path)
+
+
 def test_an_engine_takes_up_nothing_of_another(path):
     document, members = parts_of(VERSION_1 / "MemoizedDPGMM.part.skvt")
     other, _ = parts_of(VERSION_1 / "StructuredBernoulliMixture.part.skvt")
