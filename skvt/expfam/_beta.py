@@ -18,7 +18,8 @@ class Beta(Dirichlet):
     @staticmethod
     def sample(eta: ArrayLike, rng: np.random.Generator) -> Array:
         """One draw of v for each member, shape (...)."""
-        return Dirichlet.sample(eta, rng)[..., 0]
+        # (nor can double precision tell more from 1)
+        return np.minimum(Dirichlet.sample(eta, rng)[..., 0], np.nextafter(1.0, 0.0))
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

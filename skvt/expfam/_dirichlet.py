@@ -7,7 +7,7 @@ from scipy.special import betaln, logsumexp, polygamma
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import log_standard_gamma
+from skvt.expfam._gamma import LEAST, log_standard_gamma
 from skvt.typing import Array, IndexArray
 
 # Range of learned concentrations: beyond it the bound is flat, and float32 inaccurate.
@@ -47,7 +47,7 @@ class Dirichlet:
         eta = np.asarray(eta, dtype=np.float64)
         log_g = log_standard_gamma(eta, rng)
         g = np.exp(log_g - log_g.max(axis=-1, keepdims=True))
-        return g / g.sum(axis=-1, keepdims=True)
+        return np.maximum(g / g.sum(axis=-1, keepdims=True), LEAST)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

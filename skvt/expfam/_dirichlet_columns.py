@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.expfam._gamma import log_standard_gamma
+from skvt.expfam._gamma import LEAST, log_standard_gamma
 from skvt.typing import Array, IndexArray
 
 
@@ -62,7 +62,7 @@ class DirichletColumns:
         log_g = log_standard_gamma(np.asarray(eta, dtype=np.float64), rng)
         largest = np.maximum.reduceat(log_g, self._starts, axis=-1)
         g = np.exp(log_g - self._of_categories(largest))
-        return g / self._of_categories(self.totals(g))
+        return np.maximum(g / self._of_categories(self.totals(g)), LEAST)
 
     def standard(self, eta: ArrayLike) -> dict[str, Array]:
         """``{"concentration": eta}``."""

@@ -7,6 +7,10 @@ from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
 from skvt.typing import Array
 
+# Draws that double precision cannot tell from 0 are this: at 0 a density may be 0 or infinite, and
+# a variance would be divided by it.
+LEAST = np.finfo(np.float64).tiny
+
 
 def log_standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
     """Logarithm of one gamma variate of rate 1 for each shape.
@@ -42,7 +46,7 @@ class Gamma:
         """One draw for each member, shape (...); in log space, where small shapes underflow."""
         eta = np.asarray(eta, dtype=np.float64)
         a, b = eta[..., 0], eta[..., 1]
-        return np.exp(log_standard_gamma(a, rng) - np.log(b))
+        return np.maximum(np.exp(log_standard_gamma(a, rng) - np.log(b)), LEAST)
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:

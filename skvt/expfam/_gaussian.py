@@ -5,11 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam._gamma import log_standard_gamma
+from skvt.expfam._gamma import LEAST, log_standard_gamma
 from skvt.typing import Array
-
-# The smallest normal float64: a variance or precision of exactly 0 would divide by it.
-_TINY = np.finfo(np.float64).tiny
 
 
 class MeanPrecision(NamedTuple):
@@ -38,4 +35,4 @@ def join(*parts: ArrayLike) -> Array:
 
 def standard_gamma(shape: Array, rng: np.random.Generator) -> Array:
     """One gamma variate of rate 1 for each shape; never 0."""
-    return np.maximum(np.exp(log_standard_gamma(shape, rng)), _TINY)
+    return np.maximum(np.exp(log_standard_gamma(shape, rng)), LEAST)

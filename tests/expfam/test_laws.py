@@ -328,6 +328,8 @@ def test_posterior_shows_draws_moments_entropy_and_log_prob(family, q, p):
 # 1 / ALARM seeds.
 ALARM = 1e-5
 REPLICATES, DRAWS = 600, 31
+# Draws lie strictly inside: those nearer to an end than numbers are, at the number next to it.
+LEAST, MOST = np.finfo(float).tiny, np.nextafter(1.0, 0.0)
 
 
 def triangles(x):
@@ -350,7 +352,7 @@ def dirichlet_case(concentration):
         logs = np.log(rng.gamma(c + 1.0, size=(R, c.size))) + np.log(rng.random((R, c.size))) / c
         x = np.exp(logs - np.logaddexp.reduce(logs, axis=1)[:, None])
         x /= x.sum(axis=1, keepdims=True)
-        return x, c + rng.multinomial(5, x)
+        return np.maximum(x, LEAST), c + rng.multinomial(5, x)
 
     return Dirichlet, case, lambda x: [x[..., 0], x[..., -1], x.max(axis=-1)]
 
@@ -359,7 +361,7 @@ def beta_case(a, b):
     def case(rng, R):
         v = rng.beta(a, b, size=R)
         ones = rng.binomial(3, v)
-        return v, np.stack([a + ones, b + 3 - ones], axis=-1)
+        return np.clip(v, LEAST, MOST), np.stack([a + ones, b + 3 - ones], axis=-1)
 
     return Beta, case, lambda v: [v]
 
@@ -513,3 +515,18 @@ def test_draws_of_small_shapes_have_the_gamma_law(shape):
     law = scipy.stats.gamma(shape, scale=1.0 / 3.0)
     u = np.where(x < 1e-290, law.cdf(1e-290) * rng.random(n), law.cdf(x))
     assert scipy.stats.kstest(u, "uniform").pvalue > ALARM
+
+
+@pytest.mark.parametrize(
+    "family, eta",
+    [
+        (Beta, [40.0, 1e-3]),
+        (Beta, [1e-3, 40.0]),
+        (Dirichlet, [1e-3, 1e-3, 40.0]),
+        (DirichletColumns((2, 2)), [1e-3, 1e-3, 40.0, 1e-3]),
+        (Gamma, [1e-3, 2.0]),
+    ],
+)
+def test_draws_next_to_an_end_have_a_finite_density(family, eta):
+    posterior = Posterior(family, np.tile(eta, (50, 1)))
+    assert np.isfinite(posterior.log_prob(posterior.sample(20, random_state=0))).all()
