@@ -300,7 +300,7 @@ class LatentGaussian(ComponentSpec):
         self.covariance_prior = covariance_prior
 
     def for_columns(self, columns, positions_of):
-        """The same with positions of the ordinal columns among these, see :class:`ComponentSpec`."""
+        """Positions of the ordinal columns in the place of their names, see `ComponentSpec`."""
         ordinal = positions_of(self.ordinal)
         others = sorted(set(ordinal) - set(columns))
         if others or not ordinal:
