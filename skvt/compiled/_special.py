@@ -54,7 +54,7 @@ class _NoCollections(event.Listener):
     for others. (It holds a lock: two threads do not compile at once.)
     """
 
-    _paused = None
+    _paused: Any = None
 
     def on_start(self, event: Any) -> None:
         function = getattr(event.data["dispatcher"], "py_func", None)

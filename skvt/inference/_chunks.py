@@ -393,7 +393,7 @@ class ChunkRows:
     X: Chunks
     weights: ChunkWeights
     batch_size: int
-    total: float = None  # type: ignore[assignment]  # becomes that of the rows
+    total: Any = None  # becomes that of the rows
     given_parallel: int | None = None
     # of batches that are the same in each pass
     _known: dict[Place, Head] = field(default_factory=dict)
@@ -545,4 +545,4 @@ def _(
     n_parallel: Any = None,
 ) -> Any:
     size = ROWS_OF_VISIT if batch_size is None else batch_size
-    return ChunkRows(X, weights, size, total, n_parallel)  # type: ignore[arg-type]
+    return ChunkRows(X, weights, size, total, n_parallel)

@@ -280,7 +280,7 @@ class Rows:
     X: Any
     weights: Array
     batch_size: int
-    total: float = None  # type: ignore[assignment]  # becomes the sum of the weights
+    total: Any = None  # becomes the sum of the weights
     n_parallel: int = 1
 
     def __post_init__(self) -> None:
@@ -407,4 +407,4 @@ def rows_of(
     The batch size None is for what sums over all rows: as many at a time as is fast.
     """
     size = ROWS_PER_BATCH if batch_size is None else batch_size
-    return Rows(X, weights, size, total, n_parallel or 1)  # type: ignore[arg-type]
+    return Rows(X, weights, size, total, n_parallel or 1)

@@ -275,7 +275,6 @@ class Birth(Move):
             if room <= 0:
                 break
             whole = n_before == len(state.memos) == 1
-            self._apart = None
             fresh = self._create(model, target, tools, room + 1, whole)
             under, rise = model, 0.0
             if fresh is not None:
@@ -362,6 +361,7 @@ class Birth(Move):
         They are scaled to the target's total mass. None if the target's own components describe
         these rows as well.
         """
+        self._apart = None
         weights = np.concatenate([np.empty(0), *target.weights])
         if exceeds(weights.sum(), FEWEST_ROWS):
             weights *= np.clip(target.total / weights.sum(), 1.0, MOST_COUNTED)

@@ -132,20 +132,24 @@ class Superposition(Move):
             state.restore((after, state.component_ids))
         elif self._change is not None:
             self._failed.add(self._change)
-        self._change = self._proposal = None
         at_rest = gain < NEXT_TO_NOTHING * before.weight
         self._waiting -= 1
+        chosen: tuple[_Change | None, RunningStats | None] = (None, None)
         if at_rest or self._waiting <= 0:
-            self._choose(model, state, tools)
+            chosen = self._chosen(model, state, tools)
             # pauses grow as long as searches find nothing
-            self._pause = 2 * self._pause + 1 if self._change is None else 0
+            self._pause = 2 * self._pause + 1 if chosen[0] is None else 0
             self._waiting = self._pause
-        self.exhausted = self._change is None and at_rest
+        self._change, self._proposal = chosen
+        self.exhausted = chosen[0] is None and at_rest
         self._rested_at = max(bound, bound + gain)
         return MoveRecord(tools.n_iter, kind, 1, int(accepted), gain if accepted else 0.0)
 
-    def _choose(self, model: FactorialMixture, state: MovableState, tools: MoveTools) -> None:
-        """The change that raises the bound of the sample most, if one does."""
+    def _chosen(
+        self, model: FactorialMixture, state: MovableState, tools: MoveTools
+    ) -> tuple[_Change | None, RunningStats | None]:
+        """The change that raises the bound of the sample most, if one does, and its statistics."""
+        chosen, proposal = None, None
         candidates = _candidates(state.stats.value(), model.dtype)
         changes = [c for c in candidates if c not in self._failed]
         few, many = (self._sampled(model, state, size) for size in (FIRST_SAMPLE, SAMPLE))
@@ -158,11 +162,12 @@ class Superposition(Move):
             memo = _trial(model, many, state.stats, change, STEPS, tools)
             bound = bound_of(model, memo)
             if bound > highest + SMALLEST_GAIN:
-                highest, self._change = bound, change
-                self._proposal = RunningStats(memo.stats.arrays)
-        if self._proposal is not None:
+                highest, chosen = bound, change
+                proposal = RunningStats(memo.stats.arrays)
+        if proposal is not None:
             weight = state.memos.total().weight
-            self._proposal.rescale(weight / many.weights.sum())
+            proposal.rescale(weight / many.weights.sum())
+        return chosen, proposal
 
     def _sampled(self, model: FactorialMixture, state: MovableState, size: int) -> FactorialBatch:
         """``size`` rows of the sample as a batch, with their activations."""
