@@ -17,10 +17,11 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skvt import MemoizedDPGMM
+from skvt.contracts import MoveRecord
 from skvt.datasets import make_edge_patches
 from skvt.inference import MemoizedInference
 from skvt.metrics import match_components
-from skvt.moves import Merge, MoveRecord, pair_gains
+from skvt.moves import Merge, pair_gains
 from skvt.plotting import ComponentsDisplay, ELBODisplay
 
 patches = make_edge_patches(20_000, noise=0.5, random_state=0)

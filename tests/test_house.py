@@ -13,7 +13,7 @@ DEEPEST = 3
 COMPILED = {"jit", "jit_allocating", "part", "part_allocating"}
 
 # Collaborators say what they can do; nobody asks what they are. What is not a collaborator:
-QUESTIONED = {"inference", "moves", "models", "expfam", "temperature"}
+QUESTIONED = {"contracts", "inference", "moves", "models", "expfam", "temperature"}
 ALLOWED = {
     ("inference/_loop.py", "getattr(entry, name)"): "a NamedTuple's fields by their names",
     ("inference/_cluster.py", "getattr(get_scheduler(), '__self__', None)"): "Dask's",
@@ -24,9 +24,9 @@ ALLOWED = {
     ("models/lda/_collapsed.py", "isinstance(global_params, TopicCounts)"): "counts, or topics",
     ("models/lda/_model.py", "getattr(_scratch, 'arrays', {})"): "a thread's first call has none",
     ("models/lda/_model.py", "isinstance(global_params, ExpectedLog)"): "numbers, or not yet",
-    ("temperature/_base.py", "getattr(self, name)"): "its own parameters",
-    ("temperature/_base.py", "isinstance(value, kind)"): "a number of the user's",
-    ("temperature/_base.py", "isinstance(value, bool)"): "a number of the user's",
+    ("contracts/_policy.py", "getattr(self, name)"): "its own parameters",
+    ("contracts/_policy.py", "isinstance(value, kind)"): "a number of the user's",
+    ("contracts/_policy.py", "isinstance(value, bool)"): "a number of the user's",
 }
 # Elsewhere nobody asks which of our classes something is, users' parameters apart.
 ALLOWED_OF_USERS = {("estimators/_table_blocks.py", "isinstance(given, ComponentSpec)")}
@@ -127,7 +127,7 @@ def test_nobody_asks_what_a_collaborator_is():
         if path.split("/")[0] in QUESTIONED
         for call in questions(source)
     }
-    assert found == set(ALLOWED), "capabilities are declared, see skvt.models.Capability"
+    assert found == set(ALLOWED), "capabilities are declared, see skvt.contracts.Capability"
 
 
 def test_nobody_asks_which_of_our_classes_something_is():

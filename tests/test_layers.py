@@ -23,6 +23,7 @@ FLOORS = [
     "moves",
     "temperature",
     "models",
+    "contracts",
     "expfam",
     "compiled",
     "rows",

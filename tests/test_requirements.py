@@ -6,6 +6,15 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from skvt.contracts import (
+    Capability,
+    Correctable,
+    Drawable,
+    Memoizable,
+    Mergeable,
+    Temperable,
+    check_requirements,
+)
 from skvt.expfam import Normal
 from skvt.inference import (
     Averaged,
@@ -18,15 +27,6 @@ from skvt.inference import (
     ThenCoordinateAscent,
     WithMoves,
     Workers,
-)
-from skvt.models import (
-    Capability,
-    Correctable,
-    Drawable,
-    Memoizable,
-    Mergeable,
-    Temperable,
-    check_requirements,
 )
 from skvt.models.factorial import FactorialMixture, Superposition
 from skvt.models.gap_nmf import GaPNMF

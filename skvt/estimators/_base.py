@@ -14,6 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from skvt.contracts import RunningPolicy, Stream, check_requirements
 from skvt.estimators._chunked import (
     chunks_of,
     is_chunked,
@@ -35,7 +36,6 @@ from skvt.inference import (
     History,
     State,
     Stopping,
-    Stream,
     Workers,
     evaluate_bound,
     fit_loop,
@@ -43,10 +43,8 @@ from skvt.inference import (
     one_blas_thread,
     rows_of,
 )
-from skvt.models import check_requirements
 from skvt.models.mixture import Joins
 from skvt.monitoring import FitMonitor
-from skvt.temperature import RunningPolicy
 from skvt.ties import exceeds
 from skvt.typing import Array
 

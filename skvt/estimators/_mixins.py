@@ -4,8 +4,9 @@ from numbers import Real
 
 from sklearn.base import DensityMixin
 
+from skvt.contracts import TemperaturePolicy
 from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.temperature import POLICIES, ConstantTemperature, TemperaturePolicy
+from skvt.temperature import POLICIES, ConstantTemperature
 
 
 class TemperatureMixin:

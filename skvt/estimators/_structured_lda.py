@@ -5,10 +5,10 @@ from numbers import Integral, Real
 
 import numpy as np
 
+from skvt.contracts import Capability
 from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.estimators._topics import TopicEstimator
 from skvt.inference import GLOBAL_STEPS, CollapsedInference, Plan, StructuredInference
-from skvt.models import Capability
 from skvt.models.lda import CollapsedLDA, LDAGivenTopics
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 

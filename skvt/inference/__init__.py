@@ -6,12 +6,6 @@ from skvt.inference._chunks import Block, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
 from skvt.inference._collapsed import CollapsedInference
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._engine import (
-    Engine,
-    PassResult,
-    Stream,
-    StreamEngine,
-)
 from skvt.inference._gain import gain_per_unit, perplexity, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference, fresh_mixture
@@ -21,7 +15,7 @@ from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, ro
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
 from skvt.inference._then_ascent import ThenCoordinateAscent, ThenPolish
-from skvt.inference._visit import Asked, Found, LocalTotals, weighted_by_temperature
+from skvt.inference._visit import Asked, Found, weighted_by_temperature
 from skvt.inference._with_moves import WithMoves
 
 __all__ = [
@@ -34,15 +28,12 @@ __all__ = [
     "Chunks",
     "CollapsedInference",
     "CoordinateAscent",
-    "Engine",
     "Entry",
     "Found",
     "Handle",
     "History",
-    "LocalTotals",
     "MemoizedInference",
     "MemoizedState",
-    "PassResult",
     "Plan",
     "Position",
     "Rows",
@@ -50,8 +41,6 @@ __all__ = [
     "State",
     "StochasticInference",
     "Stopping",
-    "Stream",
-    "StreamEngine",
     "StructuredInference",
     "ThenCoordinateAscent",
     "ThenPolish",

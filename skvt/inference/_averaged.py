@@ -4,13 +4,11 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from skvt.contracts import AnyEngine, Model, PassResult, RunningPolicy
 from skvt.expfam import RunningStats
-from skvt.inference._engine import AnyEngine, PassResult
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.models import Model
 from skvt.progress import Continued
-from skvt.temperature import RunningPolicy
 from skvt.typing import Array
 
 

@@ -9,11 +9,11 @@ with every constant. The tempered bound multiplies the energy by the inverse tem
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from skvt.contracts import LocalResult, LocalTotals, Model
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows
-from skvt.inference._visit import Asked, LocalTotals
-from skvt.models import LocalResult, Model
+from skvt.inference._visit import Asked
 
 
 def global_divergence(model: Model, stats: RunningStats) -> float:

@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.compiled import serial_map
+from skvt.contracts import Model, Outline
 from skvt.inference._cluster import Handle
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._state import Rows, rows_of
 from skvt.inference._visit import Asked, Found, visited
-from skvt.models import Model, Outline
 from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray
 

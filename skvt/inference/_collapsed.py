@@ -5,14 +5,19 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
+from skvt.contracts import (
+    Capability,
+    Collapsible,
+    LocalTotals,
+    PassResult,
+    Requirement,
+    RunningPolicy,
+)
 from skvt.expfam import RunningStats
-from skvt.inference._engine import PassResult
 from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State
-from skvt.inference._visit import Asked, LocalTotals
-from skvt.models import Capability, Collapsible, Requirement
+from skvt.inference._visit import Asked
 from skvt.progress import Continued
-from skvt.temperature import RunningPolicy
 from skvt.typing import Array, IndexArray
 
 # Priors of the globals are learned once in so many passes: it takes a look at all globals.

@@ -4,15 +4,13 @@ from typing import Any
 
 import numpy as np
 
+from skvt.contracts import LocalTotals, Model, PassResult, Requirement, RunningPolicy
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
-from skvt.inference._engine import PassResult
 from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State
-from skvt.inference._visit import Asked, LocalTotals
-from skvt.models import Model, Requirement
+from skvt.inference._visit import Asked
 from skvt.progress import Continued
-from skvt.temperature import RunningPolicy
 
 
 class CoordinateAscent(Continued):

@@ -10,15 +10,13 @@ import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.exceptions import ConvergenceWarning
 
+from skvt.contracts import AnyEngine, FitPlan, Model, RunningPolicy, TemperaturePolicy
 from skvt.inference._bound import evaluate_bound
-from skvt.inference._engine import AnyEngine
 from skvt.inference._gain import gain_per_unit, perplexity
 from skvt.inference._parallel import Workers
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import Rows, State
-from skvt.models import Model
 from skvt.monitoring import FitMonitor
-from skvt.temperature import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 from skvt.typing import Array
 

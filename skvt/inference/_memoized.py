@@ -6,17 +6,30 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 
 from skvt.compiled import serial_map
+from skvt.contracts import (
+    Capability,
+    FitPlan,
+    LocalResult,
+    LocalTotals,
+    Memoizable,
+    Mergeable,
+    Move,
+    MoveTools,
+    PassResult,
+    Requirement,
+    Restartable,
+    RunningPolicy,
+    Stream,
+)
 from skvt.expfam import Stats
 from skvt.inference._bound import global_divergence
-from skvt.inference._engine import PassResult, Stream
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
-from skvt.inference._visit import Asked, LocalTotals, memo_of
-from skvt.models import Capability, LocalResult, Memoizable, Mergeable, Requirement, Restartable
-from skvt.moves import Merge, Move, MoveTools, bound_of, dissolve
+from skvt.inference._visit import Asked, memo_of
+from skvt.moves import Merge, bound_of, dissolve
 from skvt.progress import Continued
-from skvt.temperature import FitPlan, LinearAnnealing, RunningPolicy
+from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
 
 # Rows for each component of a fresh mixture among which its seeds are found: at least, for each

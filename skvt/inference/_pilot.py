@@ -5,12 +5,11 @@ from typing import Any
 
 import numpy as np
 
+from skvt.contracts import LocalTotals, Model, RunningPolicy
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference, Visits
-from skvt.inference._visit import Asked, LocalTotals
-from skvt.models import Model
-from skvt.temperature import RunningPolicy
+from skvt.inference._visit import Asked
 from skvt.typing import Array
 
 # Maximum number of minibatches of a pilot, which is at most one pass, and number of rows of the

@@ -9,12 +9,11 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
+from skvt.contracts import Model, MoveRecord, PriorAddend
 from skvt.expfam import RunningStats, Stats
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import Asked, Found, visited
-from skvt.models import Model, PriorAddend
-from skvt.moves import MoveRecord
 from skvt.typing import Array, IndexArray
 
 # Rows per batch where users do not choose it: full-data passes, evaluation, transform.

@@ -7,16 +7,14 @@ from typing import Annotated, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from skvt.contracts import LocalTotals, Model, PassResult, Requirement, RunningPolicy, Stream
 from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
-from skvt.inference._engine import PassResult, Stream
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.inference._visit import Asked, Draw, LocalTotals
-from skvt.models import Model, Requirement
+from skvt.inference._visit import Asked, Draw
 from skvt.progress import Continued
 from skvt.schedules import RobbinsMonro
-from skvt.temperature import RunningPolicy
 
 M = TypeVar("M", bound=Model)
 

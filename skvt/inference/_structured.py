@@ -5,14 +5,12 @@ from typing import Any
 
 import numpy as np
 
+from skvt.contracts import Capability, Drawable, PassResult, Requirement, RunningPolicy, Stream
 from skvt.expfam import RunningStats
-from skvt.inference._engine import PassResult, Stream
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference, Visits
 from skvt.inference._visit import Draw
-from skvt.models import Capability, Drawable, Requirement
-from skvt.temperature import RunningPolicy
 
 # "ssvi" and "ssvi-a" draw the globals; the others condition local steps on an expectation or a
 # point [HB15 sec. 2.5].

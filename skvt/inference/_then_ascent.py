@@ -6,15 +6,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from skvt.contracts import AnyEngine, Model, PassResult, RunningPolicy
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._engine import AnyEngine, PassResult
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.inference._structured import StructuredInference
-from skvt.models import Model
 from skvt.progress import Continued
 from skvt.schedules import RobbinsMonro
-from skvt.temperature import RunningPolicy
 
 
 class _Then(Continued):

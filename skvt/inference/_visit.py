@@ -11,53 +11,19 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 
+from skvt.contracts import (
+    Drawable,
+    LocalResult,
+    LocalTotals,
+    Memoizable,
+    Observer,
+    ObserverTools,
+    PriorAddend,
+    Solved,
+)
 from skvt.expfam import RunningStats, Stats, sum_of_stats
 from skvt.inference._memos import Memo
-from skvt.models import Drawable, LocalResult, Memoizable, PriorAddend
-from skvt.moves import Observer, ObserverTools, Solved
 from skvt.typing import Array, Run
-
-
-@dataclass
-class LocalTotals:
-    """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
-
-    Attributes
-    ----------
-    tempered : float
-        ``sum w (inv_temp * energy + entropy)``.
-    untempered : float
-        ``sum w (energy + entropy)``.
-    weight : float
-        Sum of the row weights.
-    """
-
-    tempered: float = 0.0
-    untempered: float = 0.0
-    weight: float = 0.0
-
-    def add(self, result: LocalResult, weights: Array, inv_temp: float | Array) -> None:
-        """Add one batch's :class:`~skvt.models._contracts.LocalResult`."""
-        weights = np.asarray(weights, dtype=np.float64)
-        tempered = float(weights @ result.bound)
-        self.tempered += tempered
-        if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
-            self.untempered += tempered
-        else:
-            assert result.energy is not None  # as requested
-            self.untempered += tempered + float(weights @ ((1.0 - inv_temp) * result.energy))
-        self.weight += float(weights.sum())
-
-    def extend(self, other: "LocalTotals") -> None:
-        """Add those of other rows."""
-        self.tempered += other.tempered
-        self.untempered += other.untempered
-        self.weight += other.weight
-
-    def scaled(self, total: float) -> "LocalTotals":
-        """The same for rows of weight ``total``."""
-        factor = total / self.weight
-        return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
 
 class Draw(NamedTuple):
@@ -66,7 +32,7 @@ class Draw(NamedTuple):
     Attributes
     ----------
     kind : str
-        See :meth:`~skvt.models._contracts.Drawable.drawn_globals`.
+        See :meth:`~skvt.contracts.Drawable.drawn_globals`.
     seed : list of int
         Of the visit's own random numbers.
     is_corrected : bool

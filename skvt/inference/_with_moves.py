@@ -5,13 +5,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from skvt.inference._engine import AnyEngine, PassResult
+from skvt.contracts import AnyEngine, Model, MoveTools, PassResult, RunningPolicy, SampledMove
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.models import Model
-from skvt.moves import MoveTools, SampledMove
 from skvt.progress import Continued
-from skvt.temperature import RunningPolicy
 
 # Moves begin after this share of the passes, or this number of passes: earlier, topics are too
 # unformed to judge.

@@ -50,17 +50,17 @@ PLACES = {
     **_under("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
     **_under("inference", "inference._state", "MemoizedState PriorStats State"),
     **_under("expfam", "expfam._stats", "RunningStats Stats"),
-    **_under("moves", "moves._base", "MoveRecord"),
+    **_under("moves", "contracts._move", "MoveRecord"),
     **_under("moves", "moves._birth", "_Target"),
     **_under("schedules", "schedules", "RobbinsMonro"),
-    **_under("temperature", "temperature._base", "RunningPolicy"),
+    **_under("temperature", "contracts._policy", "RunningPolicy"),
     **_under("temperature", "temperature._constant", "ConstantTemperature"),
     **_under(
         "temperature", "temperature._annealed", "GeometricAnnealing LinearAnnealing _Scheduled"
     ),
     **_under("temperature", "temperature._variational", "VariationalTempering _Ladder _Learned"),
     **_under("temperature", "temperature._local", "LocalTempering _LearnedByRow"),
-    **_under("models", "models._contracts", "Capability"),
+    **_under("models", "contracts._model", "Capability"),
     **_under("models", "models.factorial._model", "FactorialMixture"),
     **_under("models", "models.gap_nmf._model", "GaPNMF"),
     **_under("models", "models.hdp._model", "HDP"),
@@ -296,7 +296,7 @@ def conforms(value, hint):
     if hint is np.dtype:
         return isinstance(value, np.dtype)
     if getattr(hint, "_is_protocol", False):
-        return _shares_folder(value, hint)
+        return _fulfils(value, hint)
     return isinstance(value, hint)
 
 
@@ -335,11 +335,12 @@ def _is_of_kind(dtype, kinds):
     )
 
 
-def _shares_folder(value, protocol):
-    """Whether an object's class is of the folder that defines the protocol."""
+def _fulfils(value, protocol):
+    """Whether an object's class, one that files may hold, has all that a protocol asks for."""
     cls = type(value)
-    folders = [one.__module__.rpartition(".")[0] for one in (cls, protocol)]
-    return name_of(cls) is not None and folders[0] == folders[1]
+    own = {*dir(cls), *getattr(cls, "__dataclass_fields__", ())}
+    asked = {*dir(protocol), *getattr(protocol, "__annotations__", ())}
+    return name_of(cls) is not None and {a for a in asked if not a.startswith("_")} <= own
 
 
 def is_enum(cls):

@@ -1,21 +1,6 @@
 """Moves: changes of components, accepted by the bound."""
 
-from skvt.moves._base import (
-    Memo,
-    Memos,
-    MovableState,
-    Move,
-    MoveRecord,
-    MoveTools,
-    Observer,
-    ObserverTools,
-    SampledMove,
-    SampledState,
-    Solved,
-    bound_of,
-    is_accepted,
-    size_of,
-)
+from skvt.moves._base import bound_of, is_accepted, size_of
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
 from skvt.moves._merge import Merge, dissolve, pair_gains
@@ -23,18 +8,7 @@ from skvt.moves._merge import Merge, dissolve, pair_gains
 __all__ = [
     "Birth",
     "Delete",
-    "Memo",
-    "Memos",
     "Merge",
-    "MovableState",
-    "Move",
-    "MoveRecord",
-    "MoveTools",
-    "Observer",
-    "ObserverTools",
-    "SampledMove",
-    "SampledState",
-    "Solved",
     "bound_of",
     "dissolve",
     "is_accepted",

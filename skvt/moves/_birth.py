@@ -25,11 +25,10 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.expfam import RunningStats, Stats
-from skvt.models import Mergeable
-from skvt.moves._base import (
+from skvt.contracts import (
     Memo,
     Memos,
+    Mergeable,
     MovableState,
     Move,
     MoveRecord,
@@ -37,11 +36,9 @@ from skvt.moves._base import (
     Observer,
     ObserverTools,
     Solved,
-    bound_of,
-    is_accepted,
-    of_components,
-    size_of,
 )
+from skvt.expfam import RunningStats, Stats
+from skvt.moves._base import bound_of, is_accepted, of_components, size_of
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order

@@ -5,9 +5,9 @@ from functools import partial
 
 import numpy as np
 
-from skvt.models import Mergeable
-from skvt.moves._base import (
+from skvt.contracts import (
     Memo,
+    Mergeable,
     MovableState,
     Move,
     MoveRecord,
@@ -15,11 +15,8 @@ from skvt.moves._base import (
     Observer,
     ObserverTools,
     Solved,
-    bound_of,
-    is_accepted,
-    of_components,
-    size_of,
 )
+from skvt.moves._base import bound_of, is_accepted, of_components, size_of
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 

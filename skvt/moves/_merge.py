@@ -6,19 +6,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from skvt.contracts import Memo, Mergeable, MovableState, Move, MoveRecord, MoveTools
 from skvt.expfam import RunningStats, Stats
-from skvt.models import Mergeable
-from skvt.moves._base import (
-    Memo,
-    MovableState,
-    Move,
-    MoveRecord,
-    MoveTools,
-    bound_of,
-    is_accepted,
-    of_components,
-    size_of,
-)
+from skvt.moves._base import bound_of, is_accepted, of_components, size_of
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 

@@ -1,7 +1,7 @@
 """Temperature policies: constant, annealed, learned for all rows, learned row by row."""
 
+from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.temperature._annealed import GeometricAnnealing, LinearAnnealing
-from skvt.temperature._base import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.temperature._constant import ConstantTemperature
 from skvt.temperature._local import LocalTempering
 from skvt.temperature._variational import VariationalTempering

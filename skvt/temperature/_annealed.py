@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import clone
 
-from skvt.temperature._base import FitPlan, RunningPolicy, TemperaturePolicy
+from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 
 # Number of minibatches over which a stream is annealed.

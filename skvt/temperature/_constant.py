@@ -1,6 +1,6 @@
 """A constant temperature."""
 
-from skvt.temperature._base import FitPlan, RunningPolicy, TemperaturePolicy
+from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 
 
 class ConstantTemperature(TemperaturePolicy):

@@ -14,8 +14,8 @@ running mean over the row's visits, and the ceiling on all temperatures is the s
 
 import numpy as np
 
+from skvt.contracts import Batch, Energies, FitPlan, RunningPolicy
 from skvt.temperature._annealed import SHARE
-from skvt.temperature._base import Batch, Energies, FitPlan, RunningPolicy
 from skvt.temperature._variational import VariationalTempering, _Ladder, _Learned
 from skvt.typing import Array
 

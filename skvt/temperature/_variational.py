@@ -29,9 +29,17 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import entr, softmax
 
-from skvt.models import Capability, Requirement, check_requirements
+from skvt.contracts import (
+    Batch,
+    Capability,
+    Energies,
+    FitPlan,
+    Requirement,
+    RunningPolicy,
+    TemperaturePolicy,
+    check_requirements,
+)
 from skvt.temperature._annealed import SHARE
-from skvt.temperature._base import Batch, Energies, FitPlan, RunningPolicy, TemperaturePolicy
 from skvt.ties import exceeds
 from skvt.typing import Array
 

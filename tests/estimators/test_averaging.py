@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from skvt import StructuredLDA, TemperedLDA
+from skvt.contracts import LocalTotals, MoveRecord, PassResult
 from skvt.datasets import make_topic_corpus
-from skvt.inference import Averaged, LocalTotals, PassResult, Rows, State, Workers
+from skvt.inference import Averaged, Rows, State, Workers
 from skvt.models.lda import LDA, LDAGivenTopics
-from skvt.moves import MoveRecord
 from skvt.progress import Continued
 from skvt.temperature import LinearAnnealing, RunningPolicy, VariationalTempering
 

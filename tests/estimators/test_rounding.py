@@ -8,11 +8,11 @@ import pytest
 from sklearn.decomposition import LatentDirichletAllocation
 
 from skvt import CAVIGaussianMixture, MemoizedDPGMM, top_words
+from skvt.contracts import FitPlan
 from skvt.inference._loop import Stopping, _has_converged
 from skvt.metrics import topic_coherence
 from skvt.models.mixture._model import Mixture
 from skvt.temperature import GeometricAnnealing, LinearAnnealing
-from skvt.temperature._base import FitPlan
 
 CORNERS = np.array(list(product([-6.0, 6.0], repeat=2)))
 

@@ -8,10 +8,10 @@ import scipy.sparse as sp
 from joblib import parallel_config
 
 from skvt import TemperedLDA
+from skvt.contracts import LocalTotals, MoveRecord, PassResult, RowBatch, RunningPolicy
 from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,
-    PassResult,
     Rows,
     State,
     StochasticInference,
@@ -22,12 +22,9 @@ from skvt.inference import (
     local_results,
 )
 from skvt.inference._stochastic import Visits
-from skvt.inference._visit import LocalTotals, weighted_by_temperature
-from skvt.models import RowBatch
+from skvt.inference._visit import weighted_by_temperature
 from skvt.models.lda._model import LDA
-from skvt.moves._base import MoveRecord
 from skvt.temperature import ConstantTemperature, LinearAnnealing
-from skvt.temperature._base import RunningPolicy
 
 TIGHT = {"mean_change_tol": 1e-9, "max_doc_update_iter": 5000}
 
@@ -268,11 +265,9 @@ def test_unit_temperature_changes_nothing(learning_method, temperature):
 
 @pytest.mark.parametrize("learning_method", ["batch", "online"])
 def test_unit_temperature_of_each_row_changes_nothing(learning_method, monkeypatch):
-    monkeypatch.setattr(
-        "skvt.temperature._base.RunningPolicy.wants_energy", property(lambda self: True)
-    )
+    monkeypatch.setattr("skvt.contracts.RunningPolicy.wants_energy", property(lambda self: True))
     # (as for temperatures of rows that are learned)
-    monkeypatch.setattr("skvt.temperature._base.RunningPolicy.wants_marginal", True)
+    monkeypatch.setattr("skvt.contracts.RunningPolicy.wants_marginal", True)
     X = corpus(12)
     plain = estimator(learning_method=learning_method, max_iter=3).fit(X)
     same = estimator(

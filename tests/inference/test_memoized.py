@@ -11,6 +11,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from models._textbook import KINDS, with_gaps
 from scipy.special import xlogy
 
+from skvt.contracts import FitPlan, LocalTotals, Move, RunningPolicy, Stream
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import (
     CoordinateAscent,
@@ -18,7 +19,6 @@ from skvt.inference import (
     MemoizedState,
     Rows,
     StochasticInference,
-    Stream,
     Workers,
     _memos,
     pilot_energies,
@@ -26,15 +26,14 @@ from skvt.inference import (
 from skvt.inference._memoized import MemoVisits, exact_bound, sort_by_mass
 from skvt.inference._memos import Memo, Memos
 from skvt.inference._stochastic import Visits
-from skvt.inference._visit import LocalTotals, memo_of
+from skvt.inference._visit import memo_of
 from skvt.models.mixture._kernels import assignment_entropy
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
-from skvt.moves import Birth, Delete, Merge, Move
+from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import bound_of
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import ConstantTemperature, LinearAnnealing
-from skvt.temperature._base import FitPlan, RunningPolicy
 
 each_kind = pytest.mark.parametrize("name", KINDS)
 

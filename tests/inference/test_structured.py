@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from scipy.special import digamma
 
 from skvt import StructuredLDA, TemperedLDA
+from skvt.contracts import LocalTotals
 from skvt.datasets import make_topic_corpus
 from skvt.inference import (
     Rows,
@@ -20,7 +21,6 @@ from skvt.inference import (
 )
 from skvt.inference._stochastic import Visits
 from skvt.inference._structured import GLOBAL_STEPS
-from skvt.inference._visit import LocalTotals
 from skvt.models._dirichlet_correction import corrected_statistics
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA

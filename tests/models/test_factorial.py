@@ -9,6 +9,7 @@ import scipy.integrate
 import scipy.stats
 from scipy.special import logsumexp
 
+from skvt.contracts import FitPlan, RunningPolicy
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
@@ -16,7 +17,6 @@ from skvt.models.factorial import _posterior as _factorial_posterior
 from skvt.models.factorial._model import FactorialMixture
 from skvt.moves._base import bound_of
 from skvt.temperature import ConstantTemperature
-from skvt.temperature._base import FitPlan, RunningPolicy
 
 K, D = 3, 2
 CONFIGURATIONS = np.array(list(itertools.product([0.0, 1.0], repeat=K)))

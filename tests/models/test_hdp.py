@@ -10,6 +10,7 @@ from scipy.special import betaln, gammaln, logsumexp, psi
 
 from skvt import MemoizedHDP
 from skvt.compiled import serial_map as run
+from skvt.contracts import MoveTools
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
 from skvt.inference import MemoizedInference, Rows, State, Workers
@@ -20,7 +21,6 @@ from skvt.models.hdp import _model as hdp_model
 from skvt.models.hdp._documents import Share
 from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
 from skvt.models.lda import LDA
-from skvt.moves import MoveTools
 from skvt.temperature import RunningPolicy
 
 TOY = sp.csr_array(np.array([[2.0, 1, 0, 0], [0, 1, 2, 1]]))

@@ -8,8 +8,8 @@ from scipy.special import logsumexp
 from scipy.stats import multivariate_t, norm, t, truncnorm
 
 from skvt.compiled import serial_map
+from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart
-from skvt.models import RowBatch
 from skvt.models.mixture import Mixture, StickBreaking, latent_gaussian
 from skvt.models.mixture._components import FullGaussian
 from skvt.models.mixture._ordinal import Cells

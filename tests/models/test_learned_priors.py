@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from models._textbook import KINDS
 
+from skvt.contracts import RunningPolicy
 from skvt.expfam import RunningStats, Stats, _factor_analysis
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
 from skvt.models.mixture import (
@@ -20,7 +21,6 @@ from skvt.models.mixture import (
 from skvt.models.mixture import _learned_priors as learning
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import bound_of
-from skvt.temperature._base import RunningPolicy
 
 GAUSSIAN = ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior")
 D, K = 3, 6

@@ -8,6 +8,7 @@ import pytest
 from models._textbook import KINDS, with_gaps
 from scipy.special import logsumexp
 
+from skvt.contracts import RunningPolicy
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
 from skvt.inference._visit import memo_of
 from skvt.models.mixture import _model as _mixture
@@ -17,7 +18,6 @@ from skvt.models.mixture._weights import StickBreaking
 from skvt.moves import Merge
 from skvt.moves._base import bound_of
 from skvt.moves._merge import pair_gains
-from skvt.temperature._base import RunningPolicy
 
 each_full = pytest.mark.parametrize("name", ["full", "zero-mean full"])
 

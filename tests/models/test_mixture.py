@@ -21,10 +21,10 @@ from models._textbook import (
 from scipy.special import betaln, digamma, gammaln, logsumexp, softmax, xlogy
 from scipy.stats import norm
 
+from skvt.contracts import Capability, RunningPolicy
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound, global_divergence
 from skvt.inference._memoized import MemoizedInference, MemoVisits, exact_bound
-from skvt.models import Capability
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture import _seeds
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
@@ -32,7 +32,6 @@ from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._seeds import seeded_statistics
 from skvt.models.mixture._weights import KnownWeights, StickBreaking
 from skvt.moves._base import bound_of
-from skvt.temperature._base import RunningPolicy
 
 each_kind = pytest.mark.parametrize("name", KINDS)
 MISSING = [name for name in KINDS if KINDS[name].make(1, np.dtype(np.float64)).missing]

@@ -5,11 +5,11 @@ import pytest
 from models._textbook import KINDS
 from scipy.special import logsumexp, softmax
 
+from skvt.contracts import LocalTotals
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
 from skvt.inference._stochastic import Visits
 from skvt.inference._structured import GLOBAL_STEPS
-from skvt.inference._visit import LocalTotals
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._model import Mixture

@@ -7,6 +7,7 @@ import pytest
 from models._textbook import KINDS, dirichlet_divergence, log_marginal, standard_of
 from scipy.special import digamma, logsumexp
 
+from skvt.contracts import RunningPolicy
 from skvt.expfam import Beta, Dirichlet, RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
@@ -17,7 +18,6 @@ from skvt.models.mixture._weights import (
     StickBreaking,
     SymmetricDirichlet,
 )
-from skvt.temperature._base import RunningPolicy
 
 COUNTS = np.array([4.0, 0.0, 2.5])
 

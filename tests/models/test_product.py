@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from models._textbook import KINDS, with_gaps
 
 from skvt.compiled import serial_map
-from skvt.models import RowBatch
+from skvt.contracts import RowBatch
 from skvt.models.mixture import Block, Mixture, Product, StickBreaking
 
 NAMES = ("full", "categorical", "spherical", "Poisson", "Bernoulli")

@@ -8,12 +8,12 @@ import scipy.sparse as sp
 from scipy.special import digamma, gammaln, softmax
 
 from skvt import StructuredLDA, TemperedLDA
+from skvt.contracts import MoveTools
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, Workers, evaluate_bound
 from skvt.models.lda import SplitMerge, _split_merge
 from skvt.models.lda._model import LDA
-from skvt.moves._base import MoveTools
 from skvt.temperature import ConstantTemperature
 
 N_TOPICS, N_WORDS = 5, 100

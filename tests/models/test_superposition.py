@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 from scipy.optimize import linear_sum_assignment
 
+from skvt.contracts import MoveTools, RunningPolicy
 from skvt.datasets import make_shapes
 from skvt.expfam import RunningStats
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
 from skvt.models.factorial import Superposition, _superposition
 from skvt.models.factorial._model import FactorialMixture
-from skvt.moves._base import MoveTools, bound_of
-from skvt.temperature._base import RunningPolicy
+from skvt.moves._base import bound_of
 
 X, ACTIVATIONS, TRUTH = make_shapes(3_000, random_state=0)
 K, D = TRUTH.shape

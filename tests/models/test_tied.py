@@ -9,10 +9,11 @@ from sklearn.base import clone
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
+from skvt.contracts import Move, MoveRecord
 from skvt.expfam import MeanPrecision, NormalWishart, kl_divergence
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.models.mixture import Block, Mixture, Product, StickBreaking, gaussian_component
-from skvt.moves import Merge, Move, MoveRecord, pair_gains
+from skvt.moves import Merge, pair_gains
 from skvt.moves._base import bound_of
 from skvt.temperature import RunningPolicy
 

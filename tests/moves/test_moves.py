@@ -10,21 +10,20 @@ from models._textbook import KINDS
 from scipy.special import entr, softmax
 
 from skvt import MemoizedDPGMM
+from skvt.contracts import LocalResult, Move, RunningPolicy, Solved, Stream
 from skvt.expfam import RunningStats, Stats
-from skvt.inference import MemoizedInference, MemoizedState, Rows, Stream, Workers
+from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
 from skvt.inference._memos import Memos
 from skvt.inference._visit import memo_of
-from skvt.models._contracts import LocalResult
 from skvt.models.mixture import GaussianLearner
 from skvt.models.mixture._gaussian_prior import GaussianPrior, gaussian_component
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
-from skvt.moves import Birth, Delete, Merge, Move, Solved
+from skvt.moves import Birth, Delete, Merge
 from skvt.moves import _birth as birth_module
 from skvt.moves import _merge as merge_module
 from skvt.moves._base import bound_of
 from skvt.moves._merge import dissolve, pair_gains
-from skvt.temperature._base import RunningPolicy
 
 each_kind = pytest.mark.parametrize("name", KINDS)
 

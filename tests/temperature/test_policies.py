@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 from skvt import TemperedLDA
+from skvt.contracts import FitPlan
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
-from skvt.temperature._base import FitPlan
 
 ANNEALINGS = [LinearAnnealing, GeometricAnnealing]
 every_annealing = pytest.mark.parametrize("annealing", ANNEALINGS)

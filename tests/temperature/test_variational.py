@@ -4,13 +4,12 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+import skvt.temperature._base as policies
 
 import skvt.inference._state as state
-import skvt.temperature._base as policies
 from skvt import TemperedLDA
-from skvt.models import Capability
+from skvt.contracts import Capability, FitPlan
 from skvt.temperature import LocalTempering, VariationalTempering
-from skvt.temperature._base import FitPlan
 
 LEARNED = [VariationalTempering, LocalTempering]
 every_learned = pytest.mark.parametrize("learned", LEARNED)

@@ -15,17 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.compiled import serial_map
+from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowBatch, RowSource
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
-from skvt.models import (
-    Capability,
-    LocalResult,
-    Outline,
-    PriorAddend,
-    RowBatch,
-    RowSource,
-    choice_log_partition,
-    noise_log_partition,
-)
+from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
 from skvt.models.factorial._posterior import explain, particles_of, spread
 from skvt.rows import some_rows, sums_of_rows

@@ -19,11 +19,8 @@ from typing import Annotated, Any, ClassVar, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from skvt.expfam import RunningStats, Stats
-from skvt.models import Capability, Requirement
-from skvt.models.factorial._kernels import LANES
-from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
-from skvt.moves import (
+from skvt.contracts import (
+    Capability,
     Memo,
     MovableState,
     Move,
@@ -31,11 +28,13 @@ from skvt.moves import (
     MoveTools,
     Observer,
     ObserverTools,
+    Requirement,
     Solved,
-    bound_of,
-    is_accepted,
-    size_of,
 )
+from skvt.expfam import RunningStats, Stats
+from skvt.models.factorial._kernels import LANES
+from skvt.models.factorial._model import FactorialBatch, FactorialMixture, FactorialResult
+from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 

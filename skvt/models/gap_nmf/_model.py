@@ -22,16 +22,9 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from skvt.compiled import digamma_array
+from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowBatch, RowSource
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
-from skvt.models import (
-    Capability,
-    LocalResult,
-    Outline,
-    PriorAddend,
-    RowBatch,
-    RowSource,
-    n_active,
-)
+from skvt.models import n_active
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.rows import of_each_row, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run

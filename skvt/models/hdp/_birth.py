@@ -22,12 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 from scipy.special import psi
 
-from skvt.expfam import Stats
-from skvt.models.hdp._documents import Part, Trial, copies, csr_of, is_out_of_reach, of_topics
-from skvt.models.hdp._fresh import fresh_topics
-from skvt.models.hdp._model import HDP, Globals
-from skvt.models.hdp._sticks import IN_USE
-from skvt.moves import (
+from skvt.contracts import (
     MovableState,
     Move,
     MoveRecord,
@@ -35,10 +30,13 @@ from skvt.moves import (
     Observer,
     ObserverTools,
     Solved,
-    bound_of,
-    is_accepted,
-    size_of,
 )
+from skvt.expfam import Stats
+from skvt.models.hdp._documents import Part, Trial, copies, csr_of, is_out_of_reach, of_topics
+from skvt.models.hdp._fresh import fresh_topics
+from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._sticks import IN_USE
+from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 

@@ -11,11 +11,7 @@ from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
-from skvt.models.hdp._documents import Part, Trial, is_out_of_reach, of_topics
-from skvt.models.hdp._merge import LEAST_TOKENS
-from skvt.models.hdp._model import HDP
-from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
-from skvt.moves import (
+from skvt.contracts import (
     MovableState,
     Move,
     MoveRecord,
@@ -23,10 +19,12 @@ from skvt.moves import (
     Observer,
     ObserverTools,
     Solved,
-    bound_of,
-    is_accepted,
-    size_of,
 )
+from skvt.models.hdp._documents import Part, Trial, is_out_of_reach, of_topics
+from skvt.models.hdp._merge import LEAST_TOKENS
+from skvt.models.hdp._model import HDP
+from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
+from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import IndexArray
 

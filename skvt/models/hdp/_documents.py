@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.contracts import Capability, MovableState, MoveTools, ObserverTools, Requirement, Solved
 from skvt.expfam import RunningStats, Stats
-from skvt.models import Capability, Requirement
 from skvt.models.hdp._model import HDP, Globals
-from skvt.moves import MovableState, MoveTools, ObserverTools, Solved, bound_of
+from skvt.moves import bound_of
 from skvt.typing import Array, IndexArray
 
 

@@ -5,10 +5,10 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.contracts import MoveTools
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._merge import changes_of_pairs, merge_greedily, pairs_alike
 from skvt.models.hdp._model import HDP
-from skvt.moves import MoveTools
 from skvt.typing import Array
 
 # Updates of all documents at once before and after merges.

@@ -13,13 +13,8 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 from scipy.special import gammaln, psi
 
-from skvt.expfam import Dirichlet, Stats
-from skvt.models import LocalResult
-from skvt.models.hdp._documents import of_topics
-from skvt.models.hdp._kernels import pair_losses
-from skvt.models.hdp._model import HDP, Globals
-from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
-from skvt.moves import (
+from skvt.contracts import (
+    LocalResult,
     MovableState,
     Move,
     MoveRecord,
@@ -27,10 +22,13 @@ from skvt.moves import (
     Observer,
     ObserverTools,
     Solved,
-    bound_of,
-    is_accepted,
-    size_of,
 )
+from skvt.expfam import Dirichlet, Stats
+from skvt.models.hdp._documents import of_topics
+from skvt.models.hdp._kernels import pair_losses
+from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
+from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray, Run
 

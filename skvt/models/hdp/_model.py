@@ -50,8 +50,8 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, psi
 
 from skvt.compiled import digamma_array, gammaln_array
+from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
-from skvt.models import Capability, LocalResult, Outline, PriorAddend, RowSource
 from skvt.models.hdp._sticks import (
     DOCUMENTS,
     IN_USE,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from skvt.compiled import LANES, SharedLoop, digamma_array
+from skvt.contracts import Capability, LocalResult, PriorAddend
 from skvt.expfam import Dirichlet, RunningStats, Stats
-from skvt.models import Capability, LocalResult, PriorAddend
 from skvt.models.lda import _collapsed_kernels as kernels
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._kernels import WORDS

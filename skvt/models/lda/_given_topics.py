@@ -12,8 +12,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.compiled import SharedLoop, writeable
+from skvt.contracts import Capability, LocalResult
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
-from skvt.models import Capability, Gammas, LocalResult, corrected_statistics
+from skvt.models import Gammas, corrected_statistics
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._kernels import WORDS, mixture_log_likelihood, tempered_table
 from skvt.models.lda._model import LDA, DocumentBatch

@@ -19,8 +19,8 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
 from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, gammaln_array, give_way
+from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowSource
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
-from skvt.models import Capability, LocalResult, Outline, PriorAddend, RowSource
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._log_partition import METHODS, Corpus, Draws, log_partition
 from skvt.rows import sums_of_rows, total_and_weight

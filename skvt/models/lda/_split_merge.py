@@ -26,11 +26,18 @@ import scipy.sparse as sp
 from scipy.special import entr, expit
 
 from skvt.compiled import gammaln_array as gammaln
+from skvt.contracts import (
+    Capability,
+    LocalResult,
+    MoveRecord,
+    MoveTools,
+    Requirement,
+    RowSource,
+    SampledState,
+)
 from skvt.expfam import Dirichlet, RunningStats, kl_divergence
-from skvt.models import Capability, LocalResult, Requirement, RowSource
 from skvt.models.lda._kernels import FLOOR
 from skvt.models.lda._model import LDA, DocumentBatch
-from skvt.moves import MoveRecord, MoveTools, SampledState
 from skvt.progress import Continued
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray

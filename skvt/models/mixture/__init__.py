@@ -2,7 +2,6 @@
 
 from skvt.models.mixture._components import (
     Bernoulli,
-    Component,
     ConjugateComponent,
     KnownVarianceGaussian,
     Multinomial,
@@ -40,7 +39,6 @@ from skvt.models.mixture._weights import (
     SeparateSticks,
     StickBreaking,
     SymmetricDirichlet,
-    Weights,
 )
 
 __all__ = [
@@ -49,7 +47,6 @@ __all__ = [
     "Bernoulli",
     "Block",
     "Categorical",
-    "Component",
     "ConjugateComponent",
     "DirichletLearner",
     "Evidence",
@@ -70,7 +67,6 @@ __all__ = [
     "SeparateSticks",
     "StickBreaking",
     "SymmetricDirichlet",
-    "Weights",
     "as_slice",
     "begun_at",
     "by_elbow",

@@ -1,28 +1,16 @@
-"""Components of mixtures: the contract, and the likelihoods.
-
-A component's likelihood is conjugate-exponential. With the features ``F(x)`` of a row, a vector of
-P numbers, and component k's globals phi_k of prior eta,
-
-    log p(x | phi_k) = <F(x), T(phi_k)>,      lam_k = eta + M sum_n r_nk F(x_n),
-
-where M spreads P features over the family's natural parameters and ``T = M' t(phi) + constant``.
-All log densities of a batch are thus one matrix product ``F @ T.T``, all statistics another, ``R.T
-@ F``, and engines and moves do not depend on the likelihood.
-
-A missing value (NaN) has no features: it is integrated out. With full covariances it is one more
-local variable, see :mod:`skvt.models.mixture._missing`.
-"""
+"""Components of mixtures: the likelihoods, see :class:`skvt.contracts.Component`."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
 from skvt.compiled import gammaln_array as _gammaln
-from skvt.expfam import Dirichlet, Family, Gamma, Normal, NormalGamma, NormalWishart, Wishart
-from skvt.models import Capability, noise_log_partition
+from skvt.contracts import Capability, Completion
+from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart
+from skvt.models import noise_log_partition
 from skvt.models.mixture._kernels import outer_features
 from skvt.models.mixture._marginals import (
     Marginals,
@@ -30,12 +18,7 @@ from skvt.models.mixture._marginals import (
     of_means,
     of_probabilities,
 )
-from skvt.models.mixture._missing import (
-    Completion,
-    CompletionOfTable,
-    GaussianCompletion,
-    has_holes,
-)
+from skvt.models.mixture._missing import CompletionOfTable, GaussianCompletion, has_holes
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -46,145 +29,6 @@ _ENTRIES_AT_ONCE = 2**22
 _LEAST_EIGENVALUE = 1e-9
 # Fixed-point steps towards directions of extreme kurtosis.
 _STEPS_OF_KURTOSIS = 10
-
-
-class Component(Protocol):
-    """The likelihood of a mixture's components, immutable.
-
-    Attributes
-    ----------
-    family : Family
-        Of the globals of a component.
-    prior : ndarray, shape (..., E)
-        Natural parameters eta of one component.
-    n_features : int
-        Columns D of the data.
-    dtype : dtype
-        Precision of the data, and of responsibilities and draws. Features are in double precision:
-        covariances are differences of sums of squares.
-    missing : bool
-        Whether NaN in the data is a missing value.
-    sparse : bool
-        Whether features of sparse rows are sparse.
-    base : float or ndarray, shape (P,)
-        The constant between T and M' t(phi).
-    capabilities : frozenset of Capability
-        TEMPERABLE where ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)``
-        then gives its logarithm in nats and the slope in b, for learned temperatures.
-    """
-
-    @property
-    def family(self) -> Family: ...
-    @property
-    def prior(self) -> Array: ...
-    @property
-    def n_features(self) -> int: ...
-    @property
-    def dtype(self) -> np.dtype[Any]: ...
-    @property
-    def missing(self) -> bool: ...
-    @property
-    def sparse(self) -> bool: ...
-    @property
-    def capabilities(self) -> frozenset[Capability]: ...
-    @property
-    def base(self) -> Any: ...
-
-    def features(self, X: Any) -> Any:
-        """``F(x)`` of each row, shape (n, P); 0, or no entry, for missing values."""
-
-    def completion(self, table: Array) -> Completion | None:
-        """Completion of features for missing values under the table (K, P); None if not needed."""
-
-    def filled(self, X: Any) -> Any:
-        """Rows with missing values at their prior means, where features cannot be computed without.
-
-        The rows themselves where nothing needs to be filled in.
-        """
-
-    def filled_features(self, X: Any) -> Any:
-        """Features of such rows."""
-
-    def projected(
-        self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
-    ) -> tuple["Component", Any] | None:
-        """A component of the rows in a subspace, and its features.
-
-        ``directions`` projects rows (n, D) with their weights. None where there is no such
-        component. Missing values are filled in first.
-        """
-
-    def natural_parameters(self, sums: Array) -> Array:
-        """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
-
-    def spread(self, sums: Array) -> Array:
-        """``M S``."""
-
-    def gather(self, t: Array) -> Array:
-        """``M' t``."""
-
-    def table(self, lam: Array) -> Array:
-        """``E_q[T(phi_k)]``, shape (K, P)."""
-
-    def table_of(self, t: Array) -> Array:
-        """``T`` of given ``t(phi_k)``, shape (K, P)."""
-
-    def log_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each component's rows, (K,) in nats; the sum is of all."""
-
-    @property
-    def alone(self) -> "Component":
-        """The same without what components share: itself where each has globals of its own.
-
-        What is done to components one by one, as if there were no others, is done with this.
-        """
-
-    def apart(self, lam: Array) -> Array:
-        """``lam`` of each component by itself, as all that follows takes it.
-
-        It differs from ``lam`` where components share globals: then it contains what all say
-        of these.
-        """
-
-    def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """What the log evidence of these components gains if a and b are one, (n,) in nats.
-
-        For pairs a (n,) and b (n,) of the K components, one at a time.
-        """
-
-    def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Log density of each row under each component's posterior predictive, (n, K) in nats."""
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
-
-    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Rows (n, D) with each missing value replaced, given memberships (n, K).
-
-        By its posterior predictive mean, or its most probable category.
-        """
-
-    def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Rows with missing values at their means given the rest of the row, (K, n, D).
-
-        Under the posterior predictive of each component; for a Student t without a mean, at its
-        location.
-        """
-
-    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Rows (n, D) with missing values drawn given the rest of the row.
-
-        From the posterior predictive of one component, lam of shape (..., E).
-        """
-
-    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Posterior marginals of the columns' parameters, in the units of the data."""
-
-    def column_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each column's values alone, (K, D) in nats.
-
-        Without the base measure, which is linear in the sums.
-        """
 
 
 def _generic_log_predictive(component: Any, X: Any, lam: Array) -> Array:
@@ -275,7 +119,11 @@ class ConjugateComponent:
         return None
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """See :class:`Component`; no missing values unless a subclass overrides it."""
+        """Rows with missing values at their means given the rest of the row, (K, n, D).
+
+        Under the posterior predictive of each component; for a Student t without a mean, at its
+        location. No missing values unless a subclass overrides it.
+        """
         raise NotImplementedError
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:

@@ -12,10 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import logsumexp
 
+from skvt.contracts import Capability, DrawnWeights, LocalResult, RowBatch, RowSource
 from skvt.expfam import RunningStats, Stats, log_standard_gamma
-from skvt.models import Capability, Gammas, LocalResult, RowBatch, RowSource, corrected_statistics
+from skvt.models import Gammas, corrected_statistics
 from skvt.models.mixture._model import Mixture
-from skvt.models.mixture._weights import DrawnWeights
 from skvt.typing import Array, Run
 
 # Least gain in nats for another order of the components, well above rounding.

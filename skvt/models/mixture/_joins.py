@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse.csgraph import connected_components
 
-from skvt.models.mixture._components import Component
+from skvt.contracts import Component
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from skvt.contracts import Completion
 from skvt.models.mixture._boxes import LatentValues, box, points, roots
 from skvt.models.mixture._components import FullGaussian, _distances, _full_features, student_t
 from skvt.models.mixture._gaussian_prior import (
@@ -22,7 +23,7 @@ from skvt.models.mixture._gaussian_prior import (
     natural_prior,
     weighted_moments,
 )
-from skvt.models.mixture._missing import Completion, GaussianCompletion
+from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._ordinal import Cells, OrdinalCompletion
 from skvt.models.mixture._tied import Tied
 from skvt.rows import mapped, sums_of_rows

@@ -31,8 +31,9 @@ import numpy as np
 from scipy.optimize import brentq
 
 from skvt.compiled import digamma_array as digamma
+from skvt.contracts import Component
 from skvt.expfam import triangle
-from skvt.models.mixture._components import Component, per_component
+from skvt.models.mixture._components import per_component
 from skvt.models.mixture._gaussian_prior import GaussianPrior, natural_prior
 from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking

@@ -16,7 +16,7 @@ other share the Cholesky factor of A_mm.
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,27 +27,6 @@ from skvt.typing import Array, IndexArray
 
 _LOG_2PI = np.log(2.0 * np.pi)
 _Mask: TypeAlias = NDArray[np.bool_]
-
-
-class Holes(Protocol):
-    """Missing values of a chunk of n rows, and their q under each of K components."""
-
-    def add_to(self, logits: Array, entropy: Array) -> None:
-        """Add to ``logits`` (n, K) what the responsibilities' are larger by, and to ``entropy`` h.
-
-        With ``logits`` so corrected, the bound of ``responsibilities`` includes the entropy of the
-        missing values; its energy is too large by ``T sum_k r_k h_k``.
-        """
-
-    def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """Add to ``sums`` (K, P) what features with 0 in the holes lack, for weights (n, K)."""
-
-
-class Completion(Protocol):
-    """Handling of missing values by a component, for one table."""
-
-    def holes(self, X: Any, inv_temps: Array) -> Holes | None:
-        """The missing values of a chunk of rows, None without any; ``inv_temps`` (n,) or (1,)."""
 
 
 def has_holes(X: Any) -> bool:

@@ -19,14 +19,21 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.special import logsumexp, softmax
 
+from skvt.contracts import (
+    Capability,
+    Completion,
+    Component,
+    LocalResult,
+    Outline,
+    PriorAddend,
+    RowBatch,
+    RowSource,
+    Weights,
+)
 from skvt.expfam import Family, RunningStats, Stats
-from skvt.models import Capability, LocalResult, Outline, PriorAddend, RowBatch, RowSource
-from skvt.models.mixture._components import Component
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
-from skvt.models.mixture._missing import Completion
 from skvt.models.mixture._seeds import seeded_statistics
-from skvt.models.mixture._weights import Weights
 from skvt.rows import of_each_row, some_rows
 from skvt.typing import Array, IndexArray, Run
 

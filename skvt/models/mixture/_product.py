@@ -10,11 +10,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.contracts import Capability, Completion, Component, Holes
 from skvt.expfam import Family
-from skvt.models import Capability
-from skvt.models.mixture._components import Component
 from skvt.models.mixture._marginals import Marginals
-from skvt.models.mixture._missing import Completion, Holes
 from skvt.typing import Array, IndexArray
 
 

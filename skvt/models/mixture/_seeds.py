@@ -6,13 +6,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.contracts import Component, RowBatch
 from skvt.expfam import Stats
-from skvt.models import RowBatch
-from skvt.models.mixture._components import (
-    Component,
-    least_normal_components,
-    principal_components,
-)
+from skvt.models.mixture._components import least_normal_components, principal_components
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 

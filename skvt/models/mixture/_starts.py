@@ -5,9 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from skvt.contracts import Component, RowBatch
 from skvt.expfam import Stats
-from skvt.models import RowBatch
-from skvt.models.mixture._components import Component
 from skvt.models.mixture._learned_priors import gaussian_prior_of
 from skvt.models.mixture._model import Mixture
 from skvt.rows import sums_of_rows

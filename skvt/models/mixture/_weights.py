@@ -1,67 +1,15 @@
-"""Weights of a mixture: the contract, and their laws.
-
-Their statistics are the expected counts of the components, shape (K,), or in structured inference
-what :meth:`DrawnWeights.statistics` computes from them.
-"""
+"""Laws of the weights of a mixture, see :class:`skvt.contracts.Weights`."""
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 
+from skvt.contracts import Capability
 from skvt.expfam import Beta, Dirichlet, Family
-from skvt.models import Capability, choice_log_partition
+from skvt.models import choice_log_partition
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray
-
-
-class Weights(Protocol):
-    """The law of a mixture's weights w, immutable.
-
-    Attributes
-    ----------
-    family : Family
-        Of the variables that determine the weights, such as sticks.
-    capabilities : frozenset of Capability
-        MERGEABLE if any number of components is possible. TEMPERABLE for known weights:
-        ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its slope in b.
-    """
-
-    @property
-    def family(self) -> Family: ...
-    @property
-    def capabilities(self) -> frozenset[Capability]: ...
-
-    def prior(self) -> Array:
-        """Natural parameters of the prior, broadcastable to :meth:`natural_parameters`."""
-
-    def natural_parameters(self, counts: Array) -> Array:
-        """``lam`` of q, given counts (K,)."""
-
-    def log_weights(self, t: Array) -> Array:
-        """``log w_k`` of at least the K components counted, from ``t``; of ``E[t]``, E[log w_k]."""
-
-    def mean(self, lam: Array) -> Array:
-        """``E[w_k]`` of at least these; the remainder is the mass of components not yet seen."""
-
-    def weights_of(self, value: Array) -> Array:
-        """Weights (..., K) of values drawn from q."""
-
-    def log_evidence(self, counts: Array) -> float:
-        """Log probability of assignments with these counts, weights summed out, in nats."""
-
-    def order(self, counts: Array) -> IndexArray:
-        """Permutation of the components after which their counts are most probable.
-
-        Components with tied counts keep their order.
-        """
-
-
-class DrawnWeights(Weights, Protocol):
-    """Weights for structured inference: their laws consist of Dirichlets or betas."""
-
-    def statistics(self, counts: Array) -> Array:
-        """The statistics of counts that structured inference keeps."""
 
 
 @dataclass(frozen=True)

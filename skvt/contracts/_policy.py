@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
-from skvt.models import Model
+from skvt.contracts._model import Model
 from skvt.typing import Array, IndexArray
 
 # Relative noise of the statistics in full-data inference above T = 1, times sqrt(T - 1).
@@ -148,7 +148,7 @@ class Energies(Protocol):
     Attributes
     ----------
     marginal_energy : ndarray of float64, shape (n,), or None
-        As in :class:`~skvt.models._contracts.LocalResult`.
+        As in :class:`~skvt.contracts.LocalResult`.
     """
 
     @property

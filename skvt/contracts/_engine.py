@@ -11,15 +11,55 @@ from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
-from skvt.inference._parallel import Workers
-from skvt.inference._state import Rows, State
-from skvt.inference._visit import LocalTotals
-from skvt.models import Model, Requirement
-from skvt.temperature import RunningPolicy
+from skvt.contracts._model import LocalResult, Model, Requirement
+from skvt.contracts._policy import RunningPolicy
+from skvt.typing import Array
 
-# What an engine asks of a model, and the state as it keeps it.
+# What an engine asks of a model, and the `skvt.inference.State` as it keeps it.
 ModelT = TypeVar("ModelT", bound=Model, contravariant=True)
-StateT = TypeVar("StateT", bound=State)
+StateT = TypeVar("StateT")
+
+
+@dataclass
+class LocalTotals:
+    """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
+
+    Attributes
+    ----------
+    tempered : float
+        ``sum w (inv_temp * energy + entropy)``.
+    untempered : float
+        ``sum w (energy + entropy)``.
+    weight : float
+        Sum of the row weights.
+    """
+
+    tempered: float = 0.0
+    untempered: float = 0.0
+    weight: float = 0.0
+
+    def add(self, result: LocalResult, weights: Array, inv_temp: float | Array) -> None:
+        """Add one batch's :class:`~skvt.contracts.LocalResult`."""
+        weights = np.asarray(weights, dtype=np.float64)
+        tempered = float(weights @ result.bound)
+        self.tempered += tempered
+        if np.ndim(inv_temp) == 0 and inv_temp == 1.0:
+            self.untempered += tempered
+        else:
+            assert result.energy is not None  # as requested
+            self.untempered += tempered + float(weights @ ((1.0 - inv_temp) * result.energy))
+        self.weight += float(weights.sum())
+
+    def extend(self, other: "LocalTotals") -> None:
+        """Add those of other rows."""
+        self.tempered += other.tempered
+        self.untempered += other.untempered
+        self.weight += other.weight
+
+    def scaled(self, total: float) -> "LocalTotals":
+        """The same for rows of weight ``total``."""
+        factor = total / self.weight
+        return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 
 
 class PassResult(NamedTuple):
@@ -60,7 +100,7 @@ class Engine(Protocol[ModelT, StateT]):
     Attributes
     ----------
     requires : tuple of Requirement
-        Capabilities of a model that it needs beyond the :class:`~skvt.models.Model` contract.
+        Capabilities of a model that it needs beyond the :class:`Model` contract.
     knows_exact_bound : bool
         Whether passes end with the exact bound, so that convergence is judged without evaluations.
     """
@@ -68,16 +108,16 @@ class Engine(Protocol[ModelT, StateT]):
     requires: tuple[Requirement, ...]
     knows_exact_bound: bool
 
-    def start(self, state: State, total: float) -> StateT:
+    def start(self, state: Any, total: float) -> StateT:
         """The state as this engine keeps it, before a fit to rows of weight ``total``."""
 
     def run_pass(
         self,
         model: ModelT,
-        data: Rows,
+        data: Any,
         state: StateT,
         policy: RunningPolicy,
-        workers: Workers,
+        workers: Any,
         rng: np.random.Generator,
     ) -> PassResult:
         """One pass over the rows; ``state`` changes in place."""
@@ -135,16 +175,16 @@ class StreamEngine(Protocol[StateT]):
 
     requires: tuple[Requirement, ...]
 
-    def resume(self, state: State, total: float) -> StateT:
+    def resume(self, state: Any, total: float) -> StateT:
         """The state as this engine keeps it, within a stream of which ``total`` has been seen."""
 
     def update(
         self,
         model: Any,
-        data: Rows,
+        data: Any,
         stream: Stream,
         state: StateT,
         policy: RunningPolicy,
-        workers: Workers,
+        workers: Any,
     ) -> tuple[Any, float]:
         """Steps on these rows; ``state`` changes in place. Returns the model and the last rate."""

@@ -1,0 +1,179 @@
+"""The contract of a mixture's components.
+
+A component's likelihood is conjugate-exponential. With the features ``F(x)`` of a row, a vector of
+P numbers, and component k's globals phi_k of prior eta,
+
+    log p(x | phi_k) = <F(x), T(phi_k)>,      lam_k = eta + M sum_n r_nk F(x_n),
+
+where M spreads P features over the family's natural parameters and ``T = M' t(phi) + constant``.
+All log densities of a batch are thus one matrix product ``F @ T.T``, all statistics another, ``R.T
+@ F``, and engines and moves do not depend on the likelihood.
+
+A missing value (NaN) has no features: it is integrated out. With full covariances it is one more
+local variable, see :mod:`skvt.models.mixture._missing`.
+"""
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+
+from skvt.contracts._model import Capability
+from skvt.expfam import Family
+from skvt.typing import Array, IndexArray
+
+
+class Holes(Protocol):
+    """Missing values of a chunk of n rows, and their q under each of K components."""
+
+    def add_to(self, logits: Array, entropy: Array) -> None:
+        """Add to ``logits`` (n, K) what the responsibilities' are larger by, and to ``entropy`` h.
+
+        With ``logits`` so corrected, the bound of ``responsibilities`` includes the entropy of the
+        missing values; its energy is too large by ``T sum_k r_k h_k``.
+        """
+
+    def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """Add to ``sums`` (K, P) what features with 0 in the holes lack, for weights (n, K)."""
+
+
+class Completion(Protocol):
+    """Handling of missing values by a component, for one table."""
+
+    def holes(self, X: Any, inv_temps: Array) -> Holes | None:
+        """The missing values of a chunk of rows, None without any; ``inv_temps`` (n,) or (1,)."""
+
+
+class Component(Protocol):
+    """The likelihood of a mixture's components, immutable.
+
+    Attributes
+    ----------
+    family : Family
+        Of the globals of a component.
+    prior : ndarray, shape (..., E)
+        Natural parameters eta of one component.
+    n_features : int
+        Columns D of the data.
+    dtype : dtype
+        Precision of the data, and of responsibilities and draws. Features are in double precision:
+        covariances are differences of sums of squares.
+    missing : bool
+        Whether NaN in the data is a missing value.
+    sparse : bool
+        Whether features of sparse rows are sparse.
+    base : float or ndarray, shape (P,)
+        The constant between T and M' t(phi).
+    capabilities : frozenset of Capability
+        TEMPERABLE where ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)``
+        then gives its logarithm in nats and the slope in b, for learned temperatures.
+    """
+
+    @property
+    def family(self) -> Family: ...
+    @property
+    def prior(self) -> Array: ...
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def dtype(self) -> np.dtype[Any]: ...
+    @property
+    def missing(self) -> bool: ...
+    @property
+    def sparse(self) -> bool: ...
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
+    @property
+    def base(self) -> Any: ...
+
+    def features(self, X: Any) -> Any:
+        """``F(x)`` of each row, shape (n, P); 0, or no entry, for missing values."""
+
+    def completion(self, table: Array) -> Completion | None:
+        """Completion of features for missing values under the table (K, P); None if not needed."""
+
+    def filled(self, X: Any) -> Any:
+        """Rows with missing values at their prior means, where features cannot be computed without.
+
+        The rows themselves where nothing needs to be filled in.
+        """
+
+    def filled_features(self, X: Any) -> Any:
+        """Features of such rows."""
+
+    def projected(
+        self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
+    ) -> tuple["Component", Any] | None:
+        """A component of the rows in a subspace, and its features.
+
+        ``directions`` projects rows (n, D) with their weights. None where there is no such
+        component. Missing values are filled in first.
+        """
+
+    def natural_parameters(self, sums: Array) -> Array:
+        """``lam = eta + M S`` for statistics S of shape (K, P), shape (K, ..., E)."""
+
+    def spread(self, sums: Array) -> Array:
+        """``M S``."""
+
+    def gather(self, t: Array) -> Array:
+        """``M' t``."""
+
+    def table(self, lam: Array) -> Array:
+        """``E_q[T(phi_k)]``, shape (K, P)."""
+
+    def table_of(self, t: Array) -> Array:
+        """``T`` of given ``t(phi_k)``, shape (K, P)."""
+
+    def log_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each component's rows, (K,) in nats; the sum is of all."""
+
+    @property
+    def alone(self) -> "Component":
+        """The same without what components share: itself where each has globals of its own.
+
+        What is done to components one by one, as if there were no others, is done with this.
+        """
+
+    def apart(self, lam: Array) -> Array:
+        """``lam`` of each component by itself, as all that follows takes it.
+
+        It differs from ``lam`` where components share globals: then it contains what all say
+        of these.
+        """
+
+    def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
+        """What the log evidence of these components gains if a and b are one, (n,) in nats.
+
+        For pairs a (n,) and b (n,) of the K components, one at a time.
+        """
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Log density of each row under each component's posterior predictive, (n, K) in nats."""
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """``n_rows`` rows from the posterior predictive of one component, lam of shape (..., E)."""
+
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Rows (n, D) with each missing value replaced, given memberships (n, K).
+
+        By its posterior predictive mean, or its most probable category.
+        """
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Rows (n, D) with missing values drawn given the rest of the row.
+
+        From the posterior predictive of one component, lam of shape (..., E).
+        """
+
+    def marginals(self, lam: Array) -> tuple[Any, ...]:
+        """Posterior marginals of the columns' parameters, in the units of the data.
+
+        Of `skvt.models.mixture.Marginals`.
+        """
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each column's values alone, (K, D) in nats.
+
+        Without the base measure, which is linear in the sums.
+        """

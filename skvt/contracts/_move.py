@@ -1,0 +1,181 @@
+"""The contract of a move, its tools and its record."""
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias
+
+import numpy as np
+
+from skvt.contracts._memo import Memo, MovableState, SampledState
+from skvt.contracts._model import LocalResult, Requirement, RowSource
+from skvt.expfam import Stats
+from skvt.progress import Continued
+from skvt.typing import Run
+
+
+@dataclass(frozen=True)
+class MoveRecord:
+    """Record of one kind of move at the end of a pass.
+
+    Attributes
+    ----------
+    n_iter : int
+        The pass, from 1.
+    move : str
+        "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
+    proposed, accepted : int
+        Components proposed and accepted (born, merged away, deleted), or changes.
+    gain : float
+        Rise of the exact bound in nats. For births it is the rise since the end of the last pass,
+        if components were adopted in this one; for "split-merge" it is estimated on the sample.
+    reason : str
+        Why births came to nothing, one after the other; empty for other moves.
+    """
+
+    n_iter: int
+    move: str
+    proposed: int
+    accepted: int
+    gain: float
+    reason: str = ""
+
+
+def _no_memos(*args: Any) -> Any:
+    raise RuntimeError("An engine without memos lends its moves none.")
+
+
+@dataclass(frozen=True)
+class MoveTools:
+    """Tools that an engine provides to its moves.
+
+    Attributes
+    ----------
+    n_iter : int
+        The pass, from 1.
+    rng : numpy.random.Generator
+    run : callable
+        ``run(function, tasks)``.
+    fresh : callable
+        ``fresh(model, batch, n_components, goal, learns, init_params)`` fits a new mixture to a
+        batch and returns its memo, and the model, whose priors it has learned if it ``learns``; it
+        ends early where the bound will not reach the ``goal``. Only with memos.
+    memo_of : callable
+        ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
+        Likewise.
+    annealed : callable
+        ``annealed(model, X, weights, n_components)`` fits the model anew to rows of these weights,
+        with falling temperature, and returns its statistics. Likewise.
+    """
+
+    n_iter: int
+    rng: np.random.Generator
+    run: Run
+    fresh: Callable[[Any, Any, int, float, bool, str], tuple[Memo, Any]] = _no_memos
+    memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
+    annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
+
+
+class Solved(NamedTuple):
+    """A batch after its local step, as observers see it.
+
+    Attributes
+    ----------
+    batch : object
+    key : hashable
+        Of the batch among the memos.
+    global_params : object
+        The globals as passed to the local step.
+    result : LocalResult
+    """
+
+    batch: Any
+    key: Hashable
+    global_params: Any
+    result: LocalResult
+
+
+class ObserverTools(NamedTuple):
+    """Tools of observers: ``run`` and ``memo_of`` of :class:`MoveTools`."""
+
+    run: Run
+    memo_of: Callable[[Any, LocalResult, Any], Memo]
+
+
+#: ``observer(model, solved, tools)``: what a move notes of a batch, where the batch lies.
+Observer: TypeAlias = Callable[[Any, Solved, ObserverTools], Any]
+
+
+class Move(Continued):
+    """A move accompanies a pass: it prepares, observes the batches, and acts at the end.
+
+    The base of all moves; steps that a move does not need are inherited. Memos and the identity of
+    components belong to the state: a move changes them through the state's methods alone.
+
+    Attributes
+    ----------
+    requires : tuple of Requirement
+        Capabilities of a model that it needs beyond those of memoized inference.
+    exhausted : bool
+        Whether the move has nothing more to try, so that convergence may be judged.
+    """
+
+    requires: tuple[Requirement, ...] = ()
+    kept: ClassVar[dict[str, Any]] = {"exhausted": bool}
+    exhausted: bool = True
+    # the model with the priors that a change just accepted needs
+    _relearned: Any = None
+
+    def begin(self, model: Any, state: MovableState, tools: MoveTools) -> None:
+        """Before the pass."""
+
+    def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
+        """What shall be noted of the next batch, of so many rows; None for nothing.
+
+        It can be pickled: the batch may lie elsewhere.
+        """
+        return None
+
+    def note(self, noted: Any) -> None:
+        """Keep what the observer of a batch has noted."""
+
+    def finish(self, model: Any, state: MovableState, tools: MoveTools) -> MoveRecord:
+        """After the pass, memos exact; changes the state and returns a :class:`MoveRecord`."""
+        raise NotImplementedError
+
+    def within(
+        self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
+        """After one batch of a stream, its memo exact. Returns records, none if nothing was tried.
+
+        Empty by default: rows of other batches would have to be visited again.
+        """
+        return []
+
+    def under_priors(self, model: Any) -> Any:
+        """The model with the priors that the changes accepted last need."""
+        found, self._relearned = self._relearned, None
+        return model if found is None else model.with_priors_of(found)
+
+    def conclude(self, model: Any, state: MovableState) -> bool:
+        """After the last pass; whether the state has changed."""
+        return False
+
+
+class SampledMove(Protocol):
+    """A move between two passes of an engine without memos, judged on a sample of the rows.
+
+    Attributes
+    ----------
+    requires : tuple of Requirement
+        Capabilities of a model that it needs.
+    exhausted : bool
+        Whether the last search found nothing, so that convergence may be judged.
+    """
+
+    requires: tuple[Requirement, ...]
+    exhausted: bool
+
+    def between(
+        self, model: Any, data: RowSource, state: SampledState, tools: MoveTools
+    ) -> MoveRecord:
+        """After a pass at T = 1; changes the state and returns a :class:`MoveRecord`."""
