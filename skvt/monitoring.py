@@ -1,6 +1,9 @@
 """Progress of a fit: scikit-learn callbacks and printed lines."""
 
+from contextlib import contextmanager
+
 import numpy as np
+from numba.core import event
 
 
 class FitMonitor:
@@ -18,15 +21,19 @@ class FitMonitor:
         the fit had stopped here; called only when a callback needs them.
     history : History
         The loop appends an entry for each pass.
-    position : Position
-        Where the fit begins, or was interrupted; the loop replaces it after each pass.
+    start : Start
+        Where this start of the fit begins, or was interrupted. The loop replaces its position after
+        each pass.
+    name : str
+        Words before each printed line: which start this is, if there are several.
     """
 
-    def __init__(self, estimator, context, shown, snapshot, history, position):
+    def __init__(self, estimator, context, shown, snapshot, history, start, name):
         self._estimator, self._context, (self._X, self._y) = estimator, context, shown
         self._snapshot, self._verbose, self.history = snapshot, estimator.verbose, history
         self._verbose_interval = estimator.get_params(deep=False).get("verbose_interval", 1)
-        self._pass, self.position = None, position
+        self._name, self._n_moves = name, start.n_moves
+        self._pass, self.position = None, start.position
         self.stopped = False
 
     def begin_pass(self):
@@ -45,8 +52,13 @@ class FitMonitor:
             if np.isnan(bound):  # structured inference knows it only where it is evaluated
                 name, bound = "objective", entry.objective
             evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
+            made, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
+            tried, kept = (sum(getattr(move, what) for move in made)
+                           for what in ("proposed", "accepted"))  # fmt: skip
+            moves = f"{kept} of {tried} moves accepted, " if tried else ""
             print(
-                f"pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
+                f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
+                f"{entry.n_components} components, {moves}"
                 f"temperature {entry.temperature:.3f}, {entry.seconds:.1f} s"
             )
         self.stopped = self._pass.call_on_fit_task_end(
@@ -56,3 +68,28 @@ class FitMonitor:
             reconstruction_attributes=lambda: self._snapshot(model, state, self.position),
         )
         return self.stopped
+
+
+class _Announced(event.Listener):
+    """Says once that loops are compiled, which takes longer than a short fit."""
+
+    def __init__(self):
+        self._is_said = False
+
+    def on_start(self, event):
+        if not self._is_said:
+            print("compiling loops, once per installation", flush=True)
+        self._is_said = True
+
+    def on_end(self, event):
+        pass
+
+
+@contextmanager
+def compilation_announced(verbose):
+    """A ``with`` block in which compilation is announced, if ``verbose`` is above 0."""
+    if verbose <= 0:
+        yield
+        return
+    with event.install_listener("numba:compile", _Announced()):
+        yield

@@ -114,8 +114,9 @@ class AnnealedFactorialMixture(
         stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
         since.
 
-    max_iter : int, default=100
-        Maximum number of passes over the data.
+    max_iter : int or None, default=None
+        Maximum number of passes over the data. None is 500, and 100 with "online", which by default
+        does not judge convergence.
 
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
@@ -241,7 +242,7 @@ class AnnealedFactorialMixture(
             "batch_size": [Interval(Integral, 1, None, closed="left")],
             "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
             "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-            "max_iter": [Interval(Integral, 1, None, closed="left")],
+            "max_iter": [None, Interval(Integral, 1, None, closed="left")],
             "tol": [Interval(Real, 0, None, closed="left")],
             "evaluate_every": [Interval(Integral, None, None, closed="neither")],
             "n_init": [Interval(Integral, 1, None, closed="left")],
@@ -271,7 +272,7 @@ class AnnealedFactorialMixture(
         batch_size=128,
         n_parallel_batches=None,
         total_samples=None,
-        max_iter=100,
+        max_iter=None,
         tol=1e-5,
         evaluate_every=-1,
         n_init=1,
@@ -390,6 +391,13 @@ class AnnealedFactorialMixture(
             total_samples=self.total_samples,
             row_starts=starts,
         )
+
+    @property
+    def _n_passes(self):
+        """Passes of a fit at most."""
+        if self.max_iter is None:
+            return 100 if self.learning_method == "online" else 500
+        return self.max_iter
 
     def _adapt(self, fitted, X, weights):
         """Give each column statistics of its own when missing values first occur."""

@@ -44,7 +44,7 @@ from skvt.inference import (
     rows_of,
 )
 from skvt.models.mixture import Joins
-from skvt.monitoring import FitMonitor
+from skvt.monitoring import FitMonitor, compilation_announced
 from skvt.ties import exceeds
 from skvt.typing import Array
 
@@ -74,7 +74,8 @@ class Fitted:
     (``counts_rows``), or the assumed size of a stream. ``elbo`` is the bound of these rows; None
     during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
     last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
-    last call, where the estimator publishes them; ``joins``, how its components join to clusters.
+    last call, where the estimator publishes them; ``labels`` (n,) the components of the rows of
+    ``fit``; ``joins``, how its components join to clusters.
     ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
     them are kept.
     ``gathered`` are rows of the last calls of a stream that are one batch.
@@ -89,6 +90,7 @@ class Fitted:
     history: History = field(default_factory=History)
     parameters: dict[str, Any] = field(default_factory=dict)
     assignments: Array | None = None
+    labels: Array | None = None
     joins: Joins | None = None
     seen: tuple[str, int] | None = None
     gathered: Gathered | None = None
@@ -145,6 +147,7 @@ class Fitted:
             state=without_memos(self.state),
             policy=None,
             assignments=None,
+            labels=None,
             gathered=None,
             cache={},
         )
@@ -270,8 +273,11 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """Set attributes that depend on the fitted model, and on the rows last seen."""
         vars(self).update(self._published(self._fitted.model))
 
-    def _look_again(self, X, weights):
-        """After ``fit``, set attributes that need another look at all rows."""
+    def _look_again(self, X, weights, given):
+        """After ``fit``, set attributes that need another look at all rows.
+
+        ``given`` are the rows as the caller passed them, those of weight 0 among them.
+        """
 
     # --------------------------------------------------------------------------------- fit
     def _fit(self, X, y, sample_weight):
@@ -350,7 +356,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             max_subtasks=len(starts.seeds) * plan.stopping.max_iter
         )
         context.call_on_fit_task_begin(estimator=self, X=raw, y=y)
-        with Workers(self.n_jobs) as workers:
+        with Workers(self.n_jobs) as workers, compilation_announced(self.verbose):
             while len(starts.elbos) < len(starts.seeds):
                 if interrupted is None:
                     own, plan = self._of_start(len(starts.elbos), model, plan)
@@ -381,7 +387,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         self.restart_elbos_ = np.array(starts.elbos)
         self.n_iter_ = len(self._fitted.history)
         self._publish(X)
-        self._look_again(X, weights)
+        self._look_again(X, weights, raw)
         context.call_on_fit_task_end(
             estimator=self,
             X=raw,
@@ -479,7 +485,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             # scikit-learn 1.9's ScoringMonitor scores only where a target is given; the scorers of
             # models without one ignore it
             y = np.zeros(data.n_rows if is_chunked(X) else np.shape(X)[0])
-        monitor = FitMonitor(self, context, (X, y), snapshot, history, start.position)
+        number, n_starts = len(starts.elbos) + 1, len(starts.seeds)
+        name = f"start {number} of {n_starts}, " if n_starts > 1 else ""
+        monitor = FitMonitor(self, context, (X, y), snapshot, history, start, name)
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
         elbo = plan.engine.finish(model, state)
         if elbo is None:
@@ -566,7 +574,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
     def _record_call(self, fitted, rate, n_moves, started):
         """An entry of the history for a call of ``partial_fit`` whose last step had this size."""
-        fitted.elbo = fitted.joins = None
+        fitted.elbo = fitted.joins = fitted.labels = None
         state = fitted.state
         number = len(fitted.history) + 1
         state.move_log[n_moves:] = [

@@ -95,6 +95,10 @@ class CAVIGaussianMixture(MixtureEstimator):
     weights_ : ndarray of shape (K,)
         The weights, as given.
 
+    labels_ : ndarray of int, shape (n_samples,)
+        Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
+        chunks of Dask: ``predict``.
+
     means_ : ndarray of shape (K, n_features)
         Expected means. The m_k of q(mu_k).
 

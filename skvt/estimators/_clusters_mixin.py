@@ -27,7 +27,7 @@ CRITERIA = ("auto", "share", "entropy", "evidence")
 class ClustersMixin:
     """``hierarchy_``, ``n_clusters_`` and the clusters obtained from them."""
 
-    def _look_again(self, X, weights):
+    def _look_again(self, X, weights, given):
         """Join components by the assignments of the rows of ``fit``."""
         self._fitted.joins = self._joins(X, weights)
 

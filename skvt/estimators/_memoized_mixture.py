@@ -148,6 +148,10 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of components not yet seen is left out.
 
+    labels_ : ndarray of int, shape (n_samples,)
+        Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
+        chunks of Dask: ``predict``.
+
     blocks_ : list of tuple
         ``(name, component, columns)`` of each block as fitted: an object of :mod:`skvt.components`,
         and the columns' names (positions without names).

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
-from skvt.estimators._chunked import by_chunk
+from skvt.estimators._chunked import by_chunk, is_chunked
 from skvt.estimators._clusters_mixin import ClustersMixin, together
 from skvt.estimators._mixins import PredictiveDensityMixin
 from skvt.estimators.validation import check_magnitude, positive_int, validated, warn_of_empty_rows
@@ -66,6 +66,15 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
                 "give more rows."
             )
 
+    # --------------------------------------------------------------------------- after a fit
+    def _look_again(self, X, weights, given):
+        """Label the rows of ``fit``, and join the components by them."""
+        super()._look_again(X, weights, given)
+        if not is_chunked(given):
+            whole = X.shape[0] == np.shape(given)[0]
+            rows = X if whole else self._validate_rows(given, reset=False)
+            self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
+
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
         self._check_combinations()
@@ -100,6 +109,18 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         fitted = self._of_fit("weights_")
         weights = fitted.model.weights.mean(fitted.lam()[0])[: self.n_components_]
         return (weights / weights.sum()).astype(fitted.model.dtype)
+
+    @property
+    def labels_(self):
+        """Most probable component of each row of ``fit``, shape (n_samples,)."""
+        labels = self._of_fit("labels_").labels
+        if labels is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, after "
+                "partial_fit, and after a fit to chunks of Dask, whose rows are not at hand. "
+                "predict(X) gives the labels of the rows X."
+            )
+        return labels
 
     @property
     def lower_bound_(self):
@@ -152,12 +173,15 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         ValueError
             If ``n_clusters`` is not in the range [1, K], or there is no ``hierarchy_``.
         """
-        fitted = self._require_fitted()
+        self._require_fitted()
         clusters = self._clusters_of_components(n_clusters)
-        X = self._validate_rows(X, reset=False)
+        return self._labels_of(self._validate_rows(X, reset=False), clusters)
+
+    def _labels_of(self, X, clusters):
+        """Components of validated rows; with ``clusters`` the clusters of these."""
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
-            for batch, result in _results(fitted, X, workers):
+            for batch, result in _results(self._fitted, X, workers):
                 labels[batch.rows] = stable_argmax(together(result.q, clusters))
         return labels
 

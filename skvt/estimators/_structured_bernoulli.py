@@ -166,6 +166,10 @@ default="dirichlet_process"
     weights_ : ndarray of shape (K,)
         Expected weights, normalised: the mass of components not yet seen is left out.
 
+    labels_ : ndarray of int, shape (n_samples,)
+        Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
+        chunks of Dask: ``predict``.
+
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
 

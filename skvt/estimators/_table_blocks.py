@@ -18,7 +18,7 @@ from skvt.estimators.component_specs import (
     Gaussian,
     Multinomial,
 )
-from skvt.estimators.validation import each_entry_once
+from skvt.estimators.validation import each_entry_once, refuse_annotated
 
 # Components that "auto" chooses by the types of columns.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("diag")),
@@ -37,6 +37,7 @@ def numbers_or_objects(estimator, X, *, reset):
                 f"required by {type(estimator).__name__}."
             )
         return X
+    refuse_annotated(X, type(estimator).__name__)
     X = validate_data(
         estimator, X, reset=reset, accept_sparse="csr", dtype=None, ensure_all_finite=False
     )

@@ -195,7 +195,7 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             return Stopping(self._n_passes, self.evaluate_every, self.perp_tol, perplexity_fall)
         return Stopping(self._n_passes, self.evaluate_every, self.tol)
 
-    def _look_again(self, X, weights):
+    def _look_again(self, X, weights, given):
         self._n_words = float(sums_of_rows(X, weights, total_and_weight)[0])
 
     @property

@@ -35,7 +35,10 @@ def validated(
     ------
     ValueError
         As of :func:`sklearn.utils.validation.validate_data`; of text, one that gives the remedy.
+    TypeError
+        For an AnnData.
     """
+    refuse_annotated(X, type(estimator).__name__)
     try:
         return validate_data(
             estimator,
@@ -54,6 +57,16 @@ def validated(
             f"X holds text, such as {example[:40]!r}, and {type(estimator).__name__} takes "
             f"numbers. {remedy}"
         ) from error
+
+
+def refuse_annotated(X, whom):
+    """Raise TypeError for an AnnData, which holds rows and is none."""
+    if hasattr(X, "var_names") and hasattr(X, "X"):
+        raise TypeError(
+            f"X is an {type(X).__name__}, and {whom} takes its matrix: pass X.X, or one of "
+            "X.layers. X.var_names are the names of its columns, for feature_names of top_words "
+            'and displays; results of transform belong into X.obsm["topics"], say.'
+        )
 
 
 def positive_int(name, value):

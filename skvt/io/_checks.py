@@ -73,6 +73,8 @@ def _check_fitted(fitted, estimator, memory):
         _require(start.arrays, [(len(start.arrays[0]), *shape[1:]) for shape in shapes])
     if fitted.assignments is not None and fitted.assignments.shape[1:] != (n_components,):
         raise FileError(f"Assignments of shape {fitted.assignments.shape}.")
+    if fitted.labels is not None and not is_within(fitted.labels, n_components):
+        raise FileError("Labels of components that are not there.")
     positive = state.stats.scale, state.replication, state.inv_temp, fitted.n_rows
     if not all(0.0 < value < np.inf for value in positive) or min(state.n_steps, state.seed) < 0:
         raise FileError("The position in the fit is not legible.")

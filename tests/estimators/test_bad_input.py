@@ -562,3 +562,15 @@ def test_polars_frames_are_taken_in_all_methods(entry):
     estimator = entry.make().fit(X)
     assert all(np.isfinite(answer).all() for answer in entry.answers(estimator, X))
     assert estimator.partial_fit(X).n_features_in_ == X.shape[1]
+
+
+class Annotated:
+    """What an AnnData looks like."""
+
+    X, var_names, shape = np.ones((4, 2)), ["a", "b"], (4, 2)
+
+
+@every_class
+def test_an_anndata_is_refused_with_the_remedy(entry):
+    with pytest.raises(TypeError, match=r"X is an Annotated, .* pass X\.X"):
+        entry.make().fit(Annotated())

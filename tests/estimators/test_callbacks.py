@@ -177,6 +177,7 @@ def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
 AT_THE_END = {"elbo_", "lower_bound_", "bound_", "restart_elbos_"} | {
     "hierarchy_",
     "hierarchy_criteria_",
+    "labels_",
     "n_clusters_",
     "n_clusters_reason_",
 }

@@ -246,3 +246,8 @@ def test_a_search_for_moves_is_bounded_however_many_components_there_are(monkeyp
         estimator.fit(rows)
     # 5 changes on few rows, the best of them and none on more
     assert 2 <= len(tried) <= 5 + 1 + 4
+
+
+def test_ordinary_rows_converge_by_default():
+    X = np.random.default_rng(0).standard_normal((180, 4))
+    assert AnnealedFactorialMixture(random_state=0).fit(X).converged_

@@ -197,7 +197,25 @@ def test_lines_are_printed_every_so_many_passes(cls, capsys):
     extra = {"moves": ()} if cls is MemoizedDPGMM else {}
     cls(3, verbose=1, verbose_interval=3, tol=0.0, max_iter=7, random_state=0, **extra).fit(X)
     lines = capsys.readouterr().out.splitlines()
+    lines = [line for line in lines if not line.startswith("compiling")]
     assert [line.partition(":")[0] for line in lines] == ["pass 3", "pass 6"]
+
+
+def test_lines_tell_the_start_the_components_and_the_moves(capsys):
+    X, _ = clusters()
+    mixture = MemoizedDPGMM(verbose=1, n_init=2, max_iter=4, tol=0.0, random_state=0).fit(X)
+    lines = [line for line in capsys.readouterr().out.splitlines() if "pass" in line]
+    parts = [re.match(r"start (\d) of 2, pass (\d): .* nats, (\d+) comp", line) for line in lines]
+    assert [part.groups()[:2] for part in parts] == [*product("12", "1234")]
+    best = 4 * int(mixture.restart_elbos_.argmax())
+    shown = [int(part.group(3)) for part in parts[best : best + 4]]
+    assert shown == mixture.history_["n_components"]
+    log, counts = mixture.move_log_, dict.fromkeys(range(1, 5), (0, 0))
+    for n_iter, tried, kept in zip(log["n_iter"], log["proposed"], log["accepted"], strict=True):
+        counts[n_iter] = counts[n_iter][0] + kept, counts[n_iter][1] + tried
+    assert any(tried for _, tried in counts.values())
+    for line, (kept, tried) in zip(lines[best:], counts.values(), strict=False):
+        assert (f"{kept} of {tried} moves accepted" in line) == (tried > 0)
 
 
 # ------------------------------------------------------------------------------------ densities
@@ -269,6 +287,13 @@ def test_labels_are_the_most_probable_components(entry):
     np.testing.assert_allclose(chances.sum(axis=1), 1.0, rtol=1e-12)
     np.testing.assert_array_equal(mixture.predict(X), chances.argmax(axis=1))
     np.testing.assert_array_equal(entry.make(**entry.still).fit_predict(X), mixture.predict(X))
+    np.testing.assert_array_equal(mixture.labels_, mixture.predict(X))
+    # rows of weight 0 have labels, too; those of streams are asked for
+    mixture.fit(X, sample_weight=np.arange(len(X)) % 2)
+    np.testing.assert_array_equal(mixture.labels_, mixture.predict(X))
+    mixture.partial_fit(X)
+    with pytest.raises(AttributeError, match=r"after partial_fit.* predict\(X\)"):
+        mixture.labels_  # noqa: B018
 
 
 # ---------------------------------------------------------------------------------------- draws

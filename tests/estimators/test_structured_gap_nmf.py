@@ -18,6 +18,7 @@ from sklearn.utils import estimator_checks
 from skvt import StructuredGaPNMF
 from skvt.datasets import make_spectrogram
 from skvt.metrics import match_components
+from skvt.models.gap_nmf import _kernels as kernels
 
 STEPS = [
     {},
@@ -65,6 +66,20 @@ def test_a_pickled_stream_goes_on_as_if_nothing_had_happened(steps):
     stream = quick(**steps).partial_fit(X[:30])
     copied = pickle.loads(pickle.dumps(stream))
     assert_same_fit(stream.partial_fit(X[30:]), copied.partial_fit(X[30:]))
+
+
+def test_few_rows_are_not_computed_as_many(monkeypatch):
+    # (the block of a fit has 256 rows, most of them empty here)
+    fitted, heights, whole = quick().fit(counts()), set(), kernels.geometric_means
+
+    def watched(shape, rate, smallest, out):
+        heights.add(len(shape))
+        whole(shape, rate, smallest, out)
+
+    monkeypatch.setattr(kernels, "geometric_means", watched)
+    for n_rows in (1, 9):
+        fitted.transform(counts()[:n_rows])
+    assert heights == {8, 16}
 
 
 def test_a_fit_leaves_nothing_of_its_rows_behind():

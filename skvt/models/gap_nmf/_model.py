@@ -32,6 +32,8 @@ from skvt.typing import Array, IndexArray, Run
 # Rows of a parallel task, padded with empty rows: the rounding of a row in a matrix product is
 # independent of its position only if the matrix has a fixed size.
 ROWS_PER_BLOCK = 256
+# Where no statistics are summed, a batch of fewer rows makes a block of a power of two, from this.
+FEWEST_ROWS = 8
 # Smaller activations, and smaller rates as a share of the largest of their bin, count as 0.
 SMALLEST = 1e-15
 # Added to the rates that data are divided by: SMALLEST squared.
@@ -234,8 +236,10 @@ class GaPNMF:
         """
         if np.ndim(inv_temp) > 0:
             raise ValueError("One temperature for all rows is needed, not one for each.")
-        table, shift = _table(global_params.log_rates, inv_temp, self.dtype)
-        rates = global_params.rates.astype(self.dtype)
+        spectra = (
+            *_table(global_params.log_rates, inv_temp, self.dtype),
+            global_params.rates.astype(self.dtype),
+        )
         blocks = range(0, batch.n_rows, ROWS_PER_BLOCK)
         # sweeps of a block have seeds that follow each other, blocks have others
         seeds: list[Any] = [None] * len(blocks)
@@ -243,17 +247,20 @@ class GaPNMF:
             seeds = (
                 np.random.default_rng(global_params.seed).integers(2**62, size=len(blocks)).tolist()
             )
+        height = ROWS_PER_BLOCK
+        if not with_stats:
+            height = min(height, max(FEWEST_ROWS, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
         for first, seed in zip(blocks, seeds, strict=True):
             rows = slice(first, first + ROWS_PER_BLOCK)
             start = None if batch.start is None else batch.start[rows]
-            block = (self, batch.X[rows], start, table, shift, rates, inv_temp)
+            block = (self, batch.X[rows], height, start, spectra, inv_temp)
             tasks.append((block, seed, batch.weights[rows], with_energy, with_stats))
         sums, bound, energy, means, levels = zip(*run(_solve_block, tasks), strict=True)
         stats = None
         if with_stats:
             SW, SH = (sum(part, np.float64(0.0)) for part in zip(*sums, strict=True))
-            stats = Stats((table * SW, np.broadcast_to(SH, SW.shape)))
+            stats = Stats((spectra[0] * SW, np.broadcast_to(SH, SW.shape)))
         return LocalResult(
             stats,
             np.concatenate(bound),
@@ -272,26 +279,26 @@ class GaPNMF:
 
 
 class _Block:
-    """Up to ROWS_PER_BLOCK rows and the arrays of their local step, all of (B, F) or (B, K).
+    """Up to ``height`` rows and the arrays of their local step, all of (B, F) or (B, K).
 
-    ``levels`` are H as a sweep takes it: ``exp(E[log H])``, or drawn; ``shape`` and ``rate``
-    (which is (1, K) where nothing is missing) the parameters of the gammas.
+    ``spectra`` are what :func:`_table` makes of them, and their rates. ``levels`` are H as a sweep
+    takes it: ``exp(E[log H])``, or drawn; ``shape`` and ``rate`` (which is (1, K) where nothing is
+    missing) the parameters of the gammas.
     """
 
     def __init__(
         self,
         model: "GaPNMF",
         X: Any,
+        height: int,
         start: Array | None,
-        table: Array,
-        shift: Array,
-        rates: Array,
+        spectra: tuple[Array, Array, Array],
         inv_temp: float | Array,
     ) -> None:
-        self.model, self.table, self.shift = model, table, shift
+        self.model, (self.table, self.shift, rates) = model, spectra
         self.inv_temp, self.prior = model.dtype(inv_temp), model.dtype(model.activation_shape)
         n = X.shape[0]
-        self.Y = np.zeros((ROWS_PER_BLOCK, model.n_features), model.dtype)
+        self.Y = np.zeros((height, model.n_features), model.dtype)
         self.Y[:n] = _dense(X)
         missing = np.isnan(self.Y)
         self.seen = None
@@ -303,7 +310,7 @@ class _Block:
             exposure = rates.sum(axis=1)[None]
         self.exposure = self.inv_temp * exposure
         self.rate = self.prior + self.exposure
-        self.levels = np.ones((ROWS_PER_BLOCK, model.n_components), model.dtype)
+        self.levels = np.ones((height, model.n_components), model.dtype)
         self.anew = start is None or bool(np.isnan(start[:, 0]).any())
         if not self.anew:
             self.levels[:n] = start
@@ -315,7 +322,7 @@ class _Block:
     ) -> _Solved:
         """Sums for the statistics, bound, energy (or None), E[H] and levels of the rows."""
         n, sampled = weights.size, self.model.local == "gibbs" and seed is not None
-        self.weights = np.zeros((ROWS_PER_BLOCK, 1), self.model.dtype)
+        self.weights = np.zeros((len(self.Y), 1), self.model.dtype)
         self.weights[:n, 0] = weights
         if self.anew or not sampled:
             self._ascend()
@@ -357,7 +364,7 @@ class _Block:
 
     def _ascend(self) -> None:
         """Mean-field updates of q(z) and q(H) in turn, each row until it has converged."""
-        model, moving = self.model, np.ones((ROWS_PER_BLOCK, 1), bool)
+        model, moving = self.model, np.ones((len(self.Y), 1), bool)
         for _ in range(model.max_local_iter if self.anew else model.n_local_iter):
             shape = self._allocate(self._ratio(self._tempered_rates()))
             if self.anew:
@@ -400,7 +407,7 @@ class _Block:
 
     def _log_likelihood(self, rates: Array, H: Array) -> Array:
         """``log p(y, z | H)^(1/T)`` of each row with z summed out, at the levels and E[H], (B,)."""
-        logs, self.log_factorials = np.empty((2, ROWS_PER_BLOCK))
+        logs, self.log_factorials = np.empty((2, len(self.Y)))
         kernels.poisson_terms(self.Y, rates, logs, self.log_factorials)
         expected = (H * self.exposure).sum(axis=1, dtype=np.float64)
         shift = (self.Y @ self.shift).astype(np.float64)
@@ -416,7 +423,7 @@ class _Block:
         - log y_f! - KL(q(H) || p(H))``.
         """
         rates, H = self._tempered_rates(), self.shape / self.rate
-        divergence = np.empty(ROWS_PER_BLOCK)
+        divergence = np.empty(len(self.Y))
         kernels.divergences(self.shape, self.rate, self.prior, divergence)
         bound = self._log_likelihood(rates, H) - divergence
         ratio = self._ratio(rates)
