@@ -29,7 +29,7 @@ ALLOWED = {
     ("contracts/_policy.py", "isinstance(value, bool)"): "a number of the user's",
 }
 # Elsewhere nobody asks which of our classes something is, users' parameters apart.
-ALLOWED_OF_USERS = {("estimators/_table_blocks.py", "isinstance(given, ComponentSpec)")}
+ALLOWED_OF_USERS = {("readers/_table_blocks.py", "isinstance(given, ComponentSpec)")}
 # What users call with a keyword for each thing, as they do scikit-learn's functions of this kind.
 FOR_USERS = {
     "datasets/_topics.py": {"make_topic_corpus"},
@@ -40,8 +40,8 @@ FOR_USERS = {
 # A decorator.
 HANDED_THROUGH = {
     ("estimators/_base.py", "on_a_twin"),
-    ("estimators/_callbacks.py", "torn_down"),
-    ("estimators/_chunked.py", "of_rows"),
+    ("sklearn_private/_callbacks.py", "torn_down"),
+    ("readers/chunks.py", "of_rows"),
 }
 # Words that the vocabulary has replaced, as names where no mathematics is written.
 REPLACED = {

@@ -16,8 +16,9 @@ ROOT = Path(__file__).parents[1]
 MODEL_ROOMS = ["models.lda", "models.mixture", "models.factorial", "models.gap_nmf", "models.hdp"]
 FLOORS = [
     "__init__",
-    "components",
     "estimators",
+    "readers",
+    "components",
     "inference",
     *MODEL_ROOMS,
     "moves",
@@ -33,6 +34,7 @@ FLOORS = [
 ]
 # Helpers beside the stairs: who may import them, themselves apart.
 LEAVES = {
+    "sklearn_private": {"estimators", "readers", "components"},
     "schedules": {"estimators", "inference", "monitoring"},
     "monitoring": {"estimators", "inference"},
     "posterior": {"estimators"},

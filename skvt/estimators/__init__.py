@@ -1,7 +1,7 @@
 """The scikit-learn faces, and what further ones are built on."""
 
 from skvt.estimators._annealed_factorial import AnnealedFactorialMixture
-from skvt.estimators._base import VariationalEstimator, all_or_nothing
+from skvt.estimators._base import VariationalEstimator
 from skvt.estimators._cavi_mixture import CAVIGaussianMixture
 from skvt.estimators._consensus import consensus, distributions, matched
 from skvt.estimators._memoized_dpgmm import MemoizedDPGMM
@@ -25,7 +25,6 @@ __all__ = [
     "StructuredLDA",
     "TemperedLDA",
     "VariationalEstimator",
-    "all_or_nothing",
     "consensus",
     "distributions",
     "matched",

@@ -1,7 +1,7 @@
 """Factorial mixtures: rows as sums of subsets of components, annealed and tempered."""
 
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
@@ -10,23 +10,12 @@ from sklearn.utils.validation import check_array
 from skvt.estimators._base import (
     VariationalEstimator,
     _attribute_of_fit,
-    all_or_nothing,
 )
-from skvt.estimators._chunked import by_chunk
 from skvt.estimators._mixins import (
-    LEARNING_RATE_CONSTRAINTS,
     MoveLogMixin,
     PredictiveDensityMixin,
-    TemperatureMixin,
 )
-from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators.validation import (
-    check_magnitude,
-    check_variance,
-    positive_int,
-    validated,
-    warn_of_empty_rows,
-)
+from skvt.estimators._parameters import AT_LEAST_ONE, AUTO, COMMON_CONSTRAINTS, POSITIVE
 from skvt.inference import (
     ROWS_PER_BATCH,
     MemoizedInference,
@@ -37,7 +26,14 @@ from skvt.inference import (
 )
 from skvt.models.factorial import FactorialMixture, Superposition, first_guess, has_missing
 from skvt.posterior import Posterior
+from skvt.readers import ContiguousReader
+from skvt.readers.chunks import by_chunk
+from skvt.readers.validation import (
+    check_variance,
+    positive_int,
+)
 from skvt.schedules import RobbinsMonro
+from skvt.sklearn_private import Interval
 from skvt.temperature import LinearAnnealing
 
 # Where the activation prior is learned.
@@ -224,37 +220,14 @@ class AnnealedFactorialMixture(
     (2, 8)
     """
 
-    _parameter_constraints = (
-        {
-            "n_components": [Interval(Integral, 1, None, closed="left")],
-            "noise_variance": [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")],
-            "prior_variance": [
-                StrOptions({"auto"}),
-                Interval(Real, 0, None, closed="neither"),
-            ],
-            "activation_prior": [
-                StrOptions({"auto"}),
-                Interval(Real, 0, 1, closed="neither"),
-                "array-like",
-            ],
-            "moves": [tuple, list],
-            "learning_method": [StrOptions({"batch", "online"})],
-            "batch_size": [Interval(Integral, 1, None, closed="left")],
-            "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
-            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-            "max_iter": [None, Interval(Integral, 1, None, closed="left")],
-            "tol": [Interval(Real, 0, None, closed="left")],
-            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-            "n_init": [Interval(Integral, 1, None, closed="left")],
-            "warm_start": ["boolean"],
-            "n_jobs": [None, Integral],
-            "verbose": ["verbose"],
-            "random_state": ["random_state"],
-        }
-        | TemperatureMixin._temperature_constraints
-        | LEARNING_RATE_CONSTRAINTS
-    )
+    _parameter_constraints = COMMON_CONSTRAINTS | {
+        "noise_variance": [AUTO, POSITIVE],
+        "prior_variance": [AUTO, POSITIVE],
+        "activation_prior": [AUTO, Interval(Real, 0, 1, closed="neither"), "array-like"],
+        "max_iter": [None, AT_LEAST_ONE],
+    }
 
+    _reads = ContiguousReader
     _model_parameters = ("noise_variance", "prior_variance", "activation_prior")
 
     def __init__(
@@ -302,13 +275,7 @@ class AnnealedFactorialMixture(
         self.verbose = verbose
         self.random_state = random_state
 
-    # ---------------------------------------------------------------------------- validation
-    def _validate_rows(self, X, *, reset):
-        X = validated(self, X, reset=reset, missing=True, order="C")
-        check_magnitude(X)
-        warn_of_empty_rows(X)
-        return X
-
+    # ---------------------------------------------------------------------------------- model
     def _given_activation_prior(self):
         """pi (K,) as given by the parameter."""
         if isinstance(self.activation_prior, str):
@@ -327,7 +294,6 @@ class AnnealedFactorialMixture(
             )
         return np.broadcast_to(prior, (self.n_components,)).copy()
 
-    # ---------------------------------------------------------------------------------- model
     def _temperature_policy(self, model):
         if self.temperature == "annealed":
             first = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
@@ -408,57 +374,6 @@ class AnnealedFactorialMixture(
     def _model_for_bounds(self):
         return replace(self._fitted.model, search=True)
 
-    # ---------------------------------------------------------------------------------- fitting
-    @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the components to all rows.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN are missing values.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-
-        Returns
-        -------
-        self : AnnealedFactorialMixture
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            For infinite values, values beyond 1e100 (1e15 in float32), illegal parameters, and if
-            numbers of the fit leave the range of floating point.
-        """
-        return self._fit(X, y, sample_weight)
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None):
-        """Update on rows of a stream, by stochastic steps.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN are missing values.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-
-        Returns
-        -------
-        self : AnnealedFactorialMixture
-            The estimator after these rows.
-
-        Notes
-        -----
-        Initial values of variances and priors that are learned come from the first rows.
-        """
-        return self._partial_fit(X, sample_weight)
-
     # ------------------------------------------------------------------------------- attributes
     def _model_of(self, name):
         return _attribute_of_fit(self, name).model
@@ -513,7 +428,7 @@ class AnnealedFactorialMixture(
             Probabilities.
         """
         fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        X = self._read(X)
         return self._explained(X, fitted.model.activation_chances)
 
     def inverse_transform(self, X):
@@ -556,7 +471,7 @@ class AnnealedFactorialMixture(
             Nats.
         """
         fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        X = self._read(X)
         return self._explained(X, fitted.model.log_predictive)
 
     def _explained(self, X, of_batch):
@@ -592,6 +507,5 @@ class AnnealedFactorialMixture(
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

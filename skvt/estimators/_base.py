@@ -15,22 +15,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skvt.contracts import RunningPolicy, Stream, check_requirements
-from skvt.estimators._chunked import (
-    chunks_of,
-    is_chunked,
-    loaded,
-    loads_of,
-    released,
-    without_memos,
-)
 from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
+from skvt.estimators._parameters import COMMON_CONSTRAINTS
 from skvt.estimators._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
-from skvt.estimators._sklearn_private import (
-    CallbackSupportMixin,
-    check_sample_weight,
-    fit_context,
-)
-from skvt.estimators.validation import LEGAL_RANGE, in_range, out_of_range, total_of
 from skvt.inference import (
     Entry,
     History,
@@ -45,6 +32,13 @@ from skvt.inference import (
 )
 from skvt.models.mixture import Joins
 from skvt.monitoring import FitMonitor, compilation_announced
+from skvt.readers import Reader
+from skvt.readers.chunks import chunks_of, is_chunked, loaded, loads_of, released
+from skvt.readers.validation import out_of_range
+from skvt.sklearn_private import (
+    CallbackSupportMixin,
+    fit_context,
+)
 from skvt.ties import exceeds
 from skvt.typing import Array
 
@@ -142,9 +136,10 @@ class Fitted:
 
     def without_rows(self):
         """The same without what is kept of rows, to be sent elsewhere."""
+        kept = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         return replace(
             self,
-            state=without_memos(self.state),
+            state=State(**kept | {"row_starts": None, "move_log": []}),
             policy=None,
             assignments=None,
             labels=None,
@@ -198,10 +193,11 @@ def all_or_nothing(method):
 class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator):
     """Base of all estimators.
 
-    A subclass validates its rows (``_validate_rows``), builds its model (``_build_model``) and
-    names its published attributes (``_publish``).
+    A subclass names the reader of its rows (``_reads``), builds its model (``_build_model``), plans
+    its fits (``_plan``) and names its published attributes (``_published``).
     """
 
+    _parameter_constraints = COMMON_CONSTRAINTS
     # Parameters of the model that may change between calls (``_continued_model``).
     _model_parameters = ()
     # Parameters that cannot change once a model is fitted, and those that a stream cannot change.
@@ -209,34 +205,14 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     _fixed_in_streams = ()
     # Whether scikit-learn's twin warns where max_iter ends a fit that has not converged.
     _warns_unconverged = True
-    # Whether X holds counts, or other non-negative numbers.
-    _of_counts = False
     # After what there is no bound of all rows.
     _bound_is_lost_by = "partial_fit"
-    # Whether missing values, NaN, are allowed.
-    _allows_missing = False
-    # Whether all rows must be looked at before any is validated, see ``_look``.
-    _looks_at_all_rows = False
-    # Attributes, beside scikit-learn's, that the validation of the rows of ``fit`` sets.
-    _row_attributes = ()
+    # How rows are read.
+    _reads = Reader
 
     # ----------------------------------------------------------------------- for subclasses
-    def _validate_rows(self, X, *, reset):
-        """X as the model takes it; raises on anything illegal."""
-        raise NotImplementedError
-
     def _check_number_of_rows(self, n_rows):
         """Raise ValueError for fewer rows than a first fit needs."""
-
-    def _meet_row(self, X):
-        """Validate the first row of chunks, and learn from it what it says of all: their dtype."""
-        return self._validate_rows(X, reset=True).dtype
-
-    def _look(self, X):
-        """What validation must know of all rows, of some of them."""
-
-    def _take_looks(self, looks):
-        """Take over what was seen of all rows, by the number of the chunk."""
 
     def _build_model(self, X, weights):
         """The model for rows like X."""
@@ -280,8 +256,32 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """
 
     # --------------------------------------------------------------------------------- fit
-    def _fit(self, X, y, sample_weight):
-        """``fit`` of every estimator, after scikit-learn's parameter validation."""
+    @all_or_nothing
+    def fit(self, X, y=None, sample_weight=None):
+        """Fit to all rows.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows, as far as the model takes them: a sparse matrix, missing values (NaN, and None and
+            NA in data frames), columns of other types than numbers.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times; where local steps draw, it is drawn once. Minibatches
+            are drawn regardless of weights.
+
+        Returns
+        -------
+        self : estimator
+            The fitted estimator.
+
+        Raises
+        ------
+        ValueError
+            For values that the model does not take or that leave the range of floating point, for
+            too few rows, and for illegal parameters and combinations of them.
+        """
         self.__dict__.pop("_progress", None)
         self.__dict__.pop("restart_elbos_", None)  # bounds are known at the end
         raw, again = X, self._continues()
@@ -309,29 +309,26 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             released(X)
 
     def _read_rows(self, X, sample_weight, *, reset):
-        """Validated rows of positive weight and their weights: in memory, or of chunks."""
+        """Rows of positive weight as numbers, and their weights: in memory, or of chunks."""
+        reader = self._reads.of(self) if reset else self._reader(self._fitted.model.dtype)
         if is_chunked(X):
-            X, weights = chunks_of(self, loads_of(X, sample_weight), reset=reset)
+            reader, X, weights = chunks_of(reader, loads_of(X, sample_weight))
         else:
-            X = self._validate_rows(X, reset=reset)
-            X, weights = self._weighted_rows(X, sample_weight)
+            reader, X = reader.first(X)
+            X, weights = reader.weighted(X, sample_weight)
         if reset:
+            vars(self).pop("feature_names_in_", None)
+            vars(self).update(reader.attributes)
             self._check_number_of_rows(X.shape[0])
         return X, weights
 
-    def _resume(self, X, y, sample_weight):
-        """``resume`` of every estimator."""
-        progress = self._require_progress()
-        self._validate_params()
-        fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
-        self._refuse_changes("resume", fixed, "call fit to start anew")
-        raw = X
-        with self._given_rows(X, sample_weight, reset=False) as (X, weights):
-            progress.rows.check(X, weights)
-            starts = progress.starts
-            starts = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
-            plan = self._plan(self._fitted.model, X, weights)
-            return self._make_starts(None, plan, (raw, y), starts, progress)
+    def _reader(self, dtype):
+        """The reader of rows like the first, in this precision."""
+        return self._reads.of(self).resumed(vars(self), dtype)
+
+    def _read(self, X):
+        """Rows like those that were fitted, as numbers."""
+        return self._reader(self._fitted.model.dtype).read(X)
 
     def _require_progress(self):
         self._require_fitted()
@@ -475,9 +472,8 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                 "_progress": Progress(rows(), ended, here, plan.engine.progress(), row_starts),
                 "n_iter_": len(history),
                 "converged_": position.converged,
-                "n_features_in_": data.X.shape[1],
                 **self._published(model),
-                **{name: getattr(self, name) for name in self._row_attributes},
+                **self._reader(model.dtype).attributes,
             }
 
         X, y = shown
@@ -499,6 +495,30 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         state.move_log = _numbered(state.move_log, start.n_moves, n_before)
         fitted = replace(begun, model=model, elbo=float(elbo), cache={})
         return _Run(fitted, converged, monitor.stopped)
+
+    @all_or_nothing
+    def partial_fit(self, X, y=None, sample_weight=None):
+        """Update on rows of a stream, with a step for every ``batch_size`` of them.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            Rows, as in ``fit``.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times.
+
+        Returns
+        -------
+        self : estimator
+            The estimator after these rows.
+
+        Notes
+        -----
+        What ``fit`` takes from the data, such as priors, comes from the first rows.
+        """
+        return self._partial_fit(X, sample_weight)
 
     def _partial_fit(self, X, sample_weight, batch_id=None):
         """``partial_fit`` of every estimator; ``batch_id`` is for memoized inference."""
@@ -634,7 +654,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
     @staticmethod
     def _warn_unconverged(reasons):
-        warnings.warn(f"No convergence within {reasons}", ConvergenceWarning, stacklevel=7)
+        warnings.warn(f"No convergence within {reasons}", ConvergenceWarning, stacklevel=6)
 
     @all_or_nothing
     def resume(self, X, y=None, sample_weight=None):
@@ -671,7 +691,17 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         uninterrupted fit; see the guide for what may differ elsewhere. Callbacks are not kept in
         files: set them again before.
         """
-        return self._resume(X, y, sample_weight)
+        progress = self._require_progress()
+        self._validate_params()
+        fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
+        self._refuse_changes("resume", fixed, "call fit to start anew")
+        raw = X
+        with self._given_rows(X, sample_weight, reset=False) as (X, weights):
+            progress.rows.check(X, weights)
+            starts = progress.starts
+            starts = replace(starts, seeds=list(starts.seeds), elbos=list(starts.elbos))
+            plan = self._plan(self._fitted.model, X, weights)
+            return self._make_starts(None, plan, (raw, y), starts, progress)
 
     def elbo(self, X):
         """Untempered evidence lower bound of X in nats, every constant included.
@@ -735,26 +765,12 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     def _continues(self):
         return getattr(self, "warm_start", False) and hasattr(self, "_fitted")
 
-    def _weighted_rows(self, X, sample_weight):
-        """Rows of positive weight, and their weights as float64."""
-        weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
-        with np.errstate(over="ignore", under="ignore"):
-            as_computed = weights.astype(X.dtype)
-        if np.any((as_computed == 0.0) != (weights == 0.0)) or np.isinf(as_computed).any():
-            raise ValueError(
-                f"sample_weight must be 0 or in the range of {X.dtype}. Got weights from "
-                f"{weights.min():g} to {weights.max():g}; scale them."
-            )
-        if self._of_counts and sample_weight is not None:
-            total = total_of(X, weights)
-            if total > 0.0 and not in_range(total):
-                raise ValueError(
-                    f"sample_weight times X must add up to 0 or a number in {LEGAL_RANGE}. Got a "
-                    f"sum of {total:g}, weights from {weights.min():g} to {weights.max():g}; scale "
-                    "them."
-                )
-        used = weights > 0.0
-        return (X, weights) if used.all() else (X[used], weights[used])
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.allow_nan = self._reads.missing
+        tags.input_tags.sparse = self._reads.sparse
+        tags.input_tags.positive_only = self._reads.adds_up
+        return tags
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")

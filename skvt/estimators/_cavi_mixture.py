@@ -1,24 +1,22 @@
 """The textbook mixture: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
 
 from dataclasses import replace
-from numbers import Integral, Real
 
 import numpy as np
 
-from skvt.estimators._base import all_or_nothing
-from skvt.estimators._mixins import TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator, _assignments
-from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators.validation import LARGEST_VALUE, check_variance
+from skvt.estimators._moves_mixin import RemembersMixin
+from skvt.estimators._parameters import COMMON_CONSTRAINTS, POSITIVE
 from skvt.expfam import Categorical, Normal, Stats
 from skvt.inference import MemoizedInference, Plan, Stopping, Workers
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
+from skvt.readers.validation import LARGEST_VALUE, check_variance
 from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
 
 
-class CAVIGaussianMixture(MixtureEstimator):
+class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
     """Gaussian mixture of known variance and weights, by coordinate ascent.
 
     The model on which variational inference is taught [1]_: only the means and the assignments are
@@ -200,26 +198,13 @@ class CAVIGaussianMixture(MixtureEstimator):
     array([-5.,  0.,  5.])
     """
 
-    _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "noise_variance": [Interval(Real, 0, None, closed="neither")],
-        "prior_variance": [Interval(Real, 0, None, closed="neither")],
+    _parameter_constraints = COMMON_CONSTRAINTS | {
+        "noise_variance": [POSITIVE],
+        "prior_variance": [POSITIVE],
         "weights": [None, "array-like"],
-        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
-        "means_init": [None, "array-like"],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "warm_start": ["boolean"],
-        "n_jobs": [None, Integral],
-        "verbose": ["verbose"],
-        "verbose_interval": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-        **TemperatureMixin._temperature_constraints,
     }
 
     _fixed_parameters = ("n_components", "noise_variance", "prior_variance", "weights")
-    _allows_missing = True
 
     def __init__(
         self,
@@ -317,56 +302,6 @@ class CAVIGaussianMixture(MixtureEstimator):
         if not layout_of(X).size:
             with Workers(self.n_jobs) as workers:
                 self._fitted.assignments = _assignments(self._fitted, X, workers)
-
-    # ------------------------------------------------------------------------------ fitting
-    @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the means and assignments to all data.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; NaN are missing values.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-
-        Returns
-        -------
-        self : CAVIGaussianMixture
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            For infinite values, values beyond 1e100 (1e15 in float32), fewer rows than
-            ``n_components``, and illegal ``weights``, ``means_init`` or variances.
-        """
-        return self._fit(X, y, sample_weight)
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
-        """Update on one more batch, or on a batch seen before.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The rows of one batch.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-        batch_id : hashable or None, default=None
-            None adds X as a new batch. With the id of an earlier call (``fit`` has the id 0), X
-            replaces that batch.
-
-        Returns
-        -------
-        self : CAVIGaussianMixture
-            The estimator after this batch.
-        """
-        return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
     @property

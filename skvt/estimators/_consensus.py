@@ -8,7 +8,7 @@ from scipy.spatial.distance import cdist
 from sklearn.base import clone
 from sklearn.utils import check_array, check_scalar
 
-from skvt.estimators.validation import preprocessing_and_model
+from skvt.readers.validation import preprocessing_and_model
 
 # What the last passes of a consensus are: all documents, at T = 1, topics staying in their places.
 _POLISH = {"learning_method": "batch", "temperature": None, "moves": (), "n_init": 1}

@@ -5,8 +5,8 @@ from numbers import Real
 import numpy as np
 
 from skvt.estimators._clusters_mixin import membership
-from skvt.estimators.validation import column_names
 from skvt.models.mixture import Block, Product, relevance
+from skvt.readers.validation import column_names
 
 
 class DescriptionMixin:

@@ -3,11 +3,11 @@
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.estimators._chunked import require_rows_in_memory
-from skvt.estimators._tables import Table, TableBlock
-from skvt.estimators.component_specs import Gaussian
-from skvt.estimators.validation import positive_int
+from skvt.components.specs import Gaussian
 from skvt.inference import Workers
+from skvt.readers import Table, TableBlock
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import positive_int
 
 
 class ImputeMixin:
@@ -39,7 +39,7 @@ class ImputeMixin:
         """
         fitted = self._require_fitted()
         require_rows_in_memory(X, "impute")
-        encoded = self._validate_rows(X, reset=False)
+        encoded = self._read(X)
         model = fitted.model
         if sp.issparse(encoded):
             encoded = encoded.toarray()
@@ -144,7 +144,7 @@ class ColumnMixin:
             Nats; 0 where the value is missing.
         """
         fitted, without, _ = self._without(X, column)
-        encoded = self._validate_rows(X, reset=False)
+        encoded = self._read(X)
         with Workers(self.n_jobs) as workers:
             joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)
             return joint - fitted.model.log_predictive(without, fitted.stats, workers.run)
@@ -153,7 +153,7 @@ class ColumnMixin:
         """The fitted state, rows whose values in a column are missing, and its position."""
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
-        encoded = self._validate_rows(X, reset=False)
+        encoded = self._read(X)
         j = self._table.position(column)
         block, _ = self._table.block_of(j)
         if not block.spec.allows_missing or sp.issparse(encoded):

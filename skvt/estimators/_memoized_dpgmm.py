@@ -1,31 +1,27 @@
 """Dirichlet process Gaussian mixtures with memoized inference, births, merges and deletes."""
 
 from dataclasses import replace
-from numbers import Integral, Real
 
 import numpy as np
 
-from skvt.estimators._base import all_or_nothing
+from skvt.components.specs import (
+    COVARIANCE_TYPES,
+    GAUSSIAN_PRIOR_CONSTRAINTS,
+    gaussian_component,
+    gaussian_learner,
+)
 from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ImputeMixin
-from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator, learned_values
 from skvt.estimators._moves_mixin import (
-    CONCENTRATION_CONSTRAINT,
     MovesMixin,
     begun_with_labels,
     sticks,
 )
-from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators.component_specs import (
-    COVARIANCE_TYPES,
-    GAUSSIAN_PRIOR_CONSTRAINTS,
-    MAX_RANK_CONSTRAINT,
-    gaussian_component,
-    gaussian_learner,
-)
-from skvt.estimators.validation import LARGEST_VALUE, check_variance
+from skvt.estimators._parameters import AT_LEAST_ONE, MEMOIZED_CONSTRAINTS, NOT_NEGATIVE
 from skvt.models.mixture import MATRICES, SymmetricDirichlet, begun_at
+from skvt.readers.validation import LARGEST_VALUE, check_variance
+from skvt.sklearn_private import StrOptions
 
 MOVES = ("birth", "merge", "delete")
 
@@ -355,41 +351,14 @@ default="dirichlet_process"
     3
     """
 
-    _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "max_components": [Interval(Integral, 1, None, closed="left")],
+    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
         "covariance_type": [StrOptions(COVARIANCE_TYPES)],
         "mean_type": [StrOptions({"full", "zero"})],
-        "weight_concentration_prior_type": [
-            StrOptions({"dirichlet_process", "dirichlet_distribution"})
-        ],
-        "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
-        "reg_covar": [Interval(Real, 0, None, closed="left")],
+        "reg_covar": [NOT_NEGATIVE],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
-        "max_rank": MAX_RANK_CONSTRAINT,
-        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
-        "means_init": [None, "array-like"],
-        "labels_init": [None, "array-like"],
-        "learning_method": [StrOptions({"memoized", "online", "batch"})],
-        "moves": [tuple, list],
-        "n_batches": [None, Interval(Integral, 1, None, closed="left")],
-        "batch_size": [None, Interval(Integral, 1, None, closed="left")],
-        "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
-        "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "warm_start": ["boolean"],
-        "n_jobs": [None, Integral],
-        "verbose": ["verbose"],
-        "verbose_interval": [Interval(Integral, 1, None, closed="left")],
-        "random_state": ["random_state"],
-        **TemperatureMixin._temperature_constraints,
-        **LEARNING_RATE_CONSTRAINTS,
+        "max_rank": [None, AT_LEAST_ONE],
     }
 
-    _allows_missing = True
     _fixed_parameters = (
         "n_components",
         "covariance_type",
@@ -550,62 +519,6 @@ default="dirichlet_process"
         learned = learned_values(model)
         used = {f"{name}_": learned[name] for name in learned}
         return used | {"weight_concentration_prior_": float(model.weights.prior()[0, -1])}
-
-    # ------------------------------------------------------------------------------ fitting
-    @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the mixture to all data.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows; a memory-mapped array is read batch by batch.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-
-        Returns
-        -------
-        self : MemoizedDPGMM
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            For infinite values, values beyond 1e100 (1e15 in float32), fewer rows than
-            ``n_components``, and illegal priors.
-        """
-        return self._fit(X, y, sample_weight)
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
-        """Update on one more batch, or on a batch seen before.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            The rows of one batch.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-        batch_id : hashable or None, default=None
-            None adds X as a new batch. With the id of an earlier call (or the number of a batch of
-            ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
-            calls with the same ids. Not used with ``learning_method="online"``.
-
-        Returns
-        -------
-        self : MemoizedDPGMM
-            The fitted estimator.
-
-        Notes
-        -----
-        Births are made within the batch, merges with the memos of all batches; both only where the
-        exact bound rises. Default priors are those of the first batch.
-        """
-        return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
     @property

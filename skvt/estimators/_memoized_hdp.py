@@ -2,17 +2,15 @@
 
 import warnings
 from dataclasses import replace
-from numbers import Integral, Real
 
 import numpy as np
 
-from skvt.estimators._base import VariationalEstimator, _attribute_of_fit, all_or_nothing
-from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
+from skvt.components.specs import is_auto
+from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
 from skvt.estimators._moves_mixin import MemoizedMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._parameters import AT_LEAST_ONE, AUTO, MEMOIZED_CONSTRAINTS, POSITIVE
 from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
-from skvt.estimators.component_specs import is_auto
 from skvt.expfam import RunningStats
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
@@ -22,8 +20,6 @@ from skvt.temperature import LinearAnnealing
 LAST_LOOK, DOCUMENTS_OF_EACH = (20, 50), 10
 # Where they are learned, learning begins with these.
 TOPIC_WORD_PRIOR, TOPIC_CONCENTRATION, DOC_TOPIC_CONCENTRATION = 0.1, 1.0, 0.5
-
-_CONCENTRATION = [StrOptions({"auto"}), Interval(Real, 0, None, closed="neither")]
 
 
 class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
@@ -216,39 +212,12 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
     5
     """
 
-    _parameter_constraints = (
-        {
-            "n_components": [Interval(Integral, 1, None, closed="left")],
-            "max_components": [Interval(Integral, 1, None, closed="left")],
-            "topic_word_prior": [
-                None,
-                StrOptions({"auto"}),
-                Interval(Real, 0, None, closed="neither"),
-                "array-like",
-            ],
-            "topic_concentration": _CONCENTRATION,
-            "doc_topic_concentration": _CONCENTRATION,
-            "components_init": [None, "array-like"],
-            "learning_method": [StrOptions({"memoized", "batch", "online"})],
-            "moves": [tuple, list],
-            "n_batches": [None, Interval(Integral, 1, None, closed="left")],
-            "batch_size": [None, Interval(Integral, 1, None, closed="left")],
-            "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
-            "max_iter": [Interval(Integral, 1, None, closed="left")],
-            "tol": [Interval(Real, 0, None, closed="left")],
-            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-            "mean_change_tol": [Interval(Real, 0, None, closed="left")],
-            "max_doc_update_iter": [Interval(Integral, 1, None, closed="left")],
-            "n_init": [Interval(Integral, 1, None, closed="left")],
-            "warm_start": ["boolean"],
-            "n_jobs": [None, Integral],
-            "verbose": ["verbose"],
-            "random_state": ["random_state"],
-        }
-        | TemperatureMixin._temperature_constraints
-        | LEARNING_RATE_CONSTRAINTS
-    )
+    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
+        "topic_word_prior": [None, AUTO, POSITIVE, "array-like"],
+        "topic_concentration": [AUTO, POSITIVE],
+        "doc_topic_concentration": [AUTO, POSITIVE],
+        "max_doc_update_iter": [AT_LEAST_ONE],
+    }
     _model_parameters = (
         *MemoizedMixin._model_parameters,
         "topic_word_prior",
@@ -418,7 +387,7 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
             "bound is too loose to count topics. If you expect several, give their number to "
             "StructuredLDA(n_components=...).",
             UserWarning,
-            stacklevel=7,
+            stacklevel=6,
         )
 
     def _of_start(self, number, model, plan):
@@ -426,36 +395,6 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
             return model, plan
         n_topics = self._looks(plan.data.n_rows)[number - self.n_init]
         return model.with_start(n_topics), replace(plan, policy=LinearAnnealing())
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
-        """Update on one more batch of documents, or on a batch seen before.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A weight of w counts a document w times.
-        batch_id : hashable or None, default=None
-            None remembers X as a new batch. With the id of an earlier call (or the number of a
-            batch of ``fit``, from 0), X takes that batch's place: so that several passes over
-            batches on disk are calls with the same ids. With ``learning_method="online"`` ids are
-            not used.
-
-        Returns
-        -------
-        self : MemoizedHDP
-            The fitted estimator.
-
-        Notes
-        -----
-        Births are made within the batch, where the exact bound of all that is remembered rises.
-        Merges and deletes need documents of all batches, and are made by ``fit`` alone.
-        """
-        return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     def _in_order(self, fitted, groups):
         """Topics most used first."""

@@ -1,25 +1,19 @@
 """Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
 
-from numbers import Integral, Real
-
-from skvt.estimators._base import all_or_nothing
-from skvt.estimators._columns import levels
+from skvt.components.specs import BY_NAME
 from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ColumnMixin, ImputeMixin
-from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator, learned_values
 from skvt.estimators._moves_mixin import (
-    CONCENTRATION_CONSTRAINT,
     MovesMixin,
     begun_with_labels,
     sticks,
 )
-from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators._table_blocks import joint_table, numbers_or_objects, table_of
-from skvt.estimators.component_specs import BY_NAME
-from skvt.estimators.validation import warn_of_empty_rows
+from skvt.estimators._parameters import AUTO, MEMOIZED_CONSTRAINTS
 from skvt.models.mixture import Block, Product, ProductLearner, as_slice, of_block
 from skvt.posterior import JointPosterior, Posterior
+from skvt.readers import TableReader, levels
+from skvt.sklearn_private import StrOptions
 
 MOVES = ("birth", "merge", "delete")
 
@@ -279,36 +273,13 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     3
     """
 
-    _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "components": [StrOptions({"auto"}), list, tuple],
+    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
+        "components": [AUTO, list, tuple],
         "handle_unknown": [StrOptions({"error", "missing"})],
-        "max_components": [Interval(Integral, 1, None, closed="left")],
-        "weight_concentration_prior": CONCENTRATION_CONSTRAINT,
-        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
-        "labels_init": [None, "array-like"],
-        "learning_method": [StrOptions({"memoized", "online", "batch"})],
-        "moves": [tuple, list],
-        "n_batches": [None, Interval(Integral, 1, None, closed="left")],
-        "batch_size": [None, Interval(Integral, 1, None, closed="left")],
-        "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
-        "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "warm_start": ["boolean"],
-        "n_jobs": [None, Integral],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-        **TemperatureMixin._temperature_constraints,
-        **LEARNING_RATE_CONSTRAINTS,
     }
 
     _fixed_parameters = ("n_components", "components", "weight_concentration_prior")
-    _row_attributes = ("_table",)
-    _allows_missing = True
-    _accepts_sparse = True
+    _reads = TableReader
 
     def __init__(
         self,
@@ -428,32 +399,6 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         blocks[places[0]] = (name, value, columns)
         self.components = blocks
 
-    # --------------------------------------------------------------------------- validation
-    def _validate_rows(self, X, *, reset):
-        X = numbers_or_objects(self, X, reset=reset)
-        if reset:
-            self._table = table_of(X, self.components, self.handle_unknown)
-        X = self._table.encode(X)
-        if not reset:
-            X = X.astype(self._fitted.model.dtype, copy=False)
-        warn_of_empty_rows(self._table.modelled(X))
-        return X
-
-    _looks_at_all_rows = True
-
-    def _meet_row(self, X):
-        """The dtype of encoded rows: the table is known."""
-        return self._table.encode(numbers_or_objects(self, X, reset=True)).dtype
-
-    def _look(self, X):
-        """The table of some rows."""
-        X = numbers_or_objects(self, X, reset=True)
-        return table_of(X, self.components, self.handle_unknown, complete=False)
-
-    def _take_looks(self, looks):
-        """The table of all rows, whose categories are those of any chunk."""
-        self._table = joint_table(looks)
-
     # --------------------------------------------------------------------------------- model
     @property
     def _most_components(self):
@@ -495,62 +440,6 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         learned = learned_values(model)
         priors = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
         return super()._published(model) | {"priors_": priors}
-
-    # ------------------------------------------------------------------------------ fitting
-    @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the mixture to all data.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            Rows; None, NaN and NA are missing values.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-
-        Returns
-        -------
-        self : MemoizedDPMixture
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            For values that a column's component does not allow, unknown columns, fewer rows than
-            ``n_components``, and illegal priors.
-        """
-        return self._fit(X, y, sample_weight)
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
-        """Update on one more batch, or on a batch seen before.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            The rows of one batch.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-        batch_id : hashable or None, default=None
-            None adds X as a new batch. With the id of an earlier call (or the number of a batch of
-            ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
-            calls with the same ids. Not used with ``learning_method="online"``.
-
-        Returns
-        -------
-        self : MemoizedDPMixture
-            The fitted estimator.
-
-        Notes
-        -----
-        Births are made within the batch, merges with the memos of all batches; both only where the
-        exact bound rises. Default priors and categories are those of the first batch.
-        """
-        return self._partial_fit(X, sample_weight, batch_id=batch_id)
 
     # --------------------------------------------------------------------------- attributes
     @property

@@ -1,20 +1,12 @@
 """Shared parameters of estimators: each mixin turns its own into a collaborator. No numerics."""
 
-from numbers import Real
-
 from sklearn.base import DensityMixin
 
-from skvt.contracts import TemperaturePolicy
-from skvt.estimators._sklearn_private import Interval, StrOptions
 from skvt.temperature import POLICIES, ConstantTemperature
 
 
 class TemperatureMixin:
     """``temperature``: None, a name, or an object of :mod:`skvt.temperature`."""
-
-    _temperature_constraints = {
-        "temperature": [None, StrOptions(set(POLICIES)), TemperaturePolicy],
-    }
 
     @property
     def _is_annealed(self):
@@ -27,13 +19,6 @@ class TemperatureMixin:
         if isinstance(self.temperature, str):
             return POLICIES[self.temperature]()
         return self.temperature
-
-
-# Of step sizes (learning_offset + t)^(-learning_decay).
-LEARNING_RATE_CONSTRAINTS = {
-    "learning_decay": [Interval(Real, 0, 1, closed="both")],
-    "learning_offset": [Interval(Real, 1.0, None, closed="left")],
-}
 
 
 class MoveLogMixin:

@@ -3,13 +3,14 @@
 import numpy as np
 
 from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
-from skvt.estimators._chunked import by_chunk, is_chunked
 from skvt.estimators._clusters_mixin import ClustersMixin, together
 from skvt.estimators._mixins import PredictiveDensityMixin
-from skvt.estimators.validation import check_magnitude, positive_int, validated, warn_of_empty_rows
 from skvt.inference import ROWS_PER_BATCH, Workers, local_results, rows_of
 from skvt.models.mixture import Mixture
 from skvt.posterior import JointPosterior, Posterior
+from skvt.readers import RealReader
+from skvt.readers.chunks import by_chunk, is_chunked
+from skvt.readers.validation import positive_int
 from skvt.ties import stable_argmax
 
 
@@ -17,10 +18,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
     """Base of the mixtures: rows in, responsibilities and densities out."""
 
     # ----------------------------------------------------------------------- for subclasses
-    _allows_missing = False
-    _accepts_sparse = False
-    # Whether values are real numbers, of which squares are summed.
-    _real_values = True
+    _reads = RealReader
     _model_class = Mixture
     # Components that there are at least at the start, with rows or without.
     _n_fewest = 1
@@ -46,17 +44,6 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         """Number of rows that a first fit needs."""
         return self.n_components
 
-    # --------------------------------------------------------------------------- validation
-    def _validate_rows(self, X, *, reset):
-        missing = self._allows_missing if reset else self._fitted.model.component.missing
-        sparse = "csr" if self._accepts_sparse else False
-        X = validated(self, X, reset=reset, accept_sparse=sparse, missing=missing)
-        if self._real_values:
-            check_magnitude(X)
-        if missing:
-            warn_of_empty_rows(X)
-        return X
-
     def _check_number_of_rows(self, n_rows):
         """Raise ValueError for fewer rows than a first fit needs."""
         if n_rows < self._fewest_rows:
@@ -72,7 +59,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         super()._look_again(X, weights, given)
         if not is_chunked(given):
             whole = X.shape[0] == np.shape(given)[0]
-            rows = X if whole else self._validate_rows(given, reset=False)
+            rows = X if whole else self._read(given)
             self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
 
     # -------------------------------------------------------------------------------- model
@@ -147,7 +134,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
     # --------------------------------------------------------------------------- inference
     def _responsibilities(self, X):
         fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        X = self._read(X)
         with Workers(self.n_jobs) as workers:
             return _assignments(fitted, X, workers)
 
@@ -175,10 +162,10 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         """
         self._require_fitted()
         clusters = self._clusters_of_components(n_clusters)
-        return self._labels_of(self._validate_rows(X, reset=False), clusters)
+        return self._labels_of(self._read(X), clusters)
 
     def _labels_of(self, X, clusters):
-        """Components of validated rows; with ``clusters`` the clusters of these."""
+        """Components of rows that were read; with ``clusters`` the clusters of these."""
         labels = np.empty(X.shape[0], np.intp)
         with Workers(self.n_jobs) as workers:
             for batch, result in _results(self._fitted, X, workers):
@@ -252,7 +239,7 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
             Nats.
         """
         fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        X = self._read(X)
         with Workers(self.n_jobs) as workers:
             return fitted.model.log_predictive(X, fitted.stats, workers.run)
 
@@ -282,12 +269,6 @@ class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimat
         rows = [component.sample(lam[k], n, rng) for k, n in enumerate(numbers) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
         return X, np.repeat(np.arange(numbers.size), numbers)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.allow_nan = self._allows_missing
-        tags.input_tags.sparse = self._accepts_sparse
-        return tags
 
 
 def learned_values(model):

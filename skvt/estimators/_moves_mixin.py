@@ -1,13 +1,12 @@
 """Models whose number of components changes: their batches, engines and moves."""
 
 from dataclasses import replace
-from numbers import Real
 
 import numpy as np
 
+from skvt.components.specs import is_auto
+from skvt.estimators._base import all_or_nothing
 from skvt.estimators._mixins import MoveLogMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators.component_specs import is_auto
 from skvt.expfam import Beta
 from skvt.inference import MemoizedInference, Plan, StochasticInference
 from skvt.models import n_active
@@ -18,13 +17,6 @@ from skvt.schedules import RobbinsMonro
 
 # Default number of rows of a batch: about ten batches, within this range.
 SMALLEST_BATCH, LARGEST_BATCH = 1_000, 50_000
-
-# Of `weight_concentration_prior` where it can be learned.
-CONCENTRATION_CONSTRAINT = [
-    None,
-    StrOptions({"auto"}),
-    Interval(Real, 0, None, closed="neither"),
-]
 
 
 def sticks(concentration):
@@ -65,7 +57,43 @@ def begun_with_labels(model, labels, X, weights, most):
     return replace(model, start=labelled_statistics(model, X, weights, places))
 
 
-class MemoizedMixin(MoveLogMixin):
+class RemembersMixin:
+    """``partial_fit`` of estimators that remember batches."""
+
+    @all_or_nothing
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Update on one more batch, or on a batch seen before.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
+            The rows of one batch, as in ``fit``.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            A row of weight w counts w times.
+        batch_id : hashable or None, default=None
+            None adds X as a new batch. With the id of an earlier call (or the number of a batch of
+            ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
+            calls with the same ids. Where nothing is remembered (``learning_method="online"`` and
+            "structured"), a step is made for every ``batch_size`` rows, and ids are not used.
+
+        Returns
+        -------
+        self : estimator
+            The estimator after this batch.
+
+        Notes
+        -----
+        Births are made within the batch, merges of components of a mixture with the memos of all
+        batches; both only where the exact bound rises. Other moves need the rows of all batches,
+        and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
+        categories, comes from the first batch.
+        """
+        return self._partial_fit(X, sample_weight, batch_id=batch_id)
+
+
+class MemoizedMixin(RemembersMixin, MoveLogMixin):
     """``learning_method``, ``moves``, ``n_batches`` and ``batch_size``."""
 
     # Of `_batch_size`, and whether a unit of data is a word.

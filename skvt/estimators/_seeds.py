@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from skvt.estimators.validation import LEGAL_RANGE, in_range, positive_int
+from skvt.readers.validation import LEGAL_RANGE, in_range, positive_int
 
 
 def seeded_prior(seed_words, feature_names, n_components, *, base=None, boost=100.0):

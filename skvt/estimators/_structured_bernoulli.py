@@ -1,20 +1,14 @@
 """Mixtures of Bernoullis that find their number of clusters."""
 
 from dataclasses import replace
-from numbers import Integral, Real
+from numbers import Real
 
-import numpy as np
-import scipy.sparse as sp
-
-from skvt.estimators._base import all_or_nothing
+from skvt.components.specs import beta_learner, beta_prior, is_auto
 from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ImputeMixin
-from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
 from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._moves_mixin import MovesMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators.component_specs import beta_learner, beta_prior, is_auto
-from skvt.estimators.validation import each_entry_once
+from skvt.estimators._parameters import AUTO, MEMOIZED_CONSTRAINTS, POSITIVE
 from skvt.expfam import Beta
 from skvt.inference import GLOBAL_STEPS, StructuredInference
 from skvt.models.mixture import (
@@ -26,15 +20,15 @@ from skvt.models.mixture import (
     SymmetricDirichlet,
 )
 from skvt.posterior import JointPosterior, Posterior
+from skvt.readers import BinaryReader
 from skvt.schedules import RobbinsMonro
+from skvt.sklearn_private import Interval, StrOptions
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
 SCALE_OF_FULL_STEPS = 100.0
 # In a stream, how many times the share of its rows a step is at most: above 1, so that the rows
 # assigned when little was known are forgotten.
 MOST_OF_SHARE = 2.0
-# Entries that are looked at together for values other than 0 and 1.
-_CHECKED = 2**20
 
 
 class StructuredBernoulliMixture(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
@@ -287,37 +281,13 @@ default="dirichlet_process"
     4
     """
 
-    _parameter_constraints = {
-        "n_components": [Interval(Integral, 1, None, closed="left")],
-        "weight_concentration_prior": [None, Interval(Real, 0, None, closed="neither")],
-        "weight_concentration_prior_type": [
-            StrOptions({"dirichlet_process", "dirichlet_distribution"})
-        ],
-        "feature_prior": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, None, closed="neither"),
-            "array-like",
-        ],
+    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
+        "weight_concentration_prior": [None, POSITIVE],
+        "feature_prior": [AUTO, POSITIVE, "array-like"],
         "learning_method": [StrOptions({"structured", "memoized", "online", "batch"})],
         "global_step": [StrOptions(set(GLOBAL_STEPS))],
-        "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
-        "moves": [tuple, list],
-        "n_batches": [None, Interval(Integral, 1, None, closed="left")],
-        "batch_size": [None, Interval(Integral, 1, None, closed="left")],
-        "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
-        "learning_scale": [None, Interval(Real, 0, None, closed="neither")],
-        "total_samples": [None, Interval(Real, 0, None, closed="neither")],
+        "learning_scale": [None, POSITIVE],
         "binarize": [None, Interval(Real, None, None, closed="neither")],
-        "max_iter": [Interval(Integral, 1, None, closed="left")],
-        "tol": [Interval(Real, 0, None, closed="left")],
-        "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-        "n_init": [Interval(Integral, 1, None, closed="left")],
-        "warm_start": ["boolean"],
-        "n_jobs": [None, Integral],
-        "verbose": ["verbose"],
-        "random_state": ["random_state"],
-        **TemperatureMixin._temperature_constraints,
-        **LEARNING_RATE_CONSTRAINTS,
     }
 
     _fixed_parameters = (
@@ -326,9 +296,7 @@ default="dirichlet_process"
         "weight_concentration_prior_type",
         "feature_prior",
     )
-    _allows_missing = True
-    _accepts_sparse = True
-    _real_values = False
+    _reads = BinaryReader
     _fewest_rows = 1
 
     def __init__(
@@ -385,10 +353,6 @@ default="dirichlet_process"
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
-
-    # --------------------------------------------------------------------------- validation
-    def _validate_rows(self, X, *, reset):
-        return binary(super()._validate_rows(X, reset=reset), self.binarize)
 
     # --------------------------------------------------------------------------------- model
     @property
@@ -468,55 +432,6 @@ default="dirichlet_process"
             scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
         return RobbinsMonro(self.learning_offset, self.learning_decay, scale)
 
-    # ------------------------------------------------------------------------------ fitting
-    @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the mixture to all data.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Zeros and ones; NaN where a value is missing.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-
-        Returns
-        -------
-        self : StructuredBernoulliMixture
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            For values other than 0, 1 and NaN (unless ``binarize`` is given), and illegal priors.
-        """
-        return self._fit(X, y, sample_weight)
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
-        """Update on rows of a stream.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-        batch_id : hashable or None, default=None
-            With "memoized" and "batch", None adds X as a new batch; with the id of an earlier call
-            (or the number of a batch of ``fit``, from 0), X replaces that batch. Otherwise a step
-            is made for every ``batch_size`` rows, and ids are not used.
-
-        Returns
-        -------
-        self : StructuredBernoulliMixture
-            The estimator itself.
-        """
-        return self._partial_fit(X, sample_weight, batch_id=batch_id)
-
     # --------------------------------------------------------------------------- attributes
     def _published(self, model):
         return super()._published(model) | {"feature_prior_": model.component.prior.copy()}
@@ -536,37 +451,3 @@ default="dirichlet_process"
             weights=Posterior(fitted.model.weights.family, weights),
             components=Posterior(Beta, components),
         )
-
-
-def binary(X, threshold=None):
-    """X as zeros, ones and NaN, dense or canonical CSR: by a threshold, or after a check.
-
-    Raises
-    ------
-    ValueError
-        For other values, if there is no threshold; and for a negative threshold of sparse data, in
-        which zeros are not stored.
-    """
-    if sp.issparse(X):
-        if threshold is not None and threshold < 0.0:
-            raise ValueError(
-                f"The 'binarize' parameter must not be negative for sparse data. Got {threshold}."
-            )
-        X = each_entry_once(X)
-    values = X.data if sp.issparse(X) else X
-    if threshold is not None:
-        values = np.where(np.isnan(values), values, values > threshold).astype(X.dtype, copy=False)
-        return sp.csr_array((values, X.indices, X.indptr), X.shape) if sp.issparse(X) else values
-    # part by part: a mask of all entries would be an eighth of the data, and three are needed
-    step = max(1, _CHECKED // max(1, values[:1].size))
-    for start in range(0, len(values), step):
-        part = values[start : start + step]
-        illegal = (part != 0.0) & (part != 1.0) & ~np.isnan(part)
-        if illegal.any():
-            value = part[illegal].flat[0]
-            raise ValueError(
-                f"X must be binary: 0 or 1, NaN where a value is missing. Got {value:g}. If "
-                f"{value:g} stands for a missing value, replace it by NaN; if all values are "
-                "measurements, give 'binarize' to count those above it as 1 and all others as 0."
-            )
-    return X

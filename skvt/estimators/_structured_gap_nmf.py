@@ -3,7 +3,6 @@
 from dataclasses import replace
 from itertools import pairwise
 from math import ceil
-from numbers import Integral, Real
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,12 +13,14 @@ from sklearn.utils import check_array
 from skvt.estimators._base import (
     VariationalEstimator,
     _attribute_of_fit,
-    all_or_nothing,
 )
-from skvt.estimators._chunked import by_chunk, is_chunked, sums_of_chunks
-from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, TemperatureMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions
-from skvt.estimators.validation import each_entry_once, require_counts, require_prior, validated
+from skvt.estimators._parameters import (
+    AT_LEAST_ONE,
+    COMMON_CONSTRAINTS,
+    FRACTION,
+    NATURAL,
+    POSITIVE,
+)
 from skvt.expfam import Gamma
 from skvt.inference import (
     ROWS_PER_BATCH,
@@ -34,8 +35,12 @@ from skvt.inference import (
 )
 from skvt.models.gap_nmf import GaPNMF, column_sums
 from skvt.posterior import JointPosterior, Posterior
+from skvt.readers import CountReader
+from skvt.readers.chunks import by_chunk, is_chunked, sums_of_chunks
+from skvt.readers.validation import require_prior
 from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
+from skvt.sklearn_private import StrOptions
 
 # Structured passes of a fit come in so many rounds with coordinate ascent after each, unless that
 # left fewer than so many to a round; the share of coordinate ascent that comes before the last.
@@ -236,39 +241,21 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     (2, 12)
     """
 
-    _parameter_constraints = (
-        {
-            "n_components": [Interval(Integral, 1, None, closed="left")],
-            "component_shape": [Interval(Real, 0, None, closed="neither")],
-            "activation_shape": [Interval(Real, 0, None, closed="neither")],
-            "weight_concentration_prior": [Interval(Real, 0, None, closed="neither")],
-            "data_mean_prior": [None, Interval(Real, 0, None, closed="neither")],
-            "local_step": [StrOptions({"gibbs", "mean_field"})],
-            "global_step": [StrOptions({"ssvi-a", "mean_field"})],
-            "n_burn_in": [Interval(Integral, 0, None, closed="left")],
-            "n_samples": [Interval(Integral, 1, None, closed="left")],
-            "n_local_iter": [Interval(Integral, 1, None, closed="left")],
-            "polish": [Interval(Real, 0, 1, closed="both")],
-            "learning_method": [StrOptions({"batch", "online"})],
-            "max_iter": [Interval(Integral, 1, None, closed="left")],
-            "batch_size": [Interval(Integral, 1, None, closed="left")],
-            "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
-            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-            "tol": [Interval(Real, 0, None, closed="left")],
-            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-            "mean_change_tol": [Interval(Real, 0, None, closed="left")],
-            "max_local_iter": [Interval(Integral, 1, None, closed="left")],
-            "n_init": [Interval(Integral, 1, None, closed="left")],
-            "warm_start": ["boolean"],
-            "n_jobs": [None, Integral],
-            "verbose": ["verbose"],
-            "random_state": ["random_state"],
-        }
-        | TemperatureMixin._temperature_constraints
-        | LEARNING_RATE_CONSTRAINTS
-    )
+    _parameter_constraints = COMMON_CONSTRAINTS | {
+        "component_shape": [POSITIVE],
+        "activation_shape": [POSITIVE],
+        "weight_concentration_prior": [POSITIVE],
+        "data_mean_prior": [None, POSITIVE],
+        "local_step": [StrOptions({"gibbs", "mean_field"})],
+        "global_step": [StrOptions({"ssvi-a", "mean_field"})],
+        "n_burn_in": [NATURAL],
+        "n_samples": [AT_LEAST_ONE],
+        "n_local_iter": [AT_LEAST_ONE],
+        "polish": [FRACTION],
+        "max_local_iter": [AT_LEAST_ONE],
+    }
 
-    _of_counts = True
+    _reads = CountReader
     _model_parameters = (
         "component_shape",
         "activation_shape",
@@ -342,14 +329,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         self.n_jobs = n_jobs
         self.verbose = verbose
         self.random_state = random_state
-
-    # --------------------------------------------------------------------------- validation
-    def _validate_rows(self, X, *, reset):
-        X = validated(self, X, reset=reset, accept_sparse="csr", missing=True)
-        if sp.issparse(X):
-            X = each_entry_once(X)
-        require_counts(X, type(self).__name__, "counts or magnitudes")
-        return X
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights):
@@ -429,54 +408,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     def _published(self, model):
         return {"data_mean_prior_": model.data_mean_prior, "n_components_": model.n_components}
 
-    # ------------------------------------------------------------------------------ fitting
-    @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the components to all rows.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts or other non-negative numbers; NaN are missing values; zeros that a sparse matrix
-            does not store are zeros.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times; with sampled steps only approximately, since it is
-            drawn once.
-
-        Returns
-        -------
-        self : StructuredGaPNMF
-            The estimator itself.
-
-        Raises
-        ------
-        ValueError
-            For negative or infinite values, priors out of [1e-30, 1e30], illegal temperatures, and
-            where values (times weights) add up to less than 1e-30 or more than 1e30.
-        """
-        return self._fit(X, y, sample_weight)
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None):
-        """Update on rows of a stream, with one step for every ``batch_size`` of them.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A row of weight w counts w times.
-
-        Returns
-        -------
-        self : StructuredGaPNMF
-            The estimator itself.
-        """
-        return self._partial_fit(X, sample_weight)
-
     # --------------------------------------------------------------------------- attributes
     @property
     def components_(self):
@@ -526,7 +457,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             E[H], so that X is about ``transform(X) @ components_``.
         """
         fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        X = self._read(X)
         with Workers(self.n_jobs) as workers:
             return _activations(fitted, X, workers)
 
@@ -579,7 +510,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         if is_chunked(X):
             total, n_entries = sums_of_chunks(self, "_completion_sums", X)
         else:
-            total, n_entries = self._completion_sums(self._validate_rows(X, reset=False))
+            total, n_entries = self._completion_sums(self._read(X))
         if n_entries == 0:
             raise ValueError("No entry of X to predict: all are missing.")
         return total / n_entries
@@ -590,9 +521,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

@@ -1,15 +1,15 @@
 """Latent Dirichlet allocation with structured stochastic variational inference."""
 
 from dataclasses import replace
-from numbers import Integral, Real
 
 import numpy as np
 
 from skvt.contracts import Capability
-from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.estimators._parameters import AT_LEAST_ONE, FRACTION, NATURAL
 from skvt.estimators._topics import TopicEstimator
 from skvt.inference import GLOBAL_STEPS, CollapsedInference, Plan, StructuredInference
 from skvt.models.lda import CollapsedLDA, LDAGivenTopics
+from skvt.sklearn_private import StrOptions
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 # "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such
@@ -262,10 +262,10 @@ class StructuredLDA(TopicEstimator):
     _parameter_constraints = TopicEstimator._parameter_constraints | {
         "local_step": [StrOptions({"gibbs", "cvb0", "mean_field"})],
         "global_step": [StrOptions({*GLOBAL_STEPS, "collapsed", "auto"})],
-        "average": [Interval(Real, 0, 1, closed="both"), None],
-        "max_iter": [Interval(Integral, 1, None, closed="left"), None],
-        "n_burn_in": [Interval(Integral, 0, None, closed="left")],
-        "n_samples": [Interval(Integral, 1, None, closed="left")],
+        "average": [FRACTION, None],
+        "max_iter": [AT_LEAST_ONE, None],
+        "n_burn_in": [NATURAL],
+        "n_samples": [AT_LEAST_ONE],
     }
     _model_parameters = (
         *TopicEstimator._model_parameters,

@@ -1,9 +1,8 @@
 """Latent Dirichlet allocation with annealed and tempered variational inference."""
 
 from dataclasses import replace
-from numbers import Integral
 
-from skvt.estimators._sklearn_private import Interval
+from skvt.estimators._parameters import NATURAL
 from skvt.estimators._topics import TopicEstimator
 from skvt.inference import (
     CoordinateAscent,
@@ -219,9 +218,7 @@ class TemperedLDA(TopicEstimator):
     (2, 5)
     """
 
-    _parameter_constraints = TopicEstimator._parameter_constraints | {
-        "n_polish": [Interval(Integral, 0, None, closed="left")],
-    }
+    _parameter_constraints = TopicEstimator._parameter_constraints | {"n_polish": [NATURAL]}
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.estimators.validation import column_names, preprocessing_and_model
+from skvt.readers.validation import column_names, preprocessing_and_model
 from skvt.ties import stable_order
 
 

@@ -1,16 +1,22 @@
 """What both estimators of latent Dirichlet allocation share: parameters, model, step sizes."""
 
 from dataclasses import replace
-from numbers import Integral, Real
 
 import numpy as np
 
-from skvt.estimators._base import STREAM_ROWS, VariationalEstimator, all_or_nothing
-from skvt.estimators._mixins import LEARNING_RATE_CONSTRAINTS, MoveLogMixin, TemperatureMixin
-from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.components.specs import is_auto
+from skvt.estimators._base import STREAM_ROWS, VariationalEstimator
+from skvt.estimators._mixins import MoveLogMixin
+from skvt.estimators._parameters import (
+    AT_LEAST_ONE,
+    AUTO,
+    COMMON_CONSTRAINTS,
+    FRACTION,
+    NOT_NEGATIVE,
+    POSITIVE,
+)
 from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
-from skvt.estimators.component_specs import is_auto
 from skvt.inference import Averaged, Stopping, WithMoves, perplexity, perplexity_fall, rows_of
 from skvt.models.lda import LDA, SplitMerge
 from skvt.rows import sums_of_rows, total_and_weight
@@ -24,44 +30,15 @@ STREAM_OFFSET = 64.0
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of latent Dirichlet allocation: a given number of topics."""
 
-    _parameter_constraints = (
-        {
-            "n_components": [Interval(Integral, 1, None, closed="left")],
-            "doc_topic_prior": [
-                None,
-                StrOptions({"auto"}),
-                Interval(Real, 0, None, closed="neither"),
-                "array-like",
-            ],
-            "topic_word_prior": [
-                None,
-                StrOptions({"auto"}),
-                Interval(Real, 0, None, closed="neither"),
-                "array-like",
-            ],
-            "components_init": [None, "array-like"],
-            "average": [Interval(Real, 0, 1, closed="both")],
-            "moves": [tuple, list],
-            "learning_method": [StrOptions({"batch", "online"})],
-            "max_iter": [Interval(Integral, 1, None, closed="left")],
-            "batch_size": [Interval(Integral, 1, None, closed="left")],
-            "n_parallel_batches": [None, Interval(Integral, 1, None, closed="left")],
-            "evaluate_every": [Interval(Integral, None, None, closed="neither")],
-            "perp_tol": [Interval(Real, 0, None, closed="left")],
-            "tol": [None, Interval(Real, 0, None, closed="left")],
-            "total_samples": [None, Interval(Real, 0, None, closed="neither")],
-            "mean_change_tol": [Interval(Real, 0, None, closed="left")],
-            "max_doc_update_iter": [Interval(Integral, 1, None, closed="left")],
-            "n_init": [Interval(Integral, 1, None, closed="left")],
-            "warm_start": ["boolean"],
-            "n_jobs": [None, Integral],
-            "verbose": ["verbose"],
-            "random_state": ["random_state"],
-        }
-        | TemperatureMixin._temperature_constraints
-        | LEARNING_RATE_CONSTRAINTS
-        | {"learning_offset": [None, Interval(Real, 1.0, None, closed="left")]}
-    )
+    _parameter_constraints = COMMON_CONSTRAINTS | {
+        "doc_topic_prior": [None, AUTO, POSITIVE, "array-like"],
+        "topic_word_prior": [None, AUTO, POSITIVE, "array-like"],
+        "average": [FRACTION],
+        "perp_tol": [NOT_NEGATIVE],
+        "tol": [None, NOT_NEGATIVE],
+        "max_doc_update_iter": [AT_LEAST_ONE],
+        "learning_offset": [None, *COMMON_CONSTRAINTS["learning_offset"]],
+    }
     _model_parameters = (
         "doc_topic_prior",
         "topic_word_prior",
@@ -73,26 +50,6 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
     # Steps of a fit without learning_offset, M minibatches a pass:
     # scale / M (delay + t / M)^-decay.
     _fit_scale, _fit_delay = 2.8, 0.8
-
-    @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None):
-        """Update on documents of a stream, with one step for every ``batch_size`` of them.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A document of weight w counts w times.
-
-        Returns
-        -------
-        self : estimator
-            The fitted estimator.
-        """
-        return self._partial_fit(X, sample_weight)
 
     def _build_model(self, X, weights):
         if isinstance(self.n_components, bool):

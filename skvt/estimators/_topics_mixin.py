@@ -1,72 +1,33 @@
 """What every topic model shows: topics, proportions of documents, completion score, top words."""
 
 import numpy as np
-import scipy.sparse as sp
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from skvt.estimators._base import _attribute_of_fit, all_or_nothing
-from skvt.estimators._chunked import by_chunk, is_chunked, sums_of_chunks
+from skvt.components.specs import is_auto
+from skvt.estimators._base import _attribute_of_fit
 from skvt.estimators._top_words import top_words
 from skvt.estimators.completion import completion_sums, document_parameters, mean_of_held_out
-from skvt.estimators.component_specs import is_auto
-from skvt.estimators.validation import (
-    LARGEST,
-    LEGAL_RANGE,
-    OF_WORDS,
-    canonical,
-    in_range,
-    require_counts,
-    require_prior,
-    validated,
-)
 from skvt.expfam import Dirichlet
 from skvt.inference import Workers
 from skvt.posterior import Posterior
+from skvt.readers import DocumentReader
+from skvt.readers.chunks import by_chunk, is_chunked, sums_of_chunks
+from skvt.readers.validation import (
+    LARGEST,
+    LEGAL_RANGE,
+    in_range,
+    require_prior,
+)
 
 
 class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Non-negative counts in, topic proportions out; topics are the first block of the globals."""
 
-    _of_counts = True
+    _reads = DocumentReader
     # What to do instead where topics cannot have priors of their own.
     _no_prior_of_each = ""
 
-    @all_or_nothing
-    def fit(self, X, y=None, sample_weight=None):
-        """Fit the topics to a corpus.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Counts: non-negative numbers, whole or not.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            A document of weight w counts w times. Minibatches are drawn regardless of weights.
-
-        Returns
-        -------
-        self : estimator
-            The fitted estimator.
-
-        Raises
-        ------
-        ValueError
-            For negative, infinite or missing counts, illegal priors or temperatures, and where
-            counts (times weights) add up to less than 1e-30 or more than 1e30.
-        """
-        return self._fit(X, y, sample_weight)
-
     # --------------------------------------------------------------------------- validation
-    def _validate_rows(self, X, *, reset):
-        remedy = (
-            "Count the words first: CountVectorizer().fit_transform(texts), of "
-            "sklearn.feature_extraction.text."
-        )
-        X = sp.csr_array(validated(self, X, reset=reset, accept_sparse="csr", remedy=remedy))
-        require_counts(X, type(self).__name__, *OF_WORDS)
-        return canonical(X)
-
     def _prior_vector(self, name, size, size_name, default, *, n_topics=None):
         """The prior's vector: given, or so many of the default, which is where learning starts.
 
@@ -183,7 +144,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
            topic models. UAI.
         """
         fitted = self._require_fitted()
-        X = self._validate_rows(X, reset=False)
+        X = self._read(X)
         with Workers(self.n_jobs) as workers:
             gamma = document_parameters(fitted.model, fitted.stats, X, workers)
         return gamma / gamma.sum(axis=1, keepdims=True) if normalize else gamma
@@ -237,7 +198,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         self._require_fitted()
         if is_chunked(X):
             return mean_of_held_out(*sums_of_chunks(self, "_completion_sums", X))
-        return mean_of_held_out(*self._completion_sums(self._validate_rows(X, reset=False)))
+        return mean_of_held_out(*self._completion_sums(self._read(X)))
 
     def _completion_sums(self, X):
         fitted = self._fitted
@@ -285,8 +246,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
-        tags.input_tags.positive_only = True
-        tags.input_tags.sparse = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 

@@ -6,7 +6,6 @@ is computed of arrays before their shapes are known to be those of others in the
 
 import numpy as np
 
-from skvt.estimators.validation import LEGAL_RANGE, in_range
 from skvt.io._archive import PART, FileError
 from skvt.io._classes import ESTIMATORS, conforms, defaults_of, name_of
 from skvt.io._legal import (
@@ -23,6 +22,7 @@ from skvt.io._legal import (
     is_within,
 )
 from skvt.progress import Continued
+from skvt.readers.validation import LEGAL_RANGE, in_range
 
 # Relative error that running sums may have, in single precision too.
 _ROUNDING = 1e-3
@@ -348,7 +348,7 @@ def _check_table(table, priors, estimator):
         and len(table.names) == n_features == len({*table.names})
         and len(table.types) in (0, n_features)
         and len(table.blocks) == len(blocks)
-        and table.container in ("array", "pandas", "polars")
+        and table.container in ("array", "pandas", "polars", "pyarrow", "modin")
         and {*(priors or ())} == {block.name for block in blocks}
     )
     if not legal:

@@ -40,7 +40,7 @@ PLACES = {
     **{f"estimators.{name}": f"skvt:{name}" for name in ESTIMATORS},
     **_under("estimators", "estimators._base", "Fitted"),
     **_under("estimators", "estimators._progress", "Gathered Progress RowsSeen Start Starts"),
-    **_under("estimators", "estimators._tables", "Table TableBlock"),
+    **_under("estimators", "readers._tables", "Table TableBlock"),
     **_under(
         "components",
         "components",

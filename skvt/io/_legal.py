@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from skvt.estimators.validation import LARGEST
+from skvt.readers.validation import LARGEST
 
 # The models of each estimator.
 MODELS = {

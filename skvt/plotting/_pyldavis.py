@@ -4,8 +4,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 
-from skvt.estimators.validation import column_names, preprocessing_and_model
 from skvt.plotting._topics import topic_probabilities
+from skvt.readers.validation import column_names, preprocessing_and_model
 
 
 def prepare_arguments(estimator, X, feature_names=None):

@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from skvt.estimators.validation import column_names, preprocessing_and_model
 from skvt.plotting._axes import chosen, fitted_attribute, panels
+from skvt.readers.validation import column_names, preprocessing_and_model
 
 
 class TopicsDisplay:

@@ -40,7 +40,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skvt import StructuredLDA
 from skvt.components import Gaussian
-from skvt.estimators.component_specs import GAUSSIAN_PRIORS
+from skvt.components.specs import GAUSSIAN_PRIORS
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 
 # scikit-learn runs these on its own estimators; `parametrize_with_checks` leaves them out.

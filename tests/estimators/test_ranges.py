@@ -8,12 +8,12 @@ import pytest
 import scipy.sparse as sp
 
 from skvt import StructuredGaPNMF, StructuredLDA, TemperedLDA
-from skvt.estimators.validation import LARGEST
 from skvt.metrics import (
     document_completion_score,
     document_completion_split,
     held_out_log_likelihood,
 )
+from skvt.readers.validation import LARGEST
 
 
 def counts(dtype=np.float64):

@@ -16,7 +16,7 @@ WEIGHTS = rng.uniform(0.5, 2.0, 150)
 def begun(mixture, weights=None):
     """Statistics that a fit begins with."""
     kept = np.ones(150) if weights is None else weights
-    rows = X if type(mixture) is MemoizedDPGMM else mixture._validate_rows(X, reset=True)
+    rows, _ = mixture._read_rows(X, None, reset=True)
     return mixture._build_model(rows, kept).start.arrays
 
 

@@ -79,6 +79,7 @@ def test_what_holds_a_table_makes_no_difference():
     assert list(expected.categories_["names"][1]) == list(frame["grade"].cat.categories)
     for held, columns in (
         (pl.from_pandas(frame), by_name),
+        (pl.from_pandas(frame).to_arrow(), by_name),
         (frame.astype(object).to_numpy(), by_position),
     ):
         components_ = components(columns)
@@ -126,7 +127,7 @@ def test_codes_and_memory_mapped_rows_are_not_copied(tmp_path):
     blocks = [("codes", "categorical", [0]), ("real", Gaussian("diag"), [1, 2])]
     fitted = mixture(components=blocks, max_iter=3).fit(mapped)
     assert fitted.elbo_ == mixture(components=blocks, max_iter=3).fit(X).elbo_
-    assert np.shares_memory(fitted._validate_rows(mapped, reset=False), mapped)
+    assert np.shares_memory(fitted._read(mapped), mapped)
     # other numbers are categories too, in ascending order
     renamed = X.copy()
     renamed[:, 0] = np.array([-1.5, 2.0, 7.0, 100.0])[X[:, 0].astype(int)]

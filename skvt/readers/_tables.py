@@ -3,7 +3,7 @@
 Models work on arrays. Each column of a table becomes a column of numbers at the same position: real
 numbers and counts as they are, booleans as 0 and 1, categories as codes, missing values as NaN. The
 kind of a column is given with the components, or follows from its type, see
-:mod:`skvt.estimators._table_blocks`.
+:mod:`skvt.readers._table_blocks`.
 """
 
 from collections.abc import Hashable
@@ -12,10 +12,18 @@ from dataclasses import dataclass
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.estimators._columns import columns_of, is_frame, levels, objects, plain, with_column
-from skvt.estimators.component_specs import ComponentSpec
-from skvt.estimators.validation import check_magnitude
+from skvt.components import ComponentSpec
 from skvt.models.mixture import as_slice
+from skvt.readers._columns import (
+    columns_of,
+    frame_of,
+    is_frame,
+    levels,
+    objects,
+    plain,
+    with_column,
+)
+from skvt.readers.validation import check_magnitude
 from skvt.typing import IndexArray
 
 
@@ -213,17 +221,7 @@ class Table:
                 out[:, j] = self.decoded(j, X[:, j])
             return out
         decoded = {self.names[j]: self.decoded(j, X[:, j]) for j in columns}
-        if self.container == "pandas":
-            import pandas
-
-            return pandas.DataFrame(decoded)
-        import polars
-
-        return polars.DataFrame([
-            polars.Series(name, values.tolist() if values.dtype == object else values,
-                          dtype=polars.Object if self.types[j] == "Object" else None)
-            for j, (name, values) in zip(columns, decoded.items(), strict=True)
-        ])  # fmt: skip
+        return frame_of(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
 
     def restored(self, X, encoded, filled):
         """X as it was given, with the missing values of modelled columns replaced."""

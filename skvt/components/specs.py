@@ -6,10 +6,10 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.base import BaseEstimator, clone
 
-from skvt.estimators._covariance_types import bounds_of_types
-from skvt.estimators._sklearn_private import Interval, StrOptions
+from skvt.components._covariance_types import bounds_of_types
 from skvt.models import mixture as models
 from skvt.rows import dense, sums_of_rows, total_and_weight
+from skvt.sklearn_private import Interval, StrOptions
 
 AUTO = StrOptions({"auto"})
 GAUSSIAN_PRIORS = (

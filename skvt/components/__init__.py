@@ -13,7 +13,7 @@ Each is a small object with parameters like a scikit-learn estimator (``get_para
 Custom components inherit from :class:`ComponentSpec`.
 """
 
-from skvt.estimators.component_specs import (
+from skvt.components.specs import (
     Bernoulli,
     Categorical,
     ComponentSpec,

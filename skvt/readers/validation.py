@@ -6,7 +6,6 @@ from numbers import Integral
 import numpy as np
 import scipy.sparse as sp
 from sklearn.pipeline import Pipeline
-from sklearn.utils.validation import validate_data
 
 # Largest sum of counts, and its inverse the smallest; likewise for parameters of priors. Draws and
 # tables of float64 data may be of single precision.
@@ -21,42 +20,12 @@ ENCODE = (
 # What X holds, and where it comes from.
 OF_WORDS = ("counts of words", " Pass counts, such as CountVectorizer's.")
 
+# Entries that are looked at together for values other than 0 and 1.
+_CHECKED = 2**20
+
 # Real values beyond these are refused: squares, and their sums over rows and columns, must be
 # finite in the precision of the data, in which results are published.
 LARGEST_VALUE = {np.dtype(np.float32): 1e15, np.dtype(np.float64): 1e100}
-
-
-def validated(
-    estimator, X, *, reset, accept_sparse=False, missing=False, order=None, remedy=ENCODE
-):
-    """X by scikit-learn's checks, in the precision of the model unless it is ``reset``.
-
-    Raises
-    ------
-    ValueError
-        As of :func:`sklearn.utils.validation.validate_data`; of text, one that gives the remedy.
-    TypeError
-        For an AnnData.
-    """
-    refuse_annotated(X, type(estimator).__name__)
-    try:
-        return validate_data(
-            estimator,
-            X,
-            reset=reset,
-            accept_sparse=accept_sparse,
-            dtype=[np.float64, np.float32] if reset else estimator._fitted.model.dtype,
-            order=order,
-            ensure_all_finite="allow-nan" if missing else True,
-        )
-    except (TypeError, ValueError) as error:
-        example = _text_in(X)
-        if example is None:
-            raise
-        raise ValueError(
-            f"X holds text, such as {example[:40]!r}, and {type(estimator).__name__} takes "
-            f"numbers. {remedy}"
-        ) from error
 
 
 def refuse_annotated(X, whom):
@@ -76,7 +45,7 @@ def positive_int(name, value):
     return int(value)
 
 
-def _text_in(X):
+def text_in(X):
     """The first string in rows, a column or a table; None without."""
     if isinstance(X, str | bytes):
         return X
@@ -139,6 +108,22 @@ def require_counts(X, whom, what="counts of words", remedy=""):
             f"The data passed to {whom} must add up to 0 or a number in {LEGAL_RANGE}. The sum is "
             f"{total:g}; divide all of them by one number."
         )
+
+
+def require_binary(values):
+    """Raise ValueError unless all are 0, 1 or NaN."""
+    # part by part: a mask of all entries would be an eighth of the data, and three are needed
+    step = max(1, _CHECKED // max(1, values[:1].size))
+    for start in range(0, len(values), step):
+        part = values[start : start + step]
+        illegal = (part != 0.0) & (part != 1.0) & ~np.isnan(part)
+        if illegal.any():
+            value = part[illegal].flat[0]
+            raise ValueError(
+                f"X must be binary: 0 or 1, NaN where a value is missing. Got {value:g}. If "
+                f"{value:g} stands for a missing value, replace it by NaN; if all values are "
+                "measurements, give 'binarize' to count those above it as 1 and all others as 0."
+            )
 
 
 def require_prior(name, value):

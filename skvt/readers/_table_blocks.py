@@ -5,52 +5,23 @@ from itertools import zip_longest
 
 import numpy as np
 import scipy.sparse as sp
-from sklearn.utils.validation import validate_data
 
-from skvt.estimators._columns import columns_of, is_frame, is_pandas, is_polars
-from skvt.estimators._sklearn_private import column_indices
-from skvt.estimators._tables import Table, TableBlock
-from skvt.estimators.component_specs import (
-    BY_NAME,
+from skvt.components import (
     Bernoulli,
     Categorical,
     ComponentSpec,
     Gaussian,
     Multinomial,
 )
-from skvt.estimators.validation import each_entry_once, refuse_annotated
+from skvt.components.specs import BY_NAME
+from skvt.readers._columns import columns_of, container_of, names_of
+from skvt.readers._tables import Table, TableBlock
+from skvt.sklearn_private import column_indices
 
 # Components that "auto" chooses by the types of columns.
 _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("diag")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
-
-
-def numbers_or_objects(estimator, X, *, reset):
-    """X by scikit-learn's checks: a data frame as it is, or an array of floats or of objects."""
-    if is_frame(X):
-        X = validate_data(estimator, X, reset=reset, skip_check_array=True)
-        if X.shape[0] == 0 or X.shape[1] == 0:
-            what = "sample" if X.shape[0] == 0 else "feature"
-            raise ValueError(
-                f"Found array with 0 {what}(s) (shape={tuple(X.shape)}) while a minimum of 1 is "
-                f"required by {type(estimator).__name__}."
-            )
-        return X
-    refuse_annotated(X, type(estimator).__name__)
-    X = validate_data(
-        estimator, X, reset=reset, accept_sparse="csr", dtype=None, ensure_all_finite=False
-    )
-    if sp.issparse(X):
-        X = each_entry_once(X)
-    if X.dtype.kind in "biu":
-        kept = X.dtype.kind == "b" and not sp.issparse(X)
-        return X.astype(object) if kept and reset else X.astype(np.float64)
-    if X.dtype.kind == "f":
-        return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
-    if sp.issparse(X):
-        raise ValueError(f"Sparse X must hold numbers. Got the type {X.dtype}.")
-    return X.astype(object)
 
 
 def table_of(X, components, handle_unknown, *, complete=True):
@@ -59,10 +30,10 @@ def table_of(X, components, handle_unknown, *, complete=True):
     Not ``complete``, other rows may have categories where these have none.
     """
     numbers = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
-    names = tuple(X.columns) if is_frame(X) else tuple(range(X.shape[1]))
+    names = names_of(X)
     columns = None if numbers else columns_of(X)
     if isinstance(components, str):
-        blocks = _automatic(X, columns)
+        blocks = _automatic(X, columns, names)
     else:
         blocks = [
             (name, _spec(name, given), _positions(X, key, name)) for name, given, key in components
@@ -86,9 +57,8 @@ def table_of(X, components, handle_unknown, *, complete=True):
             if complete:
                 _check_categories(categories, positions, names)
         done.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
-    container = "pandas" if is_pandas(X) else "polars" if is_polars(X) else "array"
     types = () if columns is None else tuple(column.type for column in columns)
-    return Table(tuple(done), names, handle_unknown, container, types)
+    return Table(tuple(done), names, handle_unknown, container_of(X), types)
 
 
 def joint_table(tables):
@@ -136,7 +106,7 @@ def _check_alike(tables):
                 )
 
 
-def _automatic(X, columns):
+def _automatic(X, columns, names):
     """Blocks by the types of the columns; of a sparse matrix, counts."""
     if sp.issparse(X):
         return [("counts", Multinomial(), list(range(X.shape[1])))]
@@ -149,11 +119,10 @@ def _automatic(X, columns):
             blocks.append((name, make(), positions))
     others = [j for j, column in enumerate(columns) if column.kind is None]
     if others:
-        name = X.columns[others[0]]
         raise ValueError(
-            f"Column {name!r} is of the type {columns[others[0]].type}, which components='auto' "
-            "does not take. Turn it into numbers or strings, or leave it out of a list of "
-            "'components'."
+            f"Column {names[others[0]]!r} is of the type {columns[others[0]].type}, which "
+            "components='auto' does not take. Turn it into numbers or strings, or leave it out of "
+            "a list of 'components'."
         )
     return blocks
 

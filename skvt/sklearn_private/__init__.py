@@ -14,7 +14,7 @@ try:
     from sklearn.base import _fit_context as fit_context
     from sklearn.callback import CallbackSupportMixin
 except ImportError:  # scikit-learn 1.6 to 1.8
-    from skvt.estimators._callbacks import CallbackSupportMixin, fit_context
+    from skvt.sklearn_private._callbacks import CallbackSupportMixin, fit_context
 
     _indices = column_indices
 

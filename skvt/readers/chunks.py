@@ -4,6 +4,7 @@ dask is imported only where rows of its own are given.
 """
 
 import sys
+from dataclasses import replace
 from functools import wraps
 from typing import NamedTuple
 
@@ -15,7 +16,6 @@ from skvt.inference import (
     ChunkWeights,
     Handle,
     Sealed,
-    State,
     active_site,
     facts_of,
     of_chunk,
@@ -133,19 +133,24 @@ def _is_delayed(X):
     return isinstance(X, Delayed)
 
 
-def chunks_of(estimator, loads, *, reset):
-    """The rows and weights of these chunks, validated where they lie: (Chunks, ChunkWeights).
+def chunks_of(reader, loads):
+    """The rows and weights of these chunks, read where they lie.
 
-    With ``reset`` the estimator takes over what its validation learns of rows.
+    Returns
+    -------
+    reader : Reader
+        With what it has learned of the rows, if these are the first.
+    X : Chunks
+    weights : ChunkWeights
     """
     from dask.delayed import delayed
 
     site = active_site()
     try:
-        dtype = _meet_rows(estimator, loads, site) if reset else None
-        reader = Sealed(_reader(estimator, dtype))
+        if reader.dtype is None:
+            reader = _met(reader, loads, site)
         read = delayed(_block, pure=False)
-        shared = delayed(reader)
+        shared = delayed(Sealed(reader))
         blocks = [
             Handle(number, read(shared, rows, weights, weights is not None))
             for number, (rows, weights) in enumerate(zip(loads.rows, loads.weights, strict=True))
@@ -156,14 +161,14 @@ def chunks_of(estimator, loads, *, reset):
         if not used:
             raise ValueError(
                 "Found array with 0 sample(s) of positive weight while a minimum of 1 is "
-                f"required by {type(estimator).__name__}."
+                f"required by {reader.owner.__name__}."
             )
         seen = [handles[i]._replace(n_rows=facts[i].n_rows) for i in used]
         X = Chunks(site, seen, [facts[i] for i in used])
     except BaseException:
         site.close()
         raise
-    return X, ChunkWeights(X)
+    return reader, X, ChunkWeights(X)
 
 
 def _estimated_size(blocks, site):
@@ -172,27 +177,28 @@ def _estimated_size(blocks, site):
     return first.nbytes * len(blocks)
 
 
-def _meet_rows(estimator, loads, site):
-    """Validate the first row on this side, after what chunks say of all. Returns their dtype.
+def _met(reader, loads, site):
+    """The reader that has read the first row on this side, after what chunks say of all.
 
-    It is float32 if all chunks are of single precision, in whatever order they come.
+    Rows are float32 if all chunks are of single precision, in whatever order they come.
     """
-    reader, handles = _reader(estimator, np.dtype(np.float64)), loads.handles
-    if estimator._looks_at_all_rows:
-        looks = enumerate(site.each(_look, ((handle, (reader,)) for handle in handles)))
-        estimator._take_looks({number: look for number, look in looks if look is not None})
+    handles = loads.handles
+    if reader.needs_scan:
+        scans = enumerate(site.each(_scan, ((handle, (reader,)) for handle in handles)))
+        reader = reader.scanned({number: scan for number, scan in scans if scan is not None})
     for handle in handles:
-        (first,) = site.each(_first_row, [(handle, ())])
-        if first.shape[0]:
+        (row,) = site.each(_first_row, [(handle, ())])
+        if row.shape[0]:
             with of_chunk(handle.number):
-                dtype = estimator._meet_row(first)
+                met, _ = reader.first(row)
             break
     else:
-        return estimator._meet_row(first)  # which says that there is none
-    if dtype == np.float32 and not loads.has_one_dtype:
+        met, _ = reader.first(row)  # which says that there is none
+    if met.dtype == np.float32 and not loads.has_one_dtype:
         others = site.each(_dtype_of_rows, ((handle, (reader,)) for handle in handles))
         dtype = np.result_type(*(other for other in others if other is not None))
-    return dtype
+        met = replace(met, dtype=dtype)
+    return met
 
 
 def _n_rows(chunk):
@@ -210,53 +216,24 @@ def _first_row(chunk):
     return chunk.iloc[:1] if hasattr(chunk, "iloc") else chunk[:1]
 
 
-def _look(chunk, reader):
-    return reader._look(chunk) if _n_rows(chunk) else None
+def _scan(chunk, reader):
+    return reader.scan(chunk) if _n_rows(chunk) else None
 
 
 def _dtype_of_rows(chunk, reader):
-    return reader._meet_row(_first_row(chunk)) if _n_rows(chunk) else None
+    return reader.first(_first_row(chunk))[0].dtype if _n_rows(chunk) else None
 
 
-class _Component(NamedTuple):
-    missing: bool
-
-
-class _Model(NamedTuple):
-    """What validation asks of a model that is not there yet."""
-
-    dtype: np.dtype
-    component: _Component
-
-
-class _Expected(NamedTuple):
-    model: _Model
-
-
-def _reader(estimator, dtype):
-    """A copy of the estimator that validates; with a dtype, for a first fit to rows of it."""
-    reader = object.__new__(type(estimator))
-    kept = {name: value for name, value in vars(estimator).items()
-            if name not in ("_fitted", "_progress", "_skl_callbacks")}  # fmt: skip
-    vars(reader).update(kept)
-    if dtype is not None:
-        reader._fitted = _Expected(_Model(dtype, _Component(estimator._allows_missing)))
-    else:
-        reader._fitted = estimator._fitted.without_rows()
-    return reader
-
-
-def _block(reader, chunk, weights, is_weighted):
+def _block(sealed, chunk, weights, is_weighted):
     """A chunk as a block."""
-    estimator = reader.value
+    reader = sealed.value
     if _n_rows(chunk) == 0:
-        dtype = estimator._fitted.model.dtype
-        return Block(np.empty((0, estimator.n_features_in_), dtype), np.empty(0))
-    X = estimator._validate_rows(chunk, reset=False)
+        return Block(np.empty((0, reader.columns["n_features_in_"]), reader.dtype), np.empty(0))
+    X = reader.read(chunk)
     weights = np.asarray(weights) if is_weighted else None
     if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
         return Block(X[:0], np.empty(0))  # (of all chunks, some have others)
-    return Block(*estimator._weighted_rows(X, weights))
+    return Block(*reader.weighted(X, weights))
 
 
 def loaded(rows, weights):
@@ -348,11 +325,4 @@ def sums_of_chunks(estimator, method, X):
 def _sums_of(chunk, fitted, method):
     if _n_rows(chunk) == 0:
         return None
-    return getattr(fitted, method)(fitted._validate_rows(chunk, reset=False))
-
-
-def without_memos(state):
-    """A state as predictions need it."""
-    return State(**{name: vars(state)[name] for name in State.__dataclass_fields__} | {
-        "row_starts": None, "move_log": []
-    })  # fmt: skip
+    return getattr(fitted, method)(fitted._read(chunk))

@@ -1,0 +1,26 @@
+"""Rows as numbers, and back."""
+
+from skvt.readers._columns import levels
+from skvt.readers._reader import (
+    BinaryReader,
+    ContiguousReader,
+    CountReader,
+    DocumentReader,
+    Reader,
+    RealReader,
+)
+from skvt.readers._table_reader import TableReader
+from skvt.readers._tables import Table, TableBlock
+
+__all__ = [
+    "BinaryReader",
+    "ContiguousReader",
+    "CountReader",
+    "DocumentReader",
+    "Reader",
+    "RealReader",
+    "Table",
+    "TableBlock",
+    "TableReader",
+    "levels",
+]

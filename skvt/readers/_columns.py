@@ -1,0 +1,167 @@
+"""Columns of tables: of arrays of objects, and of the data frames that narwhals knows."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import narwhals.stable.v2 as nw
+import numpy as np
+
+# How polars calls columns of any objects, which it does not cast and does not assign to.
+OBJECT_OF_POLARS = "Object"
+_MISSING_TYPES = ("NAType", "NaTType")
+
+
+def is_frame(X):
+    """Whether X is a data frame: of pandas, polars, PyArrow or another package of this kind."""
+    return nw.dependencies.is_into_dataframe(X)
+
+
+def names_of(X):
+    """Names of the columns of a data frame, numbers of those of an array."""
+    return tuple(_frame(X).columns) if is_frame(X) else tuple(range(X.shape[1]))
+
+
+def container_of(X):
+    """The package of a data frame, or "array"."""
+    return _frame(X).implementation.value if is_frame(X) else "array"
+
+
+def _frame(X):
+    return nw.from_native(X, eager_only=True)
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a container: its kind, and how to read it.
+
+    ``kind`` is "real", "category" or "binary" as "auto" takes it, or None for what cannot be
+    computed with, such as dates.
+    """
+
+    kind: str | None
+    type: str
+    values: Any
+    # declared categories of a categorical type
+    categories: Any = None
+
+    def numbers(self):
+        """As float64, NaN where missing; ValueError or TypeError for anything but numbers."""
+        if self.kind != "category" and isinstance(self.values, nw.Series):
+            return self.values.cast(nw.Float64).to_numpy()
+        values = np.array([np.nan if value is None else value for value in self.objects()])
+        return values.astype(np.float64)
+
+    def objects(self):
+        """As an array of objects, None where missing."""
+        is_series = isinstance(self.values, nw.Series)
+        values = self.values.to_list() if is_series else self.values.tolist()
+        there = (None if _is_missing(value) else value for value in values)
+        return np.fromiter(there, object, len(values))
+
+
+def _is_missing(value):
+    return value is None or type(value).__name__ in _MISSING_TYPES or (
+        isinstance(value, float | np.floating) and value != value
+    )  # fmt: skip
+
+
+def columns_of(X):
+    """The columns of a data frame or of an array of objects."""
+    if is_frame(X):
+        return [_of_frame(series) for series in _frame(X).iter_columns()]
+    return [_of_objects(X[:, j]) for j in range(X.shape[1])]
+
+
+def _of_frame(series):
+    dtype, native = series.dtype, series.to_native()
+    name = str(native.dtype if hasattr(native, "dtype") else native.type)
+    if dtype in (nw.Categorical, nw.Enum):
+        declares = dtype == nw.Enum or name == "category"
+        return Column(
+            "category", name, series, series.cat.get_categories().to_list() if declares else None
+        )
+    if dtype in (nw.String, nw.Object):
+        return Column("category", name, series)
+    if dtype == nw.Boolean:
+        return Column("binary", name, series)
+    if dtype.is_numeric():
+        return Column("real", name, series)
+    # sparse columns of pandas, and those that hold nothing
+    values = np.asarray(native) if dtype == nw.Unknown else np.empty(0, "M8[s]")
+    kind = {"b": "binary", "i": "real", "u": "real", "f": "real"}.get(values.dtype.kind)
+    return Column(kind, name, values)
+
+
+def _of_objects(values):
+    """A column of an array of objects: numbers if all are, booleans, or else categories."""
+    there = [value for value in values if not _is_missing(value)]
+    if all(isinstance(value, bool | np.bool_) for value in there) and there:
+        return Column("binary", "object", values)
+    if all(isinstance(value, int | float | np.number) for value in there):
+        return Column("real", "object", values)
+    return Column("category", "object", values)
+
+
+def with_column(X, j, holes, values):
+    """X with the missing values of column j replaced; a data frame is copied.
+
+    The column keeps its type, but whole numbers among which others are filled in become floats.
+    """
+    if isinstance(X, np.ndarray):
+        X[holes, j] = values[holes]
+        return X
+    frame, filled = _frame(X), levels(values[holes])
+    series, places = frame[:, int(j)], np.flatnonzero(holes)
+    if filled.dtype.kind in "biuf" and series.dtype not in (nw.Categorical, nw.Enum, nw.Object):
+        series, filled = _with_room_for(series, filled)
+    if str(getattr(series.to_native(), "dtype", "")) == OBJECT_OF_POLARS:
+        mixed = series.to_list()
+        for place, value in zip(places, filled.tolist(), strict=True):
+            mixed[place] = value
+        series = nw.new_series(series.name, mixed, nw.Object, backend=frame.implementation)
+    else:
+        series = series.scatter(places, filled.tolist() if filled.dtype == object else filled)
+    return frame.with_columns(series).to_native()
+
+
+def _with_room_for(series, filled):
+    """A column of numbers as the type that takes others, and these as this type."""
+    try:
+        own = np.dtype(bool if series.dtype == nw.Boolean else str(series.dtype).lower())
+    except TypeError:  # of decimals, or of a column that holds nothing
+        return series.cast(nw.Float64), filled
+    with np.errstate(over="ignore", invalid="ignore"):
+        as_held = filled.astype(own)
+    if own.kind != "f" and not np.array_equal(as_held, filled):
+        return series.cast(nw.Float64), filled
+    return series, as_held
+
+
+def frame_of(columns, types, container):
+    """A data frame of this package, of columns by their names."""
+    made = []
+    for name, values in columns.items():
+        dtype = nw.Object if types[name] == OBJECT_OF_POLARS else None
+        as_list = values.dtype == object and container != "pandas"
+        own = values.tolist() if as_list else values
+        made.append(nw.new_series(name, own, dtype, backend=container).to_frame())
+    return nw.concat(made, how="horizontal").to_native()
+
+
+def objects(values):
+    """Values as an array of objects, numbers of NumPy as Python's."""
+    return np.fromiter(map(plain, values), object, len(values))
+
+
+def levels(categories):
+    """Categories as an array of their type, or of objects where that would change one of them."""
+    if len({type(value) for value in categories}) == 1 and np.ndim(categories[0]) == 0:
+        found = np.array(list(categories))
+        if found.tolist() == list(map(plain, categories)):
+            return found
+    return objects(categories)
+
+
+def plain(value):
+    """A value, a number of NumPy as Python's."""
+    return value.item() if isinstance(value, np.generic) else value

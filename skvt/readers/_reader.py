@@ -1,0 +1,216 @@
+"""How rows are read: as numbers in one precision, or an error that names the remedy."""
+
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import scipy.sparse as sp
+from sklearn.utils.validation import validate_data
+
+from skvt.readers.validation import (
+    ENCODE,
+    LEGAL_RANGE,
+    OF_WORDS,
+    canonical,
+    check_magnitude,
+    each_entry_once,
+    in_range,
+    refuse_annotated,
+    require_binary,
+    require_counts,
+    text_in,
+    total_of,
+    warn_of_empty_rows,
+)
+from skvt.sklearn_private import check_sample_weight
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Rows as a model takes them: real numbers.
+
+    A reader can be sent to where rows lie. It knows no model: what is asked of later rows it
+    learns from the first ones.
+
+    Parameters
+    ----------
+    owner : type
+        The class of the estimator, which errors name.
+    columns : dict
+        ``n_features_in_`` and ``feature_names_in_``, where rows have been read.
+    dtype : dtype or None
+        Precision of the rows; None before the first ones.
+    """
+
+    owner: type
+    columns: dict[str, Any] = field(default_factory=dict)
+    dtype: np.dtype[Any] | None = None
+
+    # Whether rows may be sparse, and whether values may be missing.
+    sparse: ClassVar[bool] = False
+    missing: ClassVar[bool] = False
+    # How arrays lie in memory; None, as they come.
+    order: ClassVar[str | None] = None
+    # Whether the numbers of all rows add up to something of which models depend.
+    adds_up: ClassVar[bool] = False
+    # Whether all rows are looked at before any is read, see `scan`.
+    needs_scan: ClassVar[bool] = False
+    # What to do with text.
+    remedy: ClassVar[str] = ENCODE
+
+    @classmethod
+    def of(cls, estimator):
+        """The reader by an estimator's parameters, before the first rows."""
+        return cls(type(estimator))
+
+    def first(self, X):
+        """The reader of rows like these, and the rows as numbers; raises on anything illegal."""
+        legal = {
+            "accept_sparse": "csr" if self.sparse else False,
+            "dtype": [np.float64, np.float32] if self.dtype is None else self.dtype,
+            "order": self.order,
+            "ensure_all_finite": "allow-nan" if self.missing else True,
+        }
+        try:
+            X, columns = self._checked(X, legal)
+        except (TypeError, ValueError) as error:
+            example = text_in(X)
+            if example is None:
+                raise
+            raise ValueError(
+                f"X holds text, such as {example[:40]!r}, and {self.owner.__name__} takes "
+                f"numbers. {self.remedy}"
+            ) from error
+        X = self._legal(X)
+        return replace(self, columns=columns, dtype=X.dtype), X
+
+    def read(self, X):
+        """Rows like the first ones, as numbers."""
+        return self.first(X)[1]
+
+    def resumed(self, attributes, dtype):
+        """The reader of rows in this precision, by what an estimator has kept of the first ones."""
+        columns = {name: attributes[name] for name in ("n_features_in_", "feature_names_in_")
+                   if name in attributes}  # fmt: skip
+        return replace(self, columns=columns, dtype=np.dtype(dtype))
+
+    @property
+    def attributes(self):
+        """Attributes of an estimator by which reading is resumed."""
+        return self.columns
+
+    def scan(self, X):
+        """What must be known of all rows, of some of them."""
+
+    def scanned(self, scans):
+        """The reader that knows what was seen of all rows, by the number of the chunk."""
+        return self
+
+    def _checked(self, X, legal):
+        """X by scikit-learn's checks, and what these know of the columns."""
+        refuse_annotated(X, self.owner.__name__)
+        # (scikit-learn looks for that in an estimator, which it names)
+        owner = object.__new__(self.owner)
+        vars(owner).update(self.columns)
+        return validate_data(owner, X, reset=self.dtype is None, **legal), vars(owner)
+
+    def _legal(self, X):
+        """The rows as the model takes them; ValueError for values that it does not take."""
+        check_magnitude(X)
+        return X
+
+    def weighted(self, X, sample_weight):
+        """Rows of positive weight, and their weights as float64."""
+        weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        with np.errstate(over="ignore", under="ignore"):
+            as_computed = weights.astype(X.dtype)
+        if np.any((as_computed == 0.0) != (weights == 0.0)) or np.isinf(as_computed).any():
+            raise ValueError(
+                f"sample_weight must be 0 or in the range of {X.dtype}. Got weights from "
+                f"{weights.min():g} to {weights.max():g}; scale them."
+            )
+        if self.adds_up and sample_weight is not None:
+            total = total_of(X, weights)
+            if total > 0.0 and not in_range(total):
+                raise ValueError(
+                    f"sample_weight times X must add up to 0 or a number in {LEGAL_RANGE}. Got a "
+                    f"sum of {total:g}, weights from {weights.min():g} to {weights.max():g}; scale "
+                    "them."
+                )
+        used = weights > 0.0
+        return (X, weights) if used.all() else (X[used], weights[used])
+
+
+class RealReader(Reader):
+    """Real numbers, NaN where a value is missing."""
+
+    missing = True
+
+    def _legal(self, X):
+        X = super()._legal(X)
+        warn_of_empty_rows(X)
+        return X
+
+
+class ContiguousReader(RealReader):
+    """Real numbers, row after row in memory."""
+
+    order = "C"
+
+
+@dataclass(frozen=True)
+class BinaryReader(Reader):
+    """Zeros and ones, which values above a threshold stand for where there is one."""
+
+    threshold: float | None = None
+
+    sparse = missing = True
+
+    @classmethod
+    def of(cls, estimator):
+        """The reader by an estimator's parameters, before the first rows."""
+        return cls(type(estimator), threshold=estimator.binarize)
+
+    def _legal(self, X):
+        warn_of_empty_rows(X)
+        if sp.issparse(X):
+            if self.threshold is not None and self.threshold < 0.0:
+                raise ValueError(
+                    "The 'binarize' parameter must not be negative for sparse data. Got "
+                    f"{self.threshold}."
+                )
+            X = each_entry_once(X)
+        values = X.data if sp.issparse(X) else X
+        if self.threshold is None:
+            require_binary(values)
+            return X
+        ones = values > self.threshold
+        values = np.where(np.isnan(values), values, ones).astype(X.dtype, copy=False)
+        return sp.csr_array((values, X.indices, X.indptr), X.shape) if sp.issparse(X) else values
+
+
+class CountReader(Reader):
+    """Counts or magnitudes, NaN where a value is missing."""
+
+    sparse = missing = adds_up = True
+
+    def _legal(self, X):
+        if sp.issparse(X):
+            X = each_entry_once(X)
+        require_counts(X, self.owner.__name__, "counts or magnitudes")
+        return X
+
+
+class DocumentReader(CountReader):
+    """Counts of words, as canonical CSR matrices."""
+
+    missing = False
+    remedy = (
+        "Count the words first: CountVectorizer().fit_transform(texts), of "
+        "sklearn.feature_extraction.text."
+    )
+
+    def _legal(self, X):
+        X = sp.csr_array(X)
+        require_counts(X, self.owner.__name__, *OF_WORDS)
+        return canonical(X)

@@ -1,0 +1,93 @@
+"""Rows of columns of any kinds as numbers."""
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.readers._columns import is_frame
+from skvt.readers._reader import Reader
+from skvt.readers._table_blocks import joint_table, table_of
+from skvt.readers._tables import Table
+from skvt.readers.validation import each_entry_once, warn_of_empty_rows
+
+
+@dataclass(frozen=True)
+class TableReader(Reader):
+    """Rows of arrays and data frames, by what is known or found out of their columns.
+
+    Parameters
+    ----------
+    components : list of tuple or "auto"
+        As given by the user.
+    handle_unknown : {"error", "missing"}
+    table : Table or None
+        None before the first rows.
+    """
+
+    components: Any = "auto"
+    handle_unknown: str = "error"
+    table: Table | None = None
+
+    sparse = missing = needs_scan = True
+
+    @classmethod
+    def of(cls, estimator):
+        """The reader by an estimator's parameters, before the first rows."""
+        given = {"components": estimator.components, "handle_unknown": estimator.handle_unknown}
+        return cls(type(estimator), **given)
+
+    def first(self, X):
+        """The reader of rows like these, and the rows as numbers; raises on anything illegal."""
+        X, columns = self._numbers_or_objects(X)
+        table = self.table or table_of(X, self.components, self.handle_unknown)
+        X = table.encode(X)
+        if self.dtype is not None:
+            X = X.astype(self.dtype, copy=False)
+        warn_of_empty_rows(table.modelled(X))
+        return replace(self, columns=columns, dtype=X.dtype, table=table), X
+
+    def resumed(self, attributes, dtype):
+        """The reader of rows in this precision, by what an estimator has kept of the first ones."""
+        return replace(super().resumed(attributes, dtype), table=attributes["_table"])
+
+    @property
+    def attributes(self):
+        """Attributes of an estimator by which reading is resumed."""
+        return self.columns | {"_table": self.table}
+
+    def scan(self, X):
+        """The table of some rows."""
+        X, _ = self._numbers_or_objects(X)
+        return table_of(X, self.components, self.handle_unknown, complete=False)
+
+    def scanned(self, scans):
+        """The reader that knows the table of all rows, whose categories are those of any chunk."""
+        return replace(self, table=joint_table(scans))
+
+    def _numbers_or_objects(self, X):
+        """X by scikit-learn's checks: a data frame as it is, or an array of floats or objects."""
+        if is_frame(X):
+            X, columns = self._checked(X, {"skip_check_array": True})
+            if X.shape[0] == 0 or X.shape[1] == 0:
+                what = "sample" if X.shape[0] == 0 else "feature"
+                raise ValueError(
+                    f"Found array with 0 {what}(s) (shape={tuple(X.shape)}) while a minimum of 1 "
+                    f"is required by {self.owner.__name__}."
+                )
+            return X, columns
+        legal = {"accept_sparse": "csr", "dtype": None, "ensure_all_finite": False}
+        X, columns = self._checked(X, legal)
+        if sp.issparse(X):
+            X = each_entry_once(X)
+        kind = X.dtype.kind
+        if kind == "b" and not sp.issparse(X) and self.dtype is None:
+            return X.astype(object), columns
+        if kind in "biu":
+            return X.astype(np.float64), columns
+        if kind == "f":
+            return X if X.dtype in (np.float32, np.float64) else X.astype(np.float64), columns
+        if sp.issparse(X):
+            raise ValueError(f"Sparse X must hold numbers. Got the type {X.dtype}.")
+        return X.astype(object), columns
