@@ -17,7 +17,7 @@ NUMBERS = (3, 20)
 _PASSES = 8
 
 
-def bounds_of_types(X, weights, build, zero_mean, learned, most=None):
+def bounds_of_types(X, weights, build, learned, most=None):
     """The types of covariance, and their highest bounds in short fits, best first.
 
     Neither the number of threads nor the random state matters.
@@ -27,7 +27,6 @@ def bounds_of_types(X, weights, build, zero_mean, learned, most=None):
     X, weights : rows
     build : callable
         From rows, weights and a type to the component and its prior's parameters.
-    zero_mean : bool
     learned : frozenset of str
         Parameters of the prior that are learned.
     most : int or None
@@ -45,8 +44,6 @@ def bounds_of_types(X, weights, build, zero_mean, learned, most=None):
     bounds = {}
     with Workers(1) as workers:
         for kind in CANDIDATES:
-            if zero_mean and kind in ("tied", "low_rank"):
-                continue
             component, _ = build(X, weights, kind)
             learner = GaussianLearner.of(component, learned)
             model = Mixture(StickBreaking(1.0), component, learner=learner)

@@ -62,14 +62,14 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
         error=error,
         max_rank=given.max_rank,
     )
-    if kind == "auto":
+    if kind == "auto" and not zero_mean:
         if not (given.covariance_prior is None or is_auto(given.covariance_prior)):
             raise ValueError(
                 "The 'covariance_prior' parameter has another shape for each covariance type: with "
                 "covariance_type='auto' leave it None, or 'auto' to learn it."
             )
         learned = learned_names(given, GAUSSIAN_PRIORS)
-        kind = next(iter(bounds_of_types(X, weights, build, zero_mean, learned, most)))
+        kind = next(iter(bounds_of_types(X, weights, build, learned, most)))
     return build(X, weights, kind)
 
 
@@ -165,7 +165,7 @@ class Gaussian(ComponentSpec):
         ``priors_``.
 
     mean_type : {"full", "zero"}, default="full"
-        Whether components have means, or all have mean zero.
+        Whether components have means, or all have mean zero (with "full" covariances alone).
 
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth; None is 1. "auto", here and

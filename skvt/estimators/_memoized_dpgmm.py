@@ -52,7 +52,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         local variables of their rows otherwise, see Notes.
 
     mean_type : {"full", "zero"}, default="full"
-        Whether components have means, or all have mean zero.
+        Whether components have means, or all have mean zero (with "full" covariances alone).
 
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"

@@ -81,7 +81,7 @@ PLACES = {
         "models",
         "models.mixture._components",
         "Bernoulli DiagonalGaussian FullGaussian KnownVarianceGaussian Multinomial "
-        "SphericalGaussian ZeroMeanDiagonalGaussian ZeroMeanFullGaussian ZeroMeanSphericalGaussian",
+        "SphericalGaussian ZeroMeanFullGaussian",
     ),
     **_under("models", "models.mixture._discrete", "Categorical Poisson"),
     **_under("models", "models.mixture._tied", "TiedGaussian"),

@@ -75,10 +75,6 @@ SHAPES = {
     "models.SphericalGaussian": lambda own, d, k: {
         "": 2 + 2 * d, "prior": (2 + 2 * d,), "center": (d,), "added": (d,)
     },
-    "models.ZeroMeanDiagonalGaussian": lambda own, d, k: {
-        "": 2 * d, "prior": (d, 2), "added": (d,)
-    },
-    "models.ZeroMeanSphericalGaussian": lambda own, d, k: {"": 2, "prior": (2,)},
     "models.KnownVarianceGaussian": lambda own, d, k: {
         "": 2 * d + 1, "prior": (d, 2), "center": (d,)
     },

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from scipy.special import betaln, digamma, gammaln, multigammaln
 from scipy.stats import multivariate_normal, multivariate_t, nbinom, norm
 
-from skvt.expfam import Gamma, Normal, NormalGamma, NormalWishart, Wishart
+from skvt.expfam import Normal, NormalGamma, NormalWishart, Wishart
 from skvt.models.mixture import Categorical, Poisson
 from skvt.models.mixture import _components as components
 
@@ -99,8 +99,7 @@ def _columns(q, x, center):
     """Shape, rate, and deviation, uncertainty and precision of the mean of each column seen."""
     D = x.size
     a, b = (np.broadcast_to(q[name], D) for name in ("shape", "rate"))
-    mean = np.broadcast_to(q["mean"].reshape(-1), D) if "mean" in q else np.zeros(D)
-    kappa = q["mean_precision"].reshape(-1) if "mean" in q else np.full(D, np.inf)
+    mean, kappa = np.broadcast_to(q["mean"].reshape(-1), D), q["mean_precision"].reshape(-1)
     seen = ~np.isnan(x)
     return a[seen], b[seen], (x - center - mean)[seen], np.broadcast_to(kappa, D)[seen]
 
@@ -130,8 +129,6 @@ def _spherical_update(q, X, r):
     weights = r[:, None] * seen
     X, n = np.where(seen, X, 0.0), weights.sum(axis=0)
     shape = q["shape"] + 0.5 * n.sum()
-    if "mean" not in q:
-        return {"shape": shape, "rate": q["rate"] + 0.5 * (weights * X**2).sum()}
     kappa, m = q["mean_precision"], q["mean"]
     # (a column without values has no average, and its terms are 0 whatever it is)
     average = (weights * X).sum(axis=0) / np.where(n > 0.0, n, 1.0)
@@ -176,12 +173,10 @@ def _gamma_divergence(a, b, a0, b0):
 def columns_divergence(q, p):
     a, b = q["shape"], q["rate"]
     kl = np.sum(_gamma_divergence(a, b, p["shape"], p["rate"]))
-    if "mean" in q:
-        ratio = p["mean_precision"] / q["mean_precision"]
-        precision = np.reshape(a / b, np.shape(a) + (1,) * (q["mean"].ndim - np.ndim(a)))
-        gap = p["mean_precision"] * (q["mean"] - p["mean"]) ** 2 * precision
-        kl += 0.5 * np.sum(ratio - 1.0 - np.log(ratio) + gap)
-    return kl
+    ratio = p["mean_precision"] / q["mean_precision"]
+    precision = np.reshape(a / b, np.shape(a) + (1,) * (q["mean"].ndim - np.ndim(a)))
+    gap = p["mean_precision"] * (q["mean"] - p["mean"]) ** 2 * precision
+    return kl + 0.5 * np.sum(ratio - 1.0 - np.log(ratio) + gap)
 
 
 # ------------------------------------------------------------- Gaussians of known variance
@@ -392,15 +387,6 @@ def _spherical(D, dtype):
     return components.SphericalGaussian(prior, _center(D), dtype)
 
 
-def _zero_diagonal(D, dtype):
-    prior = Gamma.from_standard(np.linspace(1.2, 2.0, D), np.linspace(0.7, 1.9, D))
-    return components.ZeroMeanDiagonalGaussian(prior, dtype)
-
-
-def _zero_spherical(D, dtype):
-    return components.ZeroMeanSphericalGaussian(Gamma.from_standard(1.7, 0.9), D, dtype)
-
-
 def _known(D, dtype):
     prior = Normal.from_standard(_mean(D), np.linspace(1.5, 4.0, D))
     return components.KnownVarianceGaussian(prior, _center(D), NOISE, dtype)
@@ -471,10 +457,6 @@ KINDS = {
                      diagonal_predictive, columns_divergence),
     "spherical": Kind(_spherical, gaussian_rows, columns_log_density, spherical_update,
                       spherical_predictive, columns_divergence),
-    "zero-mean diagonal": Kind(_zero_diagonal, around_zero, columns_log_density, diagonal_update,
-                               diagonal_predictive, columns_divergence),
-    "zero-mean spherical": Kind(_zero_spherical, around_zero, columns_log_density,
-                                spherical_update, spherical_predictive, columns_divergence),
     "known variance": Kind(_known, gaussian_rows, known_log_density, known_update,
                            known_predictive, known_divergence),
     "Bernoulli": Kind(_bernoulli, binary_rows, bernoulli_log_density, bernoulli_update,

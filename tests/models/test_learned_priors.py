@@ -107,7 +107,10 @@ def slopes(learner, component, sums, h=1e-4):
 
 
 KINDS_LEARNED = (
-    *(f"{zero}{kind}" for zero in ("", "zero-mean ") for kind in ("full", "diag", "spherical")),
+    "full",
+    "zero-mean full",
+    "diag",
+    "spherical",
     "low_rank",
     "Bernoulli",
     "categorical",

@@ -15,8 +15,6 @@ GAUSSIANS = {
     "diagonal": ["mean", "standard deviation"],
     "spherical": ["mean", "standard deviation"],
     "zero-mean full": ["standard deviation"],
-    "zero-mean diagonal": ["standard deviation"],
-    "zero-mean spherical": ["standard deviation"],
 }
 OTHERS = {"Bernoulli": "probability", "multinomial": "probability", "categorical": "probability",
           "Poisson": "rate"}  # fmt: skip

@@ -552,6 +552,9 @@ class _WithMissing(ConjugateComponent):
 
         def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array: ...
 
+        def _means(self, lam: Array) -> Array:
+            """Means of the columns relative to the centre, (K, D)."""
+
     def _observed(self, X: Any) -> tuple[Array, Array]:
         """Centred rows with 0 for NaN, and which entries are there."""
         X = self._centred(X)
@@ -569,14 +572,6 @@ class _WithMissing(ConjugateComponent):
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Draws of missing values, independent of the rest unless a subclass overrides it."""
         return with_draws(X, self.sample(lam, len(X), rng))
-
-    def _means(self, lam: Array) -> Array:
-        """Means of the columns relative to the centre, (K, D)."""
-        return np.zeros((lam.shape[0], self.n_features))
-
-    def _with_draws(self, X: Any, lam: Array, scale: Array, noise: Array) -> Array:
-        """Missing values at mean plus scale times noise (n, D)."""
-        return with_draws(X, self._means(lam[None])[0] + self.center + scale * noise)
 
 
 @dataclass(frozen=True)
@@ -683,7 +678,7 @@ class SphericalGaussian(_Centred, _WithMissing):
         rate = q["rate"] + 0.5 * squares
         tau = rng.gamma(q["shape"] + 0.5 * seen.sum(axis=1)) / rate
         noise = rng.standard_normal(seen.shape) / np.sqrt(tau)[:, None]
-        return self._with_draws(X, lam, np.sqrt(factor), noise)
+        return with_draws(X, q["mean"] + self.center + np.sqrt(factor) * noise)
 
     def _means(self, lam: Array) -> Array:
         return NormalGamma.standard(lam)["mean"]
@@ -699,97 +694,6 @@ class SphericalGaussian(_Centred, _WithMissing):
         mean, kappa = q["mean"] + self.center, q["mean_precision"]
         shape, rate = (np.broadcast_to(q[name][:, None], mean.shape) for name in ("shape", "rate"))
         return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
-
-
-@dataclass(frozen=True)
-class ZeroMeanDiagonalGaussian(PairOfEachColumn, _WithMissing):
-    """Independent columns, each N(0, 1 / tau_kd), gamma prior; features [seen / 2, x^2 / 2].
-
-    ``prior`` is (D, 2) of shape and rate, and ``added`` None or (D,): what is added to the squares.
-    """
-
-    prior: Array
-    dtype: np.dtype[Any]
-    added: Array | None = None
-
-    covariance_type = "diag"
-    family = Gamma
-    center = 0.0
-
-    @property
-    def base(self) -> Array:
-        """Constant of the density, for each half of a value seen."""
-        return np.repeat([-LOG_2PI, 0.0], self.n_features)
-
-    def features(self, X: Any) -> Any:
-        """``[seen_d, x_d^2] / 2``, D of each."""
-        X, seen = self._observed(X)
-        return 0.5 * np.concatenate([seen, self._squares(X, seen)], axis=1)
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of independent Student t around 0."""
-        q = Gamma.standard(lam)
-        t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
-        return np.sqrt(q["rate"] / q["shape"]) * t
-
-    def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (K, D)."""
-        q = Gamma.standard(lam)
-        return np.zeros(lam.shape[:2]), q["rate"] / q["shape"]
-
-    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Standard deviations of the columns."""
-        q = Gamma.standard(lam)
-        return (of_deviations(q["shape"], q["rate"]),)
-
-
-@dataclass(frozen=True)
-class ZeroMeanSphericalGaussian(_WithMissing):
-    """N(0, I / tau_k), gamma prior; features [number seen / 2, |x|^2 / 2].
-
-    ``prior`` is (2,), and ``added`` None or (D,): what is added to the squares.
-    """
-
-    prior: Array
-    n_features: int
-    dtype: np.dtype[Any]
-    added: Array | None = None
-
-    covariance_type = "spherical"
-    family = Gamma
-    center = 0.0
-    base = np.array([-LOG_2PI, 0.0])
-
-    def features(self, X: Any) -> Any:
-        """``[number seen, |x|^2] / 2``."""
-        X, seen = self._observed(X)
-        return 0.5 * np.stack([seen.sum(axis=1), self._squares(X, seen).sum(axis=1)], axis=1)
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of the Student t around 0."""
-        q = Gamma.standard(lam)
-        tau = rng.gamma(q["shape"], 1.0 / q["rate"], size=(n_rows, 1))
-        return rng.standard_normal((n_rows, self.n_features)) / np.sqrt(tau)
-
-    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
-        """Draws of missing values: first the precision, given the rest of the row."""
-        observed, seen = self._observed(X)
-        q = Gamma.standard(lam)
-        rate = q["rate"] + 0.5 * (observed * observed).sum(axis=1)
-        tau = rng.gamma(q["shape"] + 0.5 * seen.sum(axis=1)) / rate
-        noise = rng.standard_normal(seen.shape) / np.sqrt(tau)[:, None]
-        return self._with_draws(X, lam, np.ones(1), noise)
-
-    def moments(self, lam: Array) -> tuple[Array, Array]:
-        """Mean (K, D) and inverse of the expected precision (K,)."""
-        q = Gamma.standard(lam)
-        return np.zeros((lam.shape[0], self.n_features)), q["rate"] / q["shape"]
-
-    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """The columns' standard deviation, which is the same for all."""
-        q = Gamma.standard(lam)
-        size = (len(lam), self.n_features)
-        return (of_deviations(*(np.broadcast_to(q[i][:, None], size) for i in ("shape", "rate"))),)
 
 
 @dataclass(frozen=True)

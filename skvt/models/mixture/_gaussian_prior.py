@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
+from skvt.expfam import NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture import _components as components
 from skvt.models.mixture._low_rank import LowRankGaussian
 from skvt.models.mixture._missing import GaussianCompletion
@@ -31,10 +31,16 @@ _RIDGE_OF_EM = 1e-9
 # Default scale of the noise around factors, relative to the variance of the columns.
 _SHARE_OF_NOISE = 0.01
 
-# One of those of `component_class`.
+# One of `COMPONENTS`, or `ZeroMeanFullGaussian`.
 _Gaussian: TypeAlias = Any
 
-
+COMPONENTS: dict[str, Any] = {
+    "full": components.FullGaussian,
+    "tied": TiedGaussian,
+    "low_rank": LowRankGaussian,
+    "diag": components.DiagonalGaussian,
+    "spherical": components.SphericalGaussian,
+}
 # Covariance types whose covariances are matrices.
 MATRICES = ("full", "tied", "low_rank")
 
@@ -76,6 +82,11 @@ def gaussian_component(
     ValueError
         If a given parameter has the wrong shape or is out of range.
     """
+    if zero_mean and covariance_type != "full":
+        raise ValueError(
+            "Components of mean zero have full covariances: with mean_type='zero' choose "
+            f"covariance_type='full'. Got covariance_type={covariance_type!r}."
+        )
     D = X.shape[1]
     center, moment = weighted_moments(X, weights, covariance_type, zero_mean)
     mean = _vector("mean_prior", given.mean, D, center)
@@ -83,16 +94,6 @@ def gaussian_component(
     low_rank = covariance_type == "low_rank"
     nu = 1.0 if low_rank else float(D)
     nu = nu if given.degrees_of_freedom is None else float(given.degrees_of_freedom)
-    if covariance_type == "tied" and zero_mean:
-        raise ValueError(
-            "Components of mean zero with covariance_type='tied' would all be the same. Choose "
-            "another 'covariance_type', or mean_type='full'."
-        )
-    if low_rank and zero_mean:
-        raise ValueError(
-            "Components with covariance_type='low_rank' have means. Choose another "
-            "'covariance_type', or mean_type='full'."
-        )
     if covariance_type in ("full", "tied") and nu <= D - 1.0:
         raise ValueError(
             "The parameter 'degrees_of_freedom_prior' should be greater than "
@@ -109,7 +110,7 @@ def gaussian_component(
         "degrees_of_freedom_prior": nu,
         "covariance_prior": scale,
     }
-    kind = component_class(covariance_type, zero_mean)
+    kind = components.ZeroMeanFullGaussian if zero_mean else COMPONENTS[covariance_type]
     component = _component(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
     if low_rank:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
@@ -124,20 +125,6 @@ def gaussian_component(
     return component, priors
 
 
-def component_class(covariance_type: str, zero_mean: bool) -> Any:
-    """The Gaussian component of this kind."""
-    return {
-        ("full", False): components.FullGaussian,
-        ("tied", False): TiedGaussian,
-        ("low_rank", False): LowRankGaussian,
-        ("full", True): components.ZeroMeanFullGaussian,
-        ("diag", False): components.DiagonalGaussian,
-        ("diag", True): components.ZeroMeanDiagonalGaussian,
-        ("spherical", False): components.SphericalGaussian,
-        ("spherical", True): components.ZeroMeanSphericalGaussian,
-    }[covariance_type, zero_mean]
-
-
 def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _Gaussian:
     """The component of a kind whose prior is fully known."""
     D, (mean, kappa, nu, scale) = center.size, prior
@@ -146,10 +133,6 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
     if kind in (components.FullGaussian, TiedGaussian, LowRankGaussian):
         scale = scale if np.ndim(scale) == 2 else np.diag(scale)
         return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
-    if kind in (components.ZeroMeanDiagonalGaussian, components.ZeroMeanSphericalGaussian):
-        eta = Gamma.from_standard(0.5 * nu, 0.5 * np.asarray(scale))
-        diagonal = kind is components.ZeroMeanDiagonalGaussian
-        return kind(eta, dtype) if diagonal else kind(eta, D, dtype)
     if kind is components.DiagonalGaussian:
         eta = NormalGamma.from_standard(
             (mean - center)[:, None], np.full((D, 1), kappa), np.full(D, 0.5 * nu), 0.5 * scale
