@@ -1,8 +1,8 @@
 """Topics of the documentation of NumPy, SciPy and scikit-learn, beside scikit-learn's own LDA.
 
-Fits the same model to a corpus that ships with skvt (no download) with both libraries, equal passes,
-and scores both on held-out words with one evaluator. Writes ``quickstart.png`` with the course of
-the bound and of the temperature. Takes under a minute on two cores.
+Fits the same model to a corpus that ships with skvt (no download) with both libraries, equal
+passes, and scores both on held-out words with one evaluator. Writes ``quickstart.png`` with the
+course of the bound and of the temperature. Takes under a minute on two cores.
 """
 
 import argparse

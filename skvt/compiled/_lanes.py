@@ -15,11 +15,15 @@ from skvt.typing import Array
 
 LANES = 16
 
-_single, _index, _whole = ir.FloatType(), ir.IntType(32), ir.IntType(64)
-_vector, _pattern = ir.VectorType(_single, LANES), ir.VectorType(_index, LANES)
+_single = ir.FloatType()
+_index = ir.IntType(32)
+_whole = ir.IntType(64)
+_vector = ir.VectorType(_single, LANES)
+_pattern = ir.VectorType(_index, LANES)
 _byte_pointer = ir.IntType(8).as_pointer()
 _zero, _step, _last = (ir.Constant(_whole, value) for value in (0, LANES, LANES - 1))
-_zeros, _undefined = ir.Constant(_vector, [0.0] * LANES), ir.Constant(_vector, ir.Undefined)
+_zeros = ir.Constant(_vector, [0.0] * LANES)
+_undefined = ir.Constant(_vector, ir.Undefined)
 
 
 def aligned(n_rows: int, n_columns: int) -> Array:

@@ -15,8 +15,12 @@ from skvt.typing import Array, IndexArray
 GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31 = np.uint64(30), np.uint64(27), np.uint64(31)
-_S40, _S16, _LOW_24 = np.uint64(40), np.uint64(16), np.uint64(0xFFFFFF)
+_S30 = np.uint64(30)
+_S27 = np.uint64(27)
+_S31 = np.uint64(31)
+_S40 = np.uint64(40)
+_S16 = np.uint64(16)
+_LOW_24 = np.uint64(0xFFFFFF)
 # Proposals before a sampler gives up: of numbers, one of five is refused at most; of NaN all are.
 MOST_TRIES = 100
 # Expected successes below which a binomial variate is sought one by one.

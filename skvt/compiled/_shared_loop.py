@@ -32,13 +32,16 @@ from skvt.typing import IndexArray, T, Whole
 
 # Claims of one call: between calls the interpreter can answer an interrupt.
 CLAIMS = 2000
-# Entries of a counter: the count of claimed items, and a line of the cache further that of finished
-# ones. The last counter of a helper has one more, which marks it as a helper's.
+# Entries of a counter. The last counter of a helper has one more, which marks it as a helper's.
 COUNTER = 16
-_CLAIMED, _FINISHED = 0, 8
-# Looks at a count before a thread gives up (some 30 microseconds), and those of a helper after the
-# last item is done.
-_LOOKS, _LAST_LOOKS = 6_000, 500
+# Place of the count of claimed items.
+_CLAIMED = 0
+# Place of the count of finished ones, a line of the cache further.
+_FINISHED = 8
+# Looks at a count before a thread gives up (some 30 microseconds).
+_LOOKS = 6_000
+# Looks of a helper after the last item is done.
+_LAST_LOOKS = 500
 
 
 def _pointer(context: Any, builder: Any, signature: Any, args: Any) -> Any:

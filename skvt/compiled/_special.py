@@ -50,8 +50,8 @@ _OPTIONS = {
 class _NoCollections(event.Listener):
     """No garbage is collected while a function of skvt is compiled.
 
-    The compiler makes so many objects that live on that a tenth of its time would be spent looking
-    for others. (It holds a lock: two threads do not compile at once.)
+    The compiler makes many objects that live on: a tenth of its time would be spent looking for
+    others. (It holds a lock: two threads do not compile at once.)
     """
 
     _paused: Any = None
@@ -339,7 +339,7 @@ gammaln_array = _array_function(_map_gammaln)
 def writeable(array: Array) -> Array:
     """``array``, or a copy if it is not to be written to: numba takes that for another type.
 
-    For small arguments of large kernels, which would be compiled anew for a model in a file mapped
-    for reading.
+    For small arguments of large kernels, which would be compiled once more for a model in a file
+    mapped for reading.
     """
     return np.require(array, requirements="W")

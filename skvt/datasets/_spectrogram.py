@@ -15,11 +15,14 @@ Spectrogram.__doc__ = "Counts X (N, F), spectra (K, F), activations (N, K): X ~ 
 NYQUIST = 8000.0
 # Share of the sounds that are voiced (harmonics of a pitch); the others are noise, as an "s".
 VOICED = 0.9
-# Ranges that are drawn from evenly: the pitch (on a logarithmic scale), the four resonances of a
-# voiced sound (vowels of men, women and children), the centre and the half width of a hiss.
+# Ranges that are drawn from evenly, in Hz. Pitch, on a logarithmic scale.
 PITCH = 80.0, 250.0
+# Four resonances of a voiced sound (vowels of men, women and children).
 FORMANTS = np.array([[250.0, 850.0], [800.0, 2500.0], [2400.0, 3100.0], [3300.0, 4000.0]])
-CENTRE, HALF_WIDTH = (1500.0, 7500.0), (200.0, 700.0)
+# Centre of a hiss.
+CENTRE = 1500.0, 7500.0
+# Half width of a hiss.
+HALF_WIDTH = 200.0, 700.0
 # Half widths of the resonances; standard deviation of the line of a pure tone: a Hann window of 512
 # samples at 16 kHz has half its gain one bin off.
 BANDWIDTHS = np.array([60.0, 90.0, 130.0, 180.0])
@@ -69,8 +72,8 @@ def make_spectrogram(
 ):
     """Draw a spectrogram of speech-like sounds that overlap [HB15 sec. 4.3]_.
 
-    Each frame is a mixture of all sounds with gamma distributed levels, few of which are high at
-    the same time; magnitudes are Poisson counts.
+    Each frame is a mixture of all sounds with gamma distributed levels, few of them high at the
+    same time; magnitudes are Poisson counts.
 
     Parameters
     ----------

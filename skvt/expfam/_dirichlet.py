@@ -11,7 +11,8 @@ from skvt.expfam._gamma import LEAST, log_standard_gamma
 from skvt.typing import Array, IndexArray
 
 # Range of learned concentrations: beyond it the bound is flat, and float32 inaccurate.
-_SMALLEST, _LARGEST = 1e-4, 1e4
+_SMALLEST = 1e-4
+_LARGEST = 1e4
 
 
 def _grouped(eta: ArrayLike) -> tuple[Array, IndexArray, float]:
@@ -150,7 +151,7 @@ class Dirichlet:
     def fit_symmetric(
         eta: float, mean_log: float, n_events: int, *, max_iter: int = 50, tol: float = 1e-8
     ) -> float:
-        """The same with one value for all ``n_events`` entries; ``mean_log`` is the mean entry.
+        """Fit one value for all ``n_events`` entries; ``mean_log`` is the mean entry.
 
         Newton's method in log eta, where the objective is close to quadratic.
         """

@@ -48,7 +48,7 @@ class DirichletColumns:
         return gammaln(eta).sum(axis=-1) - gammaln(self.totals(eta)).sum(axis=-1)
 
     def log_normalizers(self, eta: ArrayLike) -> Array:
-        """The same of each column, shape (..., D)."""
+        """Log-normaliser of each column, shape (..., D)."""
         eta = np.asarray(eta, dtype=np.float64)
         return self.totals(gammaln(eta)) - gammaln(self.totals(eta))
 

@@ -7,7 +7,7 @@ from numpy.typing import ArrayLike
 
 from skvt.typing import Array
 
-# Natural parameters of which divergences are computed at once.
+# Natural parameters whose divergences are computed at once.
 _AT_ONCE = 2**20
 
 

@@ -305,7 +305,7 @@ class RunningStats:
         return twin
 
     def for_rows(self, rows: IndexArray | None) -> Self:
-        """A view of which another process gets these rows of the arrays alone; None for all.
+        """A view that sends another process these rows of the arrays alone; None for all.
 
         The others are zero there. The sums are those of all rows.
         """

@@ -66,7 +66,7 @@ class TiedNormalWishart:
         return NormalWishart.log_normalizer(self.prior) + of_means + gain / max(1, kappa.size)
 
     def expectation(self, eta: ArrayLike) -> Array:
-        """``E[t]`` of each member, of which ``E[log|Lambda|]`` and ``E[Lambda]`` are the same."""
+        """``E[t]`` of each member; ``E[log|Lambda|]`` and ``E[Lambda]`` are the same in all."""
         q = NormalWishart.standard(eta)
         kappa, m = q["mean_precision"], q["mean"]
         log_det, precision = moments(self.shared(eta))
@@ -88,7 +88,7 @@ class TiedNormalWishart:
         degrees_of_freedom: ArrayLike,
         scale_inverse: ArrayLike,
     ) -> Array:
-        """Natural parameters (K, E), of which each member has an equal share of the precision.
+        """Natural parameters (K, E), with an equal share in each member of the precision.
 
         ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) are the same for all members.
         """

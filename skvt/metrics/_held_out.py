@@ -60,7 +60,7 @@ def left_to_right(words, topics, alpha, n_particles, state):
     """Log probability of a document's words, in order: "left-to-right".
 
     ``p(w) = prod_n p(w_n | w_<n)``, each factor averaged over particles that sample the
-    assignments of all earlier words anew before each word. Particles are resampled by the factor:
+    assignments of all earlier words again before each word. Particles are resampled by the factor:
     without that, as in the paper, they do not have the posterior of z_<n given the words so far,
     and the estimate is biased. With it, ``exp`` of the estimate has the expectation p(w).
 

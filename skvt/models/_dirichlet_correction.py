@@ -30,8 +30,7 @@ from skvt.compiled import (
 from skvt.typing import Array, IndexArray, Run
 
 # Gauss-Legendre nodes and weights on [0, 1].
-_NODES, _WEIGHTS = (0.5 * part for part in np.polynomial.legendre.leggauss(16))
-_NODES = _NODES + 0.5
+_NODES, _WEIGHTS = 0.5 * np.array(np.polynomial.legendre.leggauss(16)) + [[0.5], [0.0]]
 # The tail of an integrand below exp(-_TAIL) is left out.
 _TAIL = 20.0
 # Terms of the power series: the next is e^18 / 18! of the first, at most.
@@ -118,7 +117,7 @@ def log_gamma_slopes(a: Array, log_x: Array, out: Array) -> None:
 
 @part_allocating
 def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
-    """The same for x > e, by quadrature over the smaller tail; other entries of ``out`` stay.
+    """Slopes where x > e, by quadrature over the smaller tail; other entries of ``out`` stay.
 
         dP/da = int_0^x (log t - psi(a)) p(t) dt = -int_x^inf (log t - psi(a)) p(t) dt
 
@@ -308,7 +307,7 @@ def corrected_statistics(
         With ``scale`` and ``prior``, what parameters of q(beta_k) are made of, one topic a column:
         ``lam = prior + scale * array``.
     gammas : Gammas
-        Of which the topics were made.
+        Variates that the topics were made of.
     hat : ndarray, shape (A, K)
         Statistics of these words.
     run : callable

@@ -7,7 +7,8 @@ import numpy as np
 from skvt.plotting._axes import chosen, fitted_attribute, single
 
 # Sizes of cells in inches and of their text in points: the largest at which numbers fit.
-CELL_WIDTHS, TABLE_WIDTH = (0.42, 1.0), 14.0
+CELL_WIDTHS = 0.42, 1.0
+TABLE_WIDTH = 14.0
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of a cell that its text may fill.
 FILLED = 0.94
@@ -235,7 +236,7 @@ class ProfilesDisplay:
         NotFittedError
             If the estimator is not fitted.
         ValueError
-            If it has no ``describe``, or not so many components.
+            If it has no ``describe``, or fewer components than asked for.
         """
         describe = fitted_attribute(
             estimator, "describe", "Pass a mixture that describes its components."

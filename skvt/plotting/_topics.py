@@ -100,8 +100,8 @@ class TopicsDisplay:
         Parameters
         ----------
         estimator : estimator or Pipeline
-            A fitted topic model, also scikit-learn's: one with ``components_``, of which each row
-            is divided by its sum, so that bars are the expected probabilities of words. Or a
+            A fitted topic model, also scikit-learn's: one with ``components_``, whose rows are
+            divided by their sums, so that bars are the expected probabilities of words. Or a
             pipeline that ends in one.
         feature_names : array-like of str of shape (n_features,) or None, default=None
             Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a

@@ -4,7 +4,7 @@ from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 
 
 class ConstantTemperature(TemperaturePolicy):
-    """The same temperature throughout the fit.
+    """One temperature throughout the fit.
 
     Parameters
     ----------

@@ -35,9 +35,10 @@ WEAK = 15.0
 FEWEST_ON = 1e-3
 # Maximum number of rows whose spectrum determines the initial noise and temperature.
 ROWS_OF_SPECTRUM = 1_000
-# Learned noise starts as the share of squares that K directions leave; if that is below the first
-# value, as the second.
-LEAST_NOISE, FIRST_NOISE = 0.01, 0.1
+# Least share of squares that K directions leave for which learned noise starts as that share ...
+LEAST_NOISE = 0.01
+# ... and the share that it starts as below.
+FIRST_NOISE = 0.1
 # Least distance of learned activation priors from 0 and 1.
 _EDGE = 1e-6
 

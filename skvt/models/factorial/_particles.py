@@ -16,11 +16,14 @@ from skvt.compiled import (
 )
 from skvt.typing import Array, IndexArray
 
-# Sweeps of Gibbs sampling at each inverse temperature, and at the last one.
-SWEEPS, LAST_SWEEPS = 2, 6
-# Share of the particles that each step of the inverse temperature leaves effective; maximum number
-# of steps.
-EFFECTIVE, MOST_LEVELS = 0.5, 1_000
+# Sweeps of Gibbs sampling at each inverse temperature but the last.
+SWEEPS = 2
+# Sweeps at the last inverse temperature.
+LAST_SWEEPS = 6
+# Share of the particles that each step of the inverse temperature leaves effective.
+EFFECTIVE = 0.5
+# Maximum number of these steps.
+MOST_LEVELS = 1_000
 _BISECTIONS = 30
 
 

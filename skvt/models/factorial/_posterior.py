@@ -20,13 +20,18 @@ if TYPE_CHECKING:
 
 # All activations of a row are enumerated where they are no more than this.
 MOST_ENUMERATED = 1 << 12
-# Otherwise particles are used: maximum number of activations of all particles, and least number of
-# particles.
-PARTICLES, ACTIVATIONS_OF_PARTICLES, FEWEST_PARTICLES = 64, 1 << 13, 8
+# Otherwise particles are used: their number ...
+PARTICLES = 64
+# ... fewer with many components, so that all together have this number of activations at most ...
+ACTIVATIONS_OF_PARTICLES = 1 << 13
+# ... but not fewer than this.
+FEWEST_PARTICLES = 8
 # The density is that of the particles' states over their share of the posterior where this is more.
 COVERED = 0.5
-# Rows, and numbers, that a task holds at a time.
-_ROWS_PER_TASK, _NUMBERS_PER_TASK = 1024, 1 << 21
+# Rows of a task.
+_ROWS_PER_TASK = 1024
+# Numbers that a task holds at a time.
+_NUMBERS_PER_TASK = 1 << 21
 
 
 @dataclass(frozen=True)
@@ -163,7 +168,7 @@ def _table(model: "FactorialMixture", states: Array, q: dict[str, Array]) -> Arr
 
 
 def _table_by_column(model: "FactorialMixture", states: Array, q: dict[str, Array]) -> Array:
-    """The same of ``[there, x, x^2, 1]`` with 0 for what is missing: (S, 3 D + 1)."""
+    """Coefficients (S, 3 D + 1) of ``[there, x, x^2, 1]``, where missing values are 0."""
     shape = len(states), model.n_features
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
     variance = np.broadcast_to(variance, shape)

@@ -38,18 +38,26 @@ from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Rows of the sample, and those of them on which all changes are tried.
-SAMPLE, FIRST_SAMPLE = 1_000, 250
-# Number of changes then tried on the whole sample, and of their local and global updates.
-FINALISTS, STEPS = 4, 2
-# Pairs tried, the most correlated ones, and components changed in sign, the largest ones.
+# Rows of the sample.
+SAMPLE = 1_000
+# Rows of the sample on which all changes are tried.
+FIRST_SAMPLE = 250
+# Changes that are then tried on the whole sample.
+FINALISTS = 4
+# Local and global updates of each.
+STEPS = 2
+# Pairs tried, the most correlated ones.
 MOST_PAIRS = 8
+# Components changed in sign, the largest ones.
 MOST_SIGNS = 16
-# With hundreds of components fewer changes are tried: no more multiplications in one search than
-# this, counted as rows times squares of the components times sweeps.
-MOST_WORK, SWEEPS = 1e10, 60
-# Least rise of the bound in nats; rise per row that counts as none.
+# Most multiplications of a search, counted as rows times squared components times sweeps: with
+# hundreds of components fewer changes are tried.
+MOST_WORK = 1e10
+# Sweeps assumed in that count.
+SWEEPS = 60
+# Least rise of the bound in nats.
 SMALLEST_GAIN = 0.1
+# Rise in nats per row that counts as none.
 NEXT_TO_NOTHING = 1e-2
 
 # (a, b, factor), see :func:`_candidates`.

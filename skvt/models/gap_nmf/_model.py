@@ -201,7 +201,7 @@ class GaPNMF:
         """Statistics are never negative."""
 
     def mean_field(self) -> Self:
-        """The same model with mean-field local steps, whose bound is one."""
+        """The model with mean-field local steps, which have a bound."""
         return replace(self, local="mean_field")
 
     def outline(self, batch: FrameBatch) -> Outline:

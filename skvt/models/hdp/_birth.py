@@ -40,16 +40,26 @@ from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
-# Documents collected for all targets of a pass at most and for each at least, and tokens of it that
-# one has at least, in number and share.
-MOST_DOCUMENTS, FEWEST_DOCUMENTS = 20_000, 10
-FEWEST_TOKENS, SMALLEST_SHARE = 2.0, 0.1
-# Targets of a pass, at most so many and so many for each topic.
-MOST_TARGETS, TARGETS_PER_TOPIC = 8, 0.5
-# So many tokens support one fresh topic, four times as many two, and so on; the fewest of a fit.
-TOKENS_OF_FIRST, FEWEST_SEEDS = 40.0, 4
-# After so many failures the topics that are left are not tried; a birth makes up for some.
-MOST_FAILURES, FAILURES_OF_BIRTH = 24, 4
+# Most documents collected for the targets of a pass together.
+MOST_DOCUMENTS = 20_000
+# Fewest documents of a target that is tried.
+FEWEST_DOCUMENTS = 10
+# Fewest tokens of a fresh topic, and of a target in a document that is collected for it.
+FEWEST_TOKENS = 2.0
+# Smallest share of the target in such a document.
+SMALLEST_SHARE = 0.1
+# Most targets of a pass.
+MOST_TARGETS = 8
+# Most targets of a pass for each topic.
+TARGETS_PER_TOPIC = 0.5
+# Tokens that support one fresh topic; four times as many support two, and so on.
+TOKENS_OF_FIRST = 40.0
+# Fewest fresh topics of a trial.
+FEWEST_SEEDS = 4
+# Failures in a row after which the topics that are left are not tried.
+MOST_FAILURES = 24
+# Failures that a birth makes up for.
+FAILURES_OF_BIRTH = 4
 # Standard deviations by which a word is more frequent than expected where it surprises.
 SURPRISE = 2.0
 # Local and global updates by which a birth is judged.
@@ -117,7 +127,7 @@ class BirthOfTopics(Move):
         self._share = min(1.0, 2.0 * MOST_DOCUMENTS / n_rows) if n_rows else 1.0
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """Collect documents of the targets, each for that of which it has most tokens."""
+        """Collect documents, each for the target that has most of its tokens."""
         wanted = {
             target.topic: self._most - target.n_documents
             for target in self._targets
@@ -181,7 +191,7 @@ class BirthOfTopics(Move):
     def _birth_of_surprises(
         self, model: HDP, part: Part, state: MovableState, tools: MoveTools
     ) -> tuple[int, float]:
-        """The same from words that a batch has more often than its topics say.
+        """Births from words that a batch has more often than its topics say.
 
         A topic that is new in a stream is no topic's: each of the old takes a few of its tokens.
         """
@@ -219,7 +229,7 @@ class BirthOfTopics(Move):
         return targets
 
     def _note_born(self, model: HDP, state: MovableState, topics: list[int]) -> None:
-        """Topics of which it was just judged how many they are: not to be tried as they are."""
+        """Topics that were just judged are not tried again as they are."""
         masses = model.component_masses(state.memos.total().stats)
         for k in topics:
             self._failed[int(state.component_ids[k])] = float(masses[k])
@@ -262,7 +272,7 @@ class BirthOfTopics(Move):
         state: MovableState,
         tools: MoveTools,
     ) -> tuple[int, float]:
-        """The same if the first ``n_kept`` fresh topics remain with the target, number ``own``.
+        """Judge a birth where the first ``n_kept`` fresh topics remain with the target ``own``.
 
         None is a target of no topic.
         """

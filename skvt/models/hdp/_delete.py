@@ -28,15 +28,17 @@ from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import exceeds, stable_order
 from skvt.typing import IndexArray
 
-# Topics tried in a pass, and the largest share of documents that they may have.
-MOST_CANDIDATES, LARGEST_SHARE = 8, 0.3
+# Topics tried in a pass.
+MOST_CANDIDATES = 8
+# Largest share of the documents that they may have.
+LARGEST_SHARE = 0.3
 # Bytes that may be kept of their documents; the largest topics, which would exceed them, wait.
 MOST_BYTES = 2**28
 # Updates by which a delete is judged; further ones only where as many could bring a rise.
 TRIAL_STEPS = 5
 # A topic is tried again after a failure if the number of its documents has changed by this share.
 SAME_USE = 0.1
-# After so many failures in a row, larger topics are not tried until topics have come or gone.
+# Failures in a row after which larger topics are not tried until topics have come or gone.
 MOST_FAILURES = 8
 
 
@@ -131,7 +133,7 @@ class DeleteTopic(Move):
         return MoveRecord(tools.n_iter, "delete", tried, deleted, rise)
 
     def _forget(self, k: int, n_topics: int) -> None:
-        """Topic k of so many is gone from what was collected."""
+        """Take topic k, which is gone, out of what was collected."""
         kept = np.delete(np.arange(n_topics), k)
         for parts in self._parts.values():
             parts[:] = [replace(part, share=part.share.with_topics(kept)) for part in parts]

@@ -130,7 +130,7 @@ class Part:
 def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
     """These values of a batch's entries, (n, V): indices as in most users' matrices.
 
-    For those of another type, loops would be compiled anew.
+    Loops would be compiled once more for indices of another type.
     """
     dtype = np.int32 if values.size < 2**31 else np.int64
     words, indptr = batch.active[batch.words].astype(dtype), batch.indptr.astype(dtype)

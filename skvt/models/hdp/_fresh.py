@@ -11,14 +11,16 @@ from skvt.models.hdp._merge import changes_of_pairs, merge_greedily, pairs_alike
 from skvt.models.hdp._model import HDP
 from skvt.typing import Array
 
-# Updates of all documents at once before and after merges.
-STEPS_BEFORE, STEPS_AFTER = 3, 2
+# Updates of all documents at once before merges.
+STEPS_BEFORE = 3
+# Updates of all documents at once after merges.
+STEPS_AFTER = 2
 
 
 def fresh_topics(
     model: HDP, X: sp.csr_array, weights: Array, n_topics: int, tools: MoveTools
 ) -> Stats:
-    """Statistics of at most so many topics of these documents: annealed, then merged."""
+    """Statistics of at most ``n_topics`` topics of these documents: annealed, then merged."""
     rows = np.flatnonzero(X.sum(axis=1) > 0.0)
     X, weights = X[rows], weights[rows]
     n_topics = min(n_topics, rows.size)

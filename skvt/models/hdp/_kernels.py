@@ -9,8 +9,10 @@ import numpy as np
 from skvt.compiled import digamma, exp, gammaln, jit, jit_allocating, log, part, polynomial
 from skvt.typing import Array, IndexArray
 
-# Logits of shares of sticks, and logarithms of a + b, stay within.
-LARGEST_LOGIT, SMALLEST_LOG_SIZE = 300.0, -30.0
+# Largest absolute value of a logit of a share of a stick.
+LARGEST_LOGIT = 300.0
+# Smallest logarithm of a + b.
+SMALLEST_LOG_SIZE = -30.0
 
 
 @part
@@ -262,7 +264,7 @@ def pair_losses(
 
     ``sum_dj w_d n_dj ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b)`` with
     ``r_djk = weights_dk table_jk / sum_k weights_dk table_jk``, over documents that have at least
-    so many tokens of both, from ``start`` to ``stop``.
+    ``least`` tokens of both, from ``start`` to ``stop``.
     """
     n_topics = table.shape[1]
     ratio = np.empty(0)

@@ -32,8 +32,10 @@ from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray, Run
 
-# Pairs for each topic whose words, and whose documents, are most alike.
-BY_WORDS, BY_DOCUMENTS = 2, 1
+# Pairs for each topic whose words are most alike.
+BY_WORDS = 2
+# Pairs for each topic whose documents are most alike.
+BY_DOCUMENTS = 1
 # Documents with fewer tokens of a topic have none: what is neglected is below rounding.
 LEAST_TOKENS = 1e-9
 # Documents of a task.

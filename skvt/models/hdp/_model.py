@@ -9,7 +9,7 @@
 Mean field, truncated to K topics and the rest: q(u_k) = Beta(a_k, b_k), q(phi_k) = Dir(lam_k),
 q(z_dn) = Cat(r_dn) with r_dnk = 0 for k > K, q(pi_d) = Dir(theta_d) over the K topics and the rest,
 which stands for all topics not yet seen and has no tokens. Truncations are nested: K topics are
-K + 1 of which one has no tokens, but for the nats of one more q(u).
+K + 1 if one of these has no tokens, but for the nats of one more q(u).
 
 The bound. With N_dk = sum_n r_dnk, S_k the expected counts of words in topic k, and
 ``c_dk = N_dk + alpha E[beta_k]`` (N = 0 for the rest),
@@ -80,7 +80,7 @@ class Globals(NamedTuple):
     sticks: Array
 
     def at(self, places: IndexArray) -> "Globals":
-        """Those of some of the words."""
+        """The globals of some words."""
         return Globals(self.expected_log[places], self.sticks)
 
 
@@ -347,7 +347,7 @@ class HDP:
 
     # ------------------------------------------------------------------------- initial values
     def with_start(self, n_components: int) -> Self:
-        """The same model, begun anew with so many topics."""
+        """The model, to be started with ``n_components`` topics."""
         return replace(self, n_initial=n_components, start=None)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:

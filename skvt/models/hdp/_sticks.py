@@ -31,12 +31,20 @@ from skvt.typing import Array
 SLOPE, TRACES, IN_USE, DOCUMENTS, LENGTH = range(5)
 N_COLUMNS = 5
 
-# Gradients in units of their curvature: that after which Newton steps polish, and that from which
-# they did not get there, so that a search follows, of so many evaluations at most.
-_SMALLEST_GRADIENT, _FLAT, _MOST_STEPS = 1e-4, 1e-2, 500
-# Newton steps at most, those after the gradient is as small, the steps of conjugate gradients of
-# each, and the length of differences.
-_NEWTON, _POLISH, _CONJUGATE, _DIFFERENCE = 20, 2, 25, 1e-4
+# Gradient, in units of its curvature, below which Newton's method has converged.
+_SMALLEST_GRADIENT = 1e-4
+# Gradient above which Newton's method has failed, so that a search follows.
+_FLAT = 1e-2
+# Most evaluations of that search.
+_MOST_STEPS = 500
+# Most Newton steps.
+_NEWTON = 20
+# Newton steps after convergence.
+_POLISH = 2
+# Steps of conjugate gradients in a Newton step.
+_CONJUGATE = 25
+# Length of finite differences.
+_DIFFERENCE = 1e-4
 # Weights are at least this, so that the logarithm of a product of sticks is finite.
 _TINY = 1e-300
 _SMALLEST = np.array([[-LARGEST_LOGIT], [SMALLEST_LOG_SIZE]])

@@ -20,12 +20,14 @@ from skvt.models.lda._model import DocumentBatch
 from skvt.models.lda._sampling import row_seeds
 from skvt.typing import Array, IndexArray, Run
 
-# Groups of documents that see each other's changes only after the sweep: at most so many, and with
-# the product of tokens and this at least as many as counts, which are copied for each group.
-MOST_GROUPS, TOKENS_OF_COUNT = 8, 3
-# Documents of a group that advance side by side: at most so many, and not more than one of so many
-# documents, as tokens drawn at the same time see no changes by each other.
-STREAMS, DOCUMENTS_OF_STREAM = 4, 16
+# Most groups of documents, which see each other's changes only after the sweep.
+MOST_GROUPS = 8
+# Entries of the counts' copies, one copy for each group, for each token at most.
+TOKENS_OF_COUNT = 3
+# Most documents of a group that advance side by side.
+STREAMS = 4
+# Documents of a group for each of these: tokens drawn at once see no changes by each other.
+DOCUMENTS_OF_STREAM = 16
 # Numbers that single precision holds, and their products with each other.
 RANGE = 1e-15, 1e15
 
@@ -48,7 +50,7 @@ class TopicCounts(NamedTuple):
     seed: int
 
     def at(self, places: IndexArray) -> "TopicCounts":
-        """Those of some of the words."""
+        """The counts of some words."""
         return self._replace(lam=self.lam[places])
 
 

@@ -10,7 +10,7 @@ few hundred topics is faster than the sparse sums that other samplers keep.
 Documents are in groups, which threads take one after the other. A group begins with the counts of
 all, and sees no changes of other groups during the sweep (Newman, Asuncion, Smyth and Welling
 2009). Within a group a few documents advance side by side, token by token: a draw is a chain of
-instructions each of which waits for the one before, and chains of other documents fill the time.
+instructions, each waiting for the one before, and chains of other documents fill the time.
 Tokens that are drawn at the same time see no changes by each other. The data alone fix groups and
 order, so the result is the same for any number of threads.
 """
@@ -40,9 +40,9 @@ from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._sampling import token_weight
 from skvt.typing import Array, IndexArray
 
-# Probabilities of so many tokens are multiplied before a logarithm is taken.
+# Tokens whose probabilities are multiplied before a logarithm is taken.
 _MULTIPLIED = 8
-# An entry of a larger count is so many tokens of equal weight.
+# Most tokens of an entry; one of a larger count is this number of tokens of equal weight.
 MOST_TOKENS = 1000
 # Below this probability a product of ``_MULTIPLIED`` would underflow.
 _LEAST = 1e-30

@@ -43,7 +43,7 @@ class Topics(NamedTuple):
     gammas: Gammas | None = None
 
     def at(self, places: IndexArray) -> "Topics":
-        """Those of some of the words, where they are an expectation."""
+        """The topics of some words, where they are an expectation."""
         return self._replace(log_beta=self.log_beta.take(places, axis=0))
 
 
@@ -80,7 +80,7 @@ class LDAGivenTopics(LDA):
         n_samples: int = 4,
         updates_all_rows: bool = False,
     ) -> Self:
-        """The same model with these local steps."""
+        """The model ``lda`` with these local steps."""
         steps = {
             "local": local,
             "n_burn_in": n_burn_in,
@@ -92,7 +92,7 @@ class LDAGivenTopics(LDA):
         return cls(**own | steps)
 
     def mean_field(self) -> Self:
-        """The same model with mean-field local steps, whose bound is one."""
+        """The model with mean-field local steps, which have a bound."""
         return replace(self, local="mean_field")
 
     @property

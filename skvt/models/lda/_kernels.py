@@ -31,9 +31,10 @@ from skvt.compiled import (
 )
 from skvt.typing import Array, IndexArray
 
-# Words and documents that a thread takes at a time. Not Python's int: for each of those, as for
-# other constants, numba would compile the function that takes it anew.
-WORDS, DOCUMENTS = np.int64(16), np.int64(1)
+# Words, and documents, that a thread takes at a time: NumPy integers, since numba compiles
+# a function once more for each Python one, as for other constants.
+WORDS = np.int64(16)
+DOCUMENTS = np.int64(1)
 # A document's table is padded to a multiple of this number of topics and words.
 LANES = 8
 # Sweeps over all topics before those without a share are set aside.
@@ -253,7 +254,7 @@ def _tempered_topics_by_words(
     table: Array,
     shift: Array,
 ) -> None:
-    """The same of the tempered exponential of ``expected_log``; the shifts of its rows too."""
+    """Fill a table with the tempered exponential of ``expected_log``, and its rows' shifts."""
     n_topics = expected_log.shape[1]
     for j in range(table.shape[1]):
         word = words[j if j < words.size else 0]

@@ -112,7 +112,7 @@ class _Loop(NamedTuple):
 
 
 def _local_steps(loops: list[_Loop], longest: int, counters: IndexArray) -> None:
-    """Do a thread's share of the loops, each of which needs the results of those before.
+    """Do a thread's share of the loops, where each needs the results of those before.
 
     One task, since to call threads together costs 30 microseconds each time; and not one kernel,
     which would take as long to compile as all of them once more.
@@ -151,11 +151,11 @@ class ExpectedLog(NamedTuple):
         return ExpectedLog, (Stats((array,)), places, self.scale, prior, self.digamma_sums)
 
     def at(self, places: IndexArray) -> "ExpectedLog":
-        """Those of some of the words."""
+        """The expectation of some words."""
         return self.take(places)
 
     def take(self, places: IndexArray, axis: int = 0) -> "ExpectedLog":
-        """The same, as an array would be asked for them."""
+        """Mimics ``ndarray.take``."""
         return self._replace(words=self.words[places])
 
     @property
@@ -287,7 +287,7 @@ class LDA:
         return replace(self, doc_topic_prior=alpha, topic_word_prior=eta, start=None)
 
     def regrouped_stats(self, stats: Stats, groups: Sequence[IndexArray]) -> Stats:
-        """The same of its statistics: those of a group add up."""
+        """Statistics of the regrouped model: those of a group add up."""
         (counts,) = stats.arrays
         together = np.stack([counts[:, group].sum(axis=1) for group in groups])
         return Stats((np.ascontiguousarray(together.T),))
@@ -487,7 +487,7 @@ class LDA:
     def estimated_log_partition(
         self, inv_temps: Array, method: str, n_rows: int, n_units: float
     ) -> tuple[Array, Array]:
-        """The same by another of ``log_partition_methods``, for a corpus of this size.
+        """log C(T) by another of ``log_partition_methods``, for a corpus of this size.
 
         The estimate is a function of its arguments: the same draws in all calls.
         """

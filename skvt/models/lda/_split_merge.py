@@ -48,16 +48,18 @@ SAMPLE = 5_000
 PAIRS_PER_TOPIC = 3
 # Updates of the three topics before bounds are compared.
 STEPS = 2
-# Documents with fewer tokens of a topic are not used for it; shares of an entry below so many
-# tokens are left out.
-FEWEST_TOKENS, SMALLEST_SHARE = 1.0, 1e-2
+# Fewest tokens of a topic in a document that is used for it.
+FEWEST_TOKENS = 1.0
+# Tokens of an entry below which its share is left out.
+SMALLEST_SHARE = 1e-2
 # Maximum number of entries times topics that are held at a time.
 SHARES_AT_ONCE = 4_000_000
 # Squared singular value, the first of which is 1, below which documents differ by rounding alone.
 SMALLEST_SQUARE = 1e-12
-# Number of steps to the leading direction of a topic's documents, and of the mixture started from
-# it.
-DIRECTION_STEPS, MIXTURE_STEPS = 15, 15
+# Number of steps to the leading direction of a topic's documents.
+DIRECTION_STEPS = 15
+# Number of steps of the mixture started from it.
+MIXTURE_STEPS = 15
 
 
 class SplitMerge(Continued):

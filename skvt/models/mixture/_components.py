@@ -856,7 +856,7 @@ class Multinomial(ConjugateComponent):
         return np.ascontiguousarray(X, np.float64)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Rows of ``n_tokens`` tokens each, probabilities drawn anew for each row."""
+        """Rows of ``n_tokens`` tokens each, with other probabilities in each row."""
         probabilities = Dirichlet.sample(np.broadcast_to(lam, (n_rows, lam.size)), rng)
         return rng.multinomial(self.n_tokens, probabilities).astype(self.dtype)
 

@@ -17,16 +17,17 @@ from skvt.typing import Array
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
 _ROWS_AT_ONCE = 16_384
-# Relative to the variance of a column, where it has none to the mean of all: what a default prior
-# adds to it, so that constant or collinear columns leave it positive definite; and the least
-# variance that rows have in any direction, see `least_variance`.
+# Share of a column's variance (without any, of the mean variance) that a default prior adds to it,
+# so that constant or collinear columns leave it positive definite; and least variance of rows in
+# any direction, see `least_variance`.
 _RIDGE = 1e-6
-# Rows with missing values, evenly spaced, on which a full covariance is found; steps at most; the
-# change of mean and covariance, in coordinates in which the covariance is the identity, that ends
-# them; and what a variance counts more meanwhile, far less than the least that rows shall have.
+# Most rows with missing values, evenly spaced, on which EM finds a full covariance.
 _ROWS_OF_EM = 10_000
+# Most steps of EM.
 _STEPS_OF_EM = 100
+# Change of mean and covariance, where the covariance is the identity, that ends EM.
 _TOL_OF_EM = 1e-3
+# Share of a variance that EM adds to it, far less than `_RIDGE`.
 _RIDGE_OF_EM = 1e-9
 # Default scale of the noise around factors, relative to the variance of the columns.
 _SHARE_OF_NOISE = 0.01

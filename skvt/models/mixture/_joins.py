@@ -58,9 +58,10 @@ _JOINS_OF_LINE = 2
 _SOME_ENTROPY = 0.03
 # Rows lie between components that each have this responsibility at least ...
 _BETWEEN = 0.25
-# ... and there is a valley if the densest of them, at this quantile, are less dense than those of
-# either component by more than this, in nats.
-_DENSEST, _VALLEY = 0.9, 0.1
+# ... and there is a valley if their density at this quantile ...
+_DENSEST = 0.9
+# ... is below the density of either component's own rows by more than this, in nats.
+_VALLEY = 0.1
 
 
 @dataclass(frozen=True)
@@ -70,7 +71,7 @@ class Joins:
     Attributes
     ----------
     linkage : ndarray, shape (K - 1, 4)
-        As SciPy's: numbers of the two clusters, of which those from K on are joined ones; what has
+        As SciPy's: numbers of the two clusters (joined ones have those from K on); what has
         been lost so far, in nats per row; components of the new cluster.
     shares : ndarray, shape (K - 1,)
         Loss of the join relative to the largest possible loss of entropy.
@@ -173,7 +174,7 @@ def _line_error(x: Array, y: Array) -> float:
 
 
 class Pairs(Protocol):
-    """Clusters, any two of which can be joined; joined ones are overwritten.
+    """Clusters that can be joined, two at a time; joined ones are overwritten.
 
     Attributes
     ----------
@@ -200,7 +201,7 @@ class Pairs(Protocol):
 
 
 class Evidence:
-    """Evidence of components, each by itself, of which joined ones have the summed statistics.
+    """Evidence of components, each by itself; joined ones have the summed statistics.
 
     Where ``merge_gains`` of the component is a bound for pairs that no merge is good for, losses
     are bounds for these.

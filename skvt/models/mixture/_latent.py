@@ -1,4 +1,4 @@
-"""Gaussians of which some columns are ordinal: of a latent value, only the interval is seen.
+"""Gaussians with ordinal columns: of a latent value, only the interval is seen.
 
 Given the component, a row of latent values is Gaussian, so that there are correlations within a
 component between ordinal and real columns, and among ordinal ones. The ends of the intervals are

@@ -84,7 +84,7 @@ class LowRankGaussian(FullGaussian):
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         """With the mean and covariance of the predictive and, without factors, its kurtosis.
 
-        The predictive is a Gaussian about W h of which the precision of each column's noise is
+        The predictive is a Gaussian about W h with the precision of each column's noise
         integrated out: no closed form. Of D columns that are independent t with 2 a degrees of
         freedom, the squared distance from the mean has the variance that it has under one t with
         ``2 a + (D - 1) (2 a - 4) / 3``.

@@ -8,7 +8,7 @@ from scipy.special import betaincinv, gammainccinv, gammaincinv, stdtrit
 
 from skvt.typing import Array, IndexArray
 
-# From so many pseudo-counts on, scipy's quantiles of a beta may be NaN or far off.
+# Pseudo-counts from which on scipy's quantiles of a beta may be NaN or far off.
 _MANY = 1e7
 
 
@@ -50,7 +50,7 @@ def of_means(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> M
 
 
 def of_deviations(shape: Array, rate: Array) -> Marginals:
-    """Standard deviations, of which the precisions are Gamma(a, b), (K, D)."""
+    """Standard deviations whose precisions are Gamma(a, b), (K, D)."""
 
     def quantile(p: float) -> Array:
         # the larger the precision, the smaller the deviation

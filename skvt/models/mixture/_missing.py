@@ -1,4 +1,4 @@
-"""Missing values of Gaussians with full covariances: rows of which some columns are NaN.
+"""Missing values of Gaussians with full covariances: rows with NaN in some columns.
 
 Let the columns m of a row be missing and o observed. The row then has another local variable, x_m
 given z = k. With ``A = E[Lambda_k]``, ``b = E[Lambda_k mu_k]`` and ``v = b_m - A_mo x_o``, at

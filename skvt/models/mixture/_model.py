@@ -5,7 +5,7 @@
     z_n ~ Cat(w),  x_n ~ F(phi_{z_n})
 
 [HS13 sec. 2]. Mean field with nested truncation: q(z_n = k) = 0 for k > K, and no mass is forced
-on the last component, so that K components are K + 1 of which one has no rows. What the weights are
+on the last component, so that K components are K + 1 if one of these has no rows. What weights are
 made of, and whether there may be others than these K, is for :mod:`skvt.models.mixture._weights`
 to say.
 """
@@ -205,7 +205,7 @@ class Mixture:
         """Entropy of each component's assignments (K,) and, if requested, the losses of pairs.
 
         See :func:`skvt.models.mixture._kernels.assignment_entropy`. It includes the entropy of the
-        missing values of its rows, of which pairs lose nothing: after a merge these have the
+        missing values of its rows, where pairs lose nothing: after a merge these have the
         mixture of both distributions, whose entropy is at least the mean of theirs.
         """
         resp, n_components = result.q, result.q.shape[1]
@@ -266,7 +266,7 @@ class Mixture:
     def statistics_given(self, batch: RowBatch, resp: Array, most_steps: int) -> Stats:
         """Statistics of rows with given responsibilities (n, K).
 
-        Missing values are updated so many times at most.
+        Missing values are updated at most ``most_steps`` times.
         """
         return self._completed(batch, resp, most_steps)[0]
 

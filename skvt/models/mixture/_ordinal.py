@@ -46,7 +46,8 @@ _LOG_2PI = np.log(2.0 * np.pi)
 # Gauss-Legendre nodes on [0, 1]: truncated normals have no closed form that is accurate both far
 # out and in narrow intervals.
 _NODES, _HEIGHTS = np.polynomial.legendre.leggauss(20)
-_NODES, _HEIGHTS = 0.5 * (_NODES + 1.0), 0.5 * _HEIGHTS
+_NODES = 0.5 * (_NODES + 1.0)
+_HEIGHTS = 0.5 * _HEIGHTS
 # A density below exp(-37) of the largest is nothing beside it in double precision.
 _FARTHEST = 37.0
 # Coordinate ascent ends when no mean moves by more than this share of its standard deviation.

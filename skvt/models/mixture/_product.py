@@ -226,7 +226,7 @@ class Product:
 
     def filled(self, X: Any) -> Any:
         """Rows with missing values at their prior means, in the blocks that need it."""
-        if sp.issparse(X):  # of which no block needs it
+        if sp.issparse(X):  # no block of sparse rows needs it
             return X
         changed = []
         for block in self.blocks:
@@ -389,7 +389,7 @@ class HolesOfBlocks:
 
 
 def slices_of(widths: list[int]) -> list[slice]:
-    """Places of so many entries each, one after the other."""
+    """Places of ``widths`` entries each, one after the other."""
     ends = np.cumsum([0, *widths]).tolist()
     return [slice(*pair) for pair in pairwise(ends)]
 

@@ -62,7 +62,7 @@ class StickBreaking:
 
 @dataclass(frozen=True)
 class SeparateSticks(StickBreaking):
-    """The same, with statistics ``(N_k, sum_{l>k} N_l)`` of each stick, shape (K, 2).
+    """Sticks with statistics ``(N_k, sum_{l>k} N_l)`` each, shape (K, 2).
 
     For steps after which the sticks are not those of any counts.
     """
