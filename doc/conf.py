@@ -1,11 +1,14 @@
 """Configuration of the documentation: `sphinx-build -W -b html doc doc/_build/html`.
 
-Nothing here needs the network: no references into other projects' sites are resolved.
+Nothing here needs the network: no references into other projects' sites are resolved, and the pages
+carry the script that draws their formulas.
 """
 
 import re
+import shutil
 import sys
 from importlib import import_module
+from importlib.metadata import files
 from pathlib import Path
 
 import pybtex.plugin
@@ -39,6 +42,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "myst_parser",
     "numpydoc",
+    "sphinx_design",
     "sphinxcontrib.bibtex",
 ]
 exclude_patterns = ["_build", "_templates", "changelog.d"]
@@ -50,10 +54,22 @@ myst_heading_anchors = 3
 
 html_theme = "pydata_sphinx_theme"
 html_title = f"skvt {release}"
-html_theme_options = {"navigation_with_keys": False, "show_prev_next": False}
+html_theme_options = {
+    "navigation_with_keys": False,
+    "show_prev_next": False,
+    "header_links_before_dropdown": 6,
+}
 html_show_sourcelink = False
 html_static_path = ["_static"]
 html_css_files = ["wide.css"]
+html_sidebars = {
+    page: []
+    for page in ("glossary", "architecture", "equations", "measured", "references", "changelog")
+}
+# names of methods alone in the contents beside a class
+toc_object_entries_show_parents = "hide"
+# one file that asks for no other: fonts are drawn as SVG
+mathjax_path = "tex-svg.js"
 
 autosummary_generate = True
 autodoc_typehints = "none"
@@ -105,6 +121,13 @@ else:
     (HERE / "auto_examples" / "index.rst").write_text("Examples\n========\n\nNone yet.\n")
 
 
+def copy_mathjax(app, exception):
+    """Put MathJax, as a package of PyPI ships it, beside the pages."""
+    if exception is None and app.builder.format == "html":
+        script = next(path for path in files("sphinx-mathjax-offline") if path.name == mathjax_path)
+        shutil.copy(script.locate(), Path(app.outdir) / "_static" / mathjax_path)
+
+
 # --- checks and repairs ---
 
 
@@ -137,3 +160,4 @@ def setup(app):
     # Before numpydoc (priority 500) takes the docstring apart.
     app.connect("autodoc-process-docstring", flatten_foreign_references, priority=400)
     app.connect("env-check-consistency", check_public_names)
+    app.connect("build-finished", copy_mathjax)

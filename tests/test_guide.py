@@ -6,9 +6,6 @@ from textwrap import dedent
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_wine
-
-from skvt.datasets import load_docstrings
 
 ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^( *)```python\n(.*?)^\1```$", flags=re.DOTALL | re.MULTILINE)
@@ -30,22 +27,8 @@ def run(page, given):
     return namespace
 
 
-def texts_and_table():
-    """What the README takes for the reader's own documents and numbers."""
-    documents = load_docstrings().data
-    table = load_wine().data
-    table[::7, 3] = np.nan
-    return {
-        "documents": documents[::15],
-        "new_documents": documents[7::60],
-        "table": table[::2],
-        "new_rows": table[1::2],
-    }
-
-
 # What is shown runs without a warning.
 pytestmark = pytest.mark.filterwarnings("error")
-GIVEN = {"README.md": texts_and_table}
 PAGES = [
     path.relative_to(ROOT).as_posix()
     for path in [ROOT / "README.md", *sorted(ROOT.glob("doc/**/*.md"))]
@@ -54,7 +37,7 @@ PAGES = [
 
 
 # These take a second or many.
-LONG = [
+LONG = ["README.md"] + [
     f"doc/guide/{page}.md"
     for page in (
         "clusters",
@@ -81,7 +64,7 @@ def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     if any("from sklearn.callback import" in code for _, code in blocks(ROOT / page)):
         pytest.importorskip("sklearn.callback")  # of scikit-learn 1.9
     try:
-        run(ROOT / page, GIVEN.get(page, dict)())
+        run(ROOT / page, {})
     finally:
         plt.close("all")
 
@@ -105,7 +88,7 @@ def test_blocks_share_a_namespace_and_errors_name_the_line(tmp_path):
     assert failure.traceback[-1].lineno + 1 == 19
 
 
-# ------------------------------------------------------------------------ README and guide agree
+# ------------------------------------------------------------------ measurements and guide agree
 TABLE = re.compile(
     r"(?:^((?:(?! *\|).+\n)+)\n)?(^ *\|.*\n *\|[-| ]+\n(?: *\|.*\n)+)", flags=re.MULTILINE
 )
@@ -125,23 +108,23 @@ def entries(page):
                     yield frozenset((row[0], column)), number[0]
 
 
-def test_tables_of_readme_and_guide_say_the_same_of_the_same():
-    readme, compared = {}, set()
-    for labels, number in entries("README.md"):
-        readme.setdefault(labels, set()).add(number)
+def test_tables_of_measurements_and_of_the_guide_agree():
+    measured, compared = {}, set()
+    for labels, number in entries("doc/measured.md"):
+        measured.setdefault(labels, set()).add(number)
     for page in [page for page in PAGES if page.startswith("doc/guide/")]:
         for labels, number in entries(page):
-            if labels in readme:
-                assert number in readme[labels], (page, set(labels))
+            if labels in measured:
+                assert number in measured[labels], (page, set(labels))
                 compared.add(labels)
     assert len(compared) >= 16  # a label that is changed on one side alone is not compared
 
 
 def test_scores_of_a_table_stand_on_the_page_that_its_caption_links_to():
     linked = 0
-    for caption, table in TABLE.findall((ROOT / "README.md").read_text(encoding="utf-8")):
-        for page in re.findall(r"\((doc/guide/\w+\.md)#", caption):
-            told = DECIMAL.findall((ROOT / page).read_text(encoding="utf-8"))
+    for caption, table in TABLE.findall((ROOT / "doc/measured.md").read_text(encoding="utf-8")):
+        for page in re.findall(r"\((guide/\w+\.md)#", caption):
+            told = DECIMAL.findall((ROOT / "doc" / page).read_text(encoding="utf-8"))
             assert set(re.findall(r"-\d+\.\d+", table)) <= set(told), page
             linked += 1
     assert linked >= 3
