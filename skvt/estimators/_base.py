@@ -40,7 +40,7 @@ from skvt.sklearn_private import (
     fit_context,
 )
 from skvt.ties import exceeds
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
 STREAM_ROWS = 1e6
@@ -84,7 +84,7 @@ class Fitted:
     history: History = field(default_factory=History)
     parameters: dict[str, Any] = field(default_factory=dict)
     assignments: Array | None = None
-    labels: Array | None = None
+    labels: IndexArray | None = None
     joins: Joins | None = None
     seen: tuple[str, int] | None = None
     gathered: Gathered | None = None
