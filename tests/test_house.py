@@ -27,6 +27,8 @@ ALLOWED = {
     ("models/lda/_collapsed.py", "isinstance(global_params, TopicCounts)"): "counts, or topics",
     ("models/lda/_model.py", "getattr(_scratch, 'arrays', {})"): "a thread's first call has none",
     ("models/lda/_model.py", "isinstance(global_params, ExpectedLog)"): "numbers, or not yet",
+    ("contracts/_model.py", "getattr(cls, '__dataclass_fields__', ())"): "a class and a protocol",
+    ("contracts/_model.py", "getattr(protocol, '__annotations__', ())"): "a class and a protocol",
     ("contracts/_policy.py", "getattr(self, name)"): "its own parameters",
     ("contracts/_policy.py", "isinstance(value, kind)"): "a number of the user's",
     ("contracts/_policy.py", "isinstance(value, bool)"): "a number of the user's",

@@ -4,8 +4,10 @@ from skvt.contracts._component import Completion, Component, Holes
 from skvt.contracts._engine import AnyEngine, Engine, LocalTotals, PassResult, Stream, StreamEngine
 from skvt.contracts._memo import Memo, Memos, MovableState, SampledState
 from skvt.contracts._model import (
+    PROTOCOLS,
     Capability,
     Collapsible,
+    ConjugateModel,
     Correctable,
     Drawable,
     LocalResult,
@@ -20,6 +22,7 @@ from skvt.contracts._model import (
     RowSource,
     Temperable,
     check_requirements,
+    missing_members,
 )
 from skvt.contracts._move import (
     Move,
@@ -34,12 +37,14 @@ from skvt.contracts._policy import Batch, Energies, FitPlan, RunningPolicy, Temp
 from skvt.contracts._weights import DrawnWeights, Weights
 
 __all__ = [
+    "PROTOCOLS",
     "AnyEngine",
     "Batch",
     "Capability",
     "Collapsible",
     "Completion",
     "Component",
+    "ConjugateModel",
     "Correctable",
     "Drawable",
     "DrawnWeights",
@@ -77,4 +82,5 @@ __all__ = [
     "TemperaturePolicy",
     "Weights",
     "check_requirements",
+    "missing_members",
 ]

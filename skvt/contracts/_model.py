@@ -160,10 +160,18 @@ class Model(Protocol):
         One for each block of the globals.
     capabilities : frozenset of Capability
         Which of the contracts below it also fulfils.
+    n_features : int
+        Columns D of the data.
+    dtype : dtype or type
+        Precision of the data, and of what is answered about rows.
     """
 
     @property
     def families(self) -> tuple[Family, ...]: ...
+    @property
+    def n_features(self) -> int: ...
+    @property
+    def dtype(self) -> Any: ...
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
@@ -180,7 +188,11 @@ class Model(Protocol):
         """Statistics that break the symmetry, at random or found on the data: a RunningStats."""
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
-        """Rows of X, prepared for local steps: a dataclass with ``weights`` and ``rows``."""
+        """Rows of X, prepared for local steps: a dataclass such as :class:`RowBatch`.
+
+        With ``weights``, ``rows`` and ``lengths``, the units of data of each row; and a ``start``,
+        where the local steps of rows begin where the last ones ended.
+        """
 
     def outline(self, batch: Any) -> Outline:
         """What of a batch :meth:`expectation` depends on, and what else makes its globals."""
@@ -222,6 +234,49 @@ class Model(Protocol):
         """
 
 
+class ConjugateModel:
+    """Base of models: what most of them answer alike.
+
+    A subclass has ``families``, ``n_features``, ``dtype``, ``prior``, ``initial``, ``expectation``
+    and ``local_step``, see :class:`Model`.
+    """
+
+    capabilities: Any = frozenset()
+
+    def natural_parameters(self: Any, stats: RunningStats) -> tuple[Array, ...]:
+        """``lam = prior + S``."""
+        pairs = zip(self.prior().arrays, stats.value().arrays, strict=True)
+        return tuple(prior + S for prior, S in pairs)
+
+    def size(self, stats: RunningStats) -> int:
+        """Components are the first axis of the statistics."""
+        return len(stats.arrays[0])
+
+    def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
+        """Rows as they are."""
+        return RowBatch.of(X, rows, weights)
+
+    def outline(self, batch: Any) -> Outline:
+        """All batches have the same globals."""
+        return Outline()
+
+    def affected_rows(self, X: Any) -> IndexArray | None:
+        """A step changes all statistics."""
+        return None
+
+    def mean_field(self) -> Self:
+        """Itself."""
+        return self
+
+    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorAddend | None:
+        """No priors are learned from local variables."""
+        return None
+
+    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
+        """Priors are given."""
+        return self
+
+
 class Memoizable(Model, Protocol):
     """A model for memoized inference: the bound of all rows is that of sums over batches."""
 
@@ -249,14 +304,17 @@ class Memoizable(Model, Protocol):
 
 
 class Restartable(Memoizable, Protocol):
-    """A model that can be begun anew with another number of components."""
+    """A model that can begin with another number of components."""
 
     def with_start(self, n_components: int) -> Self:
         """The same model with another number of initial components."""
 
 
 class Mergeable(Memoizable, Protocol):
-    """A model whose components can be born, merged and deleted."""
+    """A model whose components can be born, merged and deleted.
+
+    Batches have ``X`` and ``n_rows``, and q of a local result are responsibilities (n, K).
+    """
 
     def component_masses(self, stats: Stats) -> Array:
         """Expected rows of each component, shape (K,)."""
@@ -368,11 +426,42 @@ class Requirement(NamedTuple):
     remedy: str
 
 
+# What a model that declares a capability has; the others only mark what a model is.
+PROTOCOLS = {
+    Capability.MEMOIZABLE: Memoizable,
+    Capability.MERGEABLE: Mergeable,
+    Capability.DRAWABLE: Drawable,
+    Capability.COLLAPSIBLE: Collapsible,
+    Capability.CORRECTABLE: Correctable,
+    Capability.TEMPERABLE: Temperable,
+    Capability.GROWING_TOPICS: Restartable,
+}
+
+
+def missing_members(cls: type, protocol: Any) -> list[str]:
+    """Names of what a protocol asks for and a class does not have."""
+    own = {*dir(cls), *getattr(cls, "__dataclass_fields__", ())}
+    asked = {*dir(protocol), *getattr(protocol, "__annotations__", ())} - own
+    return sorted(name for name in asked if not name.startswith("_"))
+
+
 def check_requirements(model: Model, requirements: Iterable[Requirement]) -> None:
-    """Raise ValueError for the first requirement that the model does not meet."""
+    """Raise ValueError for the first requirement that the model does not meet.
+
+    And for what the model does not have of its own contract, or of a capability that it declares.
+    """
     for whom, capability, remedy in requirements:
         if capability not in model.capabilities:
             raise ValueError(
                 f"{whom} needs {capability.value}, which {type(model).__name__} does not have. "
                 f"{remedy}"
+            )
+    protocols = [PROTOCOLS[each] for each in PROTOCOLS if each in model.capabilities]
+    for protocol in (Model, *protocols):
+        missing = missing_members(type(model), protocol)
+        if missing:
+            raise ValueError(
+                f"{type(model).__name__} has no {', '.join(missing)}, for which "
+                f"skvt.contracts.{protocol.__name__} asks. Define what is missing; "
+                "skvt.contracts.ConjugateModel has what most models answer alike."
             )

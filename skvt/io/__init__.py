@@ -1,6 +1,7 @@
 """Model files: fitted estimators as one file of JSON and arrays, without pickle."""
 
 from skvt.io._archive import PARTIAL, FileError
+from skvt.io._classes import register
 from skvt.io._files import load, save
 
-__all__ = ["PARTIAL", "FileError", "load", "save"]
+__all__ = ["PARTIAL", "FileError", "load", "register", "save"]

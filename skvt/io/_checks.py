@@ -7,7 +7,7 @@ is computed of arrays before their shapes are known to be those of others in the
 import numpy as np
 
 from skvt.io._archive import PART, FileError
-from skvt.io._classes import ESTIMATORS, conforms, defaults_of, name_of
+from skvt.io._classes import conforms, defaults_of, is_estimator, name_of
 from skvt.io._legal import (
     CHECKS,
     MODELS,
@@ -34,7 +34,7 @@ def check_estimator(estimator, memory):
     What is computed of them takes at most so many bytes of ``memory``.
     """
     name = name_of(type(estimator))
-    if name is None or name.removeprefix("estimators.") not in ESTIMATORS:
+    if not is_estimator(type(estimator)):
         raise FileError("The file holds no estimator.")
     own = vars(estimator)
     missing = {*type(estimator)._get_param_names(), "_fitted", "n_features_in_"} - set(own)
@@ -88,7 +88,7 @@ def _check_fitted(fitted, estimator, memory):
 def _check_kind(model, estimator):
     """Raise FileError unless the estimator has such models."""
     own = estimator.removeprefix("estimators.")
-    legal = name_of(type(model)) in [f"models.{name}" for name in MODELS[own]]
+    legal = own not in MODELS or name_of(type(model)) in [f"models.{one}" for one in MODELS[own]]
     if legal and own in OF_MIXTURES:
         parts = type(model.weights).__name__, type(model.component).__name__
         legal = all(map(str.endswith, parts, OF_MIXTURES[own]))
@@ -104,6 +104,8 @@ def shapes_of(model, n_features, arrays):
         n_components = len(arrays[0])
     if kind in STATISTICS:
         return n_components, STATISTICS[kind](model, n_features, n_components)
+    if not kind.startswith("models."):  # registered
+        return n_components, [array.shape for array in arrays]
     of_weights = (2,) if name_of(type(model.weights)) == "models.SeparateSticks" else ()
     width = _width(model.component, n_features)
     return n_components, [(n_components, *of_weights), (n_components, width)]

@@ -16,6 +16,8 @@ from typing import Any, get_args, get_origin
 
 import numpy as np
 
+from skvt.contracts import missing_members
+from skvt.estimators import VariationalEstimator
 from skvt.typing import Array
 
 ESTIMATORS = (
@@ -174,9 +176,44 @@ MAY_BE_NAN = {
 _PARAMETRISED = ("components.", "temperature.")
 
 
-@cache
+# Classes from outside the package, by their names in files.
+_REGISTERED = {}
+
+
+def register(prefix, *classes):
+    """Let files hold objects of classes that are not of the package: models, estimators.
+
+    What is registered when a file is written must be so when it is read. Models and components are
+    dataclasses whose fields have types, by which files are checked; estimators are those of
+    scikit-learn with parameters alone.
+
+    Parameters
+    ----------
+    prefix : str
+        Names in files are ``prefix.ClassName``, wherever the classes stand. Not that of a room of
+        the package.
+    *classes : type
+        Files run nothing of them but the validation of estimators' parameters.
+    """
+    rooms = {name.partition(".")[0] for name in PLACES}
+    if not prefix.isidentifier() or prefix in rooms:
+        raise ValueError(
+            f"prefix must be an identifier other than {', '.join(sorted(rooms))}. Got {prefix!r}."
+        )
+    _REGISTERED.update({f"{prefix}.{cls.__name__}": cls for cls in classes})
+    types_of.cache_clear()
+
+
+def is_estimator(cls):
+    """Whether a file can be of such an object."""
+    name = name_of(cls)
+    return name is not None and issubclass(cls, VariationalEstimator)
+
+
 def class_of(name):
     """The class of this name in files; KeyError if there is none."""
+    if name in _REGISTERED:
+        return _REGISTERED[name]
     module, _, attribute = PLACES[name].partition(":")
     return getattr(import_module(module), attribute)
 
@@ -189,6 +226,9 @@ def _names():
 
 def name_of(cls):
     """The name in files of a class, or None."""
+    registered = [name for name, one in _REGISTERED.items() if one is cls]
+    if registered:
+        return registered[0]
     names, own = _names(), f"{cls.__module__}:{cls.__qualname__}"
     if own in names:
         return names[own]
@@ -296,7 +336,7 @@ def conforms(value, hint):
     if hint is np.dtype:
         return isinstance(value, np.dtype)
     if getattr(hint, "_is_protocol", False):
-        return _fulfils(value, hint)
+        return name_of(type(value)) is not None and not missing_members(type(value), hint)
     return isinstance(value, hint)
 
 
@@ -333,14 +373,6 @@ def _is_of_kind(dtype, kinds):
     return not (isinstance(kind, type) and issubclass(kind, np.generic)) or (
         np.issubdtype(dtype, kind)
     )
-
-
-def _fulfils(value, protocol):
-    """Whether an object's class, one that files may hold, has all that a protocol asks for."""
-    cls = type(value)
-    own = {*dir(cls), *getattr(cls, "__dataclass_fields__", ())}
-    asked = {*dir(protocol), *getattr(protocol, "__annotations__", ())}
-    return name_of(cls) is not None and {a for a in asked if not a.startswith("_")} <= own
 
 
 def is_enum(cls):

@@ -7,7 +7,7 @@ from sklearn.utils.validation import check_is_fitted
 import skvt
 from skvt.io._archive import Archive, FileError, check_document, memory_for, write
 from skvt.io._checks import check_estimator
-from skvt.io._classes import ESTIMATORS, fields_of, name_of
+from skvt.io._classes import ESTIMATORS, fields_of, is_estimator, name_of
 from skvt.io._graph import Decoder, Encoder
 
 FORMAT = "skvt model"
@@ -50,11 +50,11 @@ def save(estimator, path, *, dtype=None):
     skvt.callbacks.Checkpoint : Write one during a fit.
     """
     name = name_of(type(estimator))
-    if name is None or name.removeprefix("estimators.") not in ESTIMATORS:
+    if not is_estimator(type(estimator)):
         raise TypeError(
             f"save takes an estimator of skvt, one of {', '.join(ESTIMATORS)}. Got a "
             f"{type(estimator).__qualname__}; for a pipeline, save its steps one by one, or use "
-            "pickle or joblib."
+            "pickle or joblib; for an estimator of your own, skvt.io.register."
         )
     if dtype not in (None, "float32"):
         raise ValueError(f"dtype must be None or 'float32'. Got {dtype!r}.")

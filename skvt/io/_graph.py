@@ -34,6 +34,7 @@ from skvt.io._classes import (
     defaults_of,
     fields_of,
     is_enum,
+    is_estimator,
     is_tuple,
     name_of,
     parameters_of,
@@ -303,7 +304,7 @@ class Decoder:
                 raise FileError(f"{name} holds something else than entries.")
         else:
             may_be = MAY_BE_NAN.get(name, ())
-            of_user = name.startswith("estimators.") and types_of(name) is None
+            of_user = is_estimator(cls)
             fields = {
                 field: self.decode(part, nan=of_user or field in may_be)
                 for field, part in nodes.items()

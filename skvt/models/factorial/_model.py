@@ -15,7 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.compiled import serial_map
-from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowBatch, RowSource
+from skvt.contracts import (
+    Capability,
+    ConjugateModel,
+    LocalResult,
+    Outline,
+    RowBatch,
+    RowSource,
+)
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
@@ -75,7 +82,7 @@ class FactorialResult(LocalResult):
 
 
 @dataclass(frozen=True)
-class FactorialMixture:
+class FactorialMixture(ConjugateModel):
     """A factorial mixture for the engines.
 
     Parameters
@@ -202,17 +209,9 @@ class FactorialMixture:
         pairs = np.repeat(pairs, self.n_features, axis=0)
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
-    def mean_field(self) -> Self:
-        """The model whose local step gives the bound: itself."""
-        return self
-
     def outline(self, batch: FactorialBatch) -> Outline:
         """Whether values are missing."""
         return Outline(missing=batch.missing)
-
-    def affected_rows(self, X: Array) -> IndexArray | None:
-        """Every step changes all components: None."""
-        return None
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         """Components have no order: None."""
@@ -340,10 +339,6 @@ class FactorialMixture:
         return [slice(i, min(i + step, batch.n_rows)) for i in range(0, batch.n_rows, step)]
 
     # ------------------------------------------------------------------------ learned priors
-    def prior_statistics(self, batch: FactorialBatch, result: LocalResult) -> PriorAddend | None:
-        """Everything is learned from the statistics."""
-        return None
-
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """Variances and activation priors at the maximum of the bound, where they are learned."""
         if stats is None or not self.learned:

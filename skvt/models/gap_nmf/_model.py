@@ -22,7 +22,13 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from skvt.compiled import digamma_array
-from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowBatch, RowSource
+from skvt.contracts import (
+    Capability,
+    ConjugateModel,
+    LocalResult,
+    RowBatch,
+    RowSource,
+)
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.models import n_active
 from skvt.models.gap_nmf import _kernels as kernels
@@ -78,7 +84,7 @@ class FrameBatch(RowBatch):
 
 
 @dataclass(frozen=True)
-class GaPNMF:
+class GaPNMF(ConjugateModel):
     """GaP-KL-NMF for the engines.
 
     Parameters
@@ -204,14 +210,6 @@ class GaPNMF:
         """The model with mean-field local steps, which have a bound."""
         return replace(self, local="mean_field")
 
-    def outline(self, batch: FrameBatch) -> Outline:
-        """Globals are the same for all batches."""
-        return Outline()
-
-    def affected_rows(self, X: Any) -> IndexArray | None:
-        """Every step changes all components: None."""
-        return None
-
     # ---------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> FrameBatch:
         """Rows of X as a :class:`FrameBatch`: a view where they follow each other."""
@@ -268,14 +266,6 @@ class GaPNMF:
             np.concatenate(means),
             start=np.concatenate(levels),
         )
-
-    def prior_statistics(self, batch: FrameBatch, result: LocalResult) -> PriorAddend | None:
-        """No priors are learned."""
-        return None
-
-    def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
-        """No priors are learned."""
-        return self
 
 
 class _Block:

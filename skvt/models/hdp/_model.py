@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, psi
 
 from skvt.compiled import digamma_array, gammaln_array
-from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowSource
+from skvt.contracts import Capability, ConjugateModel, LocalResult, Outline, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
 from skvt.models.hdp._sticks import (
     DOCUMENTS,
@@ -102,7 +102,7 @@ class DocumentsResult(LocalResult):
 
 
 @dataclass(frozen=True)
-class HDP:
+class HDP(ConjugateModel):
     """A hierarchical Dirichlet process for the engines.
 
     Parameters
@@ -133,7 +133,7 @@ class HDP:
     learn_topic_word_prior: bool = False
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet, Beta)
-    capabilities: ClassVar[frozenset[Capability]] = frozenset(
+    capabilities = frozenset(
         {Capability.MEMOIZABLE, Capability.GROWING_TOPICS, Capability.LOCAL_SEARCH}
     )
 
@@ -153,10 +153,6 @@ class HDP:
         return np.dtype(self.topics.dtype)
 
     # ------------------------------------------------------------------------------- globals
-    def size(self, stats: RunningStats) -> int:
-        """Number of topics K."""
-        return len(stats.arrays[0])
-
     def prior(self) -> Stats:
         """Natural parameters of p(phi), (1, V), and of p(u), (1, 2)."""
         eta = self.topic_word_prior.astype(np.float64)
@@ -196,17 +192,9 @@ class HDP:
         pseudo = self.sticks.doc_concentration * self.weights(stats)[:-1]
         return replace(self.topics, doc_topic_prior=pseudo.astype(self.dtype))
 
-    def mean_field(self) -> Self:
-        """The model whose local step gives the bound: itself."""
-        return self
-
     def outline(self, batch: Any) -> Outline:
         """The words that occur."""
         return Outline(active=batch.active)
-
-    def affected_rows(self, X: Any) -> IndexArray | None:
-        """Every step changes all topics: None."""
-        return None
 
     def weights(self, stats: RunningStats) -> Array:
         """``E[beta_k]`` and last that of the rest, (K + 1,)."""
@@ -323,10 +311,6 @@ class HDP:
         return np.array(result.entropy), None
 
     # ------------------------------------------------------------------------ learned priors
-    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorAddend | None:
-        """Nothing: the statistics say all that priors are learned from."""
-        return None
-
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """gamma, alpha and eta at the maximum of the bound, where they are learned."""
         changes: dict[str, Any] = {}

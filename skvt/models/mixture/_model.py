@@ -23,9 +23,8 @@ from skvt.contracts import (
     Capability,
     Completion,
     Component,
+    ConjugateModel,
     LocalResult,
-    Outline,
-    PriorAddend,
     RowBatch,
     RowSource,
     Weights,
@@ -56,7 +55,7 @@ _Params: TypeAlias = tuple[Array, Array]
 
 
 @dataclass(frozen=True)
-class Mixture:
+class Mixture(ConjugateModel):
     """A mixture for the engines.
 
     Parameters
@@ -116,10 +115,6 @@ class Mixture:
         return self.component.n_features
 
     # ------------------------------------------------------------------------------- globals
-    def size(self, stats: RunningStats) -> int:
-        """Number of components K."""
-        return stats.arrays[0].shape[0]
-
     def prior(self) -> Stats:
         """Natural parameters of the weights' and the components' prior."""
         return Stats((self.weights.prior(), self.component.prior[None]))
@@ -182,23 +177,7 @@ class Mixture:
         order = self.weights.order(counts)
         return None if np.array_equal(order, np.arange(order.size)) else order
 
-    def mean_field(self) -> Self:
-        """The model whose local step gives the bound: itself."""
-        return self
-
-    def outline(self, batch: RowBatch) -> Outline:
-        """Globals are the same for all batches."""
-        return Outline()
-
-    def affected_rows(self, X: Any) -> IndexArray | None:
-        """Every step changes all components: None."""
-        return None
-
     # --------------------------------------------------------------------------------- rows
-    def batch(self, X: Any, rows: IndexArray, weights: Array) -> RowBatch:
-        """Rows of X as a :class:`RowBatch`."""
-        return RowBatch.of(X, rows, weights)
-
     def memo_entropy(
         self, batch: RowBatch, result: LocalResult, run: Run, *, pairs: bool
     ) -> tuple[Array, Array | None]:
@@ -298,10 +277,6 @@ class Mixture:
                 break
             previous, table = bound, component.table(component.natural_parameters(stats.arrays[1]))
         return stats, hidden_entropy
-
-    def prior_statistics(self, batch: RowBatch, result: LocalResult) -> PriorAddend | None:
-        """Nothing: the priors are those of globals."""
-        return None
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
         """The model with learned priors moved towards the maximum of the bound.
