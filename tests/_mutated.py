@@ -234,6 +234,7 @@ def _mutate_array(rng, members):
 
 # ----------------------------------------------------------------------------------- the questions
 # Methods that are no questions about what was fitted, or would be a fit of its own.
+_LENGTHS = "max_iter", "n_samples"
 _LEFT_OUT = "fit", "fit_transform", "fit_predict", "get_metadata_routing", "ranks_"
 # Arguments of those that take others than rows.
 _ARGUMENTS = {
@@ -265,7 +266,9 @@ def ask(model, name, X):
     if not callable(value):
         return value
     if name in ("partial_fit", "resume"):
-        model.set_params(max_iter=min(model.max_iter, 6))
+        # (passes and sweeps of any number are legal)
+        given = model.get_params(deep=False)
+        model.set_params(**{key: min(given[key], 6) for key in _LENGTHS if key in given})
     if name in _ARGUMENTS:
         return value(*_ARGUMENTS[name](model, X))
     first = next(iter(inspect.signature(value).parameters), None)
