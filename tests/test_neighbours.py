@@ -42,26 +42,48 @@ def test_the_guide_adds_up_what_goes_otherwise():
     assert {ours for ours, _ in listed()} <= {ours for ours, _, _ in NEIGHBOURS}
 
 
+def otherwise(theirs, ours, modules, folder):
+    """How often each of their tests fails."""
+    report = folder / "report.xml"
+    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", *filter(None, sys.path))))
+    subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "_neighbours", "-p", "no:cacheprovider",
+         "-W", "ignore", "--rootdir", folder, "--junitxml", report, "--pyargs", *modules],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": path, "SKVT_NEIGHBOUR": f"{theirs}={ours}",
+                          "SKLEARN_RUN_FLOAT32_TESTS": "1"},
+        stdout=subprocess.DEVNULL,
+        check=False,
+    )  # fmt: skip
+    failed, n_cases = Counter(), 0
+    for case in ElementTree.parse(report).iter("testcase"):
+        n_cases += 1
+        for failure in (*case.iter("failure"), *case.iter("error")):
+            assert "TypeError" not in failure.get("message"), case.get("name")
+            failed[case.get("name").partition("[")[0]] += 1
+    return failed, n_cases
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(
     not sklearn.__version__.startswith("1.9."), reason="the table is of scikit-learn 1.9"
 )
 @pytest.mark.parametrize(("ours", "theirs", "module"), NEIGHBOURS)
 def test_their_tests_go_otherwise_where_the_guide_says(ours, theirs, module, tmp_path):
-    report = tmp_path / "report.xml"
-    path = os.pathsep.join(map(str, (ROOT, ROOT / "tests")))
-    subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "_neighbours", "-p", "no:cacheprovider",
-         "-W", "ignore", "--rootdir", tmp_path, "--junitxml", report, "--pyargs", module],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": path, "SKVT_NEIGHBOUR": f"{theirs}={ours}",
-                          "SKLEARN_RUN_FLOAT32_TESTS": "1"},
-        stdout=subprocess.DEVNULL,
-        check=False,
-    )  # fmt: skip
-    otherwise = Counter()
-    for case in ElementTree.parse(report).iter("testcase"):
-        for failure in (*case.iter("failure"), *case.iter("error")):
-            assert "TypeError" not in failure.get("message"), case.get("name")
-            otherwise[ours, case.get("name").partition("[")[0]] += 1
-    assert otherwise == {case: number for case, number in listed().items() if case[0] == ours}
+    failed, _ = otherwise(theirs, ours, [module], tmp_path)
+    assert failed == {test: number for (own, test), number in listed().items() if own == ours}
+
+
+@pytest.mark.slow
+def test_tests_of_lda_go_otherwise_where_it_is_another_thing(tmp_path):
+    for needed in ("lda", "oslotest.base"):
+        pytest.importorskip(needed, exc_type=ImportError)
+    modules = [f"lda.tests.test_lda{of}" for of in ("", "_reuters", "_sparse", "_transform")]
+    failed, n_cases = otherwise("LDA", "StructuredLDA", modules, tmp_path)
+    assert n_cases == 14
+    assert failed == dict.fromkeys([
+        "test_lda_attributes", "test_lda_sparse",  # how many tokens of a document are of a topic
+        "test_lda_random_seed",  # its random numbers
+        "test_lda_zero_iter",  # no pass at all
+        "test_lda_sparse_error_float",  # floats are refused
+    ], 1)  # fmt: skip
