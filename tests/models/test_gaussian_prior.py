@@ -295,6 +295,12 @@ def test_degenerate_data_have_a_proper_prior(shape, zero, what):
     assert np.all(np.isfinite(component.log_predictive(X, component.prior[None])))
 
 
+def test_scales_of_columns_make_no_covariance_illegal():
+    scales = np.array([1e-10, 1.0, 1e11])
+    given = np.outer(scales, scales) * (0.5 + 0.5 * np.eye(3))
+    np.testing.assert_array_equal(_gaussian_prior._scale(given, "full", 3, given), given)
+
+
 @pytest.mark.parametrize("covariance_type", ["tied", "diag", "spherical", "low_rank", "auto"])
 def test_means_of_zero_go_with_full_covariances_alone(covariance_type):
     with pytest.raises(ValueError, match=f"choose covariance_type='full'. Got .*{covariance_type}"):

@@ -324,8 +324,10 @@ def _scale(covariance: ArrayLike | None, covariance_type: str, D: int, moment: A
             f"covariance_type={covariance_type!r}. Got the shape {value.shape} instead."
         )
     if len(shape) == 2:
-        legal = np.all(np.isfinite(value)) and np.allclose(value, value.T)
-        legal = legal and np.linalg.eigvalsh(value)[0] > 0.0
+        scales = np.sqrt(np.maximum(np.diagonal(value), 0.0))
+        legal = np.all(np.isfinite(value)) and np.allclose(value, value.T) and scales.min() > 0.0
+        # (where columns differ much in scale, rounding makes eigenvalues negative)
+        legal = legal and np.linalg.eigvalsh(value / np.outer(scales, scales))[0] > 0.0
     else:
         legal = np.all(np.isfinite(value)) and np.all(value > 0.0)
     if not legal:
