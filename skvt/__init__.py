@@ -13,6 +13,8 @@ from skvt.estimators import (
     consensus,
     seeded_prior,
     top_words,
+    topic_shares,
+    topic_table,
 )
 
 __version__ = "0.1.0.dev0"
@@ -33,6 +35,8 @@ __all__ = [
     "save",
     "seeded_prior",
     "top_words",
+    "topic_shares",
+    "topic_table",
 ]
 
 

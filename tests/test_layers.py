@@ -48,7 +48,7 @@ ROOMS = {*FLOORS, *LEAVES, *SIDE_ROOMS}
 # Only the functions that need them import these: they are not among the package's dependencies.
 LOADED_ON_DEMAND = {
     "matplotlib", "pandas", "polars", "pyarrow", "gensim", "tomotopy", "rich",
-    "dask", "distributed",
+    "dask", "distributed", "pyLDAvis",
 }  # fmt: skip
 
 

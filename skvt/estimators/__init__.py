@@ -12,7 +12,8 @@ from skvt.estimators._structured_bernoulli import StructuredBernoulliMixture
 from skvt.estimators._structured_gap_nmf import StructuredGaPNMF
 from skvt.estimators._structured_lda import StructuredLDA
 from skvt.estimators._tempered_lda import TemperedLDA
-from skvt.estimators._top_words import top_words
+from skvt.estimators.topic_tables import topic_shares, topic_table
+from skvt.estimators.topic_words import top_words
 
 __all__ = [
     "AnnealedFactorialMixture",
@@ -30,4 +31,6 @@ __all__ = [
     "matched",
     "seeded_prior",
     "top_words",
+    "topic_shares",
+    "topic_table",
 ]

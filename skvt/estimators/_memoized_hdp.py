@@ -142,6 +142,9 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         keeps its id as long as it lives, two that are merged the id of the one more used.
     components_ : ndarray of shape (K, n_features)
         Variational parameters lam of the topics: pseudo-counts, prior included.
+    topic_labels_ : list of str or None
+        Names of the topics that you have set; ``get_feature_names_out`` and
+        :func:`skvt.topic_table` show them, and files keep them.
     exp_dirichlet_component_ : ndarray of shape (K, n_features)
         ``exp(E[log phi])``.
     posterior_ : Posterior
@@ -421,3 +424,7 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         fitted = _attribute_of_fit(self, "topic_ids_")
         ids = vars(fitted.state).get("component_ids", np.empty(0, np.int64))
         return ids if ids.size else np.arange(self.n_components_)
+
+    @property
+    def _topic_keys(self):
+        return self.topic_ids_.tolist()

@@ -153,6 +153,9 @@ class TemperedLDA(TopicEstimator):
     ----------
     components_ : ndarray of shape (n_components, n_features)
         Variational parameters lam of the topics: pseudo-counts, prior included.
+    topic_labels_ : list of str or None
+        Names of the topics that you have set; ``get_feature_names_out`` and
+        :func:`skvt.topic_table` show them, and files keep them.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         ``exp(E[log beta])``.
     posterior_ : Posterior

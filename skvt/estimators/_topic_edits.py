@@ -108,6 +108,7 @@ class TopicEditsMixin:
         fitted = self._fitted
         if len(groups) == len(fitted.lam()[0]):
             return self
+        names = self.topic_labels_
         groups = self._in_order(fitted, groups)
         change = partial(fitted.model.regrouped_stats, groups=groups)
         state = fitted.state.regrouped(change, np.array([group[0] for group in groups]))
@@ -125,6 +126,8 @@ class TopicEditsMixin:
         twin = object.__new__(type(self))
         vars(twin).update(vars(self) | changed | {"_fitted": new})
         twin._publish(None)
+        if names is not None:
+            twin.topic_labels_ = [names[group[0]] for group in groups]
         self.__dict__ = vars(twin)
         return self
 

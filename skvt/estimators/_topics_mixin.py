@@ -1,12 +1,14 @@
 """What every topic model shows: topics, proportions of documents, completion score, top words."""
 
+from dataclasses import replace
+
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt.components.specs import is_auto
 from skvt.estimators._base import _attribute_of_fit
-from skvt.estimators._top_words import top_words
 from skvt.estimators.completion import completion_sums, document_parameters, mean_of_held_out
+from skvt.estimators.topic_words import top_words
 from skvt.expfam import Dirichlet
 from skvt.inference import Workers
 from skvt.posterior import Posterior
@@ -111,6 +113,53 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     def posterior_(self):
         """The posterior q(beta) of the topics."""
         return Posterior(Dirichlet, _attribute_of_fit(self, "posterior_").lam()[0])
+
+    @property
+    def topic_labels_(self):
+        """Names of the topics, a list of str that can be set; None if they have none.
+
+        They go with their topics into files, and where topics are merged, dropped or born (a new
+        one is called by its number); another fit forgets them.
+        """
+        labels = _attribute_of_fit(self, "topic_labels_").topic_labels
+        if labels is None:
+            return None
+        names = super().get_feature_names_out().tolist()
+        return [labels.get(i, name) for i, name in zip(self._topic_keys, names, strict=True)]
+
+    @topic_labels_.setter
+    def topic_labels_(self, labels):
+        fitted = self._require_fitted()
+        if labels is not None:
+            labels, number = list(labels), self._n_features_out
+            if len(labels) != number or not all(isinstance(label, str) for label in labels):
+                raise ValueError(
+                    f"topic_labels_ must be {number} strings, one for each topic. Got {labels!r}."
+                )
+            if len(set(labels)) < number:
+                raise ValueError(f"topic_labels_ must differ from each other. Got {labels!r}.")
+            labels = dict(zip(self._topic_keys, labels, strict=True))
+        self._fitted = replace(fitted, topic_labels=labels)
+
+    @property
+    def _topic_keys(self):
+        """What tells topics apart from call to call: their places, where they keep them."""
+        return list(range(self._n_features_out))
+
+    def get_feature_names_out(self, input_features=None):
+        """Names of the topics: ``topic_labels_``, else the class's name with numbers.
+
+        Parameters
+        ----------
+        input_features : ignored
+            Not used.
+
+        Returns
+        -------
+        ndarray of str, shape (n_components,)
+        """
+        names = super().get_feature_names_out(input_features)
+        return names if self.topic_labels_ is None else np.array(self.topic_labels_, dtype=object)
 
     @property
     def _n_features_out(self):
@@ -225,8 +274,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         """
         return float(np.exp(-self.score(X)))
 
-    def top_words(self, n_words=10, feature_names=None):
-        """The most probable words of each topic.
+    def top_words(self, n_words=10, feature_names=None, *, by="probability"):
+        """The first words of each topic.
 
         Parameters
         ----------
@@ -236,13 +285,15 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             By default the column names of X in ``fit``, or column numbers if it had none. The
             sparse counts of ``CountVectorizer`` have no column names: pass its
             ``get_feature_names_out()``, or a whole pipeline to :func:`skvt.top_words`.
+        by : {"probability", "relevance"}, default="probability"
+            What comes first, see :func:`skvt.top_words`.
 
         Returns
         -------
         list of list
-            ``n_components`` lists of ``n_words`` words, most probable first.
+            ``n_components`` lists of ``n_words`` words.
         """
-        return top_words(self, n_words, feature_names)
+        return top_words(self, n_words, feature_names, by=by)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

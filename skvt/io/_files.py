@@ -53,8 +53,8 @@ def save(estimator, path, *, dtype=None):
     if not is_estimator(type(estimator)):
         raise TypeError(
             f"save takes an estimator of skvt, one of {', '.join(ESTIMATORS)}. Got a "
-            f"{type(estimator).__qualname__}; for a pipeline, save its steps one by one, or use "
-            "pickle or joblib; for an estimator of your own, skvt.io.register."
+            f"{type(estimator).__qualname__}; of a pipeline, save the last step, or save all of "
+            "it by skops.io.dump; for an estimator of your own, skvt.io.register."
         )
     if dtype not in (None, "float32"):
         raise ValueError(f"dtype must be None or 'float32'. Got {dtype!r}.")

@@ -1,15 +1,16 @@
 """Displays of fitted estimators, in the manner of scikit-learn's.
 
 Each is made from data, or from an estimator by ``from_estimator``, and can be drawn again by
-``plot``. matplotlib is imported when something is drawn.
+``plot``. matplotlib is imported when something is drawn. Pages for browsers need nothing else.
 """
 
 from skvt.plotting._clusters import ClusterTreeDisplay
 from skvt.plotting._components import ComponentsDisplay
+from skvt.plotting._explorer import topic_explorer
 from skvt.plotting._history import ELBODisplay, TemperatureDisplay
 from skvt.plotting._moves import MovesDisplay
 from skvt.plotting._profiles import ProfilesDisplay
-from skvt.plotting._pyldavis import prepare_arguments
+from skvt.plotting._pyldavis import prepare_arguments, save_pyldavis
 from skvt.plotting._topics import TopicsDisplay
 
 __all__ = [
@@ -21,4 +22,6 @@ __all__ = [
     "TemperatureDisplay",
     "TopicsDisplay",
     "prepare_arguments",
+    "save_pyldavis",
+    "topic_explorer",
 ]

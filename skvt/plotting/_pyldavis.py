@@ -1,10 +1,12 @@
-"""Input of pyLDAvis for a topic model."""
+"""Input of pyLDAvis for a topic model, and its page as a file that needs no network."""
+
+from pathlib import Path
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 
-from skvt.plotting._topics import topic_probabilities
+from skvt.estimators.topic_words import topic_probabilities
 from skvt.readers.validation import column_names, preprocessing_and_model
 
 
@@ -79,6 +81,61 @@ def prepare_arguments(estimator, X, feature_names=None):
         "term_frequency": frequency[words],
         "mds": principal_coordinates,
     }
+
+
+def save_pyldavis(estimator, X, feature_names, path):
+    """Write the page of pyLDAvis as one HTML file that needs no network.
+
+    ``pyLDAvis.save_html`` leaves its scripts on other machines, without which the page is blank;
+    here they are part of the file. :func:`topic_explorer` needs no pyLDAvis.
+
+    Parameters
+    ----------
+    estimator, X, feature_names : as of :func:`prepare_arguments`
+        The fitted model, the counts of documents, and the words (or None).
+    path : str or path-like
+        Where the file is written.
+
+    Raises
+    ------
+    NotFittedError, ValueError
+        As of :func:`prepare_arguments`.
+    ImportError
+        Without pyLDAvis.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import save_pyldavis
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> save_pyldavis(lda, X, None, "topics.html")  # doctest: +SKIP
+    """
+    arguments = prepare_arguments(estimator, X, feature_names)
+    try:
+        from pyLDAvis import prepare, urls
+    except ImportError as error:
+        raise ImportError('save_pyldavis needs pyLDAvis: pip install "skvt[ldavis]"') from error
+    # (a word may hold the end of a script)
+    data = prepare(**arguments, n_jobs=1).to_json().replace("<", "\\u003c")
+    d3, script, style = (
+        Path(file).read_text(encoding="utf-8")
+        for file in (urls.D3_LOCAL, urls.LDAVIS_LOCAL, urls.LDAVIS_CSS_LOCAL)
+    )
+    Path(path).write_text(
+        f"""<!DOCTYPE html>
+<html lang="en">
+<head><meta charset="utf-8"><title>Topics</title>
+<style>{style}</style>
+<script>{d3}</script>
+<script>{script}</script></head>
+<body style="background: white"><div id="topics"></div>
+<script>new LDAvis("#topics", {data});</script></body>
+</html>
+""",
+        encoding="utf-8",
+    )
 
 
 def principal_coordinates(topics):

@@ -2,8 +2,9 @@
 
 import numpy as np
 
-from skvt.plotting._axes import chosen, fitted_attribute, panels
-from skvt.readers.validation import column_names, preprocessing_and_model
+from skvt.estimators.topic_words import topic_probabilities
+from skvt.plotting._axes import chosen, panels
+from skvt.readers.validation import column_names
 
 
 class TopicsDisplay:
@@ -126,15 +127,3 @@ class TopicsDisplay:
         return cls(weights, names).plot(
             ax, n_words=n_words, topics=topics, n_columns=n_columns, bar_kw=bar_kw
         )
-
-
-def topic_probabilities(estimator):
-    """``components_``, each row divided by its sum: E[beta], shape (n_components, n_features).
-
-    Rows without any weight remain 0.
-    """
-    model = preprocessing_and_model(estimator)[1]
-    weights = fitted_attribute(model, "components_", "Pass a topic model such as TemperedLDA.")
-    weights = np.asarray(weights, dtype=np.float64)
-    totals = weights.sum(axis=1, keepdims=True)
-    return weights / np.where(totals == 0.0, 1.0, totals)

@@ -1,0 +1,299 @@
+"""Tables of topics: their shares, words, rows and names; shares by group.
+
+pandas is imported only by functions that return its data frames.
+"""
+
+import warnings
+from dataclasses import dataclass
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import expit, logit
+from scipy.stats import norm
+from sklearn.utils import check_scalar
+from sklearn.utils.validation import check_consistent_length
+
+from skvt.estimators.topic_words import (
+    first_words,
+    relevance,
+    topic_probabilities,
+    word_probabilities,
+)
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import column_names, preprocessing_and_model
+from skvt.ties import stable_argmax
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Rows with their topics.
+
+    ``topics`` (K, V) are distributions, or 0 for topics without words; ``words`` (V,) their mean;
+    ``proportions`` (n, K) are distributions, or 0 for rows without words; ``lengths`` (n,) are the
+    words of rows. ``labels`` are those given, else the first three words by relevance.
+    """
+
+    names: Any
+    topics: Any
+    words: Any
+    proportions: Any
+    lengths: Any
+    texts: list | None
+    labels: list
+
+    @property
+    def is_empty(self):
+        """Rows without words, or without topics, of which nothing is known, (n,)."""
+        return (self.lengths == 0.0) | ~self.proportions.any(axis=1)
+
+    @property
+    def shares(self):
+        """Share of the words of all rows that each topic has, (K,)."""
+        tokens = self.lengths @ self.proportions
+        return tokens / (tokens.sum() or 1.0)
+
+    def first_words(self, n_words, *, by_relevance):
+        """The first words of each topic, of positive probability."""
+        scores = relevance(self.topics, self.words) if by_relevance else self.topics
+        return _named(self.names, self.topics, scores, n_words)
+
+    def rows_of(self, k, n_rows):
+        """The rows of which topic k has most."""
+        shares = np.where(self.is_empty, 0.0, self.proportions[:, k])
+        order = first_words(shares[None], n_rows)[0]
+        return order[shares[order] > 0.0]
+
+
+def _named(names, topics, scores, n_words):
+    order = first_words(scores, n_words)
+    return [
+        list(map(str, names[places[topic[places] > 0.0]]))
+        for topic, places in zip(topics, order, strict=True)
+    ]
+
+
+def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
+    """The rows X, for a pipeline as it takes them, with their topics: a :class:`Corpus`."""
+    require_rows_in_memory(X, whom)
+    topics = topic_probabilities(estimator)
+    names = column_names(estimator, feature_names, topics.shape[1])
+    preprocessing, model = preprocessing_and_model(estimator)
+    if preprocessing is not None:
+        rows = list(X) if texts is None else []
+        texts = rows if rows and isinstance(rows[0], str) else texts
+        X = preprocessing.transform(X)
+    proportions = np.array(model.transform(X), np.float64)
+    lengths = np.asarray(sp.csr_array(X).sum(axis=1), np.float64)
+    if texts is not None:
+        texts = list(map(str, texts))
+        check_consistent_length(lengths, texts)
+    totals = proportions.sum(axis=1, keepdims=True)
+    if not np.allclose(totals, 1.0):
+        # activations: of a factorisation, whose components have sizes
+        proportions *= np.asarray(model.components_, np.float64).sum(axis=1)
+        totals = proportions.sum(axis=1, keepdims=True)
+    proportions /= np.where(totals == 0.0, 1.0, totals)
+    proportions[lengths == 0.0] = 0.0
+    words = word_probabilities(estimator)
+    labels = getattr(model, "topic_labels_", None)
+    if labels is None:
+        found = _named(names, topics, relevance(topics, words), 3)
+        labels = [", ".join(first) if first else "no words" for first in found]
+    return Corpus(names, topics, words, proportions, lengths, texts, list(map(str, labels)))
+
+
+def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_rows=3):
+    """The topics of a fitted model as a data frame: shares, words, rows that stand for them.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``. Or a
+        pipeline that ends in one.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of documents, such as those of ``fit``; for a pipeline, what it takes: texts.
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        The words; by default the names that a pipeline gives, or those that the columns had at
+        ``fit``, else column numbers.
+    texts : list of str of length n_samples or None, default=None
+        The documents, for reading; by default those that a pipeline is given.
+    n_words : int, default=10
+        Number of words per topic.
+    n_rows : int, default=3
+        Number of rows per topic.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each topic, with "label" (``topic_labels_`` of the model if they are set, else the
+        first three words by relevance), "share" of the words of X, "n_rows" of which it is the
+        largest topic, "words" by probability and "relevant_words" by relevance (see
+        :func:`skvt.top_words`), numbers of the "rows" of which it has most, and their "texts", if
+        there are any. Rows without words belong to no topic; ``attrs["rows_without_words"]`` has
+        their numbers.
+
+    Raises
+    ------
+    NotFittedError
+        If the estimator is not fitted.
+    ValueError
+        If it has no topics, or numbers of names or texts do not fit.
+    ImportError
+        Without pandas.
+
+    Warns
+    -----
+    UserWarning
+        If there are rows without words.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skvt import TemperedLDA, topic_table
+    >>> texts = ["cat cat mouse", "mouse cat", "sun rain", "rain rain sun"] * 20
+    >>> pipeline = make_pipeline(CountVectorizer(), TemperedLDA(2, random_state=0)).fit(texts)
+    >>> pipeline[-1].topic_labels_ = ["first", "second"]
+    >>> topic_table(pipeline, texts, n_words=2, n_rows=1)["label"].tolist()
+    ['first', 'second']
+    """
+    pandas = _pandas("topic_table")
+    check_scalar(n_words, "n_words", Integral, min_val=1)
+    check_scalar(n_rows, "n_rows", Integral, min_val=1)
+    corpus = corpus_of(estimator, X, feature_names, texts)
+    empty = np.flatnonzero(corpus.is_empty)
+    if empty.size:
+        shown = ", ".join(map(str, empty[:10])) + (", ..." if empty.size > 10 else "")
+        warnings.warn(
+            f"{empty.size} of {corpus.lengths.size} rows have no words that the model knows (rows "
+            f"{shown}): they belong to no topic, and transform gives them the prior.",
+            UserWarning,
+            stacklevel=2,
+        )
+    number = len(corpus.topics)
+    largest = stable_argmax(corpus.proportions[~corpus.is_empty]) if number else []
+    rows = [corpus.rows_of(k, n_rows).tolist() for k in range(number)]
+    columns = {
+        "label": corpus.labels,
+        "share": corpus.shares,
+        "n_rows": np.bincount(largest, minlength=number),
+        "words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=False)],
+        "relevant_words": [", ".join(w) for w in corpus.first_words(n_words, by_relevance=True)],
+        "rows": rows,
+    }
+    if corpus.texts is not None:
+        columns["texts"] = [[corpus.texts[row] for row in some] for some in rows]
+    table = pandas.DataFrame(columns, index=pandas.RangeIndex(number, name="topic"))
+    table.attrs["rows_without_words"] = empty.tolist()
+    return table
+
+
+def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
+    """Shares of topics by group, such as a year or a party, with intervals.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        As of :func:`skvt.topic_table`.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Likewise.
+    groups : array-like of shape (n_samples,)
+        The group of each row; rows whose group is missing are left out.
+    feature_names : array-like of str of shape (n_features,) or None, default=None
+        Words, by which topics without ``topic_labels_`` are labelled.
+    confidence : float, default=0.95
+        Of the intervals, between 0 and 1.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each group, in order, and topic: "group", "topic", "label", "share" of the words
+        of the group, "low" and "high" of its interval, and the "n_rows" of the group that have
+        words.
+
+    Raises
+    ------
+    NotFittedError
+        If the estimator is not fitted.
+    ValueError
+        If it has no topics, or numbers of groups or names do not fit.
+    ImportError
+        Without pandas.
+
+    Notes
+    -----
+    Intervals are those of a ratio of sums over rows drawn at random, ``sum_n len_n theta_nk / sum_n
+    len_n``, normal in log odds. Topics are taken as given. A group of one row has none (NaN).
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA, topic_shares
+    >>> from skvt.datasets import make_topic_corpus
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> topic_shares(lda, X, [2001, 2002] * 100).shape
+    (6, 7)
+    """
+    pandas = _pandas("topic_shares")
+    corpus = corpus_of(estimator, X, feature_names, whom="topic_shares")
+    number = len(corpus.topics)
+    columns = {"group": [], "topic": [], "label": [], "share": [], "low": [], "high": []}
+    columns["n_rows"] = []
+    for group in shares_by_group(corpus, groups, confidence):
+        columns["group"] += [group.name] * number
+        columns["topic"] += range(number)
+        columns["label"] += corpus.labels
+        columns["n_rows"] += [group.n_rows] * number
+        for name in ("share", "low", "high"):
+            columns[name] += getattr(group, name).tolist()
+    return pandas.DataFrame(columns)
+
+
+@dataclass(frozen=True)
+class Group:
+    """Shares of topics in a group of rows, with intervals, each (K,)."""
+
+    name: Any
+    n_rows: int
+    share: Any
+    low: Any
+    high: Any
+
+
+def shares_by_group(corpus, groups, confidence):
+    """A :class:`Group` for each value of ``groups``, in order."""
+    if not 0.0 < confidence < 1.0:
+        raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
+    groups = list(groups)
+    check_consistent_length(corpus.lengths, groups)
+    members = {}
+    for row, name in enumerate(groups):
+        if name is not None and name == name:  # NaN and NaT are not
+            members.setdefault(name, []).append(row)
+    try:
+        order = sorted(members)
+    except TypeError:
+        order = sorted(members, key=str)
+    z = norm.ppf(0.5 + 0.5 * confidence)
+    for name in order:
+        rows = np.array(members[name])
+        rows = rows[~corpus.is_empty[rows]]
+        lengths, theta = corpus.lengths[rows, None], corpus.proportions[rows]
+        n, total = rows.size, lengths.sum()
+        share = (lengths * theta).sum(axis=0) / total if n else np.full(theta.shape[1], np.nan)
+        # a row alone does not vary
+        correction = n / (n - 1.0) if n > 1 else np.nan
+        with np.errstate(divide="ignore", invalid="ignore"):
+            error = np.sqrt(((lengths * (theta - share)) ** 2).sum(axis=0) * correction) / total
+            odds, width = logit(share), z * error / (share * (1.0 - share))
+        yield Group(name, rows.size, share, expit(odds - width), expit(odds + width))
+
+
+def _pandas(whom):
+    try:
+        import pandas
+    except ImportError as error:
+        raise ImportError(f"skvt.{whom} makes a data frame: pip install pandas") from error
+    return pandas

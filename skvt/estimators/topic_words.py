@@ -1,0 +1,109 @@
+"""Words of topics by probability and by relevance, with the names that a pipeline knows."""
+
+from numbers import Integral
+
+import numpy as np
+from sklearn.utils import check_scalar
+from sklearn.utils.validation import check_is_fitted
+
+from skvt.readers.validation import column_names, preprocessing_and_model
+from skvt.ties import stable_order
+
+# Weight of the probability in the relevance of a word, which its authors found best.
+RELEVANCE_WEIGHT = 0.6
+
+
+def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
+    """The first words of each topic of a topic model, or of a pipeline that ends in one.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        A fitted topic model of any library with ``components_``. A pipeline knows the words:
+        those of its ``CountVectorizer``.
+    n_words : int, default=10
+        Number of words per topic.
+    feature_names : array-like of str of shape (n_features,), optional
+        By default those that the steps before the model name, else the column names of X in
+        ``fit``, else column numbers.
+    by : {"probability", "relevance"}, default="probability"
+        What comes first: words that are probable in the topic, or those of high relevance [1]_,
+        ``log p(w | k) - .4 log p(w)``, which are probable there and less so elsewhere. ``p(w)`` is
+        the mean of the topics by the sizes of ``components_``. Relevance tells topics apart, but
+        prefers rare words: give ``CountVectorizer`` a ``min_df`` of 10 or more for it.
+
+    Returns
+    -------
+    list of list
+        ``n_components`` lists of ``n_words`` words, first ones first; fewer or none where fewer
+        have a positive probability, as in topics of scikit-learn's NMF.
+
+    Raises
+    ------
+    NotFittedError
+        If the estimator is not fitted.
+    ValueError
+        If it has no topics, `n_words` is not a positive whole number, `by` is unknown, or the
+        number of names is not that of the columns.
+
+    References
+    ----------
+    .. [1] C. Sievert, K. Shirley (2014). LDAvis: a method for visualizing and interpreting topics.
+       ACL workshop on interactive language learning, visualization, and interfaces.
+
+    Examples
+    --------
+    >>> from sklearn.feature_extraction.text import CountVectorizer
+    >>> from sklearn.pipeline import make_pipeline
+    >>> from skvt import TemperedLDA, top_words
+    >>> texts = ["cat cat mouse", "mouse cat", "sun rain", "rain rain sun"] * 20
+    >>> pipeline = make_pipeline(CountVectorizer(), TemperedLDA(2, random_state=0)).fit(texts)
+    >>> sorted(top_words(pipeline, 2))
+    [['cat', 'mouse'], ['rain', 'sun']]
+    """
+    check_scalar(n_words, "n_words", Integral, min_val=1)
+    if by not in ("probability", "relevance"):
+        raise ValueError(f"by must be 'probability' or 'relevance'. Got {by!r} instead.")
+    topics = topic_probabilities(estimator)
+    names = column_names(estimator, feature_names, topics.shape[1])
+    scores = topics
+    if by == "relevance":
+        scores = relevance(topics, word_probabilities(estimator))
+    dtype = preprocessing_and_model(estimator)[1].components_.dtype
+    return [
+        names[words[topic[words] > 0.0]].tolist()
+        for topic, words in zip(topics, first_words(scores, n_words, dtype), strict=True)
+    ]
+
+
+def first_words(scores, n_words, dtype=np.float64):
+    """Columns of the largest scores of each row, (K, n_words); of equal ones the first."""
+    return np.stack([stable_order(-row, dtype=dtype)[:n_words] for row in scores])
+
+
+def topic_probabilities(estimator):
+    """``components_``, each row divided by its sum: E[beta], (K, V). Rows without weight stay 0."""
+    model = preprocessing_and_model(estimator)[1]
+    check_is_fitted(model)
+    topics = getattr(model, "components_", None)
+    if topics is None:
+        raise ValueError(
+            f"{type(model).__name__} has no topics (no components_). Pass a topic model such as "
+            "TemperedLDA, or a pipeline that ends in one."
+        )
+    topics = np.asarray(topics, np.float64)
+    totals = topics.sum(axis=1, keepdims=True)
+    return topics / np.where(totals == 0.0, 1.0, totals)
+
+
+def word_probabilities(estimator):
+    """Mean of the topics by the sizes of ``components_``, (V,)."""
+    weights = np.asarray(preprocessing_and_model(estimator)[1].components_, np.float64).sum(axis=0)
+    return weights / (weights.sum() or 1.0)
+
+
+def relevance(topics, words, weight=RELEVANCE_WEIGHT):
+    """``weight log p(w | k) + (1 - weight) log(p(w | k) / p(w))``, (K, V), or -inf."""
+    out = np.full(topics.shape, -np.inf)
+    np.log(topics, out=out, where=topics > 0.0)
+    return out - (1.0 - weight) * np.log(np.where(words > 0.0, words, 1.0))

@@ -1,0 +1,142 @@
+"""A page to explore topics in a browser: one file, without network."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import numpy as np
+
+from skvt.estimators.topic_tables import corpus_of, shares_by_group
+from skvt.estimators.topic_words import RELEVANCE_WEIGHT, first_words, relevance
+from skvt.plotting._pyldavis import principal_coordinates
+
+# Documents of a topic that are shown, and their characters.
+MOST_DOCUMENTS = 10
+MOST_CHARACTERS = 600
+
+
+def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *, n_words=20):
+    """Write a page to explore the topics of a fitted model: one HTML file that needs no network.
+
+    A map of the topics, words by relevance with a slider for its weight, the documents that stand
+    for a topic, and its share by group or year with intervals. It can be used by keyboard (tab and
+    arrow keys) and by screen readers, on telephones, and in dark mode.
+
+    Parameters
+    ----------
+    estimator : estimator or Pipeline
+        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``. Or a
+        pipeline that ends in one.
+    X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        Counts of documents, such as those of ``fit``; for a pipeline, what it takes: texts.
+    feature_names : array-like of str of shape (n_features,) or None
+        The words. None is the names that a pipeline gives, or those that the columns had at
+        ``fit``, else column numbers.
+    path : str or path-like
+        Where the file is written.
+    texts : list of str of length n_samples or None, default=None
+        The documents; by default those that a pipeline is given. Their first 600 characters are
+        shown.
+    groups : array-like of shape (n_samples,) or None, default=None
+        The group of each row, such as a year; rows whose group is missing are left out.
+    n_words : int, default=20
+        Number of words shown of a topic.
+
+    Raises
+    ------
+    NotFittedError
+        If the estimator is not fitted.
+    ValueError
+        If it has no topics, or numbers of names, texts or groups do not fit.
+
+    See Also
+    --------
+    skvt.topic_table : The same as a data frame.
+
+    Notes
+    -----
+    The page draws by some 150 lines of script of its own: with Vega or Bokeh inlined it would be
+    half a megabyte or more, and what these draw is hard to reach by keyboard and screen readers.
+    Places on the map are principal coordinates of Jensen-Shannon divergences, as of pyLDAvis; the
+    size of a circle is the topic's share of the words. The file holds the words, numbers and texts
+    that it shows: consider who may read these.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.plotting import topic_explorer
+    >>> X = make_topic_corpus(200, n_components=3, n_features=50, random_state=0).X
+    >>> lda = TemperedLDA(n_components=3, random_state=0).fit(X)
+    >>> topic_explorer(lda, X, None, "topics.html")  # doctest: +SKIP
+    """
+    corpus = corpus_of(estimator, X, feature_names, texts, whom="topic_explorer")
+    by_group = [] if groups is None else list(shares_by_group(corpus, groups, 0.95))
+    # the first words at any place of the slider
+    chosen = [
+        first_words(relevance(corpus.topics, corpus.words, weight), n_words)
+        for weight in np.linspace(0.0, 1.0, 21)
+    ]
+    chosen = [np.unique(places) for places in np.concatenate(chosen, axis=1)]
+    known, places = np.unique(np.concatenate(chosen)), _places(corpus)
+    topics = []
+    for k, words in enumerate(chosen):
+        words = words[corpus.topics[k, words] > 0.0]
+        ids, chances = np.searchsorted(known, words), corpus.topics[k, words]
+        topics.append(
+            {
+                "label": corpus.labels[k],
+                "share": float(corpus.shares[k]),
+                "place": places[k],
+                "words": list(zip(ids.tolist(), _short(chances), strict=True)),
+                "documents": _documents(corpus, k),
+            }
+        )
+    empty, n_samples = np.flatnonzero(corpus.is_empty), corpus.lengths.size
+    about = f"{len(topics)} topics of {n_samples:,} documents."
+    if empty.size:
+        shown = ", ".join(map(str, empty[:10])) + (", ..." if empty.size > 10 else "")
+        about += f" {empty.size:,} of them have no words and belong to no topic: rows {shown}."
+    names = [str(name) for name in corpus.names[known]]
+    data = {
+        "title": f"Topics of {n_samples:,} documents",
+        "about": about,
+        "weight": RELEVANCE_WEIGHT,
+        "n_words": n_words,
+        "words": list(zip(names, _short(corpus.words[known]), strict=True)),
+        "topics": topics,
+        "groups": [
+            {"name": str(group.name), "n_rows": group.n_rows}
+            | {name: _short(getattr(group, name)) for name in ("share", "low", "high")}
+            for group in by_group
+        ],
+    }
+    # (a text may hold the end of a script)
+    text = json.dumps(data, allow_nan=False).replace("<", "\\u003c")
+    page = files("skvt.plotting").joinpath("topic_explorer.html").read_text(encoding="utf-8")
+    Path(path).write_text(page.replace("@DATA@", text), encoding="utf-8")
+
+
+def _places(corpus):
+    """Places on the map from -1 to 1, None for topics without words."""
+    there = corpus.topics.any(axis=1)
+    places = principal_coordinates(corpus.topics[there])
+    places = places / (np.abs(places).max(initial=0.0) or 1.0)
+    found = iter(np.round(places, 3).tolist())
+    return [next(found) if one else None for one in there]
+
+
+def _documents(corpus, k):
+    """Number, share and text of the rows that have most of topic k."""
+    found = []
+    for row in corpus.rows_of(k, MOST_DOCUMENTS).tolist():
+        text = "" if corpus.texts is None else corpus.texts[row]
+        if len(text) > MOST_CHARACTERS:
+            text = text[:MOST_CHARACTERS] + " ..."
+        found.append([row, float(f"{corpus.proportions[row, k]:.3g}"), text])
+    return found
+
+
+def _short(values):
+    """Numbers of four digits, None where they are not known."""
+    return [float(f"{value:.4g}") if np.isfinite(value) else None for value in values]

@@ -1,0 +1,141 @@
+"""Tables of topics: shares, words, rows and names; shares by group."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from estimators._registry import every_class_of_topic_models
+from scipy.stats import norm
+from sklearn.base import BaseEstimator
+from sklearn.decomposition import NMF, LatentDirichletAllocation
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
+
+from skvt import (
+    MemoizedHDP,
+    StructuredGaPNMF,
+    TemperedLDA,
+    load,
+    save,
+    top_words,
+    topic_shares,
+    topic_table,
+)
+
+TEXTS = ["cat cat mouse the", "mouse cat the", "sun rain the the", "rain rain sun the"] * 20
+
+
+class Given(BaseEstimator):
+    """A topic model with topics and proportions as they are given."""
+
+    def __init__(self, components, proportions):
+        self.components_, self._proportions = np.array(components), np.array(proportions)
+
+    def fit(self, X):
+        return self
+
+    def transform(self, X):
+        return self._proportions
+
+
+def test_relevance_is_the_paper_s_and_prefers_words_of_few_topics():
+    model = Given([[5.0, 4.0, 1.0, 0.0], [5.0, 0.0, 1.0, 4.0]], np.eye(2))
+    assert top_words(model, 3) == [[0, 1, 2], [0, 3, 2]]
+    phi, p = model.components_ / 10.0, model.components_.sum(axis=0) / 20.0
+    with np.errstate(divide="ignore"):
+        expected = 0.6 * np.log(phi) + 0.4 * np.log(phi / p)
+    order = np.argsort(-expected, axis=1, kind="stable")[:, :3]
+    assert top_words(model, 3, by="relevance") == order.tolist() == [[1, 0, 2], [3, 0, 2]]
+    with pytest.raises(ValueError, match=r"or 'relevance'\. Got 'lift'"):
+        top_words(model, by="lift")
+
+
+def test_a_table_has_shares_words_rows_and_flags_rows_without_words():
+    X = np.array([[4, 0, 0], [0, 0, 0], [1, 1, 0], [0, 2, 0]])
+    model = Given(
+        [[3, 1, 0], [0, 4, 0], [0, 0, 0]], [[1, 0, 0], [1 / 3] * 3, [0.5, 0.5, 0], [0, 1, 0]]
+    )
+    with pytest.warns(UserWarning, match=r"1 of 4 rows have no words .*\(rows 1\)"):
+        table = topic_table(model, sp.csr_array(X), ["a", "b", "c"], texts="wxyz", n_rows=2)
+    assert table.attrs["rows_without_words"] == [1]
+    np.testing.assert_allclose(table["share"], [5 / 8, 3 / 8, 0.0])
+    assert table["n_rows"].tolist() == [2, 1, 0]
+    assert table["words"].tolist() == ["a, b", "b", ""]
+    assert table["rows"].tolist() == [[0, 2], [3, 2], []]
+    assert table["texts"].tolist() == [["w", "y"], ["z", "y"], []]
+    assert table["label"].tolist() == ["a, b", "b", "no words"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        TemperedLDA(2, random_state=0),
+        StructuredGaPNMF(2, max_iter=30, random_state=0),
+        LatentDirichletAllocation(2, random_state=0),
+        NMF(2, random_state=0),
+    ],
+    ids=lambda model: type(model).__name__,
+)
+def test_shares_of_topics_of_any_library_are_shares_of_words(model):
+    pipeline = make_pipeline(CountVectorizer(stop_words=["the"]), model).fit(TEXTS)
+    table = topic_table(pipeline, TEXTS, n_words=2)
+    assert table["share"].sum() == pytest.approx(1.0)
+    assert {frozenset(words.split(", ")) for words in table["words"]} == {
+        frozenset({"cat", "mouse"}), frozenset({"sun", "rain"}),
+    }  # fmt: skip
+    assert table["share"].tolist() == pytest.approx([0.5, 0.5], abs=0.1)
+    for texts, words in zip(table["texts"], table["words"], strict=True):
+        assert all(set(words.split(", ")) & set(text.split()) for text in texts)
+
+
+def test_shares_by_group_have_intervals_of_a_ratio():
+    rng = np.random.default_rng(0)
+    X, theta = rng.poisson(20, (400, 3)), rng.dirichlet([1.0, 2.0], 400)
+    groups = pd.Series(np.where(np.arange(400) % 4, "b", "a"), dtype=object)
+    groups[7] = None
+    table = topic_shares(Given(np.ones((2, 3)), theta), X, groups)
+    assert table["group"].tolist() == ["a", "a", "b", "b"] and set(table["n_rows"]) == {100, 299}
+    rows = np.flatnonzero(groups == "b")
+    lengths = X[rows].sum(axis=1)
+    share = lengths @ theta[rows] / lengths.sum()
+    np.testing.assert_allclose(table["share"][2:], share)
+    draws = rng.integers(rows.size, size=(4000, rows.size))
+    again = np.einsum("bn,bn->b", lengths[draws], theta[rows, 0][draws]) / lengths[draws].sum(
+        axis=1
+    )
+    width = table["high"][2] - table["low"][2]
+    assert width == pytest.approx(2.0 * norm.ppf(0.975) * again.std(), rel=0.1)
+    assert table["low"][2] < share[0] < table["high"][2]
+    alone = topic_shares(Given(np.ones((2, 3)), theta), X, np.arange(400))
+    assert alone["low"].isna().all()
+
+
+@every_class_of_topic_models
+def test_labels_reach_outputs_files_and_follow_their_topics(entry, tmp_path):
+    model = entry.make().fit(entry.data())
+    assert model.topic_labels_ is None
+    numbers = model.get_feature_names_out()
+    names = [f"name {k}" for k in range(len(numbers))]
+    model.topic_labels_ = names
+    assert model.get_feature_names_out().tolist() == names
+    save(model, tmp_path / "model.skvt")
+    assert load(tmp_path / "model.skvt").topic_labels_ == names
+    with pytest.raises(ValueError, match=f"must be {len(names)} strings"):
+        model.topic_labels_ = names[1:]
+    with pytest.raises(ValueError, match="differ from each other"):
+        model.topic_labels_ = ["same"] * len(names)
+    model.partial_fit(entry.data())
+    kept = set(model.topic_labels_) & set(names)
+    assert len(kept) == len(names) or isinstance(model, MemoizedHDP)
+    model.fit(entry.data())
+    assert model.topic_labels_ is None
+
+
+def test_labels_stay_with_topics_that_are_merged_and_dropped():
+    X = np.kron(np.eye(4), np.full((10, 3), 5.0))
+    model = MemoizedHDP(random_state=0).fit(X)
+    words = [topic[0] // 3 for topic in model.top_words(1)]
+    assert sorted(words) == [0, 1, 2, 3]
+    model.topic_labels_ = [f"block {word}" for word in words]
+    model.drop_topics([1])
+    assert model.topic_labels_ == [f"block {topic[0] // 3}" for topic in model.top_words(1)]

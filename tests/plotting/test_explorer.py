@@ -1,0 +1,110 @@
+"""The page of topics: read back as a file, and as a browser shows it."""
+
+import json
+import re
+import shutil
+import subprocess
+
+import numpy as np
+import pytest
+from sklearn.decomposition import NMF
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.pipeline import make_pipeline
+
+from skvt import TemperedLDA
+from skvt.plotting import topic_explorer
+
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
+TEXTS = [
+    "cat cat mouse </script><b id='evil'>cat</b>",
+    "mouse cat & mouse", "sun rain", "rain rain sun", "!",
+] * 12  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory):
+    path = tmp_path_factory.mktemp("page") / "topics.html"
+    lda = make_pipeline(
+        CountVectorizer(stop_words=["script", "id", "evil"]), TemperedLDA(2, random_state=0)
+    )
+    lda.fit(TEXTS)
+    years = [2001, None, 2001, 2002, 2002] * 12
+    topic_explorer(lda, TEXTS, None, path, groups=years, n_words=3)
+    return lda, path
+
+
+def embedded(path):
+    found = re.findall(
+        r'<script id="data" type="application/json">(.*?)</script>', path.read_text()
+    )
+    assert len(found) == 1
+    return json.loads(found[0])
+
+
+def test_the_file_holds_the_topics_and_asks_for_nothing(page):
+    lda, path = page
+    text, data = path.read_text(encoding="utf-8"), embedded(path)
+    urls = set(re.findall(r"\w+://[^\s\"')]+", text))
+    assert urls == {"http://www.w3.org/2000/svg"}  # a name, not an address
+    assert not re.search(r"<(script|link|img)[^>]+(src|href)=|url\(|@import", text)
+    assert text.count("</script>") == 2 and "<b id" not in text
+    assert "12 of them have no words" in data["about"] and "rows 4, 9," in data["about"]
+    assert [len(topic["documents"]) for topic in data["topics"]] == [10, 10]
+    shown = [document for topic in data["topics"] for document in topic["documents"]]
+    assert all(text == TEXTS[row] for row, _, text in shown)
+    assert [group["name"] for group in data["groups"]] == ["2001", "2002"]
+    assert [group["n_rows"] for group in data["groups"]] == [24, 12]
+    assert sum(topic["share"] for topic in data["topics"]) == pytest.approx(1.0)
+    components = lda[-1].components_ / lda[-1].components_.sum(axis=1, keepdims=True)
+    names = lda[0].get_feature_names_out()
+    for k, topic in enumerate(data["topics"]):
+        chances = {data["words"][word][0]: p for word, p in topic["words"]}
+        expected = {name: components[k, list(names).index(name)] for name in chances}
+        assert chances == pytest.approx(expected, rel=1e-3)
+
+
+def test_topics_without_words_have_no_place_and_texts_are_optional(tmp_path):
+    X = np.random.default_rng(0).poisson(2.0, (8, 5))
+    nmf = NMF(3, random_state=0).fit(X)
+    nmf.components_[1] = 0.0
+    topic_explorer(nmf, X, list("abcde"), tmp_path / "nmf.html")
+    topics = embedded(tmp_path / "nmf.html")["topics"]
+    assert [topic["place"] is None for topic in topics] == [False, True, False]
+    assert topics[1]["words"] == topics[1]["documents"] == [] and topics[1]["label"] == "no words"
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium")
+def test_a_browser_shows_it_and_keys_move_through_it(page, tmp_path):
+    data = embedded(page[1])
+    # what a reader would do, at the end of the page
+    script = """<script>
+    const press = (query, key) => find(query).dispatchEvent(
+      new KeyboardEvent("keydown", { key, bubbles: true }));
+    press("#topics", "ArrowDown"); press("[role=tablist]", "ArrowRight");
+    find("#weight").value = 1; find("#weight").dispatchEvent(new Event("input"));
+    </script></body>"""
+    path = tmp_path / "used.html"
+    path.write_text(page[1].read_text().replace("</body>", script))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    shown = subprocess.run(
+        [BROWSER, *options, f"--user-data-dir={tmp_path}/profile", path.as_uri()],
+        capture_output=True, text=True, timeout=120,
+    ).stdout  # fmt: skip
+    shown = shown.replace(re.search(r'<script id="data".*?</script>', shown, re.DOTALL).group(), "")
+    topic = data["topics"][1]
+    assert f"Topic 1: {topic['label']} (" in re.search(r'<h2 id="chosen".*?</h2>', shown).group()
+    assert len(re.findall("<circle", shown)) == 2
+    options = re.findall(r'<li role="option"[^>]*aria-selected="(\w+)"', shown)
+    assert options == ["false", "true"]
+    tabs = re.findall(r'<button role="tab" id="tab-(\w+)"[^>]*aria-selected="(\w+)"', shown)
+    assert tabs == [("words", "false"), ("documents", "true"), ("groups", "false")]
+    # words by probability at the end of the slider
+    words = re.search(r'<div id="words".*?</ol>', shown, re.DOTALL).group()
+    order = sorted(topic["words"], key=lambda entry: -entry[1])[:3]
+    assert re.findall(r'<span class="name">(\w+)</span>', words) == [
+        data["words"][word][0] for word, _ in order
+    ]
+    documents = re.search(r'<div id="documents".*?</ol>', shown, re.DOTALL).group()
+    assert documents.count("<strong>row ") == 10 and "<b " not in shown
