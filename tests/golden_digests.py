@@ -8,7 +8,7 @@ is published and the answers about rows, for each estimator of the registry on d
 rows and Dask chunks: fitted, fitted again from a warm start, fitted to a stream, and interrupted,
 saved and resumed; and for temperatures and tables. ``check`` makes the same fits and names what
 differs; it ends with status 1 if anything does. With words, only cases whose names contain all of
-them are fitted ("check FILE MemoizedHDP dask").
+them are fitted ("check FILE MemoizedHDP dask"), and of a file that there is only these recorded.
 
 Record from the commit before a change and check after it, on the same machine and with the same
 packages, since bits differ between processors. It takes about a minute of CPU.
@@ -169,7 +169,8 @@ def machine():
 def main(action, file, *words):
     """Record or check; returns the number of cases that differ."""
     if action == "record":
-        content = {"machine": machine(), "outcomes": outcomes(words)}
+        before = json.loads(Path(file).read_text())["outcomes"] if words else {}
+        content = {"machine": machine(), "outcomes": before | outcomes(words)}
         Path(file).write_text(json.dumps(content, indent=1) + "\n")
         return 0
     before = json.loads(Path(file).read_text())

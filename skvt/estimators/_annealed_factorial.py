@@ -24,7 +24,14 @@ from skvt.inference import (
     Workers,
     rows_of,
 )
-from skvt.models.factorial import FactorialMixture, Superposition, first_guess, has_missing
+from skvt.models.factorial import (
+    Explanations,
+    FactorialMixture,
+    Superposition,
+    explain,
+    first_guess,
+    has_missing,
+)
 from skvt.posterior import Posterior
 from skvt.readers import ContiguousReader
 from skvt.readers.chunks import by_chunk
@@ -429,7 +436,7 @@ class AnnealedFactorialMixture(
         """
         fitted = self._require_fitted()
         X = self._read(X)
-        return self._explained(X, fitted.model.activation_chances)
+        return self._explained(X).chances.astype(fitted.model.dtype)
 
     def inverse_transform(self, X):
         """Sums of the expected components.
@@ -470,18 +477,18 @@ class AnnealedFactorialMixture(
         ndarray of shape (n_samples,)
             Nats.
         """
-        fitted = self._require_fitted()
+        self._require_fitted()
         X = self._read(X)
-        return self._explained(X, fitted.model.log_predictive)
+        return self._explained(X).log_density
 
-    def _explained(self, X, of_batch):
-        """``of_batch(batch, stats, run)`` for the rows of X, batch by batch."""
-        fitted = self._fitted
+    def _explained(self, X):
+        """How rows are explained, batch by batch: density, and chances of components."""
+        model, stats = self._fitted.model, self._fitted.stats
         with Workers(self.n_jobs) as workers:
             data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-            batches = (data.batch(fitted.model, rows) for rows in data.order())
-            parts = [of_batch(batch, fitted.stats, workers.run) for batch in batches]
-        return np.concatenate(parts)
+            batches = (data.batch(model, rows) for rows in data.order())
+            parts = [explain(model, batch, stats, workers.run) for batch in batches]
+        return Explanations(*map(np.concatenate, zip(*parts, strict=True)))
 
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive.

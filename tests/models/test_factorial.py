@@ -13,7 +13,7 @@ from skvt.contracts import FitPlan, RunningPolicy
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
-from skvt.models.factorial import _posterior as _factorial_posterior
+from skvt.models.factorial import _particles, _posterior, explain
 from skvt.models.factorial._model import FactorialMixture
 from skvt.moves._base import bound_of
 from skvt.temperature import ConstantTemperature
@@ -249,7 +249,7 @@ def test_predictive_density_is_the_mean_over_draws_of_the_posterior(missing):
     model, (X, weights) = model_of(missing), data_of(6, missing, seed=6)
     model, state, _ = fitted(model, X, weights)
     batch = model.batch(X, np.arange(6), weights)
-    exact = model.log_predictive(batch, state.stats, run)
+    exact = explain(model, batch, state.stats, run).log_density
     lam, rng = model.natural_parameters(state.stats)[0], np.random.default_rng(0)
     draws = np.array([model.family.sample(lam, rng) for _ in range(20_000)])
     log_prior = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
@@ -269,8 +269,8 @@ def test_enumerated_activations_have_the_probabilities_of_bayes_rule(missing, fi
     model, state, _ = fitted(model, X, weights)
     X = np.where(np.random.default_rng(1).random(X.shape) < 0.2 * missing, np.nan, X)
     q, batch = q_of(model, state), model.batch(X, np.arange(12), weights)
-    chances = model.activation_chances(batch, state.stats, run)
-    log_density = model.log_predictive(batch, state.stats, run)
+    chances = explain(model, batch, state.stats, run).chances
+    log_density = explain(model, batch, state.stats, run).log_density
     for n in range(12):
         joint = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
         for d in np.flatnonzero(~np.isnan(X[n])):
@@ -298,9 +298,9 @@ def test_annealed_particles_agree_with_the_sum(monkeypatch, noise, largest):
     X, model, stats = known_activations(noise)
     X[::5, 2] = np.nan
     batch = model.batch(X, np.arange(len(X)), np.ones(len(X)))
-    exact = _factorial_posterior.explain(model, batch, stats, run)
-    monkeypatch.setattr(_factorial_posterior, "MOST_ENUMERATED", 2**8 - 1)
-    estimate = _factorial_posterior.explain(model, batch, stats, run)
+    exact = explain(model, batch, stats, run)
+    monkeypatch.setattr(_posterior, "MOST_ENUMERATED", 2**8 - 1)
+    estimate = explain(model, batch, stats, run)
     assert not np.array_equal(exact.log_density, estimate.log_density)
     error = estimate.log_density - exact.log_density
     assert np.abs(error).max() < largest and abs(error.mean()) < 0.03
@@ -325,9 +325,11 @@ def test_particles_estimate_the_sum_over_activations_nearly_without_bias(monkeyp
     exact = logsumexp(exponent + z @ model.logit + model.log_all_off)
     posterior = np.exp(exponent + z @ model.logit + model.log_all_off - exact) @ z
     keys = np.arange(4_000, dtype=np.uint64) * np.uint64(0x632BE59BD9B4E019)
-    monkeypatch.setattr(_factorial_posterior, "row_keys", lambda bits: keys)
+    monkeypatch.setattr(_particles, "row_keys", lambda bits: keys)
     linear = x @ mean.T
-    log_mass, _, chances, states, _ = _factorial_posterior.particles_of(model, x, linear, second)
+    log_mass, _, chances, states, _ = _particles.particles_of(
+        x, linear, second, model.logit, model.noise_variance
+    )
     ratio = np.exp(log_mass - exact)
     # (temperatures are chosen by the particles, which costs a bias of order 1 / particles)
     assert abs(ratio.mean() - 1.0) < 4.5 * ratio.std() / np.sqrt(4_000) + 1.0 / 64
@@ -345,7 +347,7 @@ def test_the_search_raises_the_bound_of_rows_and_is_below_the_sum(missing):
     plain = model.local_step(batch, g, 1.0, run, with_stats=False).bound
     found = replace(model, search=True).local_step(batch, g, 1.0, run, with_stats=False).bound
     assert np.all(found >= plain - 1e-9) and found.mean() > plain.mean() + 0.5
-    assert np.all(found <= model.log_predictive(batch, stats, run) + 1e-9)
+    assert np.all(found <= explain(model, batch, stats, run).log_density + 1e-9)
 
 
 def test_the_bound_of_rows_is_below_their_predictive_density():
@@ -354,7 +356,7 @@ def test_the_bound_of_rows_is_below_their_predictive_density():
     batch = model.batch(X, np.arange(len(X)), weights)
     g = model.expectation(state.stats, batch, run)
     bound = model.local_step(batch, g, 1.0, run, with_stats=False).bound
-    assert np.all(bound <= model.log_predictive(batch, state.stats, run) + 1e-9)
+    assert np.all(bound <= explain(model, batch, state.stats, run).log_density + 1e-9)
 
 
 def test_draws_have_the_moments_of_the_model():

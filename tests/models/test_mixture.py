@@ -29,7 +29,6 @@ from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture import _seeds
 from skvt.models.mixture._kernels import assignment_entropy, outer_features, responsibilities
 from skvt.models.mixture._model import Mixture
-from skvt.models.mixture._seeds import seeded_statistics
 from skvt.models.mixture._weights import KnownWeights, StickBreaking
 from skvt.moves._base import bound_of
 
@@ -500,7 +499,7 @@ def test_few_rows_start_alike_in_any_order_and_repeated_or_weighted(init_params)
 
     def start(X, weights):
         batch = batch_of(model, X, weights.astype(float))
-        return seeded_statistics(model, batch, 4, init_params, np.random.default_rng(3)).arrays
+        return model.seeded_statistics(batch, 4, init_params, np.random.default_rng(3)).arrays
 
     expected, order = start(X, weights), rng.permutation(30)
     for other in (
@@ -520,7 +519,7 @@ def test_seeds_fall_into_different_clusters(name):
     found = {}
     for init_params in ("k-means++", "random_from_data"):
         found[init_params] = [
-            seeded_statistics(model, batch_of(model, X), 10, init_params, np.random.default_rng(s))
+            model.seeded_statistics(batch_of(model, X), 10, init_params, np.random.default_rng(s))
             for s in range(10)
         ]
     thirty = [
@@ -557,11 +556,11 @@ def test_a_start_on_a_sample_stands_for_all_rows(monkeypatch):
 def test_sparse_rows_start_as_dense_ones():
     model = mixture("multinomial", D=4, n_initial=3)
     X = rows_of("multinomial", 60, D=4)
-    dense = seeded_statistics(model, batch_of(model, X), 3, "random_from_data", _rng())
-    held = seeded_statistics(model, batch_of(model, sp.csr_array(X)), 3, "random_from_data", _rng())
+    dense = model.seeded_statistics(batch_of(model, X), 3, "random_from_data", _rng())
+    held = model.seeded_statistics(batch_of(model, sp.csr_array(X)), 3, "random_from_data", _rng())
     assert dense.arrays[0].sum() == held.arrays[0].sum() == 60.0
     np.testing.assert_allclose(dense.arrays[1].sum(axis=0), held.arrays[1].sum(axis=0))
-    held = seeded_statistics(model, batch_of(model, sp.csr_array(X)), 3, "k-means++", _rng())
+    held = model.seeded_statistics(batch_of(model, sp.csr_array(X)), 3, "k-means++", _rng())
     np.testing.assert_allclose(dense.arrays[1].sum(axis=0), held.arrays[1].sum(axis=0))
 
 
@@ -609,7 +608,7 @@ def test_seeds_find_clusters_that_few_directions_show(name):
     X[:, 0] += 12.0 * labels
     X = X @ np.linalg.qr(rng.standard_normal((30, 30)))[0]
     model = mixture(name, D=30)
-    stats = seeded_statistics(model, batch_of(model, X), 3, "k-means++", _rng())
+    stats = model.seeded_statistics(batch_of(model, X), 3, "k-means++", _rng())
     means = np.array([X[labels == k].mean(axis=0) for k in range(3)])
     found = model.component.uncentred(model.component.natural_parameters(stats.arrays[1]))
     found = found[0].standard(found[1])["mean"].reshape(3, 30)

@@ -26,7 +26,7 @@ from skvt.contracts import (
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
-from skvt.models.factorial._posterior import explain, particles_of, spread
+from skvt.models.factorial._particles import particles_of, spread
 from skvt.rows import some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
@@ -422,18 +422,6 @@ class FactorialMixture(ConjugateModel):
         return scale * rng.standard_normal((self.n_components, self.n_features))
 
     # --------------------------------------------------------------------------- predictions
-    def log_predictive(self, batch: FactorialBatch, stats: RunningStats, run: Run) -> Array:
-        """Log posterior predictive density of each row in nats, shape (n,).
-
-        ``log sum_z p(z) E_q[p(x | z, mu)]``, the components integrated out exactly, the activations
-        by :func:`skvt.models.factorial._posterior.explain`.
-        """
-        return explain(self, batch, stats, run).log_density
-
-    def activation_chances(self, batch: FactorialBatch, stats: RunningStats, run: Run) -> Array:
-        """``p(z_k = 1 | x)`` of each row, the other activations summed out, shape (n, K)."""
-        return explain(self, batch, stats, run).chances.astype(self.dtype)
-
     def sample(
         self, stats: RunningStats, n_rows: int, rng: np.random.Generator
     ) -> tuple[Array, NDArray[np.bool_]]:
@@ -507,7 +495,9 @@ def _start_task(
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
     _, linear, gram, _ = model.row_terms(X, there, *global_params)
-    _, _, chances[rows], _, best[rows] = particles_of(model, X, linear, gram)
+    _, _, chances[rows], _, best[rows] = particles_of(
+        X, linear, gram, model.logit, model.noise_variance
+    )
 
 
 def column_moments(data: RowSource) -> tuple[Array, Array]:

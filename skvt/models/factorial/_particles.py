@@ -25,6 +25,63 @@ EFFECTIVE = 0.5
 # Maximum number of these steps.
 MOST_LEVELS = 1_000
 _BISECTIONS = 30
+# Number of particles of a row ...
+PARTICLES = 64
+# ... fewer with many components, so that all together have this number of activations at most ...
+ACTIVATIONS_OF_PARTICLES = 1 << 13
+# ... but not fewer than this.
+FEWEST_PARTICLES = 8
+
+
+def n_particles(n_components: int) -> int:
+    """Number of particles of a row."""
+    most = ACTIVATIONS_OF_PARTICLES // n_components // 8 * 8
+    return max(FEWEST_PARTICLES, min(PARTICLES, most))
+
+
+def particles_of(
+    X: Array, linear: Array, gram: Array, logit: Array, noise_variance: float
+) -> tuple[Array, Array, Array, Array, Array]:
+    """Annealed particles of rows X (n, D), ``E[log p(x | z, mu)]`` being the log likelihood.
+
+    ``linear`` (n, K) and ``gram`` (1 or n, K, K) as in
+    :func:`skvt.models.factorial._kernels.sweep_factors`. The random numbers of a row are determined
+    by its values, so that results depend neither on other rows nor on the number of threads, and
+    errors of rows are independent.
+
+    Returns
+    -------
+    log_mass : ndarray, shape (n,)
+        As of :func:`skvt.models.factorial._particles.annealed_particles`, and the others too.
+    energies : ndarray, shape (n, S)
+    chances : ndarray, shape (n, K)
+    states : ndarray, shape (n, S, K)
+    best : ndarray, shape (n, K)
+    """
+    n_rows, K = linear.shape
+    # adding 0 makes -0 the same as 0; missing values have one bit pattern
+    X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
+    out = (
+        np.empty(n_rows),
+        np.empty((n_rows, n_particles(K))),
+        np.empty((n_rows, K)),
+        np.empty((n_rows, n_particles(K), K)),
+        np.empty((n_rows, K)),
+    )
+    annealed_particles(
+        np.ascontiguousarray(linear, np.float64),
+        np.ascontiguousarray(gram, np.float64),
+        logit,
+        1.0 / noise_variance,
+        row_keys(np.ascontiguousarray(X).view(np.uint64)),
+        *out,
+    )
+    return out
+
+
+def spread(z: Array, covariance: Array) -> Array:
+    """Variance of z' mu for each column that has a covariance of its own, (n, S, P)."""
+    return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
 
 
 @jit_allocating

@@ -5,27 +5,18 @@ finds one explanation of a row, often a poor one; these methods find the others,
 probabilities.
 """
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.special import logsumexp
 
 from skvt.expfam import RunningStats
-from skvt.models.factorial._particles import annealed_particles, row_keys
+from skvt.models.factorial._model import FactorialBatch, FactorialMixture
+from skvt.models.factorial._particles import n_particles, particles_of, spread
 from skvt.typing import Array, Run
-
-if TYPE_CHECKING:
-    from skvt.models.factorial._model import FactorialBatch, FactorialMixture
 
 # All activations of a row are enumerated where they are no more than this.
 MOST_ENUMERATED = 1 << 12
-# Otherwise particles are used: their number ...
-PARTICLES = 64
-# ... fewer with many components, so that all together have this number of activations at most ...
-ACTIVATIONS_OF_PARTICLES = 1 << 13
-# ... but not fewer than this.
-FEWEST_PARTICLES = 8
 # The density is that of the particles' states over their share of the posterior where this is more.
 COVERED = 0.5
 # Rows of a task.
@@ -34,8 +25,7 @@ _ROWS_PER_TASK = 1024
 _NUMBERS_PER_TASK = 1 << 21
 
 
-@dataclass(frozen=True)
-class Explanations:
+class Explanations(NamedTuple):
     """How rows are explained.
 
     Attributes
@@ -51,7 +41,7 @@ class Explanations:
 
 
 def explain(
-    model: "FactorialMixture", batch: "FactorialBatch", stats: RunningStats, run: Run
+    model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, run: Run
 ) -> Explanations:
     """Density of each row and the probabilities of its activations: :class:`Explanations`."""
     q = model.family.standard(model.natural_parameters(stats)[0])
@@ -70,7 +60,9 @@ def explain(
     width = model.n_components
     if batch.missing or len(q["covariance"]) > 1:
         width = max(width, model.n_features)
-    step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // (n_particles(model) * width)))
+    step = max(
+        1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // (n_particles(model.n_components) * width))
+    )
     tasks = [
         (model, batch, rows, global_params, q, out.log_density[rows], out.chances[rows])
         for rows in _slices(batch.n_rows, step)
@@ -79,53 +71,7 @@ def explain(
     return out
 
 
-def n_particles(model: "FactorialMixture") -> int:
-    """Particles of a row."""
-    most = ACTIVATIONS_OF_PARTICLES // model.n_components // 8 * 8
-    return max(FEWEST_PARTICLES, min(PARTICLES, most))
-
-
-def particles_of(
-    model: "FactorialMixture", X: Array, linear: Array, gram: Array
-) -> tuple[Array, Array, Array, Array, Array]:
-    """Annealed particles of rows X (n, D), ``E[log p(x | z, mu)]`` being the log likelihood.
-
-    ``linear`` (n, K) and ``gram`` (1 or n, K, K) as in
-    :func:`skvt.models.factorial._kernels.sweep_factors`. The random numbers of a row are determined
-    by its values, so that results depend neither on other rows nor on the number of threads, and
-    errors of rows are independent.
-
-    Returns
-    -------
-    log_mass : ndarray, shape (n,)
-        As of :func:`skvt.models.factorial._particles.annealed_particles`, and the others too.
-    energies : ndarray, shape (n, S)
-    chances : ndarray, shape (n, K)
-    states : ndarray, shape (n, S, K)
-    best : ndarray, shape (n, K)
-    """
-    n_rows, K = linear.shape
-    # adding 0 makes -0 the same as 0; missing values have one bit pattern
-    X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
-    out = (
-        np.empty(n_rows),
-        np.empty((n_rows, n_particles(model))),
-        np.empty((n_rows, K)),
-        np.empty((n_rows, n_particles(model), K)),
-        np.empty((n_rows, K)),
-    )
-    annealed_particles(
-        np.ascontiguousarray(linear, np.float64),
-        np.ascontiguousarray(gram, np.float64),
-        model.logit,
-        1.0 / model.noise_variance,
-        row_keys(np.ascontiguousarray(X).view(np.uint64)),
-        *out,
-    )
-    return out
-
-
-def log_joint(model: "FactorialMixture", X: Array, z: Array, q: dict[str, Array]) -> Array:
+def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) -> Array:
     """``log p(z) E_q[p(x | z, mu)]`` in nats of activations z (n or 1, S, K), shape (n, S)."""
     mean = q["mean"]
     variance = model.noise_variance + spread(z, q["covariance"])
@@ -142,11 +88,6 @@ def log_joint(model: "FactorialMixture", X: Array, z: Array, q: dict[str, Array]
     return log_density + z @ model.logit + model.log_all_off
 
 
-def spread(z: Array, covariance: Array) -> Array:
-    """Variance of z' mu for each column that has a covariance of its own, (n, S, P)."""
-    return np.einsum("nsk,pkl,nsl->nsp", z, covariance, z, optimize=True)
-
-
 def _slices(n_rows: int, step: int) -> list[slice]:
     return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
 
@@ -157,7 +98,7 @@ def _all_states(K: int) -> Array:
     return ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
 
 
-def _table(model: "FactorialMixture", states: Array, q: dict[str, Array]) -> Array:
+def _table(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
     """What log p(x, z) of complete rows is linear in ``[mu x, |x|^2, 1]``: (S, K + 2)."""
     mean = q["mean"]
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
@@ -167,7 +108,7 @@ def _table(model: "FactorialMixture", states: Array, q: dict[str, Array]) -> Arr
     return np.hstack([states / variance, -0.5 / variance, rest])
 
 
-def _table_by_column(model: "FactorialMixture", states: Array, q: dict[str, Array]) -> Array:
+def _table_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
     """Coefficients (S, 3 D + 1) of ``[there, x, x^2, 1]``, where missing values are 0."""
     shape = len(states), model.n_features
     variance = model.noise_variance + spread(states[None], q["covariance"])[0]
@@ -179,7 +120,7 @@ def _table_by_column(model: "FactorialMixture", states: Array, q: dict[str, Arra
 
 
 def _enumerate_task(
-    model: "FactorialMixture",
+    model: FactorialMixture,
     X: Array,
     states: Array,
     q: dict[str, Array],
@@ -210,8 +151,8 @@ def _enumerate_task(
 
 # ----------------------------------------------------------------------------------- particles
 def _particle_task(
-    model: "FactorialMixture",
-    batch: "FactorialBatch",
+    model: FactorialMixture,
+    batch: FactorialBatch,
     rows: slice,
     global_params: Any,
     q: dict[str, Array],
@@ -222,8 +163,8 @@ def _particle_task(
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
     filled, linear, gram, n_values = model.row_terms(X, there, *global_params)
-    log_mass, energies, chances[:], states, _ = particles_of(model, X, linear, gram)
     noise = model.noise_variance
+    log_mass, energies, chances[:], states, _ = particles_of(X, linear, gram, model.logit, noise)
     rest = -0.5 * (n_values * np.log(2.0 * np.pi * noise) + (filled**2).sum(axis=1) / noise)
     # the particles know E[log p(x | z, mu)]; the density is that of log E[p(x | z, mu)]
     known = energies + states @ model.logit + model.log_all_off + rest[:, None]

@@ -32,8 +32,9 @@ from skvt.contracts import (
 from skvt.expfam import Family, RunningStats, Stats
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
-from skvt.models.mixture._seeds import seeded_statistics
+from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
 from skvt.rows import of_each_row, some_rows
+from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
 # Rows whose features are held at a time: small enough for the cache, large enough for the product.
@@ -47,6 +48,7 @@ ROWS_TO_START = 10_000
 # Maximum number of updates of missing values for given responsibilities, and the gain in nats per
 # row that ends them.
 _COMPLETIONS = 40
+_COMPLETIONS_OF_SEEDS = 3
 _COMPLETION_TOL = 1e-4
 # E[log w] of an excluded component.
 _NEVER = -1e30
@@ -242,13 +244,6 @@ class Mixture(ConjugateModel):
         unknown = np.full(batch.n_rows, np.nan)
         return LocalResult(stats, unknown, unknown, resp, hidden_entropy=hidden_entropy)
 
-    def statistics_given(self, batch: RowBatch, resp: Array, most_steps: int) -> Stats:
-        """Statistics of rows with given responsibilities (n, K).
-
-        Missing values are updated at most ``most_steps`` times.
-        """
-        return self._completed(batch, resp, most_steps)[0]
-
     def _completed(
         self, batch: RowBatch, resp: Array, most_steps: int
     ) -> tuple[Stats, Array | None]:
@@ -343,9 +338,27 @@ class Mixture(ConjugateModel):
         if data.n_rows > ROWS_TO_START:
             rows = np.sort(rng.choice(data.n_rows, ROWS_TO_START, replace=False))
         batch = data.batch(self, rows)
-        stats = seeded_statistics(self, batch, self.n_initial, self.init_params, rng)
+        stats = self.seeded_statistics(batch, self.n_initial, self.init_params, rng)
         factor = data.total / batch.weights.sum()
         return RunningStats([factor * a for a in self._with_fewest(stats.arrays)])
+
+    def seeded_statistics(
+        self, batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
+    ) -> Stats:
+        """Statistics of at most ``n_components`` seeds found on a batch, the best by the bound."""
+        X, weights = distinct_rows(self.component, batch.X, batch.weights)
+        rows = self.batch(X, np.arange(weights.size), weights)
+        found = [
+            self._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0]
+            for resp in memberships_of_seeds(
+                self.component, X, weights, n_components, init_params, rng
+            )
+        ]
+        if len(found) == 2:
+            best, bound = map(self.collapsed_energy, found)
+            if exceeds(bound, best, scale=float(weights.sum())):
+                return found[1]
+        return found[0]
 
     def _with_fewest(self, arrays: Sequence[Array]) -> list[Array]:
         """Statistics with components without rows where there are fewer than ``n_fewest``."""

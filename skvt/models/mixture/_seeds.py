@@ -1,34 +1,33 @@
 """Seeds: the components that a mixture begins with, found among the rows."""
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.contracts import Component, RowBatch
-from skvt.expfam import Stats
+from skvt.contracts import Component
 from skvt.models.mixture._components import least_normal_components, principal_components
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
-if TYPE_CHECKING:
-    from skvt.models.mixture._model import Mixture
-
 # Maximum number of rows among which seeds are drawn.
 ROWS_TO_SEED = 2_000
-# Maximum number of updates of missing values.
-_COMPLETIONS = 3
 # Where seeds are also looked for, by ``init_params``.
 _SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
 # Rows whose tables are held at a time.
 _ROWS_AT_ONCE = 512
 
 
-def seeded_statistics(
-    model: "Mixture", batch: RowBatch, n_components: int, init_params: str, rng: np.random.Generator
-) -> Stats:
-    """Statistics of at most ``n_components`` components found on the rows of a batch.
+def memberships_of_seeds(
+    component: Component,
+    X: Any,
+    weights: Array,
+    n_components: int,
+    init_params: str,
+    rng: np.random.Generator,
+) -> list[Array]:
+    """Responsibilities (n, K) of at most ``n_components`` components found on rows.
 
     "k-means++" draws rows one after the other as seeds, each with probability proportional to what
     a component of its own would explain better than the seeds so far, in nats: k-means++ with the
@@ -39,35 +38,26 @@ def seeded_statistics(
     Where many columns, or many directions of them, do not differ between components, their noise
     outweighs the others. "k-means++" is therefore done a second time for Gaussian columns projected
     onto the subspace in which they vary most, in which the means of K spherical clusters lie
-    [VempalaWang04]; of both, the better by the bound is returned. "least normal" does likewise in
-    the subspace in which rows are least normal by their kurtosis.
+    [VempalaWang04]; "least normal" does likewise in the subspace in which rows are least normal by
+    their kurtosis. There are then two results.
     """
-    X, weights = _distinct(model.component, batch.X, batch.weights)
-    rows = model.batch(X, np.arange(weights.size), weights)
     if n_components == 1:
-        return model.statistics_given(rows, np.ones((weights.size, 1)), _COMPLETIONS)
+        return [np.ones((weights.size, 1))]
     if init_params == "random":
-        resp: Array = rng.dirichlet(np.ones(n_components), size=weights.size)
-        return model.statistics_given(rows, resp, _COMPLETIONS)
-    features = model.component.filled_features(X)
+        return [rng.dirichlet(np.ones(n_components), size=weights.size)]
+    features = component.filled_features(X)
     # (a stream of its own leaves that of the caller where it would be otherwise)
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
-    resp = _nearest_seed(model.component, features, weights, n_components, init_params, rng)
-    stats = model.statistics_given(rows, resp, _COMPLETIONS)
-    if init_params not in _SUBSPACES:
-        return stats
-    directions = partial(_SUBSPACES[init_params], number=n_components - 1)
-    projected = model.component.projected(X, weights, directions)
-    if projected is not None:
-        resp = _nearest_seed(*projected, weights, n_components, init_params, other_rng)
-        other = model.statistics_given(rows, resp, _COMPLETIONS)
-        bound, best = model.collapsed_energy(other), model.collapsed_energy(stats)
-        if exceeds(bound, best, scale=float(weights.sum())):
-            return other
-    return stats
+    found = [_nearest_seed(component, features, weights, n_components, init_params, rng)]
+    if init_params in _SUBSPACES:
+        directions = partial(_SUBSPACES[init_params], number=n_components - 1)
+        projected = component.projected(X, weights, directions)
+        if projected is not None:
+            found.append(_nearest_seed(*projected, weights, n_components, init_params, other_rng))
+    return found
 
 
-def _distinct(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
+def distinct_rows(component: Component, X: Any, weights: Array) -> tuple[Any, Any]:
     """Rows and weights; of few rows the distinct ones in order, with their weights added up.
 
     Subsequent draws then depend neither on the order of few rows, nor on whether a row occurs twice
