@@ -9,15 +9,13 @@ import scipy.sparse as sp
 from skvt.contracts import PROTOCOLS, Capability, ConjugateModel, check_requirements
 from skvt.expfam import Normal
 from skvt.inference import (
-    Averaged,
     CoordinateAscent,
     MemoizedInference,
+    MovesBetween,
     Rows,
     State,
     StochasticInference,
     StructuredInference,
-    ThenCoordinateAscent,
-    WithMoves,
     Workers,
 )
 from skvt.models.factorial import FactorialMixture, Superposition
@@ -69,8 +67,6 @@ ENGINES = {
     "stochastic": (lambda: StochasticInference(lambda t: 0.5), set(MODELS)),
     "structured": (lambda: StructuredInference(lambda t: 0.5, "ssvi-a"), DRAWN),
     "corrected": (lambda: StructuredInference(lambda t: 0.5, "ssvi"), DRAWN - {"NMF"}),
-    "polished": (lambda: ThenCoordinateAscent(ENGINES["structured"][0](), 1), DRAWN),
-    "averaged": (lambda: Averaged(ENGINES["stochastic"][0](), 4, 0.5), set(MODELS)),
     "memoized": (MemoizedInference, REMEMBERED),
     "births": (lambda: MemoizedInference([Birth(5)]), {"mixture"}),
     "merges": (lambda: MemoizedInference([Merge()]), {"mixture"}),
@@ -79,10 +75,6 @@ ENGINES = {
     "merges of topics": (lambda: MemoizedInference([MergeTopics()]), {"HDP"}),
     "deletes of topics": (lambda: MemoizedInference([DeleteTopic()]), {"HDP"}),
     "superposition": (lambda: MemoizedInference([Superposition()]), {"factorial"}),
-    "split-merge": (
-        lambda: WithMoves(CoordinateAscent(), [SplitMerge()], 4),
-        {"LDA", "LDA, Gibbs", "LDA, mean field"},
-    ),
 }
 # What each complains of, by the capability that is missing first.
 COMPLAINTS = {
@@ -99,8 +91,6 @@ COMPLAINTS = {
     "Leave it out of moves.",
     Capability.SUMS_OF_COMPONENTS: "Superposition needs rows that are sums of components, which {} "
     "does not have. Leave it out of moves.",
-    Capability.TOPICS: "Split-merge needs topics, that is, distributions over words, which {} does "
-    "not have. Leave it out of moves.",
 }
 MOVES = {"births": "A birth", "merges": "A merge", "deletes": "A delete"}
 MOVES |= {f"{name} of topics": whom for name, whom in MOVES.items()}
@@ -175,3 +165,13 @@ def test_what_a_model_lacks_of_its_contracts_is_named():
     del Partial.local_step
     with pytest.raises(ValueError, match=r"no local_step, for which skvt\.contracts\.Model asks"):
         check_requirements(Partial(), ())
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_moves_between_passes_need_topics(name):
+    moves, model = MovesBetween([SplitMerge()], 4), MODELS[name][0]
+    if Capability.TOPICS in model.capabilities:
+        check_requirements(model, moves.requires)
+        return
+    with pytest.raises(ValueError, match=r"Split-merge needs topics.*Leave it out of moves\."):
+        check_requirements(model, moves.requires)

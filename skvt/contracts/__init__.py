@@ -1,7 +1,15 @@
 """Contracts: what a fit asks of a model and its parts, of engines, moves and temperatures."""
 
 from skvt.contracts._component import Completion, Component, Holes
-from skvt.contracts._engine import AnyEngine, Engine, LocalTotals, PassResult, Stream, StreamEngine
+from skvt.contracts._engine import (
+    AfterPass,
+    AnyEngine,
+    Engine,
+    LocalTotals,
+    PassResult,
+    Stream,
+    StreamEngine,
+)
 from skvt.contracts._memo import Memo, Memos, MovableState, SampledState
 from skvt.contracts._model import (
     PROTOCOLS,
@@ -38,6 +46,7 @@ from skvt.contracts._weights import DrawnWeights, Weights
 
 __all__ = [
     "PROTOCOLS",
+    "AfterPass",
     "AnyEngine",
     "Batch",
     "Capability",

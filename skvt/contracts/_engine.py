@@ -83,6 +83,8 @@ class PassResult(NamedTuple):
         Whether, up to rounding, the pass cannot lower the bound at a constant temperature.
     may_stop : bool
         Whether convergence may be judged after this pass.
+    has_moved : bool
+        Whether moves have changed components after the pass.
     """
 
     totals: LocalTotals
@@ -92,6 +94,7 @@ class PassResult(NamedTuple):
     learning_rate: float = 1.0
     monotone: bool = False
     may_stop: bool = True
+    has_moved: bool = False
 
 
 class Engine(Protocol[ModelT, StateT]):
@@ -134,6 +137,39 @@ class Engine(Protocol[ModelT, StateT]):
 
 #: An engine for any models and states.
 AnyEngine: TypeAlias = Engine[Any, Any]
+
+
+class AfterPass(Protocol):
+    """What follows each pass of a fit, whatever the engine.
+
+    Attributes
+    ----------
+    requires : tuple of Requirement
+        Capabilities of a model that it needs.
+    """
+
+    @property
+    def requires(self) -> tuple[Requirement, ...]: ...
+
+    def after(
+        self,
+        result: PassResult,
+        number: int,
+        data: Any,
+        state: Any,
+        policy: RunningPolicy,
+        workers: Any,
+    ) -> PassResult:
+        """After the pass of this number, from 1: its result; ``state`` changes in place."""
+
+    def finish(self, state: Any) -> bool:
+        """After the last pass; whether the state has changed, so that its bound is not known."""
+
+    def progress(self) -> dict[str, Any]:
+        """What the next pass needs: see :class:`~skvt.progress.Continued`."""
+
+    def take_up(self, progress: dict[str, Any]) -> None:
+        """Continue an interrupted fit from there."""
 
 
 @dataclass

@@ -380,7 +380,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
                     # an engine serves one fit
                     interrupted, plan = None, self._plan(model, X, weights)
         self._fitted, self.converged_ = starts.best, starts.converged
-        if plan.engine.knows_exact_bound:
+        if plan.phases[-1].engine.knows_exact_bound:
             self._fitted.seen = checksum(X, weights), plan.data.batch_size
         self.__dict__.pop("_progress", None)
         self.restart_elbos_ = np.array(starts.elbos)
@@ -443,7 +443,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         before = self._fitted.draft()
         if interrupted.row_starts is not None:
             before.state.row_starts = interrupted.row_starts.copy()
-        plan.engine.take_up(deepcopy(interrupted.engine))
+        plan.take_up(deepcopy(interrupted.engine))
         start = replace(interrupted.start, rng=deepcopy(interrupted.start.rng))
         parts = before.model, before.state, before.policy, before.history
         return self._begun(*parts, plan.data), start
@@ -471,7 +471,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             row_starts = None if state.row_starts is None else state.row_starts.copy()
             return {
                 "_fitted": fitted,
-                "_progress": Progress(rows(), ended, here, plan.engine.progress(), row_starts),
+                "_progress": Progress(rows(), ended, here, plan.progress(), row_starts),
                 "n_iter_": len(history),
                 "converged_": position.converged,
                 **self._published(model),
@@ -487,7 +487,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         name = f"start {number} of {n_starts}, " if n_starts > 1 else ""
         monitor = FitMonitor(self, context, (X, y), snapshot, history, start, name)
         model, converged = fit_loop(begun.model, plan, policy, state, workers, start.rng, monitor)
-        elbo = plan.engine.finish(model, state)
+        elbo = plan.finish(model, state)
         if elbo is None:
             whole = rows_of(data.X, data.weights, None)
             elbo = evaluate_bound(model, state.plain_stats, whole, workers)
@@ -640,7 +640,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     def _checked_plan(self, model, X, weights, *, stream=False):
         """The plan, if its parts can work together: an engine with this model, and the policy."""
         plan = self._plan(model, X, weights, stream=stream)
-        check_requirements(model, plan.engine.requires)
+        check_requirements(model, plan.requires)
         plan.policy.check(plan.for_policy(model, np.inf if stream else self._n_passes))
         return plan
 

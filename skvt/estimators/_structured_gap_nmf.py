@@ -28,10 +28,10 @@ from skvt.inference import (
     Plan,
     StochasticInference,
     StructuredInference,
-    ThenCoordinateAscent,
     Workers,
     local_results,
     rows_of,
+    then_coordinate_ascent,
 )
 from skvt.models.gap_nmf import GaPNMF, column_sums
 from skvt.posterior import JointPosterior, Posterior
@@ -370,6 +370,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         online = self.learning_method == "online"
         minibatches = self._rows_of(X, weights, self.batch_size)
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
+        then = ()
         if self.local_step == self.global_step == "mean_field":
             engine = StochasticInference(rate) if online or stream else CoordinateAscent()
         elif stream:
@@ -378,7 +379,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             steps = rate if online else RobbinsMonro(1.0, 0.0)
             first, turns = self._turns(1 if online else ROUNDS)
             engine = StructuredInference(steps, self.global_step)
-            engine = ThenCoordinateAscent(engine, first, turns)
+            then = then_coordinate_ascent(engine, first, turns)
         starts = None
         if not stream:
             # under random components a row is not to be solved to the end: it would choose a few
@@ -387,6 +388,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         return Plan(
             data=minibatches if online or stream else self._rows_of(X, weights, X.shape[0]),
             engine=engine,
+            then=then,
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=minibatches,

@@ -416,10 +416,10 @@ class StructuredLDA(TopicEstimator):
         rate = self._learning_rate(None if stream or corrected else data.n_batches)
         # (topics of tokens that come once are not kept)
         step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
-        engine = self._with_moves(StructuredInference(rate, step), stream)
         return Plan(
             data=data,
-            engine=self._averaged(engine, stream),
+            engine=StructuredInference(rate, step),
+            after_pass=self._after_pass(stream),
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=data,
@@ -435,7 +435,8 @@ class StructuredLDA(TopicEstimator):
         n_passes = 0 if self._continues() else self._n_passes
         return Plan(
             data=data,
-            engine=self._averaged(CollapsedInference(n_passes), False),
+            engine=CollapsedInference(n_passes),
+            after_pass=self._after_pass(False, moves=False),
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=data,

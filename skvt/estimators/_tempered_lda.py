@@ -8,7 +8,7 @@ from skvt.inference import (
     CoordinateAscent,
     Plan,
     StochasticInference,
-    ThenPolish,
+    then_polish,
 )
 from skvt.models.lda import LDAGivenTopics
 from skvt.schedules import RobbinsMonro
@@ -287,28 +287,25 @@ class TemperedLDA(TopicEstimator):
         lda = super()._build_model(X, weights)
         return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
 
-    def _polished(self, engine, stream, n_batches):
-        """The engine, with passes of CVB0 after its own."""
+    def _polish(self, stream, n_batches):
+        """Passes of CVB0 after the others."""
         if stream or self.n_polish == 0:
-            return engine
+            return ()
         scale = POLISH_SCALE * n_batches ** (POLISH_DECAY - 1.0)
         rate = RobbinsMonro(POLISH_DELAY * n_batches, POLISH_DECAY, scale)
-        return ThenPolish(engine, self.max_iter, rate, _collapsed, _restored)
+        return then_polish(self.max_iter, rate, _collapsed, _restored)
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         minibatches = self._rows_of(X, weights, self.batch_size)
         rate = self._learning_rate(None if stream else minibatches.n_batches)
-        if stream or self.learning_method == "online":
-            data, engine = minibatches, self._with_moves(StochasticInference(rate), stream)
-            engine = self._averaged(self._polished(engine, stream, data.n_batches), stream)
-        else:
-            data = self._rows_of(X, weights, None)
-            engine = self._with_moves(CoordinateAscent(), stream)
-            engine = self._polished(engine, stream, data.n_batches)
+        online = stream or self.learning_method == "online"
+        data = minibatches if online else self._rows_of(X, weights, None)
         return Plan(
             data=data,
-            engine=engine,
+            engine=StochasticInference(rate) if online else CoordinateAscent(),
+            then=self._polish(stream, data.n_batches),
+            after_pass=self._after_pass(stream, averages=online),
             policy=self._temperature_policy(model),
             stopping=self._stopping,
             minibatches=minibatches,

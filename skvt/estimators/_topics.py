@@ -17,7 +17,7 @@ from skvt.estimators._parameters import (
 )
 from skvt.estimators._topic_edits import TopicEditsMixin
 from skvt.estimators._topics_mixin import TopicsMixin, simplest
-from skvt.inference import Averaged, Stopping, WithMoves, perplexity, perplexity_fall, rows_of
+from skvt.inference import Averaging, MovesBetween, Stopping, perplexity, perplexity_fall, rows_of
 from skvt.models.lda import LDA, SplitMerge
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
@@ -114,17 +114,16 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             kept["topic_word_prior"] = old.topic_word_prior
         return replace(model, **kept)
 
-    def _with_moves(self, engine, stream):
-        """The engine with moves between its passes; a stream has none."""
-        if not self.moves or stream:
-            return engine
-        return WithMoves(engine, [SplitMerge()], self._n_passes)
-
-    def _averaged(self, engine, stream):
-        """The engine, whose fit ends with the mean of the topics after its last passes."""
-        if stream or self._averaged_share == 0.0:
-            return engine
-        return Averaged(engine, self._n_passes, self._averaged_share)
+    def _after_pass(self, stream, *, moves=True, averages=True):
+        """Moves between passes, and the mean of the topics after the last; none in a stream."""
+        if stream:
+            return ()
+        parts = []
+        if moves and self.moves:
+            parts.append(MovesBetween([SplitMerge()], self._n_passes))
+        if averages and self._averaged_share > 0.0:
+            parts.append(Averaging(self._n_passes, self._averaged_share))
+        return tuple(parts)
 
     @property
     def _averaged_share(self):

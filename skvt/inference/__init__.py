@@ -1,6 +1,6 @@
 """Engines: how statistics of rows become a posterior over globals, the same for every model."""
 
-from skvt.inference._averaged import Averaged
+from skvt.inference._after_pass import Averaging, MovesBetween
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._chunks import Block, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
@@ -10,19 +10,18 @@ from skvt.inference._gain import gain_per_unit, perplexity, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
 from skvt.inference._memoized import MemoizedInference, fresh_mixture
 from skvt.inference._parallel import Workers, one_blas_thread
+from skvt.inference._phases import Phase, then_coordinate_ascent, then_polish
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, rows_of
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
-from skvt.inference._then_ascent import ThenCoordinateAscent, ThenPolish
 from skvt.inference._visit import Asked, Found, weighted_by_temperature
-from skvt.inference._with_moves import WithMoves
 
 __all__ = [
     "GLOBAL_STEPS",
     "ROWS_PER_BATCH",
     "Asked",
-    "Averaged",
+    "Averaging",
     "Block",
     "ChunkWeights",
     "Chunks",
@@ -34,6 +33,8 @@ __all__ = [
     "History",
     "MemoizedInference",
     "MemoizedState",
+    "MovesBetween",
+    "Phase",
     "Plan",
     "Position",
     "Rows",
@@ -42,9 +43,6 @@ __all__ = [
     "StochasticInference",
     "Stopping",
     "StructuredInference",
-    "ThenCoordinateAscent",
-    "ThenPolish",
-    "WithMoves",
     "Workers",
     "active_site",
     "evaluate_bound",
@@ -60,5 +58,7 @@ __all__ = [
     "perplexity_fall",
     "pilot_energies",
     "rows_of",
+    "then_coordinate_ascent",
+    "then_polish",
     "weighted_by_temperature",
 ]

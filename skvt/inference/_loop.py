@@ -4,16 +4,26 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike
 from sklearn.exceptions import ConvergenceWarning
 
-from skvt.contracts import AnyEngine, FitPlan, Model, RunningPolicy, TemperaturePolicy
+from skvt.contracts import (
+    AfterPass,
+    AnyEngine,
+    FitPlan,
+    Model,
+    PassResult,
+    Requirement,
+    RunningPolicy,
+    TemperaturePolicy,
+)
 from skvt.inference._bound import evaluate_bound
 from skvt.inference._gain import gain_per_unit, perplexity
 from skvt.inference._parallel import Workers
+from skvt.inference._phases import Phase
 from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import Rows, State
 from skvt.monitoring import FitMonitor
@@ -93,6 +103,10 @@ class Plan:
         The rows, divided into batches for the engine.
     engine : Engine
         Used for this fit only.
+    then : tuple of Phase
+        Phases that follow passes of the engine, by the number of their first pass.
+    after_pass : tuple of AfterPass
+        What follows each pass, in this order.
     policy : TemperaturePolicy
         The recipe from which the running policy is made.
     stopping : Stopping
@@ -121,6 +135,67 @@ class Plan:
     total_samples: float | None = None
     row_starts: Array | None = None
     in_words: bool = False
+    then: tuple[Phase, ...] = ()
+    after_pass: tuple[AfterPass, ...] = ()
+
+    @property
+    def phases(self) -> tuple[Phase, ...]:
+        """All phases of the fit."""
+        return (Phase(0, self.engine), *self.then)
+
+    @property
+    def engines(self) -> list[AnyEngine]:
+        """Engines of all phases, each once."""
+        return list(dict.fromkeys(phase.engine for phase in self.phases))
+
+    @property
+    def requires(self) -> list[Requirement]:
+        """Capabilities of a model that the fit needs."""
+        of_engines = [each for engine in self.engines for each in engine.requires]
+        return of_engines + [each for part in self.after_pass for each in part.requires]
+
+    def run_pass(
+        self,
+        number: int,
+        model: Model,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+        rng: np.random.Generator,
+    ) -> PassResult:
+        """The pass of this number, from 1, and what follows it; ``state`` changes in place."""
+        phase = next(phase for phase in self.phases[::-1] if phase.first < number)
+        if phase.first == number - 1:
+            phase.begin(state)
+        result = phase.engine.run_pass(
+            phase.view(model), self.data, state, phase.policy or policy, workers, rng
+        )
+        result = result._replace(
+            model=phase.restored(model, result.model),
+            may_stop=result.may_stop and phase.first == self.phases[-1].first,
+        )
+        for part in self.after_pass:
+            result = part.after(result, number, self.data, state, policy, workers)
+        return result
+
+    def finish(self, model: Model, state: State) -> float | None:
+        """After the last pass. Returns the exact bound in nats, or None if it is not known."""
+        changed = [part.finish(state) for part in self.after_pass]
+        return None if any(changed) else self.phases[-1].engine.finish(model, state)
+
+    def progress(self) -> dict[str, Any]:
+        """What the next pass needs."""
+        return {
+            "engines": [engine.progress() for engine in self.engines],
+            "after_pass": [part.progress() for part in self.after_pass],
+        }
+
+    def take_up(self, progress: dict[str, Any]) -> None:
+        """Continue an interrupted fit from its :meth:`progress`."""
+        for engine, remembered in zip(self.engines, progress["engines"], strict=True):
+            engine.take_up(remembered)
+        for part, remembered in zip(self.after_pass, progress["after_pass"], strict=True):
+            part.take_up(remembered)
 
     @property
     def n_units(self) -> float:
@@ -130,7 +205,7 @@ class Plan:
     @property
     def judges_convergence(self) -> bool:
         """Whether the fit may stop before ``max_iter``."""
-        return self.stopping.judges(self.engine)
+        return self.stopping.judges(self.phases[-1].engine)
 
     def for_policy(
         self,
@@ -207,13 +282,13 @@ def fit_loop(
         With learned priors.
     converged : bool
     """
-    data, engine, stopping, history = plan.data, plan.engine, plan.stopping, monitor.history
+    data, stopping, history = plan.data, plan.stopping, monitor.history
     position, started = monitor.position, time.perf_counter() - history.seconds
     n_before, n_units = len(history) - position.n_passes, plan.n_units
     while position.n_passes < stopping.max_iter and not position.converged:
         iteration, previous = position.n_passes + 1, position.bound
         monitor.begin_pass()
-        done = engine.run_pass(model, data, state, policy, workers, rng)
+        done = plan.run_pass(iteration, model, state, policy, workers, rng)
         model, divergence, totals = done.model, done.divergence, done.totals.scaled(data.total)
         estimate = np.nan if done.bound_kind == "none" else totals.untempered - divergence
         exact = estimate if done.bound_kind == "exact" else None

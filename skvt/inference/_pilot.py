@@ -18,15 +18,6 @@ MOST_BATCHES = 100
 SAMPLE = 1024
 
 
-class _Unheated(RunningPolicy):
-    """Temperature 1, with the replication that the main fit will have; nothing is learned."""
-
-    done = False
-
-    def __init__(self, replication: float) -> None:
-        self.replication = replication
-
-
 def pilot_energies(
     model: Model,
     data: Rows,
@@ -44,7 +35,9 @@ def pilot_energies(
     """
     state = State(model.initial(data, rng))
     engine: StochasticInference[Model] = StochasticInference(rate)
-    policy = _Unheated(replication)
+    # T = 1, with the replication that the main fit will have; no priors are learned
+    policy = RunningPolicy()
+    policy.replication, policy.done = replication, False
     visits = Visits(data, workers, policy, LocalTotals())
     for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
         engine.step(model, batches, data.total, state, visits)

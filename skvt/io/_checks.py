@@ -308,7 +308,23 @@ def _check_progress(progress, estimator, memory):
         raise FileError(f"Starts of rows of shape {progress.row_starts.shape}.")
     if len(getattr(fitted.policy, "_energies", range(n_rows))) != n_rows:
         raise FileError("Temperatures of rows of another number.")
-    _check_memory(progress.engine, Sizes(shapes, n_components, state.n_steps))
+    if "engines" not in progress.engine:
+        engines, after_pass = _unwrapped(progress.engine)
+        progress.engine = {"engines": engines, "after_pass": after_pass}
+    for name in ("engines", "after_pass"):
+        for memory in progress.engine[name]:
+            _check_memory(memory, Sizes(shapes, n_components, state.n_steps))
+
+
+def _unwrapped(memory):
+    """What engines, and what follows passes, remember: in releases before engines had engines."""
+    if "_engine" not in memory:
+        return [memory], []
+    engines, after_pass = _unwrapped(memory["_engine"][0])
+    for kept in (("_moved", "_moves"), ("_n_averaged", "_sum")):
+        if set(kept) <= set(memory):
+            after_pass.append({name: memory[name] for name in kept})
+    return engines + memory.get("_last", []), after_pass
 
 
 def _check_memory(memory, sizes):

@@ -4,11 +4,10 @@ import numpy as np
 import pytest
 
 from skvt import StructuredLDA, TemperedLDA
-from skvt.contracts import LocalTotals, MoveRecord, PassResult
+from skvt.contracts import LocalTotals, PassResult
 from skvt.datasets import make_topic_corpus
-from skvt.inference import Averaged, Rows, State, Workers
+from skvt.inference import Averaging, Rows, State, Workers
 from skvt.models.lda import LDA, LDAGivenTopics
-from skvt.progress import Continued
 from skvt.temperature import LinearAnnealing, RunningPolicy, VariationalTempering
 
 X = make_topic_corpus(60, n_components=3, n_features=40, random_state=0).X
@@ -30,28 +29,17 @@ def test_passes_above_t_1_are_left_out():
     np.testing.assert_array_equal(averaged.components_, last.components_)
 
 
-class Passes(Continued):
-    """After pass p all statistics are p; the second pass ends with an accepted move."""
-
-    requires, knows_exact_bound, n = (), False, 0
-
-    def run_pass(self, model, data, state, policy, workers, rng):
-        self.n += 1
-        state.stats.overwrite([np.full_like(array, self.n) for array in state.stats.arrays])
-        if self.n == 2:
-            state.move_log.append(MoveRecord(2, "split-merge", 1, 1, 1.0))
-        return PassResult(LocalTotals(), 0.0, model)
-
-
 def test_the_mean_begins_anew_after_an_accepted_move():
     model = LDA(np.ones(3), np.ones(40))
     data = Rows(X, np.ones(60), 60)
     state = State(model.initial(data, np.random.default_rng(0)))
-    engine = Averaged(Passes(), 5, 1.0)
-    with Workers() as workers:
-        for _ in range(5):
-            engine.run_pass(model, data, state, RunningPolicy(), workers, None)
-    assert engine.finish(model, state) is None
+    averaging, policy = Averaging(5, 1.0), RunningPolicy()
+    for n in range(1, 6):
+        # after pass n all statistics are n; the second one ends with an accepted move
+        state.stats.overwrite([np.full_like(array, n) for array in state.stats.arrays])
+        result = PassResult(LocalTotals(), 0.0, model, has_moved=n == 2)
+        assert averaging.after(result, n, data, state, policy, None) is result
+    assert averaging.finish(state)
     np.testing.assert_allclose(state.stats.value().arrays[0], np.mean([3, 4, 5]))
 
 

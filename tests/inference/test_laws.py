@@ -12,10 +12,10 @@ from skvt.contracts import LocalTotals, MoveRecord, PassResult, RowBatch, Runnin
 from skvt.expfam import RunningStats
 from skvt.inference import (
     CoordinateAscent,
+    MovesBetween,
     Rows,
     State,
     StochasticInference,
-    WithMoves,
     Workers,
     evaluate_bound,
     global_divergence,
@@ -71,26 +71,23 @@ def test_the_bound_alone_asks_for_no_statistics():
 
 @pytest.mark.parametrize("monotone", [True, False])
 def test_the_bound_never_falls_where_it_does_not_in_the_passes_nor_moves_change_them(monotone):
-    class Passes:
-        requires = ()
-
-        def run_pass(self, model, *_):
-            return PassResult(None, None, model, monotone=monotone)
-
     class Move:
         requires, exhausted = (), True
 
         def between(self, model, data, state, tools):
             return MoveRecord(1, "move", 1, self.accepted, 0.0)
 
-    move = Move()
-    engine, before = WithMoves(Passes(), [move], n_passes=6), monotone
+    move, number, before = Move(), 0, monotone
+    moves = MovesBetween([move], n_passes=6)
     state = State(RunningStats([np.zeros((2, 2))]))
     for move.accepted in (0, 1, 0):
         for _ in range(2 if move.accepted else 3):
+            number += 1
+            result = PassResult(None, None, None, monotone=monotone)
             with Workers() as workers:
-                result = engine.run_pass(None, None, state, RunningPolicy(), workers, None)
-            assert result.monotone == (before and not move.accepted)
+                result = moves.after(result, number, None, state, RunningPolicy(), workers)
+            assert result.monotone == (before and not result.has_moved)
+            assert result.has_moved == (move.accepted > 0 and 3 <= number < 6)
             before = result.monotone
     assert not before
 

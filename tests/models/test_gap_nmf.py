@@ -14,14 +14,15 @@ from skvt.expfam import Gamma, RunningStats
 from skvt.expfam._gamma import log_standard_gamma
 from skvt.inference import (
     CoordinateAscent,
+    Plan,
     Rows,
     State,
     StochasticInference,
     StructuredInference,
-    ThenCoordinateAscent,
     Workers,
     evaluate_bound,
     global_divergence,
+    then_coordinate_ascent,
 )
 from skvt.models._dirichlet_correction import log_gamma_slopes
 from skvt.models.gap_nmf import _kernels as kernels
@@ -507,10 +508,23 @@ def test_any_number_of_threads_gives_the_same_bits():
         np.testing.assert_array_equal(one, other)
 
 
+class InPhases:
+    """Passes of structured inference, and of coordinate ascent after them."""
+
+    def __init__(self, *phases):
+        self.engine, self.n = StructuredInference(lambda step: 1.0, "ssvi-a"), 0
+        self.then = then_coordinate_ascent(self.engine, *phases)
+
+    def run_pass(self, model, data, state, policy, workers, rng):
+        self.n += 1
+        plan = Plan(data, self.engine, policy, None, data, None, then=self.then)
+        return plan.run_pass(self.n, model, state, policy, workers, rng)
+
+
 def test_polishing_is_coordinate_ascent_after_structured_inference():
     gap = model(local="gibbs")
     data, state = start(gap, spectrogram(11))
-    engine = ThenCoordinateAscent(StructuredInference(lambda step: 1.0, "ssvi-a"), 3)
+    engine = InPhases(3)
     results = []
     sweeps(engine, gap, data, state, 3, results)
     assert {(result.bound_kind, result.may_stop) for result in results} == {("none", False)}
@@ -530,7 +544,7 @@ def test_polishing_is_coordinate_ascent_after_structured_inference():
 def test_the_engines_take_turns_and_only_the_last_may_stop_the_fit():
     gap = model(local="gibbs")
     data, state = start(gap, spectrogram(11))
-    engine = ThenCoordinateAscent(StructuredInference(lambda step: 1.0, "ssvi-a"), 3, [(2, 1)])
+    engine = InPhases(3, [(2, 1)])
     results = []
     sweeps(engine, gap, data, state, 8, results)
     sampled = [True] * 3 + [False] * 2 + [True] + [False] * 2

@@ -1,0 +1,142 @@
+"""What follows a pass, whatever the engine: moves, and the mean of the globals."""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+
+from skvt.contracts import MoveTools, PassResult, Requirement, RunningPolicy, SampledMove
+from skvt.expfam import RunningStats
+from skvt.inference._parallel import Workers
+from skvt.inference._state import Rows, State
+from skvt.progress import Continued
+from skvt.typing import Array
+
+# Moves begin after this share of the passes, or this number of passes: earlier, topics are too
+# unformed to judge.
+FIRST_SHARE = 0.5
+MOST_BEFORE = 10
+
+
+class MovesBetween(Continued):
+    """Moves after passes at T = 1, except the last: a pass must follow.
+
+    Parameters
+    ----------
+    moves : sequence of SampledMove
+    n_passes : int
+        Number of passes of the fit.
+    """
+
+    # (not when moves begin: a resumed fit may have another number of passes)
+    kept: ClassVar[dict[str, Any]] = {"_moved": bool}
+    parts = frozenset({"_moves"})
+
+    def __init__(self, moves: Sequence[SampledMove], n_passes: int) -> None:
+        self._moves, self._n_passes = moves, n_passes
+        self.requires = tuple(requirement for move in moves for requirement in move.requires)
+        self._first = min(FIRST_SHARE * n_passes, MOST_BEFORE)
+        self._moved = False
+
+    def after(
+        self,
+        result: PassResult,
+        number: int,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+    ) -> PassResult:
+        """Make moves; ``state`` changes in place.
+
+        A move may lower the bound, since it is judged on a sample; and convergence is not judged
+        before moves find nothing more.
+        """
+        has_moved = False
+        if self._first <= number < self._n_passes and policy.at_unit_temperature:
+            # a generator of its own, so that rows are shuffled in the same way with and without
+            # moves
+            rng = np.random.default_rng([state.seed, state.n_steps, 1])
+            tools = MoveTools(number, rng, workers.run)
+            for move in self._moves:
+                record = move.between(result.model, data, state, tools)
+                state.move_log.append(record)
+                has_moved |= record.accepted > 0
+        self._moved |= has_moved
+        # a policy that ends above T = 1 leaves nothing to judge moves by
+        never = policy.done and not policy.at_unit_temperature
+        done = never or number >= self._n_passes
+        return result._replace(
+            monotone=result.monotone and not self._moved,
+            may_stop=result.may_stop and (done or all(move.exhausted for move in self._moves)),
+            has_moved=has_moved,
+        )
+
+    def finish(self, state: State) -> bool:
+        """Nothing is left to do."""
+        return False
+
+
+class Averaging(Continued):
+    """The fit ends with the mean of the statistics after its last passes at T = 1.
+
+    Stochastic steps wander about the optimum, and their mean is closer to it than where they end:
+    averaging of iterates (Polyak and Juditsky 1992). The mean of statistics is that of the natural
+    parameters, so it is a posterior as any, and its bound is exact.
+
+    Parameters
+    ----------
+    n_passes : int
+        Number of passes of the fit.
+    share : float
+        Share of them, the last ones, whose statistics are averaged where T = 1.
+    """
+
+    # (not the first pass: a resumed fit may have another number of passes)
+    kept: ClassVar[dict[str, Any]] = {
+        "_n_averaged": int,
+        "_sum": Annotated[list[Array], "statistics"],
+    }
+    requires: tuple[Requirement, ...] = ()
+
+    def __init__(self, n_passes: int, share: float) -> None:
+        self._first = (1.0 - share) * n_passes
+        self._n_averaged = 0
+        self._sum: list[Array] = []
+
+    def after(
+        self,
+        result: PassResult,
+        number: int,
+        data: Rows,
+        state: State,
+        policy: RunningPolicy,
+        workers: Workers,
+    ) -> PassResult:
+        """The statistics may enter the mean."""
+        if result.has_moved:
+            # components are others from here on
+            self._sum, self._n_averaged = [], 0
+        elif number > self._first and policy.at_unit_temperature:
+            self._include(state.plain_stats)
+        return result
+
+    def finish(self, state: State) -> bool:
+        """The mean takes the place of the last statistics."""
+        if self._n_averaged < 2:
+            return False
+        for total in self._sum:
+            total /= total.dtype.type(self._n_averaged)
+        state.stats = RunningStats(self._sum)
+        self._sum, self._n_averaged = [], 0
+        return True
+
+    def _include(self, stats: Any) -> None:
+        """Let these enter the mean."""
+        self._n_averaged += 1
+        arrays = stats.arrays if stats.scale == 1.0 else stats.value().arrays
+        if not self._sum:
+            self._sum = [array.copy() for array in arrays]
+            return
+        for total, array in zip(self._sum, arrays, strict=True):
+            total += array

@@ -1,0 +1,95 @@
+"""Phases of a fit, each with an engine: inference by one, then by another."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from skvt.contracts import AnyEngine, RunningPolicy
+from skvt.inference._coordinate import CoordinateAscent
+from skvt.inference._state import State
+from skvt.inference._structured import StructuredInference
+from skvt.schedules import RobbinsMonro
+
+
+def _itself(model: Any) -> Any:
+    return model
+
+
+def _nothing(state: State) -> None:
+    pass
+
+
+def _learned(model: Any, learned: Any) -> Any:
+    return learned
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Passes by one engine, up to the next phase.
+
+    Attributes
+    ----------
+    first : int
+        Number of passes before it.
+    engine : Engine
+    view : callable
+        ``view(model)`` is the model with the local steps of this phase.
+    restored : callable
+        ``restored(model, learned)``, after each pass, is the model with its own local steps.
+    policy : RunningPolicy or None
+        Its temperatures; None for those of the fit.
+    begin : callable
+        ``begin(state)`` is called before its first pass.
+    """
+
+    first: int
+    engine: AnyEngine
+    view: Callable[[Any], Any] = _itself
+    restored: Callable[[Any, Any], Any] = _learned
+    policy: RunningPolicy | None = None
+    begin: Callable[[State], None] = _nothing
+
+
+def then_coordinate_ascent(
+    engine: AnyEngine, n_passes: int, turns: Iterable[tuple[int, int]] = ()
+) -> tuple[Phase, ...]:
+    """Phases of coordinate ascent with mean-field local steps, after passes of an engine.
+
+    The result of a structured engine serves as a starting point: it has no bound, and noise keeps
+    unneeded components alive. Once they are gone, the engine may go on with fewer. For models whose
+    priors are given.
+
+    Parameters
+    ----------
+    engine : Engine
+    n_passes : int
+        Number of passes that it makes before coordinate ascent begins.
+    turns : sequence of pairs of int
+        (passes of coordinate ascent, passes of the engine that follow them) of each return to the
+        engine. Coordinate ascent then goes on to the end.
+    """
+    ascent, phases = CoordinateAscent(), []
+    for n_ascents, n_returned in (*turns, (0, 0)):
+        phases.append(Phase(n_passes, ascent, lambda m: m.mean_field(), lambda m, learned: m))
+        phases.append(Phase(n_passes + n_ascents, engine))
+        n_passes += n_ascents + n_returned
+    return tuple(phases[:-1])
+
+
+def then_polish(
+    n_passes: int,
+    rate: RobbinsMonro,
+    view: Callable[[Any], Any],
+    restored: Callable[[Any, Any], Any],
+) -> tuple[Phase, ...]:
+    """A phase of structured inference at the mean globals and T = 1, after this number of passes.
+
+    Mean field makes the proportions of documents too sparse, and topics with them; ``view(model)``
+    has other local steps. Step sizes count from the beginning of the phase.
+    """
+    engine = StructuredInference(rate, "map")
+
+    def begin(state: State) -> None:
+        engine.rate = replace(rate, offset=rate.offset - state.n_steps)
+
+    return (Phase(n_passes, engine, view, restored, RunningPolicy(), begin),)
