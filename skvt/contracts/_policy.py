@@ -155,6 +155,7 @@ class Energies(Protocol):
     def marginal_energy(self) -> Array | None: ...
 
 
+@dataclass(eq=False, kw_only=True)
 class RunningPolicy:
     """A policy during one fit, at temperature 1 unless a subclass says otherwise.
 

@@ -20,15 +20,15 @@ from skvt.typing import Array, IndexArray
 ROWS_PER_BATCH = 2048
 
 
+@dataclass
 class PriorStats:
     """Weighted mean of the statistics from which priors are learned; None if none is learned.
 
     Kept as sum and weight, both faded alike, so that the mean is unbiased from the first step.
     """
 
-    def __init__(self) -> None:
-        self.total: Any = 0.0
-        self.weight = 0.0
+    total: float | Array = 0.0
+    weight: float = 0.0
 
     def add(self, addend: PriorAddend | None, factor: float = 1.0) -> None:
         """Add (sum, weight) of one batch, or None, times a factor."""

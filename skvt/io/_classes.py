@@ -98,48 +98,17 @@ PLACES = {
 }
 
 # Types of fields of classes that do not declare them.
-_RUNNING = {
-    "mean_inv_temp": float,
-    "replication": float,
-    "done": bool,
-    "wants_marginal": bool,
-}
-_LEARNED = _RUNNING | {
-    "_ladder": "temperature.Ladder",
-    "_reference": float,
-    "_units": float,
-    "_memory": float | None,
-    "_hot_passes": float,
-    "_energy": float | None,
-    "_seen_energy": float,
-    "_seen_units": float,
-    "_seen_share": float,
-    "_r": Array,
-}
 _UNDECLARED = {
     "inference.Memos": {
         "_places": dict[Any, int],
         "_levels": list[list[types.GenericAlias(tuple, ("inference.Packed", int)) | None]],
         "_changes": list,
     },
-    "inference.PriorStats": {"total": float | Array, "weight": float},
     "expfam.RunningStats": {
         "_arrays": tuple[Array, ...],
         "scale": float,
         "sums": tuple[Array | float, ...],
     },
-    "temperature.RunningPolicy": _RUNNING,
-    "temperature.Scheduled": _RUNNING
-    | {"_recipe": "temperature.", "_length": float, "_in_steps": bool},
-    "temperature.Ladder": {
-        "inv_temps": Array,
-        "log_partition": Array,
-        "slope_at_one": float,
-        "_full": tuple[Array, ...],
-    },
-    "temperature.Learned": _LEARNED,
-    "temperature.LearnedByRow": _LEARNED
-    | {"_references": Array, "_energies": Array, "_lengths": Array, "_all_rows": float},
 }
 # Parameters whose default was another when files did not have them yet.
 _BEFORE = {

@@ -1,5 +1,7 @@
 """Annealing: a temperature that falls to 1 by a schedule [VT16 sec. 2.2]."""
 
+from dataclasses import dataclass
+
 import numpy as np
 from sklearn.base import clone
 
@@ -12,14 +14,15 @@ STREAM_STEPS = 64
 SHARE = 0.75
 
 
+@dataclass(eq=False)
 class _Scheduled(RunningPolicy):
-    """Follows a recipe's schedule; progress is 1 after ``length`` passes or steps."""
+    """Follows a recipe's schedule; progress is 1 after ``_length`` passes or steps."""
 
-    def __init__(self, recipe: "_Annealing", length: float, *, in_steps: bool) -> None:
-        # (not its method: a bound method has the module of the class that defines it)
-        self._recipe = recipe
-        self._length = length
-        self._in_steps = in_steps
+    _recipe: "_Annealing"
+    _length: float
+    _in_steps: bool
+
+    def __post_init__(self) -> None:
         self.advance(0.0, 0.0, 0)
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
@@ -56,13 +59,9 @@ class _Annealing(TemperaturePolicy):
     def start(self, plan: FitPlan) -> RunningPolicy:
         """The running policy of one fit."""
         if self.n_passes is None and not np.isfinite(plan.n_passes):
-            return self._running(STREAM_STEPS, in_steps=True)
+            return _Scheduled(clone(self), STREAM_STEPS, True)
         asked = plan.passes(self.share) if self.n_passes is None else self.n_passes
-        return self._running(min(asked, plan.most_hot), in_steps=False)
-
-    def _running(self, length: float, *, in_steps: bool) -> RunningPolicy:
-        # A copy, so that later changes of the recipe do not affect a running policy.
-        return _Scheduled(clone(self), length, in_steps=in_steps)
+        return _Scheduled(clone(self), min(asked, plan.most_hot), False)
 
 
 class LinearAnnealing(_Annealing):

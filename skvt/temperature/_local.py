@@ -12,34 +12,32 @@ temperature would measure how unusual a row is, not how far its fit has progress
 running mean over the row's visits, and the ceiling on all temperatures is the same.
 """
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from skvt.contracts import Batch, Energies, FitPlan, RunningPolicy
 from skvt.temperature._annealed import SHARE
-from skvt.temperature._variational import VariationalTempering, _Ladder, _Learned
+from skvt.temperature._variational import VariationalTempering, _Learned
 from skvt.typing import Array
 
 # Number of rows whose temperatures are held at a time.
 ROWS_AT_ONCE = 4096
 
 
+@dataclass(eq=False)
 class _LearnedByRow(_Learned):
     """Energies are remembered row by row, from one visit to the next."""
 
-    def __init__(
-        self,
-        ladder: _Ladder,
-        reference: float,
-        references: Array,
-        units: float,
-        memory: float | None,
-        replication: float,
-        hot_passes: float,
-    ) -> None:
-        super().__init__(ladder, reference, units, memory, replication, hot_passes)
-        self._references = references
-        self._energies = np.full(references.size, np.nan)
-        self._lengths = np.zeros(references.size)
+    _references: Array = field(kw_only=True)
+    _energies: Array = field(init=False)
+    _lengths: Array = field(init=False)
+    _all_rows: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._energies = np.full(self._references.size, np.nan)
+        self._lengths = np.zeros(self._references.size)
         self._all_rows = self.mean_inv_temp
 
     def resume(self, n_rows: int) -> None:
@@ -122,13 +120,15 @@ class LocalTempering(VariationalTempering):
 
     def start(self, plan: FitPlan) -> RunningPolicy:
         """The running policy of one fit."""
+        reference, references = plan.pilot(self.replication, every_row=True)
         return _LearnedByRow(
             # even in log T, as the ladder of all rows; the experiments of [VT16 sec. 4] have rungs
             # even in 1/T: between T = 1 and 1.6 these are nowhere farther apart than .022 in 1/T
             self._ladder(plan),
-            *plan.pilot(self.replication, every_row=True),
+            reference,
             plan.n_units,
             self._passes_remembered(plan),
-            self.replication,
             plan.passes(SHARE),
+            replication=self.replication,
+            _references=references,
         )

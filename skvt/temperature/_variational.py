@@ -22,8 +22,9 @@ the hottest temperature or falls to 1 at once:
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -49,19 +50,26 @@ STREAM_STEPS = 32
 NEARLY_ONE = 1e-3
 
 
+@dataclass(eq=False)
 class _Ladder:
     """Inverse temperatures 1 .. 1/T_max, evenly spaced in log T, and c on them."""
 
-    def __init__(
-        self,
+    inv_temps: Array
+    log_partition: Array
+    slope_at_one: float
+    _full: tuple[Array, ...]
+
+    @classmethod
+    def of(
+        cls,
         log_partition: Callable[[Array], tuple[Array, Array]],
         n_temperatures: int,
         max_temperature: float,
-    ) -> None:
-        self.inv_temps = max_temperature ** -np.linspace(0.0, 1.0, n_temperatures)
-        self.log_partition, slope = log_partition(self.inv_temps)
-        self.slope_at_one = slope[0]
-        self._full = self.inv_temps[::-1], self.log_partition[::-1]
+    ) -> Self:
+        """The ladder for c and its slope as a function of inverse temperatures."""
+        inv_temps = max_temperature ** -np.linspace(0.0, 1.0, n_temperatures)
+        value, slope = log_partition(inv_temps)
+        return cls(inv_temps, value, slope[0], (inv_temps[::-1], value[::-1]))
 
     def lower(self, share: float) -> None:
         """Limit the temperatures to a ceiling, at this share of the way from 1 to T_max."""
@@ -82,27 +90,26 @@ class _Ladder:
         return entropy - np.asarray(units) * (r @ self.log_partition)
 
 
+@dataclass(eq=False)
 class _Learned(RunningPolicy):
-    wants_marginal = True
+    _ladder: _Ladder
+    _reference: float
+    _units: float
+    _memory: float | None
+    _hot_passes: float
+    _energy: float | None = None
+    # Of the last step: energy in nats, units, share of the data.
+    _seen_energy: float = 0.0
+    _seen_units: float = 0.0
+    _seen_share: float = 0.0
+    # q(y): at the hottest until energies are known.
+    _r: Array = field(init=False)
+    done: bool = field(default=False, kw_only=True)
+    wants_marginal: bool = field(default=True, kw_only=True)
 
-    def __init__(
-        self,
-        ladder: _Ladder,
-        reference: float,
-        units: float,
-        memory: float | None,
-        replication: float,
-        hot_passes: float,
-    ) -> None:
-        self._ladder, self._reference, self._units = ladder, reference, units
-        self._memory, self._hot_passes = memory, hot_passes
-        self._energy: float | None = None
-        # Of the last step: energy in nats, units, share of the data.
-        self._seen_energy, self._seen_units, self._seen_share = 0.0, 0.0, 0.0
-        # q(y): at the hottest until energies are known.
-        self._r = np.eye(ladder.inv_temps.size)[-1]
-        self.mean_inv_temp = ladder.inv_temps[-1]
-        self.replication, self.done = replication, False
+    def __post_init__(self) -> None:
+        self._r = np.eye(self._ladder.inv_temps.size)[-1]
+        self.mean_inv_temp = self._ladder.inv_temps[-1]
 
     def advance(self, passes: float, step: float, n_steps: int) -> None:
         """Lower the ceiling and move q(y), after what the last step has observed."""
@@ -234,8 +241,8 @@ class VariationalTempering(TemperaturePolicy):
             plan.pilot(self.replication)[0],
             plan.n_units,
             self._passes_remembered(plan),
-            self.replication,
             plan.passes(SHARE),
+            replication=self.replication,
         )
 
     def _ladder(self, plan: FitPlan) -> _Ladder:
@@ -248,7 +255,7 @@ class VariationalTempering(TemperaturePolicy):
                 n_rows=plan.n_rows,
                 n_units=plan.n_units,
             )
-        return _Ladder(log_partition, self.n_temperatures, self.max_temperature)
+        return _Ladder.of(log_partition, self.n_temperatures, self.max_temperature)
 
     def _passes_remembered(self, plan: FitPlan) -> float | None:
         """``memory``, or its default; None is a stream's, in steps."""

@@ -236,6 +236,7 @@ class UnitTemperatureOfEachRow(ConstantTemperature):
     def start(self, plan):
         running = super().start(plan)
         running.inv_temp = lambda batch: np.ones(batch.n_rows)
+        running.wants_marginal = True  # as where temperatures of rows are learned
         return running
 
 
@@ -263,8 +264,6 @@ def test_unit_temperature_changes_nothing(learning_method, temperature):
 @pytest.mark.parametrize("learning_method", ["batch", "online"])
 def test_unit_temperature_of_each_row_changes_nothing(learning_method, monkeypatch):
     monkeypatch.setattr("skvt.contracts.RunningPolicy.wants_energy", property(lambda self: True))
-    # (as for temperatures of rows that are learned)
-    monkeypatch.setattr("skvt.contracts.RunningPolicy.wants_marginal", True)
     X = corpus(12)
     plain = estimator(learning_method=learning_method, max_iter=3).fit(X)
     same = estimator(
