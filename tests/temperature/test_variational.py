@@ -4,20 +4,21 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
-import skvt.temperature._base as policies
 
+import skvt.contracts._policy as policies
 import skvt.inference._state as state
 from skvt import TemperedLDA
-from skvt.contracts import Capability, FitPlan
+from skvt.contracts import Capability, ConjugateModel, FitPlan
 from skvt.temperature import LocalTempering, VariationalTempering
 
 LEARNED = [VariationalTempering, LocalTempering]
 every_learned = pytest.mark.parametrize("learned", LEARNED)
 
 
-class Quadratic:
+class Quadratic(ConjugateModel):
     """A model of which only log C(T) per unit is known: 0.7 (1 - b)^2 + 3 (1 - b), b = 1/T."""
 
+    families = n_features = dtype = prior = initial = expectation = local_step = None
     capabilities = frozenset({Capability.TEMPERABLE})
     log_partition_methods = ("closed_form",)
 
