@@ -65,8 +65,9 @@ def too_long(path, source):
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
-        # (scikit-learn's parameters of estimators are one by one)
-        if is_compiled(node) or (path.startswith("estimators/") and node.name == "__init__"):
+        # (parameters of estimators, and of components, are one by one as in scikit-learn)
+        own = path.startswith(("estimators/", "components/")) and node.name == "__init__"
+        if is_compiled(node) or own:
             continue
         if node.name in FOR_USERS.get(path, ()) and len(node.args.args) <= MOST_PARAMETERS:
             continue

@@ -8,7 +8,7 @@ from sklearn.base import BaseEstimator, clone
 
 from skvt.components._covariance_types import bounds_of_types
 from skvt.models import mixture as models
-from skvt.rows import dense, sums_of_rows, total_and_weight
+from skvt.rows import dense, mapped, sums_of_rows, total_and_weight
 from skvt.sklearn_private import Interval, StrOptions
 
 AUTO = StrOptions({"auto"})
@@ -25,6 +25,7 @@ GAUSSIAN_PRIOR_CONSTRAINTS = {
     "covariance_prior": [None, AUTO, "array-like", Interval(Real, 0, None, closed="neither")],
 }
 
+MISSING_CONSTRAINT = {"missing": [StrOptions({"ignore", "informative"})]}
 COVARIANCE_TYPES = {"full", "tied", "diag", "spherical", "low_rank", "auto"}
 MAX_RANK_CONSTRAINT = [None, Interval(Integral, 1, None, closed="left")]
 
@@ -90,10 +91,14 @@ class ComponentSpec(BaseEstimator):
         as categories, which :meth:`build` gets as codes 0, 1, ...
     allows_missing : bool
         Whether values may be missing.
+    missing : {"ignore", "informative"}
+        Whether the component says nothing of missing values, or has a probability of being observed
+        for each column. A parameter of components of columns that may have missing values.
     """
 
     encoding = "real"
     allows_missing = True
+    missing = "ignore"
 
     def build(self, X, weights, sizes):
         """The likelihood of these columns with its prior.
@@ -189,6 +194,10 @@ class Gaussian(ComponentSpec):
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
         of the columns.
 
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
+
     See Also
     --------
     skvt.MemoizedDPGMM : The same for tables of real columns only.
@@ -199,6 +208,7 @@ class Gaussian(ComponentSpec):
         "mean_type": [StrOptions({"full", "zero"})],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
         "max_rank": MAX_RANK_CONSTRAINT,
+        **MISSING_CONSTRAINT,
     }
 
     def __init__(
@@ -211,6 +221,7 @@ class Gaussian(ComponentSpec):
         degrees_of_freedom_prior="auto",
         covariance_prior="auto",
         max_rank=None,
+        missing="ignore",
     ):
         self.covariance_type = covariance_type
         self.mean_type = mean_type
@@ -219,6 +230,7 @@ class Gaussian(ComponentSpec):
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
         self.max_rank = max_rank
+        self.missing = missing
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component, see :class:`ComponentSpec`."""
@@ -265,6 +277,10 @@ class LatentGaussian(ComponentSpec):
         Inverse scale of that prior. None is the covariance of the data with each ordinal value at
         the mean of a standard normal within its interval, and the variance within added.
 
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
+
     See Also
     --------
     skvt.components.Categorical : Categories without an order, independent given the component.
@@ -280,6 +296,7 @@ class LatentGaussian(ComponentSpec):
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "tied"})],
         **GAUSSIAN_PRIOR_CONSTRAINTS,
+        **MISSING_CONSTRAINT,
     }
 
     def __init__(
@@ -291,6 +308,7 @@ class LatentGaussian(ComponentSpec):
         mean_prior="auto",
         degrees_of_freedom_prior="auto",
         covariance_prior="auto",
+        missing="ignore",
     ):
         self.ordinal = ordinal
         self.covariance_type = covariance_type
@@ -298,6 +316,7 @@ class LatentGaussian(ComponentSpec):
         self.mean_prior = mean_prior
         self.degrees_of_freedom_prior = degrees_of_freedom_prior
         self.covariance_prior = covariance_prior
+        self.missing = missing
 
     def for_columns(self, columns, positions_of):
         """Positions of the ordinal columns in the place of their names, see `ComponentSpec`."""
@@ -336,17 +355,23 @@ class Categorical(ComponentSpec):
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" are those of the rows of
         ``fit``, sorted, or those of a column's own categorical dtype.
+
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
     """
 
     encoding = "category"
     _parameter_constraints = {
         "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
         "categories": [StrOptions({"auto"}), list],
+        **MISSING_CONSTRAINT,
     }
 
-    def __init__(self, concentration_prior=1.0, *, categories="auto"):
+    def __init__(self, concentration_prior=1.0, *, categories="auto", missing="ignore"):
         self.concentration_prior = concentration_prior
         self.categories = categories
+        self.missing = missing
 
     def build(self, X, weights, sizes):
         """Independent categorical columns, see :class:`ComponentSpec`."""
@@ -381,15 +406,21 @@ class Bernoulli(ComponentSpec):
         Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
         the maximum of the bound.
+
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
     """
 
     encoding = "binary"
     _parameter_constraints = {
         "feature_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
+        **MISSING_CONSTRAINT,
     }
 
-    def __init__(self, feature_prior=1.0):
+    def __init__(self, feature_prior=1.0, *, missing="ignore"):
         self.feature_prior = feature_prior
+        self.missing = missing
 
     def build(self, X, weights, sizes=None):
         """Independent binary columns, see :class:`ComponentSpec`."""
@@ -413,17 +444,23 @@ class Poisson(ComponentSpec):
     rate_prior : float, array-like of shape (n_columns,), "auto" or None, default=None
         Rate of that prior. None is the shape divided by the column's mean, so that the prior's mean
         is that of the data. "auto" starts there and learns the rate of each column.
+
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
     """
 
     encoding = "count"
     _parameter_constraints = {
         "shape_prior": [AUTO, Interval(Real, 0, None, closed="neither")],
         "rate_prior": [None, AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
+        **MISSING_CONSTRAINT,
     }
 
-    def __init__(self, shape_prior=1.0, *, rate_prior=None):
+    def __init__(self, shape_prior=1.0, *, rate_prior=None, missing="ignore"):
         self.shape_prior = shape_prior
         self.rate_prior = rate_prior
+        self.missing = missing
 
     def build(self, X, weights, sizes=None):
         """Independent Poisson columns, see :class:`ComponentSpec`."""
@@ -493,6 +530,112 @@ class Multinomial(ComponentSpec):
         return models.DirichletLearner(
             "concentration_prior", (component.n_features,), symmetric=True
         )
+
+
+class Hurdle(ComponentSpec):
+    """Columns many of whose values are one and the same number, such as zero.
+
+    Whether a value is at that point mass is a Bernoulli for each component and column, of uniform
+    prior; the values that are not have a component of their own, which has a hole where there is
+    none. Densities of real values are with respect to Lebesgue measure plus a unit mass at the
+    point: of a value there, ``score_samples`` takes the log probability, of any other the log
+    density.
+
+    Parameters
+    ----------
+    component : ComponentSpec
+        Of the other values, real numbers or counts. Of counts, it is that of the count less one.
+
+    at : float or array-like of shape (n_columns,), default=0
+        The point mass, of all columns or of each; of counts 0.
+
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
+
+    Examples
+    --------
+    >>> from skvt.components import Gaussian, Hurdle
+    >>> hurdle = Hurdle(Gaussian("diag"), at=0)
+    """
+
+    _parameter_constraints = {
+        "component": [ComponentSpec],
+        "at": [Interval(Real, None, None, closed="neither"), "array-like"],
+        **MISSING_CONSTRAINT,
+    }
+
+    def __init__(self, component, at=0, *, missing="ignore"):
+        self.component = component
+        self.at = at
+        self.missing = missing
+
+    @property
+    def encoding(self):
+        """That of the component."""
+        return self.component.encoding
+
+    def check(self):
+        """Raise ValueError or TypeError for illegal parameters."""
+        self._validate_params()
+        inner = self.component
+        inner.check()
+        legal = self.encoding in ("real", "count") and inner.allows_missing
+        if not legal or inner.missing != "ignore":
+            raise ValueError(
+                "The 'component' parameter of Hurdle must describe real numbers or counts that may "
+                "be missing, with missing='ignore'. Give 'missing' to the Hurdle. Got "
+                f"{inner!r} instead."
+            )
+
+    def for_columns(self, columns, positions_of):
+        """With the component of these columns, see :class:`ComponentSpec`."""
+        at = np.asarray(self.at, np.float64)
+        legal = not at.any() if self.encoding == "count" else np.isfinite(at).all()
+        if not legal or at.shape not in ((), (len(columns),)):
+            raise ValueError(
+                "The 'at' parameter must be a finite number or an array of shape (n_columns,) = "
+                f"({len(columns)},), of counts 0. Got {self.at!r} instead."
+            )
+        inner = self.component.for_columns(columns, positions_of)
+        return Hurdle(inner, self.at, missing=self.missing)
+
+    def build(self, X, weights, sizes=None):
+        """The values beside the point mass and their indicators, see :class:`ComponentSpec`."""
+        # (as the data have them in their precision)
+        at = tuple(np.full(X.shape[1], self.at, X.dtype).tolist())
+        shift = 1.0 if self.encoding == "count" else 0.0
+        values = mapped(X, partial(models.values_beside, at, shift))
+        component, priors = self.component.build(values, weights, sizes)
+        return models.indicated(component, at, shift), priors
+
+    def learner(self, component):
+        """What learns the prior of the values, see :class:`ComponentSpec`."""
+        return _learner_of_values(self.component, component)
+
+
+def built(spec, X, weights, sizes):
+    """The likelihood of a description, which may have a say in what is missing, and its priors.
+
+    As :meth:`ComponentSpec.build`.
+    """
+    component, priors = spec.build(X, weights, sizes)
+    if spec.missing == "informative":
+        component = models.indicated(component)
+    return component, priors
+
+
+def learner_of(spec, component):
+    """What learns the prior of the likelihood that was built, or None."""
+    if spec.missing == "informative":
+        return _learner_of_values(spec, component)
+    return spec.learner(component)
+
+
+def _learner_of_values(spec, component):
+    """What learns the prior of the first block of a product, which has this description."""
+    learner = spec.learner(component.blocks[0].component)
+    return None if learner is None else models.ValuesLearner(learner)
 
 
 #: Components by their names.

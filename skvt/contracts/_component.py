@@ -166,6 +166,12 @@ class Component(Protocol):
         From the posterior predictive of one component, lam of shape (..., E).
         """
 
+    def without_indicator(self, column: int) -> "Component":
+        """The component that does not ask whether a column has been observed.
+
+        Itself where missing values say nothing.
+        """
+
     def marginals(self, lam: Array) -> tuple[Any, ...]:
         """Posterior marginals of the columns' parameters, in the units of the data.
 

@@ -1,5 +1,7 @@
 """Predictions of missing values: imputation, and one column given the others."""
 
+from dataclasses import replace
+
 import numpy as np
 import scipy.sparse as sp
 
@@ -86,9 +88,9 @@ class ColumnMixin:
             The predictive mean of numbers and counts, the most probable value of binary and ordinal
             columns and categories.
         """
-        fitted, encoded, j = self._without(X, column)
+        model, encoded, j = self._without(X, column)
         with Workers(self.n_jobs) as workers:
-            filled = fitted.model.imputed(encoded, fitted.stats, workers.run)
+            filled = model.imputed(encoded, self._fitted.stats, workers.run)
         return self._table.decoded(j, filled[:, j])
 
     def predict_column_proba(self, X, column):
@@ -115,7 +117,7 @@ class ColumnMixin:
         ValueError
             For columns of numbers or counts, see ``score_column``.
         """
-        fitted, encoded, j = self._without(X, column)
+        model, encoded, j = self._without(X, column)
         block, _ = self._table.block_of(j)
         if block.spec.encoding not in ("category", "binary"):
             raise ValueError(
@@ -123,9 +125,9 @@ class ColumnMixin:
                 "densities: score_column(X, column) is the log density of given values (of an "
                 "ordinal column the log probability), predict_column(X, column) the prediction."
             )
-        model = fitted.model
         with Workers(self.n_jobs) as workers:
-            probabilities = model.column_probabilities(encoded, fitted.stats, j, workers.run)
+            stats = self._fitted.stats
+            probabilities = model.column_probabilities(encoded, stats, j, workers.run)
         return probabilities, self._table.labels(j)
 
     def score_column(self, X, column):
@@ -141,16 +143,17 @@ class ColumnMixin:
         Returns
         -------
         ndarray of shape (n_samples,)
-            Nats; 0 where the value is missing.
+            Nats; where the value is missing 0, or with ``missing="informative"`` the log
+            probability of that.
         """
-        fitted, without, _ = self._without(X, column)
-        encoded = self._read(X)
+        model, without, _ = self._without(X, column)
+        encoded, fitted = self._read(X), self._fitted
         with Workers(self.n_jobs) as workers:
             joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)
-            return joint - fitted.model.log_predictive(without, fitted.stats, workers.run)
+            return joint - model.log_predictive(without, fitted.stats, workers.run)
 
     def _without(self, X, column):
-        """The fitted state, rows whose values in a column are missing, and its position."""
+        """A model that knows nothing of a column, rows without its values, and its position."""
         fitted = self._require_fitted()
         require_rows_in_memory(X, "A prediction of one column")
         encoded = self._read(X)
@@ -163,4 +166,5 @@ class ColumnMixin:
             )
         encoded = np.array(encoded)
         encoded[:, j] = np.nan
-        return fitted, encoded, j
+        component = fitted.model.component.without_indicator(j)
+        return replace(fitted.model, component=component), encoded, j

@@ -1,6 +1,6 @@
 """Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
 
-from skvt.components.specs import BY_NAME
+from skvt.components.specs import BY_NAME, built, learner_of
 from skvt.estimators._description import DescriptionMixin
 from skvt.estimators._imputation import ColumnMixin, ImputeMixin
 from skvt.estimators._mixtures import MixtureEstimator, learned_values
@@ -39,8 +39,11 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         "poisson", "multinomial". Columns are names, positions, slices, boolean masks, or a callable
         such as :func:`~sklearn.compose.make_column_selector`; those not listed are left out. "auto"
         takes columns by their types: booleans for Bernoulli ("flags"), strings, objects and
-        categories for Categorical ("categories"), other numbers for Gaussian("diag") ("numbers");
-        a sparse matrix for Multinomial ("counts"). Nested parameters are
+        categories for Categorical ("categories"), other numbers for Gaussian("diag") ("numbers"),
+        those with a point mass for Hurdle(Gaussian("diag")) ("hurdles"); a sparse matrix for
+        Multinomial ("counts"). A point mass is zero, the smallest or the largest value of a column
+        if more than a tenth of its values are this one, and the others more than ten different
+        ones, or as many as half of their number. Nested parameters are
         ``components__<name>__<parameter>``.
 
     handle_unknown : {"error", "missing"}, default="error"
@@ -424,14 +427,14 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         for block in self._table.blocks:
             values = X[:, as_slice(block.columns)]
             with of_block(block.name):
-                component, priors = block.spec.build(values, weights, block.sizes)
+                component, priors = built(block.spec, values, weights, block.sizes)
             self.priors_[block.name] = priors
             blocks.append(Block(block.name, component, block.columns))
         return Product(tuple(blocks), X.shape[1], X.dtype)
 
     def _build_learner(self, component):
         learners = tuple(
-            own.spec.learner(block.component)
+            learner_of(own.spec, block.component)
             for own, block in zip(self._table.blocks, component.blocks, strict=True)
         )
         return ProductLearner(learners) if any(learners) else None
@@ -468,12 +471,9 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         """q of the sticks, and of the components by block, in the coordinates of the data."""
         fitted = self._of_fit("posterior_")
         sticks, components = fitted.lam()
-        product = fitted.model.component
-        parts = zip(product.blocks, product.family.split(components), strict=True)
-        blocks = {block.name: Posterior(*block.component.uncentred(lam)) for block, lam in parts}
         return JointPosterior(
             weights=Posterior(fitted.model.weights.family, sticks),
-            components=JointPosterior(**blocks),
+            components=_posterior_of(fitted.model.component, components),
         )
 
     # --------------------------------------------------------------------------- inference
@@ -516,6 +516,14 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         tags.input_tags.string = True
         tags.input_tags.categorical = True
         return tags
+
+
+def _posterior_of(component, lam):
+    """q of a component in the coordinates of the data, of a product by block."""
+    parts = component.parts(lam)
+    if not parts:
+        return Posterior(*component.uncentred(lam))
+    return JointPosterior(**{name: _posterior_of(*part) for name, part in parts.items()})
 
 
 def _triples(components):

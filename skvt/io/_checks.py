@@ -10,10 +10,12 @@ from skvt.io._archive import PART, FileError
 from skvt.io._classes import conforms, defaults_of, is_estimator, name_of
 from skvt.io._legal import (
     CHECKS,
+    LEARNERS,
     MODELS,
     MOST_WORDS,
     OF_MIXTURES,
     POSITIVE,
+    PRODUCTS,
     RULES,
     SHAPES,
     STATISTICS,
@@ -114,7 +116,7 @@ def shapes_of(model, n_features, arrays):
 def _width(component, n_features):
     """Statistics of a component of a mixture with these columns."""
     kind = name_of(type(component))
-    if kind == "models.Product":
+    if kind in PRODUCTS:
         return sum(_width(block.component, block.columns.size) for block in component.blocks)
     return SHAPES[kind](component, n_features, 1)[""]
 
@@ -145,19 +147,30 @@ def _check_part(part, n_features, n_components):
     check = CHECKS.get(kind)
     if check is not None and not check(part, n_features, n_components):
         raise FileError(f"Parts of {kind} do not fit together.")
-    if kind == "models.Product":
+    if kind in PRODUCTS:
         for block in part.blocks:
             _check_part(block.component, block.columns.size, n_components)
     elif kind == "models.HDP":
         _check_part(part.topics, n_features, 1)
-    elif kind != "models.ProductLearner":
+    elif kind not in LEARNERS:
         for value in own.values():
             _check_part(value, n_features, n_components)
-    if kind in ("models.Mixture", "models.MixtureGivenGlobals") and hasattr(
-        part.learner, "learners"
-    ):
-        for learner, block in zip(part.learner.learners, part.component.blocks, strict=True):
-            _check_part(learner, block.columns.size, n_components)
+    if kind in ("models.Mixture", "models.MixtureGivenGlobals"):
+        _check_learner(part.learner, part.component, n_components)
+
+
+def _check_learner(learner, component, n_components):
+    """Raise FileError unless learners of products are those of their blocks."""
+    kind = name_of(type(learner))
+    if kind not in LEARNERS:
+        _check_part(learner, component.n_features, n_components)
+        return
+    own = learner.learners if kind == "models.ProductLearner" else (learner.learner,)
+    blocks = getattr(component, "blocks", ())
+    if len(blocks) < 2 if kind == "models.ValuesLearner" else len(own) != len(blocks):
+        raise FileError(f"The prior of {type(component).__name__} has other learners.")
+    for one, block in zip(own, blocks, strict=False):
+        _check_learner(one, block.component, n_components)
 
 
 def _check_statistics(stats, shapes):
@@ -372,18 +385,30 @@ def _check_table(table, priors, estimator):
     if not legal:
         raise FileError("The table is not that of the model.")
     for own, block in zip(table.blocks, blocks, strict=True):
-        own.spec._validate_params()
-        sizes = getattr(block.component, "sizes", None)
-        latent = type(own.spec).__name__ == "LatentGaussian"
+        own.spec.check()
+        spec, component = _of_values(own.spec, block.component)
+        sizes = getattr(component, "sizes", None)
+        latent = type(spec).__name__ == "LatentGaussian"
         legal = (
             own.name == block.name
             and np.array_equal(own.columns, block.columns)
-            and type(block.component).__name__.endswith(type(own.spec).__name__)
-            and latent == hasattr(block.component, "cells")
+            and type(component).__name__.endswith(type(spec).__name__)
+            and latent == hasattr(component, "cells")
             and own.sizes == sizes
             and all(len(set(categories)) == len(categories) for categories in own.categories or ())
         )
         if not legal:
             raise FileError(f"Block {own.name!r} of the table is not that of the model.")
         if latent:  # (releases before did not write positions)
-            own.spec.ordinal = block.component.cells.columns
+            spec.ordinal = component.cells.columns
+
+
+def _of_values(spec, component):
+    """The description of values and their component, without indicators."""
+    hurdle = type(spec).__name__ == "Hurdle"
+    for there, masses in ((spec.missing == "informative", False), (hurdle, True)):
+        if there:
+            if name_of(type(component)) != "models.Indicated" or masses != bool(component.at):
+                raise FileError(f"{type(spec).__name__} has no indicators of its own.")
+            component = component.blocks[0].component
+    return spec.component if hurdle else spec, component

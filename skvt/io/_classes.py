@@ -46,7 +46,7 @@ PLACES = {
     **_under(
         "components",
         "components",
-        "Bernoulli Categorical Gaussian LatentGaussian Multinomial Poisson",
+        "Bernoulli Categorical Gaussian Hurdle LatentGaussian Multinomial Poisson",
     ),
     **_under("inference", "inference._loop", "Entry History Position"),
     **_under("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
@@ -74,6 +74,7 @@ PLACES = {
     **_under("models", "models.mixture._given_globals", "MixtureGivenGlobals"),
     **_under("models", "models.mixture._joins", "Joins"),
     **_under("models", "models.mixture._product", "Block Product"),
+    **_under("models", "models.mixture._indicated", "Indicated"),
     **_under(
         "models",
         "models.mixture._weights",
@@ -93,7 +94,7 @@ PLACES = {
     **_under(
         "models",
         "models.mixture._learned_priors",
-        "DirichletLearner GammaLearner GaussianLearner ProductLearner",
+        "DirichletLearner GammaLearner GaussianLearner ProductLearner ValuesLearner",
     ),
 }
 

@@ -32,6 +32,10 @@ OF_MIXTURES = {
     ),
 }
 
+# Components of blocks.
+PRODUCTS = "models.Product", "models.Indicated"
+# What learns their priors.
+LEARNERS = "models.ProductLearner", "models.ValuesLearner"
 
 TOPICS = "models.LDA", "models.LDAGivenTopics", "models.CollapsedLDA"
 _FULL = (
@@ -137,11 +141,27 @@ def is_within(numbers, n):
 
 # What shapes do not say.
 def _fits_blocks(product, n_features, k):
-    columns = [block.columns for block in product.blocks]
+    return _are_blocks(product.blocks, n_features)
+
+
+def _fits_indicators(product, n_features, k):
+    names = [block.name for block in product.blocks]
+    return (
+        names == ["values", "indicators"]
+        and _are_blocks(product.blocks, 2 * n_features)
+        and type(product.blocks[1].component).__name__ == "Bernoulli"
+        and len(product.at) in (0, n_features)
+        and product.shift in (0.0, 1.0)
+        and not product.silent
+    )
+
+
+def _are_blocks(blocks, n_features):
+    columns = [block.columns for block in blocks]
     distinct = np.unique(np.concatenate(columns))
     return (
-        all(b.columns.shape == (b.component.n_features,) != (0,) for b in product.blocks)
-        and len({block.name for block in product.blocks}) == len(columns)
+        all(b.columns.shape == (b.component.n_features,) != (0,) for b in blocks)
+        and len({block.name for block in blocks}) == len(columns)
         and is_within(distinct, n_features)
         and distinct.size == sum(own.size for own in columns)
     )
@@ -201,6 +221,7 @@ CHECKS = {
     "temperature.LearnedByRow": _fits_learned,
     "temperature.Ladder": _fits_ladder,
     "models.Product": _fits_blocks,
+    "models.Indicated": _fits_indicators,
     "models.Cells": _fits_cells,
     "models.Joins": _fits_joins,
     "models.Categorical": lambda own, d, k: len(own.sizes) == d and min(own.sizes) > 0,

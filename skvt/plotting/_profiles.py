@@ -277,7 +277,8 @@ def _read(table, kind):
         entries.setdefault((k, keys[block, column]), (value, []))
     names = (kind, "block", "column", "quantity", "category", "estimate")
     for k, block, column, *said in zip(*(list(table[n]) for n in names), strict=True):
-        entries[k, keys[block, column]][1].append(tuple(said))
+        if not said[0].startswith("share "):  # of rows that have a value
+            entries[k, keys[block, column]][1].append(tuple(said))
     relevance = np.zeros((len(weights), len(keys)))
     for place, (value, _) in entries.items():
         relevance[place] = value

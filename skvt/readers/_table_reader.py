@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from skvt.readers._columns import is_frame
 from skvt.readers._reader import Reader
-from skvt.readers._table_blocks import joint_table, table_of
+from skvt.readers._table_blocks import joint_table, look, table_of
 from skvt.readers._tables import Table
 from skvt.readers.validation import each_entry_once, warn_of_empty_rows
 
@@ -45,7 +45,8 @@ class TableReader(Reader):
         X = table.encode(X)
         if self.dtype is not None:
             X = X.astype(self.dtype, copy=False)
-        warn_of_empty_rows(table.modelled(X))
+        if all(block.spec.missing == "ignore" for block in table.blocks):
+            warn_of_empty_rows(table.modelled(X))
         return replace(self, columns=columns, dtype=X.dtype, table=table), X
 
     def resumed(self, attributes, dtype):
@@ -58,9 +59,9 @@ class TableReader(Reader):
         return self.columns | {"_table": self.table}
 
     def scan(self, X):
-        """The table of some rows."""
+        """What some rows say of the table."""
         X, _ = self._numbers_or_objects(X)
-        return table_of(X, self.components, self.handle_unknown, complete=False)
+        return look(X, self.components, self.handle_unknown)
 
     def scanned(self, scans):
         """The reader that knows the table of all rows, whose categories are those of any chunk."""

@@ -207,6 +207,17 @@ class Table:
             return values > 0.5
         return values
 
+    def _with_holes(self, j, values):
+        """Encoded values of a column, some of which may be missing, as values of the table."""
+        there = ~np.isnan(values)
+        decoded = self.decoded(j, values[there])
+        if there.all():
+            return decoded
+        kind = float if decoded.dtype.kind == "f" else object
+        out = np.full(values.shape, np.nan if kind is float else None, kind)
+        out[there] = decoded
+        return out
+
     def rows_of(self, X):
         """Encoded rows (n, D) as a container like that of ``fit``; of a frame, modelled columns."""
         columns = np.sort(np.concatenate([block.columns for block in self.blocks]))
@@ -218,9 +229,10 @@ class Table:
             )
             out = np.array(X, X.dtype if numeric else object)
             for j in columns:
-                out[:, j] = self.decoded(j, X[:, j])
+                there = ~np.isnan(X[:, j])
+                out[there, j] = self.decoded(j, X[there, j])
             return out
-        decoded = {self.names[j]: self.decoded(j, X[:, j]) for j in columns}
+        decoded = {self.names[j]: self._with_holes(j, X[:, j]) for j in columns}
         return frame_of(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
 
     def restored(self, X, encoded, filled):

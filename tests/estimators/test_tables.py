@@ -12,7 +12,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
-from skvt.components import Bernoulli, Categorical, Gaussian, Multinomial, Poisson
+from skvt.components import Bernoulli, Categorical, Gaussian, Hurdle, Multinomial, Poisson
 
 N_ROWS = 240
 COLOURS = np.array(["red", "blue", "red"])
@@ -385,3 +385,97 @@ def test_draws_of_rows_look_like_the_table():
     assert isinstance(auto.sample(5, random_state=0)[0], pl.DataFrame)
     text = np.array([["a", 1.0], ["b", 2.0], ["a", 3.0]] * 5, dtype=object)
     assert set(MemoizedDPMixture().fit(text).sample(9)[0][:, 0]) <= {"a", "b"}
+
+
+# ----------------------------------------------------------------- point masses and what is missing
+def rows_with_a_mass(seed=0, n=300):
+    """Three clusters, and a column of zeros and positive numbers that says little of them."""
+    rng = np.random.default_rng(seed)
+    kind = rng.integers(3, size=n)
+    X = rng.normal(size=(n, 3))
+    X[:, :2] += np.array([[0.0, 0.0], [5.0, 0.0], [0.0, 5.0]])[kind]
+    X[:, 2] = np.where(rng.random(n) < 0.4, 0.0, rng.gamma(4.0, size=n) + kind)
+    return X, kind
+
+
+def test_a_point_mass_is_no_cluster():
+    X, kind = rows_with_a_mass()
+    fitted = MemoizedDPMixture(max_components=8, random_state=0).fit(X)
+    ((_, _, plain), (name, hurdle, columns)) = fitted.blocks_
+    assert (plain, name, hurdle.at, columns) == ([0, 1], "hurdles", [0.0], [2])
+    assert fitted.n_components_ == 3
+    assert pd.crosstab(fitted.predict(X), kind).max(axis=1).sum() > 0.97 * len(X)
+    shares = fitted.describe().query("quantity == 'share not 0'")["estimate"]
+    np.testing.assert_allclose(shares, 0.6, atol=0.15)
+    # drawn rows have as many zeros, and make the fit that they were drawn from
+    drawn, labels = fitted.sample(2_000, random_state=0)
+    assert abs((drawn[:, 2] == 0.0).mean() - 0.4) < 0.06
+    again = MemoizedDPMixture(max_components=8, random_state=0).fit(drawn)
+    assert again.n_components_ == 3
+    assert pd.crosstab(again.predict(drawn), labels).max(axis=1).sum() > 0.97 * len(drawn)
+
+
+def test_what_is_a_point_mass_does_not_depend_on_chunks():
+    da = pytest.importorskip("dask.array")
+    X, _ = rows_with_a_mass()
+    X = np.column_stack([
+        X[np.argsort(X[:, 2])], np.minimum(X[:, 0], 0.5), np.arange(300) % 5,
+        np.where(np.arange(300) < 297, 0.0, np.arange(300)), np.full(300, np.nan), np.ones(300)
+    ])  # fmt: skip
+    settings = {"max_iter": 1, "moves": (), "n_batches": None, "random_state": 0}
+    whole = MemoizedDPMixture(**settings)
+    with pytest.warns(UserWarning):
+        whole.fit(X)
+        parts = MemoizedDPMixture(**settings).fit(da.from_array(X, chunks=(70, 8)))
+    for fitted in (whole, parts):
+        (_, _, plain), (_, hurdle, columns) = fitted.blocks_
+        assert (plain, columns, hurdle.at) == ([0, 1, 4, 6, 7], [2, 3, 5], [0.0, 0.5, 0.0])
+
+
+def test_that_values_are_missing_may_tell_clusters_apart():
+    rng = np.random.default_rng(0)
+    kind = rng.integers(2, size=400)
+    frame = pd.DataFrame(rng.normal(size=(400, 4)), columns=list("abcd"))
+    frame["e"] = pd.array(rng.choice(["x", "y"], 400), dtype=object)
+    shares = np.array([[0.1, 0.1, 0.8, 0.8, 0.8], [0.8, 0.8, 0.1, 0.1, 0.1]])
+    frame = frame.mask(rng.random((400, 5)) < shares[kind])
+    blocks = [("numbers", Gaussian("diag", missing="informative"), list("abcd")),
+              ("words", Categorical(missing="informative"), ["e"])]  # fmt: skip
+    fitted = mixture(components=blocks).fit(frame)
+    assert fitted.n_components_ == 2
+    assert pd.crosstab(fitted.predict(frame), kind).max(axis=1).sum() > 0.9 * 400
+    said = fitted.describe().query("quantity == 'share observed'")
+    by_column = said.groupby("column")["estimate"].agg(["min", "max"])
+    assert (by_column["min"] < 0.3).all() and (by_column["max"] > 0.7).all()
+    ignored = mixture(components=blocks)
+    ignored.set_params(components__numbers__missing="ignore", components__words__missing="ignore")
+    with pytest.warns(UserWarning, match="2 of 400 rows have no value"):
+        assert ignored.fit(frame).n_components_ == 1
+    # a category, or none: the probabilities of all that could be there sum to one
+    fitted.set_params(components__numbers__missing="informative")
+    chances = [
+        np.exp(fitted.score_column(frame.assign(e=value), "e")) for value in ("x", "y", None)
+    ]
+    np.testing.assert_allclose(np.sum(chances, axis=0), 1.0)
+    # the prediction does not ask whether the value is there
+    np.testing.assert_array_equal(*(
+        fitted.predict_column_proba(frame.assign(e=value), "e")[0] for value in ("x", None)
+    ))  # fmt: skip
+    assert not fitted.impute(frame).isna().any().any()
+    drawn, _ = fitted.sample(500, random_state=0)
+    np.testing.assert_allclose(drawn.isna().mean(), frame.isna().mean(), atol=0.1)
+
+
+@pytest.mark.parametrize(
+    ("component", "said"),
+    [
+        (Hurdle(Categorical()), "real numbers or counts"),
+        (Hurdle(Gaussian(missing="informative")), "Give 'missing' to the Hurdle"),
+        (Hurdle(Gaussian(), at=[0.0, 1.0]), r"shape \(n_columns,\) = \(1,\)"),
+        (Hurdle(Poisson(), at=1), "of counts 0"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_hurdles_that_cannot_be_are_refused(component, said):
+    with pytest.raises(ValueError, match=said):
+        mixture(components=[("one", component, [0])]).fit(np.arange(9.0)[:, None])

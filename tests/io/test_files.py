@@ -109,9 +109,10 @@ def test_tables_with_all_their_categories(path):
     table.loc[20:25, "word"] = None
     blocks = [
         ("numbers", components.Gaussian(covariance_type="diag", mean_prior="auto"), ["real"]),
-        ("kinds", "categorical", ["word", "flag", "level"]),
-        ("counts", components.Poisson(), slice("count", None)),
-    ]
+        ("kinds", components.Categorical(missing="informative"), ["word", "flag", "level"]),
+        ("counts", components.Hurdle(components.Poisson(rate_prior="auto"), missing="informative"),
+         slice("count", None)),
+    ]  # fmt: skip
     saved = skvt.MemoizedDPMixture(components=blocks, max_iter=5, random_state=0).fit(table)
     loaded = through(saved, path)
     assert_same_fit(loaded, saved)

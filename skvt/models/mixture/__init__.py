@@ -14,6 +14,7 @@ from skvt.models.mixture._gaussian_prior import (
     weighted_moments,
 )
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
+from skvt.models.mixture._indicated import Indicated, indicated, values_beside
 from skvt.models.mixture._joins import (
     Assignments,
     Evidence,
@@ -29,6 +30,7 @@ from skvt.models.mixture._learned_priors import (
     GaussianLearner,
     PriorLearner,
     ProductLearner,
+    ValuesLearner,
 )
 from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
@@ -53,6 +55,7 @@ __all__ = [
     "GammaLearner",
     "GaussianLearner",
     "GaussianPrior",
+    "Indicated",
     "Joins",
     "KnownVarianceGaussian",
     "KnownWeights",
@@ -67,15 +70,18 @@ __all__ = [
     "SeparateSticks",
     "StickBreaking",
     "SymmetricDirichlet",
+    "ValuesLearner",
     "as_slice",
     "begun_at",
     "by_elbow",
     "choose_clusters",
     "gaussian_component",
+    "indicated",
     "join_components",
     "labelled_statistics",
     "latent_gaussian",
     "of_block",
     "relevance",
+    "values_beside",
     "weighted_moments",
 ]

@@ -170,6 +170,14 @@ class ConjugateComponent:
         """The family and ``lam`` in the coordinates of the data."""
         return self.family, lam
 
+    def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
+        """Components of which this one consists, with their ``lam``: none."""
+        return {}
+
+    def without_indicator(self, column: int) -> Any:
+        """Itself, see :class:`Component`."""
+        return self
+
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values replaced by their means, see :class:`Component`."""
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))

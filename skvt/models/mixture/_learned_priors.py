@@ -468,6 +468,22 @@ class ProductLearner:
         }
 
 
+@dataclass(frozen=True)
+class ValuesLearner:
+    """Learns the prior of the first block of a product, of which the others are given."""
+
+    learner: PriorLearner
+
+    def learned(self, component: Any, sums: Array) -> Any:
+        """The product whose first block has a higher evidence."""
+        others = (None,) * (len(component.blocks) - 1)
+        return ProductLearner((self.learner, *others)).learned(component, sums)
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """Of the first block."""
+        return self.learner.values(component.blocks[0].component)
+
+
 def with_learned_concentration(weights: Any, counts: Array) -> Any:
     """Sticks whose concentration has a higher evidence: ``alpha = -K / sum_k E[log(1 - v_k)]``."""
 

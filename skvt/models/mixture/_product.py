@@ -322,6 +322,20 @@ class Product:
                 return np.asarray(component.column_probabilities(own, place))
         raise ValueError(f"No block has column {column}.")
 
+    def without_indicator(self, column: int) -> "Product":
+        """The component that does not ask whether a column of the data has been observed."""
+        blocks = []
+        for block in self.blocks:
+            for place in np.flatnonzero(block.columns == column).tolist():
+                block = block._replace(component=block.component.without_indicator(place))
+            blocks.append(block)
+        return replace(self, blocks=tuple(blocks))
+
+    def parts(self, lam: Array) -> dict[str, tuple[Component, Array]]:
+        """The blocks' components with their ``lam``, by name."""
+        pairs = zip(self.blocks, self.family.split(lam), strict=True)
+        return {block.name: (block.component, own) for block, own in pairs}
+
     def block_evidence(self, sums: Array) -> Array:
         """Log marginal likelihood of each block's values, (K, number of blocks) in nats."""
         out = np.empty((sums.shape[0], len(self.blocks)))

@@ -1,0 +1,198 @@
+"""Values that may not be there: a component, and Bernoullis that say where it has a value.
+
+One mechanism for point masses and for holes that mean something. Of a value x in a column,
+
+    i ~ Bernoulli(p_k),      x | i = 1 ~ F(phi_k),      x | i = 0 is at the point mass, or missing.
+
+With a point mass, ``i = [x is not there]``, and unknown where x is missing; with missing values,
+``i = [x is observed]``, always known. The component has a hole where i is 0. Both parts have the
+same rows, so that they are a product of two blocks: of the values, and of the indicators.
+"""
+
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from skvt.contracts import Completion, Component, Holes
+from skvt.expfam import Dirichlet
+from skvt.models.mixture._components import Bernoulli
+from skvt.models.mixture._marginals import Marginals
+from skvt.models.mixture._product import Block, Product
+from skvt.rows import dense
+from skvt.typing import Array, IndexArray
+
+
+@dataclass(frozen=True)
+class Indicated(Product):
+    """Values and their indicators; the blocks are "values" and "indicators".
+
+    Parameters
+    ----------
+    blocks : tuple of Block
+        Of rows of 2 D columns: values, indicators.
+    n_features : int
+        Columns D of the data.
+    dtype : dtype
+    at : tuple of float
+        Point mass of each column; none where indicators are of missing values.
+    shift : float
+        Subtracted from the values.
+    silent : tuple of int
+        Columns whose indicators are not known.
+
+    Notes
+    -----
+    Densities are with respect to Lebesgue measure (or counts) plus a unit mass at each ``at``;
+    those of rows with missing values include the probability that these are missing.
+    """
+
+    at: tuple[float, ...] = field(default=(), kw_only=True)
+    shift: float = field(default=0.0, kw_only=True)
+    silent: tuple[int, ...] = field(default=(), kw_only=True)
+
+    @property
+    def _of_holes(self) -> bool:
+        """Whether indicators are of missing values."""
+        return not self.at
+
+    @property
+    def _values(self) -> Any:
+        """The component of the values."""
+        return self.blocks[0].component
+
+    def features(self, X: Any) -> Any:
+        """Features of the values, and of the indicators."""
+        return super().features(self._split(X))
+
+    def filled_features(self, X: Any) -> Any:
+        """Of values filled in where there are none, if the component needs it."""
+        return super().filled_features(self._split(X))
+
+    def projected(self, X: Any, weights: Array, directions: Any) -> tuple[Any, Any] | None:
+        """Values projected, indicators as they are."""
+        return super().projected(self._split(X), weights, directions)
+
+    def completion(self, table: Array) -> Completion | None:
+        """Completion of the values, if they need it."""
+        completion = super().completion(table)
+        return None if completion is None else _CompletionOfValues(self, completion)
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Log density of each row under each component's posterior predictive, (n, K) in nats."""
+        return super().log_predictive(self._split(X), lam)
+
+    def filled(self, X: Any) -> Any:
+        """Rows as they are: whose features need no filling in is for the component to say."""
+        return X
+
+    def without_indicator(self, column: int) -> "Indicated":
+        """The component that does not ask whether a column has been observed."""
+        return replace(self, silent=(*self.silent, column)) if self._of_holes else self
+
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Missing values replaced; beside a point mass, by the mean of both parts."""
+        if self._of_holes:
+            return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
+        mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
+        return np.where(np.isnan(X), mean, X)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """See :class:`Component`."""
+        of_values, of_indicators = self.family.split(lam)
+        mean = self._values.conditional_mean(self._split(X)[:, : self.n_features], of_values)
+        if not self._of_holes:
+            share = Dirichlet.mean(of_indicators)[:, None, :, 0]
+            mean = share * (mean + self.shift) + (1.0 - share) * np.array(self.at)
+        return np.where(np.isnan(X), mean, X)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Missing values drawn; beside a point mass, first whether they are there."""
+        of_values, of_indicators = self.family.split(lam)
+        values = self._split(X)[:, : self.n_features]
+        drawn = self._values.conditional_sample(values, of_values, rng)
+        if not self._of_holes:
+            drawn = self._placed(drawn, of_indicators, rng)
+        return np.where(np.isnan(X), drawn, X)
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Rows of the posterior predictive of one component, with what is missing in them."""
+        of_values, of_indicators = self.family.split(lam)
+        drawn = self._values.sample(of_values, n_rows, rng)
+        return self._placed(drawn, of_indicators, rng).astype(self.dtype)
+
+    def _placed(self, drawn: Array, of_indicators: Array, rng: np.random.Generator) -> Array:
+        """Draws of values (n, D), or the point mass (a hole) where there is none."""
+        there = rng.random(drawn.shape) < Dirichlet.mean(of_indicators)[:, 0]
+        return np.where(there, drawn + self.shift, self.at or np.nan)
+
+    def column_probabilities(self, lam: Array, column: int) -> Array:
+        """Predictive probabilities of the categories of a column that is observed, (K, C)."""
+        of_values = self.family.split(lam)[0]
+        return np.asarray(self._values.column_probabilities(of_values, column))
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of the values of each column and of its indicators, (K, D) in nats."""
+        of_values, of_indicators = np.split(super().column_evidence(sums), 2, axis=1)
+        return np.asarray(of_values + of_indicators)
+
+    def marginals(self, lam: Array) -> Any:
+        """Of the values, and of the shares of rows that have one."""
+        values, (shares,) = super().marginals(lam)
+        return (*values, *(_of_column(shares, d, self._name(d)) for d in shares.columns.tolist()))
+
+    def _name(self, column: int) -> str:
+        """Of what a share is."""
+        return "share observed" if self._of_holes else f"share not {self.at[column]:g}"
+
+    def _split(self, X: Any) -> Array:
+        """Values, NaN where there is none, and indicators, NaN where not known: (n, 2 D)."""
+        X = np.asarray(dense(X), np.float64)
+        missing = np.isnan(X)
+        if self._of_holes:
+            there = np.where(missing, 0.0, 1.0)
+            there[:, list(self.silent)] = np.nan
+            return np.concatenate([X, there], axis=1)
+        there = np.where(missing, np.nan, np.array(self.at) != X)
+        return np.concatenate([np.where(there > 0.0, X - self.shift, np.nan), there], axis=1)
+
+
+def indicated(component: Component, at: tuple[float, ...] = (), shift: float = 0.0) -> Indicated:
+    """A component with indicators, whose shares have uniform priors.
+
+    ``at`` and ``shift`` are those by which :func:`values_beside` found the values.
+    """
+    D, dtype = component.n_features, component.dtype
+    blocks = (
+        Block("values", component, np.arange(D)),
+        Block("indicators", Bernoulli(np.ones((D, 2)), dtype), D + np.arange(D)),
+    )
+    return Indicated(blocks, D, dtype, at=at, shift=shift)
+
+
+def values_beside(at: tuple[float, ...], shift: float, X: Any) -> Array:
+    """Rows less a shift, with NaN at the point masses, which are numbers of their precision."""
+    X = dense(X)
+    return np.asarray(np.where(np.array(at) == X, np.nan, X - shift), X.dtype)
+
+
+def _of_column(shares: Marginals, column: int, quantity: str) -> Marginals:
+    """Of one column alone."""
+
+    def quantile(p: float) -> Array:
+        return shares.quantile(p)[:, [column]]
+
+    place: IndexArray = np.array([column])
+    return Marginals(quantity, place, shares.estimate[:, [column]], quantile)
+
+
+@dataclass(frozen=True)
+class _CompletionOfValues:
+    """Completion of the values of :class:`Indicated`."""
+
+    component: Indicated
+    completion: Completion
+
+    def holes(self, X: Any, inv_temps: Array) -> Holes | None:
+        """The missing values of a chunk of rows, and the holes at point masses."""
+        return self.completion.holes(self.component._split(X), inv_temps)

@@ -1,0 +1,94 @@
+"""Values beside indicators: point masses, and missing values that mean something."""
+
+import itertools
+
+import numpy as np
+import pytest
+from models._textbook import KINDS
+from scipy.integrate import quad
+
+from skvt.models.mixture import indicated
+
+D = 2
+
+
+def setup(name, at, shift=0.0, n=12, seed=0):
+    """A component of two columns with indicators, and rows some of which have no values."""
+    rng = np.random.default_rng(seed)
+    X = KINDS[name].rows(n, D, rng) + shift
+    X = np.where(rng.random((n, D)) < 0.3, np.array(at or np.nan), X)
+    if at:
+        X[rng.random((n, D)) < 0.2] = np.nan
+    return indicated(KINDS[name].make(D, np.dtype(np.float64)), at, shift), X
+
+
+CASES = [
+    ("diagonal", (0.0, -3.0), 0.0),
+    ("Poisson", (0.0, 0.0), 1.0),
+    ("categorical", (), 0.0),
+    ("diagonal", (), 0.0),
+]
+
+
+@pytest.mark.parametrize(("name", "at", "shift"), CASES)
+def test_predictives_chain_to_the_evidence(name, at, shift):
+    component, X = setup(name, at, shift)
+    chained, sums = 0.0, np.zeros((1, component.base.size))
+    for row in X:
+        lam = component.natural_parameters(sums)
+        chained += component.log_predictive(row[None], lam)[0, 0]
+        sums += component.features(row[None])
+    assert component.log_evidence(sums)[0] == pytest.approx(chained, rel=1e-10)
+    np.testing.assert_allclose(component.column_evidence(sums).shape, (1, D))
+
+
+@pytest.mark.parametrize(("name", "at", "shift"), CASES)
+def test_masses_and_densities_sum_to_one(name, at, shift):
+    component, X = setup(name, at, shift)
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    row = X[~np.isnan(X).any(axis=1)][0]
+
+    def density(value):
+        with_value = np.array([[row[0], value]])
+        without = np.array([[row[0], np.nan]])
+        known = component.log_predictive(with_value, lam)
+        unknown = component.without_indicator(1).log_predictive(without, lam)
+        return float(np.exp(known - unknown)[0, 0])
+
+    special = density(at[1] if at else np.nan)
+    if name == "diagonal":
+        rest = sum(quad(density, *ends)[0] for ends in ((-np.inf, 1.0), (1.0, np.inf)))
+    else:
+        rest = sum(density(float(x)) for x in (range(3) if not at else range(1, 300)))
+    assert 0.05 < special < 0.95
+    assert special + rest == pytest.approx(1.0, abs=1e-6)
+
+
+def test_values_unknown_are_at_the_mean_of_both_parts_and_drawn_from_both():
+    component, X = setup("diagonal", (0.0, -3.0), n=40)
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    X = np.where(np.arange(D) == 1, np.nan, X[:1].repeat(20_000, axis=0))
+    rng = np.random.default_rng(0)
+    drawn = component.conditional_sample(X, lam[0], rng)[:, 1]
+    mean = component.imputed(X[:1], lam, np.ones((1, 1)))[0, 1]
+    assert 0.1 < (drawn == -3.0).mean() < 0.9
+    assert abs(drawn.mean() - mean) < 5.0 * drawn.std() / np.sqrt(drawn.size)
+    assert component.sample(lam[0], 9, rng).shape == (9, D)
+
+
+def test_full_covariances_complete_the_holes_at_point_masses():
+    """What the rest of a row says of values that are not there does not depend on the mass."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(30, D))
+    full = KINDS["full"].make(D, np.dtype(np.float64))
+    resp = rng.dirichlet(np.ones(2), size=30)
+    table = full.table(full.natural_parameters(resp.T @ full.features(X)))
+    logits = np.zeros((2, 30, 2))
+    for own, (at, value) in zip(logits, itertools.product([7.0], [7.0, np.nan]), strict=True):
+        component = indicated(full, (at, at))
+        both = np.concatenate([table, np.zeros((2, 2 * D))], axis=1)
+        X[::2, 0] = value
+        completion = component.completion(both)
+        completion.holes(X, np.ones(1)).add_to(own, np.zeros((30, 2)))
+    assert np.abs(logits[0, ::2]).min() > 0.0
+    np.testing.assert_array_equal(*logits)
