@@ -13,12 +13,13 @@ from sklearn.base import clone
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.pipeline import make_pipeline
 
-from skvt import TemperedLDA, consensus, top_words
+from skvt import TemperedLDA, consensus, top_words, topic_shares, topic_table
 from skvt.datasets import DOCSTRING_STOP_WORDS, load_docstrings
 from skvt.metrics import topic_coherence, topic_stability
 from skvt.plotting import TopicsDisplay
 
-texts = np.array(load_docstrings().data, dtype=object)
+corpus = load_docstrings()
+texts = np.array(corpus.data, dtype=object)
 order = np.random.default_rng(0).permutation(len(texts))
 known, later = texts[order[:-400]], texts[order[-400:]]
 
@@ -60,6 +61,26 @@ display = TopicsDisplay.from_estimator(
 )
 for panel, k in zip(display.axes_, best, strict=True):
     panel.set_title(f"{labels[k]}: {agreement[k]:.2f}")
+
+# %%
+# The same as a table. Words by relevance tell topics apart; ``topic_labels_`` are names that go
+# with the model, into the names of its columns and into files, too. A text without any of the words
+# is named by a warning. And the shares of topics in each of the three libraries, with intervals.
+
+topics.topic_labels_ = [f"{label} ({k})" for k, label in enumerate(labels)]
+table = topic_table(topics, X, names, known, n_words=6, n_rows=1)
+print(table[["label", "share", "relevant_words"]].to_string(float_format="{:.3f}".format))
+libraries = np.array(corpus.target_names)[corpus.target][order[:-400]]
+shares = topic_shares(topics, X, libraries)
+fig, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
+for place, (library, part) in enumerate(shares.groupby("group")):
+    part = part.iloc[best]
+    errors = [part["share"] - part["low"], part["high"] - part["share"]]
+    rows = np.arange(len(best)) + 0.2 * (place - 1)
+    axes.errorbar(part["share"], rows, xerr=errors, fmt="o", label=library)
+axes.set_yticks(np.arange(len(best)), [topics.topic_labels_[k] for k in best])
+axes.set_xlabel("share of the words")
+axes.legend()
 
 # %%
 # Coherence judges each topic by the documents: do its first words occur together?
