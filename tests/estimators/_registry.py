@@ -386,6 +386,19 @@ ENTRIES += [
 ]
 
 
+# Steps that no entry has, for a law of all that draws bits: (class, parameters).
+OTHER_STEPS = [
+    *(
+        (StructuredLDA, {"local_step": local, "global_step": step})
+        for local, step in (("gibbs", "ssvi"), ("cvb0", "ssvi"), ("cvb0", "map"))
+    ),
+    (StructuredGaPNMF, {}),
+    (StructuredGaPNMF, {"learning_method": "online"}),
+    (StructuredGaPNMF, {"global_step": "mean_field"}),
+    (StructuredGaPNMF, {"local_step": "mean_field"}),
+]
+
+
 # One entry of each class, the first: for what no engine has a part in, such as the validation of
 # parameters and the names of columns.
 CLASSES = list({entry.cls: entry for entry in reversed(ENTRIES)}.values())[::-1]

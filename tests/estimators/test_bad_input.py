@@ -389,54 +389,50 @@ def _message_on(entry, **params):
     return messages[0]
 
 
-ILLEGAL_PARAMETERS = [
-    ("n_components", 0, r"int in the range \[1, inf\)"),
-    ("n_components", 2.0, r"int in the range \[1, inf\)"),
-    ("n_components", "3", r"int in the range \[1, inf\)"),
-    ("max_iter", 0, r"int in the range \[1, inf\)"),
-    ("max_iter", 1.5, r"int in the range \[1, inf\)"),
-    ("batch_size", 0, r"int in the range \[1, inf\)"),
-    ("n_init", 0, r"int in the range \[1, inf\)"),
-    ("evaluate_every", 0.5, "int in the range"),
-    ("total_samples", 0, r"None or a float in the range \(0.0, inf\)"),
-    ("total_samples", -3.0, r"None or a float in the range \(0.0, inf\)"),
-    ("total_samples", np.nan, r"None or a float in the range \(0.0, inf\)"),
-    ("total_samples", np.inf, r"None or a float in the range \(0.0, inf\)"),
-    ("learning_decay", 1.1, r"float in the range \[0.0, 1.0\]"),
-    ("learning_decay", -0.1, r"float in the range \[0.0, 1.0\]"),
-    ("learning_decay", np.nan, r"float in the range \[0.0, 1.0\]"),
-    ("learning_offset", 0.5, r"float in the range \[1.0, inf\)"),
-    ("learning_offset", np.inf, r"float in the range \[1.0, inf\)"),
-    ("learning_offset", "10", r"float in the range \[1.0, inf\)"),
-    ("learning_method", "sgd", "a str among {('batch', 'online'|'online', 'batch')}"),
-    ("learning_method", None, "a str among {('batch', 'online'|'online', 'batch')}"),
-    ("perp_tol", -1.0, r"float in the range \[0.0, inf\)"),
-    ("mean_change_tol", -1e-3, r"float in the range \[0.0, inf\)"),
-    ("max_doc_update_iter", 0, r"int in the range \[1, inf\)"),
-    ("warm_start", "yes", "bool"),
-    ("n_jobs", 1.5, "None or an instance of 'int'"),
-    ("verbose", -1, r"int in the range \[0, inf\)"),
-    ("random_state", "seed", "int in the range .*RandomState.* None"),
-    ("random_state", np.random.default_rng(0), "int in the range .*RandomState.* None"),
-    ("temperature", "anneal", "None, a str among .*'annealed'.*TemperaturePolicy"),
-    ("temperature", 1.5, "None, a str among .*'annealed'.*TemperaturePolicy"),
-    ("temperature", LinearAnnealing, "None, a str among .*'annealed'.*TemperaturePolicy"),
-    ("temperature", object(), "None, a str among .*'annealed'.*TemperaturePolicy"),
-    ("doc_topic_prior", 0.0, r"None, .*'auto'.*\(0.0, inf\) or an array-like"),
-    ("doc_topic_prior", -1.0, r"None, .*'auto'.*\(0.0, inf\) or an array-like"),
-    ("doc_topic_prior", np.nan, r"None, .*'auto'.*\(0.0, inf\) or an array-like"),
-    ("topic_word_prior", np.inf, r"None, .*'auto'.*\(0.0, inf\) or an array-like"),
-    ("topic_word_prior", "learn", r"None, .*'auto'.*\(0.0, inf\) or an array-like"),
-]
+WHOLE = r"int in the range \[1, inf\)"
+POSITIVE, NOT_NEGATIVE = (rf"{bracket}0(\.0)?, inf\)" for bracket in (r"\(", r"\["))
+# Parameter -> what the message says is legal, and values that are illegal wherever it is.
+ILLEGAL_PARAMETERS = {
+    **dict.fromkeys(["n_components", "max_components"], (WHOLE, [0, 2.0, "3"])),
+    **dict.fromkeys(["max_iter", "batch_size", "n_init", "max_doc_update_iter"], (WHOLE, [0, 1.5])),
+    **dict.fromkeys(["n_batches", "n_samples"], (WHOLE, [0])),
+    **dict.fromkeys(["tol", "perp_tol", "mean_change_tol"], (NOT_NEGATIVE, [-1e-3])),
+    **dict.fromkeys(["verbose", "n_burn_in"], (r"int in the range \[0, inf\)", [-1])),
+    **dict.fromkeys(["total_samples", "weight_concentration_prior", "doc_topic_prior"],
+                    (POSITIVE, [0.0, -3.0, np.nan, np.inf])),
+    **dict.fromkeys(["mean_precision_prior", "topic_word_prior"], (POSITIVE, [0.0, "one"])),
+    **dict.fromkeys(["noise_variance", "prior_variance", "learning_scale", "component_shape",
+                     "activation_shape", "data_mean_prior", "degrees_of_freedom_prior",
+                     "covariance_prior", "feature_prior"], (POSITIVE, [-1.0])),
+    **dict.fromkeys(["covariance_type", "mean_type", "init_params", "learning_method",
+                     "weight_concentration_prior_type", "global_step", "local_step"],
+                    ("a str among {.*'", ["what is not there", 3])),
+    "activation_prior": (r"\(0(\.0)?, 1(\.0)?\)", [0.0]),
+    "binarize": ("float", ["yes"]),
+    "evaluate_every": ("int", [0.5]),
+    "learning_decay": (r"\[0(\.0)?, 1(\.0)?\]", [1.1, -0.1, np.nan]),
+    "learning_offset": (r"\[1\.0, inf\)", [0.5, np.inf, "10"]),
+    "mean_prior": ("array-like", [3.0]),
+    "moves": ("tuple.* or .*list", ["birth", None]),
+    "n_jobs": ("None or an instance of 'int'", [1.5]),
+    "polish": (r"\[0(\.0)?, 1(\.0)?\]", [1.5]),
+    "random_state": ("RandomState.* None", ["seed", np.random.default_rng(0)]),
+    "temperature": ("None, a str among .*'annealed'.*TemperaturePolicy",
+                    ["hot", 1.5, LinearAnnealing, object()]),
+    "warm_start": ("bool", ["yes"]),
+    "weights": ("array-like", [0.5]),
+}  # fmt: skip
 
 
-@every_class_of_topic_models
-@pytest.mark.parametrize("name, value, legal", ILLEGAL_PARAMETERS)
-def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(entry, name, value, legal):
-    message = _message_on(entry, **{name: value})
-    assert message.startswith(f"The {name!r} parameter of {entry.cls.__name__} must be ")
-    assert message.endswith(f"Got {value!r} instead.")
-    assert re.search(legal, message), message
+@every_class
+def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(entry):
+    for name in ILLEGAL_PARAMETERS.keys() & entry.make().get_params().keys():
+        legal, values = ILLEGAL_PARAMETERS[name]
+        for value in values:
+            message = _message_on(entry, **{name: value})
+            assert message.startswith(f"The {name!r} parameter of {entry.cls.__name__} must be ")
+            assert message.endswith(f"Got {value!r} instead.")
+            assert re.search(legal, message), message
 
 
 @every_class

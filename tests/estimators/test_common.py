@@ -13,8 +13,10 @@ import sklearn
 from estimators._registry import (
     CLASSES,
     ENTRIES,
+    OTHER_STEPS,
     Interrupter,
     assert_same_fit,
+    counts,
     every_ascent,
     every_check_of_engines,
     every_class,
@@ -430,6 +432,35 @@ def test_the_number_of_jobs_changes_no_bit(entry):
     one, three = (entry.make(n_jobs=n, **settings).fit(X) for n in (1, 3))
     assert_same_fit(one, three)
     np.testing.assert_equal(entry.answers(one, X), entry.answers(three, X))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("cls, steps", OTHER_STEPS, ids=str)
+def test_jobs_containers_pickles_and_company_change_no_bit_of_other_steps(cls, steps, dtype):
+    X = np.concatenate([counts(seed) for seed in range(20)]).astype(dtype)
+    settings = {"n_components": 3, "max_iter": 4, "batch_size": 600, "random_state": 0} | steps
+    one = cls(**settings).fit(X)
+    for other in (cls(**settings, n_jobs=3).fit(X), cls(**settings).fit(sp.csr_array(X))):
+        assert_same_fit(one, other)
+    assert one.components_.dtype == one.transform(X).dtype == dtype
+    np.testing.assert_allclose(one.transform(X[17:18]), one.transform(X)[17:18], rtol=1e-4)
+    twin = pickle.loads(pickle.dumps(one))
+    assert_same_fit(one.partial_fit(X[:30]), twin.partial_fit(X[:30]))
+
+
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(
+    "entry, temperature",
+    [(e, t) for e in ENTRIES for t in ("variational", "local") if not takes(e, t)],
+    ids=str,
+)
+def test_a_learned_temperature_without_a_normaliser_is_refused_with_a_remedy(
+    entry, temperature, method
+):
+    estimator = entry.make(temperature=temperature)
+    with pytest.raises(ValueError, match=r"does not have. Use LinearAnnealing\(\) instead"):
+        getattr(estimator, method)(entry.data())
+    assert published(estimator) == {}
 
 
 @every_estimator

@@ -193,11 +193,8 @@ def test_the_bound_does_not_fall_where_rows_are_far_from_zero():
 @pytest.mark.parametrize(
     "wrong, message",
     [
-        ({"activation_prior": 0.0}, r"activation_prior"),
         ({"activation_prior": [0.3, 0.3]}, r"shape \(n_components,\) = \(8,\)"),
         ({"activation_prior": [0.3] * 7 + [1.0]}, r"in the range \(0, 1\). Got 1"),
-        ({"noise_variance": 0.0}, "noise_variance"),
-        ({"prior_variance": "given"}, "prior_variance"),
         ({"moves": ("birth",)}, "'birth'"),
     ],
 )

@@ -199,7 +199,7 @@ def test_an_interrupt_after_a_step_of_size_one_leaves_no_trace():
     entry = ENTRIES[0]
     model = streamed(entry, learning_decay=0.0, learning_offset=1.0)
     before, X = content(model), entry.data(3)
-    reached = Interruption(["temperature/_base.py"], each_time=True)
+    reached = Interruption(["contracts/_policy.py"], each_time=True)
     places = reached.places(lambda: copy.deepcopy(model).partial_fit(X))
     assert reached.at(places[-1], lambda: model.partial_fit(X))
     assert content(model) == before

@@ -25,9 +25,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 
 from skvt import (
     AnnealedFactorialMixture,
@@ -322,13 +319,6 @@ def test_draws_are_in_the_precision_of_the_data(dtype):
     assert mixture.sample()[0].shape == (1, 2)
 
 
-@pytest.mark.parametrize("n_samples", [0, -3])
-def test_a_number_of_draws_below_one_is_refused(n_samples):
-    mixture = with_room(moves=(), random_state=0).fit(clusters()[0])
-    with pytest.raises(ValueError, match=rf"n_samples .*\[1, inf\).* Got {n_samples}"):
-        mixture.sample(n_samples)
-
-
 # ------------------------------------------------------------------------------------ posteriors
 @each_kind
 def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
@@ -603,32 +593,6 @@ def test_number_of_workers_does_not_change_a_bit(dtype, learning_method, tempera
     assert fits[1].elbo(X) == fits[0].elbo(X)
 
 
-# ------------------------------------------------------------------------------------- searches
-def test_a_search_over_covariances_and_temperatures():
-    rng = np.random.default_rng(2)
-    X = np.concatenate([rng.multivariate_normal(m, [[3.0, 2.8], [2.8, 3.0]], 150) for m in
-                        ([0.0, 0.0], [5.0, -5.0])])  # fmt: skip
-    grid = {"covariance_type": ["diag", "full"], "temperature": [None, "annealed"]}
-    # (births would make up for covariances that are left out)
-    mixture = with_room(2, moves=(), max_iter=20, random_state=0)
-    search = GridSearchCV(mixture, grid, cv=3).fit(X)
-    assert np.isfinite(search.cv_results_["mean_test_score"]).all()
-    assert search.best_params_["covariance_type"] == "full"
-    best = clone(mixture).set_params(**search.best_params_).fit(X)
-    assert_same_fit(search.best_estimator_, best)
-
-
-def test_a_pipeline_scales_first():
-    X, labels = clusters()
-    pipeline = make_pipeline(StandardScaler(), with_room(3, moves=(), random_state=0))
-    found = pipeline.fit(X * [1.0, 1e4]).predict(X * [1.0, 1e4])
-    assert adjusted_rand_score(labels, found) == 1.0
-    by_hand = with_room(3, moves=(), random_state=0).fit(
-        StandardScaler().fit_transform(X * [1.0, 1e4])
-    )
-    assert_same_fit(pipeline[-1], by_hand)
-
-
 # ------------------------------------------------------------------------------- what is recorded
 @each_shape
 @pytest.mark.parametrize("learning_method", ["memoized", "batch", "online"])
@@ -715,15 +679,6 @@ def test_the_tolerance_is_in_nats_per_row_whatever_the_unit():
 
 
 # --------------------------------------------------------------------------------- temperatures
-@pytest.mark.parametrize("learned", ["variational", "local"])
-@pytest.mark.parametrize("method", ["fit", "partial_fit"])
-def test_a_learned_temperature_is_refused_with_a_remedy(learned, method):
-    mixture = with_room(temperature=learned)
-    with pytest.raises(ValueError, match=r"Mixture does not have. Use LinearAnnealing\(\) instead"):
-        getattr(mixture, method)(rows())
-    assert published(mixture) == {}
-
-
 @each_kind
 @pytest.mark.parametrize("temperature", [LinearAnnealing(2.0), LinearAnnealing(5.0, replication=1)])
 def test_an_annealed_fit_ends_cold_and_makes_moves_then(kind, temperature):
@@ -1060,51 +1015,6 @@ def message_on(**params):
         messages.append(str(caught.value))
     assert messages[0] == messages[1]
     return messages[0]
-
-
-ILLEGAL = [
-    ("n_components", 0, r"int in the range \[1, inf\)"),
-    ("n_components", 2.0, r"int in the range \[1, inf\)"),
-    ("max_components", 0, r"int in the range \[1, inf\)"),
-    ("covariance_type", "ball", r"str among .*'full'"),
-    ("mean_type", "some", r"str among .*'zero'"),
-    ("weight_concentration_prior", 0.0, r"\(0\.?0?, inf\)"),
-    ("weight_concentration_prior", -1.0, r"\(0\.?0?, inf\)"),
-    ("weight_concentration_prior", np.nan, r"\(0\.?0?, inf\)"),
-    ("weight_concentration_prior", np.inf, r"\(0\.?0?, inf\)"),
-    ("mean_precision_prior", 0.0, r"\(0\.?0?, inf\)"),
-    ("mean_precision_prior", "one", r"\(0\.?0?, inf\)"),
-    ("mean_prior", 3.0, "array-like"),
-    ("degrees_of_freedom_prior", 0.0, r"\(0\.?0?, inf\)"),
-    ("covariance_prior", -1.0, r"\(0\.?0?, inf\)"),
-    ("init_params", "kmeans", r"str among .*'k-means\+\+'"),
-    ("learning_method", "full", r"str among .*'memoized'"),
-    ("moves", "birth", "tuple.* or .*list"),
-    ("moves", None, "tuple.* or .*list"),
-    ("n_batches", 0, r"int in the range \[1, inf\)"),
-    ("batch_size", 0, r"int in the range \[1, inf\)"),
-    ("batch_size", 2.5, r"int in the range \[1, inf\)"),
-    ("temperature", "hot", "TemperaturePolicy"),
-    ("learning_decay", 1.5, r"\[0(\.0)?, 1(\.0)?\]"),
-    ("learning_offset", 0.5, r"\[1\.0, inf\)"),
-    ("total_samples", 0, r"\(0\.?0?, inf\)"),
-    ("max_iter", 0, r"int in the range \[1, inf\)"),
-    ("tol", -1e-3, r"\[0\.?0?, inf\)"),
-    ("evaluate_every", 1.5, "int"),
-    ("n_init", 0, r"int in the range \[1, inf\)"),
-    ("warm_start", "yes", "bool"),
-    ("n_jobs", 1.5, "None or an instance of 'int'"),
-    ("verbose", -1, r"int in the range \[0, inf\)"),
-    ("random_state", "seed", "RandomState"),
-]
-
-
-@pytest.mark.parametrize("name, value, legal", ILLEGAL)
-def test_an_illegal_parameter_is_named_with_its_value_and_the_legal_ones(name, value, legal):
-    message = message_on(**{name: value})
-    assert message.startswith(f"The {name!r} parameter of MemoizedDPGMM must be ")
-    assert message.endswith(f"Got {value!r} instead.")
-    assert re.search(legal, message), message
 
 
 ILLEGAL_TOGETHER = {

@@ -281,31 +281,6 @@ def test_feature_priors_of_all_shapes_mean_the_same():
     np.testing.assert_allclose(skew.means_, 0.25, atol=0.02)
 
 
-@pytest.mark.parametrize(
-    "name, value",
-    [
-        ("n_components", 0),
-        ("weight_concentration_prior", 0.0),
-        ("weight_concentration_prior_type", "dirichlet"),
-        ("learning_method", "gibbs"),
-        ("global_step", "svi"),
-        ("init_params", "kmeans"),
-        ("moves", "birth"),
-        ("learning_scale", 0.0),
-        ("learning_offset", 0.5),
-        ("binarize", "yes"),
-        ("evaluate_every", 0.5),
-        ("temperature", "hot"),
-    ],
-)
-def test_an_illegal_parameter_is_named_with_its_value(name, value):
-    with pytest.raises(ValueError) as caught:
-        StructuredBernoulliMixture(**{name: value}).fit(bits())
-    message = str(caught.value)
-    assert message.startswith(f"The {name!r} parameter of StructuredBernoulliMixture must be ")
-    assert message.endswith(f"Got {value!r} instead.")
-
-
 def test_a_warm_start_does_not_change_between_structured_and_mean_field_inference():
     X = bits()
     mixture = fitted(X, 3, warm_start=True)
@@ -323,12 +298,6 @@ def test_births_stop_at_the_number_of_components():
     for law in LAWS:
         mixture = fitted(X, 3, learning_method="memoized", weight_concentration_prior_type=law)
         assert mixture.n_components_ <= 3
-
-
-@pytest.mark.parametrize("temperature", ["variational", "local"])
-def test_a_learned_temperature_is_refused_with_a_remedy(temperature):
-    with pytest.raises(ValueError, match="LinearAnnealing"):
-        fitted(bits(), temperature=temperature)
 
 
 # -------------------------------------------------------------------------------------- steps

@@ -48,26 +48,6 @@ def test_scikit_learn_check_that_weights_are_repetitions():
     estimator_checks.check_sample_weight_equivalence_on_sparse_data("StructuredGaPNMF", estimator)
 
 
-# ---------------------------------------------------------------------------- reproducibility
-@every_step
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_the_fit_is_the_same_for_every_number_of_jobs_and_every_container(steps, dtype):
-    X = np.concatenate([counts(seed) for seed in range(20)]).astype(dtype)
-    one = quick(n_jobs=1, batch_size=600, **steps).fit(X)
-    assert_same_fit(one, quick(n_jobs=3, batch_size=600, **steps).fit(X))
-    assert_same_fit(one, quick(batch_size=600, **steps).fit(sp.csr_array(X)))
-    assert one.components_.dtype == one.transform(X).dtype == dtype
-    np.testing.assert_allclose(one.transform(X[17:18]), one.transform(X)[17:18], rtol=1e-4)
-
-
-@every_step
-def test_a_pickled_stream_goes_on_as_if_nothing_had_happened(steps):
-    X = counts(n_rows=60)
-    stream = quick(**steps).partial_fit(X[:30])
-    copied = pickle.loads(pickle.dumps(stream))
-    assert_same_fit(stream.partial_fit(X[30:]), copied.partial_fit(X[30:]))
-
-
 def test_few_rows_are_not_computed_as_many(monkeypatch):
     # (the block of a fit has 256 rows, most of them empty here)
     fitted, heights, whole = quick().fit(counts()), set(), kernels.geometric_means
@@ -205,33 +185,6 @@ def test_illegal_values_are_refused_and_change_nothing(method, contain, value, m
     with pytest.raises(ValueError, match=message):
         getattr(estimator, method)(contain(X))
     np.testing.assert_equal(published(estimator), before)
-
-
-@pytest.mark.parametrize("temperature", ["variational", "local"])
-def test_learned_temperatures_are_refused_with_a_remedy(temperature):
-    with pytest.raises(ValueError, match="LinearAnnealing"):
-        quick(temperature=temperature).fit(counts())
-
-
-@pytest.mark.parametrize(
-    "params",
-    [
-        {"n_components": 0},
-        {"component_shape": 0.0},
-        {"activation_shape": -1.0},
-        {"weight_concentration_prior": np.inf},
-        {"data_mean_prior": 0.0},
-        {"local_step": "cvb0"},
-        {"global_step": "ssvi"},
-        {"n_burn_in": -1},
-        {"n_samples": 0},
-        {"polish": 1.5},
-    ],
-)
-def test_illegal_parameters_are_named(params):
-    (name,) = params
-    with pytest.raises(ValueError, match=name):
-        quick(**params).fit(counts())
 
 
 # ------------------------------------------------------------------------------ extreme input

@@ -2,50 +2,16 @@
 
 import numpy as np
 import pytest
-from estimators._registry import assert_same_fit, counts
+from estimators._registry import counts
 from sklearn.model_selection import GridSearchCV
 
 from skvt import StructuredLDA
 from skvt.temperature import LinearAnnealing
 
-# The registry runs the shared tests over two more pairs.
-STEPS = [("gibbs", "ssvi"), ("cvb0", "ssvi"), ("cvb0", "map")]
-every_pair = pytest.mark.parametrize("local, step", STEPS)
-
 
 def quick(local, step, **params):
     params = {"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0} | params
     return StructuredLDA(local_step=local, global_step=step, **params)
-
-
-@every_pair
-def test_the_fit_is_the_same_for_every_number_of_jobs(local, step):
-    X = counts(n_rows=60)
-    assert_same_fit(quick(local, step, n_jobs=1).fit(X), quick(local, step, n_jobs=3).fit(X))
-
-
-@every_pair
-def test_a_row_is_transformed_alike_wherever_it_stands(local, step):
-    X = counts(n_rows=60)
-    fitted = quick(local, step).fit(X)
-    np.testing.assert_array_equal(fitted.transform(X)[17:18], fitted.transform(X[17:18]))
-    np.testing.assert_array_equal(fitted.transform(X)[::-1], fitted.transform(X[::-1]))
-
-
-@every_pair
-def test_float32_stays_float32_and_weights_are_taken(local, step):
-    X = counts(n_rows=60).astype(np.float32)
-    fitted = quick(local, step).fit(X, sample_weight=np.linspace(0.5, 2.0, 60))
-    assert fitted.components_.dtype == np.float32
-    assert np.isfinite(fitted.elbo_) and np.isfinite(fitted.score(X))
-
-
-@pytest.mark.parametrize("temperature", ["variational", "local"])
-def test_learned_temperatures_need_a_bound_to_learn_from(temperature):
-    X = counts()
-    with pytest.raises(ValueError, match="LinearAnnealing"):
-        quick("gibbs", "ssvi-a", temperature=temperature).fit(X)
-    quick("mean_field", "ssvi-a", temperature=temperature).fit(X)
 
 
 @pytest.mark.parametrize(
@@ -71,15 +37,6 @@ def test_a_search_chooses_between_steps():
         cv=2,
     ).fit(counts(n_rows=60))
     assert np.isfinite(search.best_score_)
-
-
-@pytest.mark.parametrize(
-    "params", [{"n_burn_in": -1}, {"n_samples": 0}, {"local_step": "exact"}, {"global_step": "em"}]
-)
-def test_illegal_parameters_are_named(params):
-    (name,) = params
-    with pytest.raises(ValueError, match=name):
-        quick("gibbs", "ssvi-a").set_params(**params).fit(counts())
 
 
 def test_exact_bounds_are_recorded_where_they_were_asked_for():
