@@ -25,11 +25,6 @@ from sklearn.preprocessing import StandardScaler
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 
 SMALLEST = (5, 10, 20, 40, 80)
-LEARNED = {
-    f"{name}_prior": "auto"
-    for name in ("weight_concentration", "mean", "mean_precision", "degrees_of_freedom",
-                 "covariance")
-}  # fmt: skip
 
 
 def arguments():
@@ -203,7 +198,7 @@ def compare(name, seed, args):
         if blocks:
             mixture = MemoizedDPMixture(components=blocks[0], **start)
         else:
-            mixture = MemoizedDPGMM(covariance_type=shape, **LEARNED, **start)
+            mixture = MemoizedDPGMM(covariance_type=shape, **start)
         found, seconds = ours(mixture, X, y)
         rows |= {
             f"{shape}: {method}": (number, adjusted_rand_score(y, labels), seconds)

@@ -8,6 +8,8 @@ where rows do not tell them apart, and then those that are most alike. ``hierarc
 order, ``n_clusters_`` how far.
 """
 
+from itertools import product
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.datasets import load_digits, make_moons
@@ -16,6 +18,38 @@ from sklearn.metrics import adjusted_rand_score
 
 from skvt import MemoizedDPGMM
 from skvt.plotting import ClusterTreeDisplay, ComponentsDisplay
+
+# %%
+# Clear clusters
+# --------------
+#
+# Where each cluster is a Gaussian, components are clusters, and a fit from one component finds how
+# many there are. It does so because its priors learn. The published prior expects of each component
+# the covariance of all rows, which forbids clusters that are small beside the whole.
+
+published = dict.fromkeys(
+    ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior")
+)
+rng = np.random.default_rng(0)
+corners = np.array([*product((0, 1), repeat=2)])
+layouts = {
+    "in a row": np.c_[10.0 * np.arange(8), np.zeros(8)],
+    "on a grid": 8.0 * np.array([*product(range(5), repeat=2)]),
+    "at two scales": (100.0 * corners[:, None] + 8.0 * corners).reshape(-1, 2),
+}
+fig, axes = plt.subplots(2, 3, figsize=(11, 6), layout="constrained")
+for column, (name, centres) in zip(axes.T, layouts.items(), strict=True):
+    rows = np.repeat(centres, 150, axis=0)
+    rows = rows + rng.standard_normal(rows.shape)
+    for place, priors in zip(column, ({}, published), strict=True):
+        found = MemoizedDPGMM(random_state=0, **priors).fit(rows)
+        place.scatter(*rows.T, c=found.predict(rows), cmap="tab20", s=3)
+        which = "published priors" if priors else "default"
+        place.set_title(f"{len(centres)} {name}, {which}: {found.n_components_}")
+
+# %%
+# Clusters of any shape
+# ---------------------
 
 X, y = make_moons(1000, noise=0.08, random_state=0)
 mixture = MemoizedDPGMM(random_state=0).fit(X)

@@ -3,16 +3,20 @@
 import numpy as np
 
 from skvt.inference import Workers, fresh_mixture
-from skvt.models.mixture import GaussianLearner, Mixture, StickBreaking
+from skvt.models.mixture import ROWS_PER_COLUMN, GaussianLearner, Mixture, StickBreaking
 from skvt.moves import bound_of
 from skvt.rows import dense, some_rows
 from skvt.ties import stable_order
 
 # From the simplest, which is taken where several are equally good.
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
-# Rows of the sample, evenly spaced, and numbers of components that short fits begin with.
+# Those whose scales of priors are diagonal: rows too few for a matrix determine no others.
+DIAGONAL = ("spherical", "diag", "low_rank")
+# Rows of the sample, evenly spaced, and numbers of components that short fits begin with, the
+# larger no more than leaves so many rows for each.
 MOST_ROWS = 3_000
 NUMBERS = (3, 20)
+_ROWS_FOR_EACH = 20
 # Passes of a short fit, the last ones with merges.
 _PASSES = 8
 
@@ -41,15 +45,18 @@ def bounds_of_types(X, weights, build, learned, most=None):
     rows = np.linspace(0, X.shape[0] - 1, number).astype(np.intp)
     X, weights = some_rows(X, weights, rows)
     X, total = dense(X), float(weights.sum())
+    kinds = CANDIDATES if total > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
+    enough = max(NUMBERS[0], number // _ROWS_FOR_EACH)
+    numbers = sorted({min(n, enough, most or n) for n in NUMBERS})
     bounds = {}
     with Workers(1) as workers:
-        for kind in CANDIDATES:
+        for kind in kinds:
             component, _ = build(X, weights, kind)
             learner = GaussianLearner.of(component, learned)
             model = Mixture(StickBreaking(1.0), component, learner=learner)
             bounds[kind] = max(
                 _short_fit(model, X, weights, n_components, workers) / total
-                for n_components in sorted({min(n, most or n) for n in NUMBERS})
+                for n_components in numbers
             )
     order = stable_order(-np.array([*bounds.values()]))
     return {kind: bounds[kind] for kind in np.array([*bounds])[order].tolist()}

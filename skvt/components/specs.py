@@ -188,7 +188,7 @@ class Gaussian(ComponentSpec):
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior: (n_columns, n_columns), for "diag" and "low_rank" (n_columns,),
         for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
-        the variances.
+        the variances. Matrices are diagonal where there are at most two rows for each column.
 
     max_rank : int or None, default=None
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half

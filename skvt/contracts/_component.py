@@ -125,6 +125,9 @@ class Component(Protocol):
     def table_of(self, t: Array) -> Array:
         """``T`` of given ``t(phi_k)``, shape (K, P)."""
 
+    def row_tables(self, features: Array) -> Array:
+        """Tables of components that have seen one row each, given the features (n, P)."""
+
     def log_evidence(self, sums: Array) -> Array:
         """Log marginal likelihood of each component's rows, (K,) in nats; the sum is of all."""
 

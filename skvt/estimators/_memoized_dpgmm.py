@@ -48,8 +48,9 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
         matrix of low rank plus the variances of each column's noise (a factor analyser). "auto" is
         the one of highest bound in short fits on at most 3,000 rows (in ``partial_fit``, of the
-        first call). NaN in the data are missing values: integrated out with "diag" and "spherical",
-        local variables of their rows otherwise, see Notes.
+        first call); of at most two rows for each column neither "full" nor "tied". NaN in the data
+        are missing values: integrated out with "diag" and "spherical", local variables of their
+        rows otherwise, see Notes.
 
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero (with "full" covariances alone).
@@ -86,7 +87,8 @@ default="dirichlet_process"
         their second moment; with NaN, its maximum-likelihood estimate from at
         most 10,000 rows. "auto" learns it, down to a millionth of the columns' variance. In
         directions in which the rows vary by less than a millionth of the columns' variance, that
-        value is used.
+        value is used. Matrices are diagonal where there are at most two rows for each column: so
+        few rows do not determine more.
 
     reg_covar : float, default=0.0
         Least variance of a component in any direction: each row counts as if it had been measured

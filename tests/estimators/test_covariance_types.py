@@ -100,6 +100,22 @@ def test_blocks_of_tables_choose_for_themselves(monkeypatch):
     assert [table.priors_[name]["covariance_type"] for name in "ab"] == ["spherical", "tied"]
 
 
+def test_few_rows_in_many_columns_determine_no_matrix():
+    rng = np.random.default_rng(0)
+    y = np.repeat(np.arange(3), 15)
+    X = 2.0 * rng.standard_normal((3, 30))[y] + rng.standard_normal((45, 30))
+    full, diag, auto = (
+        MemoizedDPGMM(covariance_type=kind, random_state=0).fit(X)
+        for kind in ("full", "diag", "auto")
+    )
+    assert full.n_components_ == diag.n_components_ == auto.n_components_ == 3
+    # the columns are independent: nothing is better described by matrices
+    assert full.elbo_ < diag.elbo_
+    assert auto.covariance_type_ == "diag"
+    scale = full.covariance_prior_
+    np.testing.assert_allclose(scale, np.diag(np.diagonal(scale)), atol=1e-9)
+
+
 def test_a_scale_has_the_shape_of_one_type():
     with pytest.raises(ValueError, match="another shape for each covariance type"):
         MemoizedDPGMM(covariance_type="auto", covariance_prior=np.ones(4)).fit(clusters("diag"))

@@ -140,6 +140,18 @@ def log_density_given(component, x, phi):
 
 
 @each_kind
+def test_tables_of_single_rows_are_those_of_components_that_have_seen_them(name):
+    _, component, X, *_ = setup(name)
+    features = dense(component.alone.features(X))
+    np.testing.assert_allclose(
+        component.alone.row_tables(features),
+        component.alone.table(component.alone.natural_parameters(features)),
+        rtol=1e-9,
+        atol=1e-9,
+    )
+
+
+@each_kind
 def test_spread_and_gather_are_transposes_of_each_other(name):
     _, component, X, _, _ = setup(name)
     rng = np.random.default_rng(2)

@@ -9,6 +9,7 @@ from skvt.models.mixture._components import (
 from skvt.models.mixture._discrete import Categorical, Poisson
 from skvt.models.mixture._gaussian_prior import (
     MATRICES,
+    ROWS_PER_COLUMN,
     GaussianPrior,
     gaussian_component,
     weighted_moments,
@@ -45,6 +46,7 @@ from skvt.models.mixture._weights import (
 
 __all__ = [
     "MATRICES",
+    "ROWS_PER_COLUMN",
     "Assignments",
     "Bernoulli",
     "Block",

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.compiled import digamma_array
 from skvt.compiled import gammaln_array as _gammaln
 from skvt.contracts import Capability, Completion
-from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart
+from skvt.expfam import Dirichlet, Gamma, Normal, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models import noise_log_partition
 from skvt.models.mixture._kernels import outer_features
 from skvt.models.mixture._marginals import (
@@ -101,6 +102,10 @@ class ConjugateComponent:
     def table_of(self, t: Array) -> Array:
         """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
         return self.gather(t) + self.base
+
+    def row_tables(self, features: Array) -> Array:
+        """Tables of components that have seen one row each, see :class:`Component`."""
+        return self.table(self.natural_parameters(features))
 
     def completion(self, table: Array) -> Completion | None:
         """No completion unless a subclass overrides it."""
@@ -422,6 +427,29 @@ class FullGaussian(_Centred, _Full, ConjugateComponent):
         out = t[..., 1:].copy()
         out[..., 0] += t[..., 0]
         return out
+
+    def row_tables(self, features: Array) -> Array:
+        """See :class:`Component`; the prior's scale is inverted once, changes are of rank one."""
+        if self.added is not None:
+            return super().row_tables(features)
+        q, D = NormalWishart.standard(self.prior), self.n_features
+        kappa, nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
+        deviation = features[:, 1 : 1 + D] - q["mean"]
+        inverse, mean = np.linalg.inv(q["scale_inverse"]), q["mean"] + deviation / kappa
+        direction, share = deviation @ inverse, q["mean_precision"] / kappa
+        growth = 1.0 + share * np.einsum("ni,ni->n", deviation, direction)
+        scaled = direction * np.sqrt(share / growth)[:, None]
+        precision_mean = nu * (mean @ inverse)
+        precision_mean -= nu * scaled * np.einsum("ni,ni->n", scaled, mean)[:, None]
+        square = np.einsum("ni,ni->n", mean, precision_mean) + D / kappa
+        prior_log_det = 2.0 * NormalWishart.expectation(self.prior)[0]
+        # E[log|Lambda|] grows with the degrees of freedom, by digamma of all halves but two
+        halves = 0.5 * (q["degrees_of_freedom"] - np.array([D - 1.0, -1.0]))
+        log_det = prior_log_det + np.diff(digamma_array(halves)) - np.log(growth)
+        halved = triangle.pack_statistic(np.ones((D, D)))
+        packed = triangle.pack_statistic(inverse) - halved * triangle.pack_outer(scaled)
+        t = [0.5 * log_det[:, None], -0.5 * square[:, None], precision_mean, nu * packed]
+        return self.table_of(np.concatenate(t, axis=1))
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         q = NormalWishart.standard(lam)

@@ -35,6 +35,9 @@ _SHARE_OF_NOISE = 0.01
 # One of `COMPONENTS`, or `ZeroMeanFullGaussian`.
 _Gaussian: TypeAlias = Any
 
+# Rows per column up to which the scale of a prior is diagonal: the rows do not determine the rest.
+ROWS_PER_COLUMN = 2.0
+
 COMPONENTS: dict[str, Any] = {
     "full": components.FullGaussian,
     "tied": TiedGaussian,
@@ -104,7 +107,8 @@ def gaussian_component(
     unit = np.eye(D) if covariance_type in MATRICES else np.ones(np.shape(moment))
     # degrees of freedom times the error: the prior's own covariance is no less than the error
     share = _SHARE_OF_NOISE if low_rank else 1.0
-    scale = _scale(given.covariance, covariance_type, D, share * moment + nu * error * unit)
+    default = share * determined(moment, weights.sum()) + nu * error * unit
+    scale = _scale(given.covariance, covariance_type, D, default)
     priors = {
         "mean_prior": None if zero_mean else mean,
         "mean_precision_prior": None if zero_mean else kappa,
@@ -287,6 +291,16 @@ def default_scale(moment: Any) -> Any:
     """Inverse scale of a default prior: the covariance of the data, made positive definite."""
     ridge = _ridge(moment)
     return moment + (np.diag(ridge) if np.ndim(moment) == 2 else ridge)
+
+
+def determined(matrix: Any, n_rows: float) -> Any:
+    """The matrix, or its diagonal where rows are too few to determine more.
+
+    In directions in which few rows happen not to vary, a prior whose scale follows them expects no
+    variance, and densities there have no limit.
+    """
+    few = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN * len(matrix)
+    return np.diag(np.diagonal(matrix)) if few else matrix
 
 
 def _pieces(n_rows: int) -> list[slice]:

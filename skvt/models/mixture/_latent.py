@@ -18,6 +18,7 @@ from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
     default_scale,
+    determined,
     gaussian_component,
     least_variance,
     natural_prior,
@@ -214,7 +215,7 @@ def latent_gaussian(
     if given.mean is None:
         given = given._replace(mean=center)
     if given.covariance is None:
-        given = given._replace(covariance=default_scale(moment))
+        given = given._replace(covariance=default_scale(determined(moment, weights.sum())))
     plain, priors = gaussian_component(rows, weights, covariance_type, False, given)
     # (the plain one's center of an ordinal column is the mean of its scores)
     mean, *others = (priors[f"{name}_prior"] for name in given._fields)

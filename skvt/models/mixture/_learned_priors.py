@@ -34,7 +34,7 @@ from skvt.compiled import digamma_array as digamma
 from skvt.contracts import Component
 from skvt.expfam import triangle
 from skvt.models.mixture._components import per_component
-from skvt.models.mixture._gaussian_prior import GaussianPrior, natural_prior
+from skvt.models.mixture._gaussian_prior import GaussianPrior, determined, natural_prior
 from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking
 from skvt.typing import Array
@@ -50,6 +50,7 @@ LEAST_FREEDOM = 1e-2
 LEAST_SCALE = 1e-6
 # Steps at a time, and the gain in nats that ends them.
 _MOST_STEPS = 10
+_FEW_STEPS = 3  # (of factor analysers, each of which is solved by iteration)
 _SMALLEST_GAIN = 1e-4
 # How many times a step of EM is lengthened at most.
 _LONGEST = 16.0
@@ -146,10 +147,13 @@ class GaussianLearner(_Ascent):
         Of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
     unit : ndarray, shape (D,) or (1,)
         Square root of the columns' variances, for the least scale.
+    most_steps : int
+        Number of steps at a time.
     """
 
     names: frozenset[str]
     unit: Array
+    most_steps: int = _MOST_STEPS
 
     @classmethod
     def of(cls, component: Any, names: frozenset[str]) -> "GaussianLearner | None":
@@ -161,7 +165,8 @@ class GaussianLearner(_Ascent):
             names -= {"mean_prior", "mean_precision_prior"}
         scale = prior.covariance
         variances = np.diagonal(scale) if np.ndim(scale) == 2 else np.atleast_1d(scale)
-        return cls(names, np.sqrt(variances)) if names else None
+        steps = _FEW_STEPS if component.covariance_type == "low_rank" else _MOST_STEPS
+        return cls(names, np.sqrt(variances), steps) if names else None
 
     def values(self, component: Any) -> dict[str, Any]:
         """Parameters that are learned, by name; the mean in the coordinates of the data."""
@@ -237,6 +242,9 @@ class GaussianLearner(_Ascent):
             log_det, precision = component.noise(component.natural_parameters(sums))
             full = False
         learns_scale = "covariance_prior" in self.names
+        if learns_scale and full:
+            q = component.family.standard(component.natural_parameters(sums))
+            precision = determined(precision, float((q["degrees_of_freedom"] - nu).sum()))
         if "degrees_of_freedom_prior" in self.names:
             limits = _freedom(component.n_features, _least_freedom(scale))
             nu = _degrees_of_freedom(log_det, precision, None if learns_scale else scale, limits)

@@ -12,7 +12,12 @@ import numpy as np
 
 from skvt.compiled import digamma_array
 from skvt.expfam import FactorAnalysis, NormalWishart, triangle
-from skvt.models.mixture._components import LOG_2PI, FullGaussian, log_normal_gammas
+from skvt.models.mixture._components import (
+    LOG_2PI,
+    ConjugateComponent,
+    FullGaussian,
+    log_normal_gammas,
+)
 from skvt.typing import Array, IndexArray
 
 # Nats by which a merge must be bad at least for its gain not to be computed.
@@ -47,6 +52,8 @@ class LowRankGaussian(FullGaussian):
             for q in (NormalWishart.standard(self.prior), NormalWishart.standard(lam))
         )
         return FactorAnalysis(prior, self.max_rank), eta
+
+    row_tables = ConjugateComponent.row_tables
 
     def ranks(self, lam: Array) -> IndexArray:
         """Columns of W_k that the data support, (K,)."""

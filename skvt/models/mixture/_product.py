@@ -263,6 +263,11 @@ class Product:
         """``T`` of given ``t(phi_k)``, shape (K, P)."""
         return self.gather(t) + self.base
 
+    def row_tables(self, features: Array) -> Array:
+        """Tables of components that have seen one row each, (n, P)."""
+        parts = zip(self.blocks, self.of_blocks(features), strict=True)
+        return np.concatenate([block.component.row_tables(part) for block, part in parts], axis=1)
+
     @cached_property
     def alone(self) -> "Product":
         """Of blocks that share nothing between components."""

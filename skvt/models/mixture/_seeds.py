@@ -113,10 +113,9 @@ def _nearest_seed(
 
 def _tables(component: Component, features: Any, rows: Any) -> Array:
     """Tables of components that have seen one row each and share nothing, (n, P)."""
-    component = component.alone
     selected = features[rows]
     selected = selected.toarray() if sp.issparse(selected) else selected
-    return component.table(component.natural_parameters(selected))
+    return component.alone.row_tables(selected)
 
 
 def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
