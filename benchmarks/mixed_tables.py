@@ -1,16 +1,11 @@
-"""Tables of mixed columns with holes: number of clusters, density, speed, imputation.
+"""Tables of mixed columns with holes: density, number of clusters, imputation.
 
-Three parts, each against other ways to do the same:
+Two parts, each against other ways to do the same:
 
-- ``clusters``: tables drawn from eight clusters with real, categorical, binary and count columns,
-  with 0, 20 and 40 % of the values missing at random: how many components does
-  ``MemoizedDPMixture`` find from one, and how near does it come to the assignments of an oracle
-  that knows the parameters? The fit that is started at the true labels and makes no moves tells
-  whether the bound, or the search for its maximum, is at fault where the number is not true.
-- ``peers``: held-out density beside stepmix at its number of classes by BIC, ARI beside
-  k-prototypes that is told the true number, and scikit-learn's Gaussian mixtures of one-hot
-  columns with means in the holes (whose densities are no densities of mixed rows), and mclust
-  where Rscript has it.
+- ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
+  classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
+  mixtures of one-hot columns with means in the holes (whose densities are no densities of mixed
+  rows), and mclust where Rscript has it.
 - ``imputation``: wine, breast cancer and diabetes with some columns cut into categories:
   ``impute`` beside ``IterativeImputer``, ``KNNImputer``, means and modes. Once all are told that
   columns are categories, once that these are ordered: then the mixture has a ``LatentGaussian``,
@@ -43,17 +38,13 @@ from skvt.components import Bernoulli, Categorical, Gaussian, LatentGaussian, Po
 
 TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
-MISSING = (0.0, 0.2, 0.4)
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
-PARTS = ("clusters", "peers", "imputation")
+PARTS = ("peers", "imputation")
 
 
 def arguments():
     p = parser(__doc__.splitlines()[0])
     p.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    p.add_argument("--draws", type=int, default=10, help="of tables whose clusters are known")
-    p.add_argument("--rows", type=int, nargs="+", default=[2_000, 50_000], help="of clusters")
-    p.add_argument("--missing", type=float, nargs="+", default=list(MISSING))
     p.add_argument("--n-init", type=int, default=1, help="starts of MemoizedDPMixture")
     p.add_argument("--peer-draws", type=int, default=5)
     p.add_argument("--peer-rows", type=int, nargs="+", default=[2_000])
@@ -65,7 +56,7 @@ def arguments():
     p.add_argument("--quick", action="store_true", help="few draws, few rows")
     args = p.parse_args()
     if args.quick:
-        args.draws, args.rows, args.peer_draws, args.peer_rows = 2, [1_000], 1, [1_000]
+        args.peer_draws, args.peer_rows = 1, [1_000]
         args.most, args.stepmix_starts, args.seeds = 9, [1], 1
     return args
 
@@ -197,33 +188,6 @@ def learned(mixture):
     )
 
 
-# ---------------------------------------------------------------------------------------- clusters
-def one_table(seed, n_rows, missing, args):
-    """What is found in one table: a dict."""
-    rng = np.random.default_rng([seed, n_rows])
-    clusters, _ = drawn_clusters(rng)
-    X, y = clusters.draw(n_rows, missing, rng)
-    X = without_empty_rows(X)
-    own = {"components": blocks_of(clusters), "n_jobs": args.cores, "random_state": seed}
-    _, cpu, mixture = timed(MemoizedDPMixture(**own, n_init=args.n_init).fit, X)
-    known = {**own, "labels_init": y}
-    truth = MemoizedDPMixture(**known, moves=(), learning_method="batch").fit(X)
-    moved = MemoizedDPMixture(**known).fit(X)
-    index = adjusted_rand_score(y, mixture.predict(X))
-    return {
-        "active": mixture.n_active_components_,
-        "all": mixture.n_components_,
-        "oracle": adjusted_rand_score(y, clusters.labels(X)),
-        "ari": index,
-        "true_ari": adjusted_rand_score(y, truth.predict(X)),
-        "bound": mixture.elbo_ - truth.elbo_,
-        "moved": moved.n_components_,
-        "moved_bound": mixture.elbo_ - moved.elbo_,
-        "cpu": cpu,
-        "passes": mixture.n_iter_,
-    }
-
-
 def without_empty_rows(X):
     """X; rows without any value (next to none) get a zero in the first column."""
     X[np.isnan(X).all(axis=1), 0] = 0.0
@@ -236,37 +200,6 @@ def compile_all(args):
     clusters, _ = drawn_clusters(rng)
     X, _ = clusters.draw(500, 0.2, rng)
     MemoizedDPMixture(components=blocks_of(clusters), n_jobs=args.cores, random_state=0).fit(X)
-
-
-def clusters_part(args):
-    table = []
-    for n_rows in args.rows:
-        for missing in args.missing:
-            runs = []
-            for seed in range(args.draws):
-                runs.append(one_table(seed, n_rows, missing, args))
-                progress(n_rows, missing, seed, {k: round(v, 3) for k, v in runs[-1].items()})
-            of = {key: np.array([run[key] for run in runs]) for key in runs[0]}
-            below = of["oracle"] - of["ari"]
-            table.append([
-                f"{n_rows:,}, {missing:.0%}",
-                f"{np.sum(of['active'] == TRUE)}/{args.draws}",
-                f"{np.sum(of['all'] == TRUE)}/{args.draws}",
-                " ".join(map(str, of["all"])),
-                spread(of["ari"], 3), spread(of["oracle"], 3), spread(below, 3),
-                f"{np.max(below):.3f}", spread(of["true_ari"], 3), " ".join(map(str, of["moved"])),
-                " ".join(f"{gain:+.0f}" for gain in of["bound"]),
-                " ".join(f"{gain:+.0f}" for gain in of["moved_bound"]),
-                spread(of["cpu"], 1), f"{np.mean(of['passes']):.0f}",
-            ])  # fmt: skip
-    print_table(
-        f"{TRUE} clusters, {args.draws} draws, n_init={args.n_init}. Bound: of the fit less that "
-        "of one started at the true labels without moves, and with moves, in nats",
-        ["rows, missing", "true, active", "true, all", "components", "ARI", "oracle",
-         "oracle - ARI", "most", "ARI from truth", "from truth with moves", "bound", "bound, moves",
-         "CPU s", "passes"],
-        table,
-    )  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------- peers
@@ -585,7 +518,7 @@ def imputation_part(args):
 def main():
     args = arguments()
     print_header(*(["stepmix", "kmodes"] if "peers" in args.parts else []))
-    run = {"clusters": clusters_part, "peers": peers_part, "imputation": imputation_part}
+    run = {"peers": peers_part, "imputation": imputation_part}
     with cores(args.cores):
         compile_all(args)
         for part in args.parts:
