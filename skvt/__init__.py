@@ -10,12 +10,9 @@ from skvt.estimators import (
     StructuredGaPNMF,
     StructuredLDA,
     TemperedLDA,
-    consensus,
     seeded_prior,
-    top_words,
-    topic_shares,
-    topic_table,
 )
+from skvt.results import consensus, top_words, topic_shares, topic_table
 
 __version__ = "0.1.0.dev0"
 

@@ -44,7 +44,7 @@ FOR_USERS = {
 }
 # A decorator.
 HANDED_THROUGH = {
-    ("estimators/_base.py", "on_a_twin"),
+    ("fitting/_base.py", "on_a_twin"),
     ("sklearn_private/_callbacks.py", "torn_down"),
     ("readers/chunks.py", "of_rows"),
 }

@@ -17,6 +17,8 @@ MODEL_ROOMS = ["models.lda", "models.mixture", "models.factorial", "models.gap_n
 FLOORS = [
     "__init__",
     "estimators",
+    "results",
+    "fitting",
     "readers",
     "components",
     "inference",
@@ -34,10 +36,10 @@ FLOORS = [
 ]
 # Helpers beside the stairs: who may import them, themselves apart.
 LEAVES = {
-    "sklearn_private": {"estimators", "readers", "components"},
-    "schedules": {"estimators", "inference", "monitoring"},
-    "monitoring": {"estimators", "inference"},
-    "posterior": {"estimators"},
+    "sklearn_private": {"estimators", "fitting", "readers", "components"},
+    "schedules": {"estimators", "fitting", "inference", "monitoring"},
+    "monitoring": {"fitting", "inference"},
+    "posterior": {"estimators", "results"},
 }
 # What helpers themselves may import.
 OF_LEAVES = {"posterior": {"expfam", "typing"}}

@@ -4,23 +4,28 @@ from dataclasses import replace
 from numbers import Real
 
 import numpy as np
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
-from skvt.estimators._base import (
-    VariationalEstimator,
-    _attribute_of_fit,
-)
-from skvt.estimators._mixins import (
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    AUTO,
+    COMMON_CONSTRAINTS,
+    POSITIVE,
     MoveLogMixin,
-    PredictiveDensityMixin,
+    VariationalEstimator,
+    attribute_of_fit,
+    check_moves,
+    is_annealed,
+    policy_of,
+    with_shared_texts,
 )
-from skvt.estimators._parameters import AT_LEAST_ONE, AUTO, COMMON_CONSTRAINTS, POSITIVE
 from skvt.inference import (
     ROWS_PER_BATCH,
     MemoizedInference,
     Plan,
     StochasticInference,
+    Stopping,
     Workers,
     rows_of,
 )
@@ -39,6 +44,7 @@ from skvt.readers.validation import (
     check_variance,
     positive_int,
 )
+from skvt.results import MixtureEstimator
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import Interval
 from skvt.temperature import LinearAnnealing
@@ -53,11 +59,12 @@ SHARE_OF_CRITICAL, HOTTEST = 0.25, 6.0
 HOTTEST_LEARNED = 10.0
 
 
+@with_shared_texts
 class AnnealedFactorialMixture(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
     MoveLogMixin,
-    PredictiveDensityMixin,
+    DensityMixin,
     VariationalEstimator,
 ):
     """Factorial mixture: each row is a sum of a subset of components, plus noise.
@@ -100,50 +107,13 @@ class AnnealedFactorialMixture(
         How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
-    learning_offset : float, default=10.0
-        Down-weights early steps; at least 1.
-
-    batch_size : int, default=128
-        Number of rows in a minibatch.
-
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. Of minibatches, they make
-        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
-        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
-        of up to 8 chunks.
-
-    total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-        stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
-        since.
+    .. shared: learning_offset, batch_size, n_parallel_batches, total_samples
 
     max_iter : int or None, default=None
         Maximum number of passes over the data. None is 500, and 100 with "online", which by default
         does not judge convergence.
 
-    tol : float, default=1e-5
-        Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. Convergence is not judged while T > 1 or a move has something left to try. If
-        ``max_iter`` passes do not suffice, there is a
-        :class:`~sklearn.exceptions.ConvergenceWarning`.
-
-    evaluate_every : int, default=-1
-        Number of passes between evaluations of the bound on all data; 0 or a negative number means
-        never. Memoized inference knows it anyway. With "online", convergence is judged at these
-        evaluations only.
-
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: tol, evaluate_every, n_init, warm_start, n_jobs, verbose
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the start, the jitter and the order of the minibatches.
@@ -163,11 +133,7 @@ class AnnealedFactorialMixture(
         Evidence lower bound of the training data in nats, every constant included. Not available
         after ``partial_fit``, see ``elbo``.
 
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
-        minibatches of the pass, except where ``evaluate_every`` requests exact ones.
+    .. shared: history_
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
@@ -177,23 +143,8 @@ class AnnealedFactorialMixture(
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
         components.
 
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-
-    converged_ : bool
-        Whether the fit stopped on convergence.
-
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
-
-    n_batch_iter_ : int
-        Number of global updates so far.
-
-    n_features_in_ : int
-        Number of columns of X.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_
+    .. shared: feature_names_in_
 
     See Also
     --------
@@ -235,7 +186,6 @@ class AnnealedFactorialMixture(
     }
 
     _reads = ContiguousReader
-    _model_parameters = ("noise_variance", "prior_variance", "activation_prior")
 
     def __init__(
         self,
@@ -301,17 +251,9 @@ class AnnealedFactorialMixture(
             )
         return np.broadcast_to(prior, (self.n_components,)).copy()
 
-    def _temperature_policy(self, model):
-        if self.temperature == "annealed":
-            first = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
-            return LinearAnnealing(initial_temperature=first, replication=1.0)
-        policy = super()._temperature_policy(model)
-        if isinstance(self.temperature, str):
-            policy.set_params(max_temperature=HOTTEST_LEARNED, replication=1.0)
-        return policy
-
-    def _build_model(self, X, weights):
-        self._check_moves(("superposition",))
+    def _build_model(self, X, weights, old=None):
+        """Priors given or guessed from the rows; what is learned goes on from the ``old`` model."""
+        check_moves(self.moves, ("superposition",))
         prior = self._given_activation_prior()
         first, largest = first_guess(X, weights, self.n_components, prior.sum())
         given = {name: getattr(self, name) for name in (*first, "activation_prior")}
@@ -322,7 +264,7 @@ class AnnealedFactorialMixture(
                 check_variance(name, given[name], X.dtype, square)
                 first[name] = float(given[name])
             square = max(square, first["noise_variance"])
-        return FactorialMixture(
+        model = FactorialMixture(
             n_components=self.n_components,
             n_features=X.shape[1],
             activation_prior=prior,
@@ -332,19 +274,21 @@ class AnnealedFactorialMixture(
             critical_temperature=largest / first["noise_variance"],
             **first,
         )
-
-    def _continued_model(self, X, weights):
-        built = self._build_model(X, weights)
+        if old is None:
+            return model
         self._adapt(self._fitted, X, weights)
-        fitted = {name: getattr(self._fitted.model, name) for name in built.learned}
-        return replace(built, **fitted, by_column=self._fitted.model.by_column)
+        old = self._fitted.model
+        learned = {name: getattr(old, name) for name in model.learned}
+        return replace(model, **learned, by_column=old.by_column)
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of."""
         n_rows = X.shape[0]
         minibatches = self._rows_of(X, weights, min(self.batch_size, n_rows))
         rate = RobbinsMonro(self.learning_offset, self.learning_decay)
-        data, starts = minibatches, None
+        data, starts, n_passes = minibatches, None, self.max_iter
+        if n_passes is None:
+            n_passes = 100 if self.learning_method == "online" else 500
         if stream or self.learning_method == "online":
             engine = StochasticInference(rate)
         else:
@@ -356,21 +300,14 @@ class AnnealedFactorialMixture(
         return Plan(
             data=data,
             engine=engine,
-            policy=self._temperature_policy(model),
-            stopping=self._stopping,
+            policy=_policy_of(self.temperature, model),
+            stopping=Stopping(n_passes, self.evaluate_every, self.tol),
             minibatches=minibatches,
             rate=rate,
             planned_passes=100.0,
             total_samples=self.total_samples,
             row_starts=starts,
         )
-
-    @property
-    def _n_passes(self):
-        """Passes of a fit at most."""
-        if self.max_iter is None:
-            return 100 if self.learning_method == "online" else 500
-        return self.max_iter
 
     def _adapt(self, fitted, X, weights):
         """Give each column statistics of its own when missing values first occur."""
@@ -383,12 +320,12 @@ class AnnealedFactorialMixture(
 
     # ------------------------------------------------------------------------------- attributes
     def _model_of(self, name):
-        return _attribute_of_fit(self, name).model
+        return attribute_of_fit(self, name).model
 
     @property
     def components_(self):
         """Expected components, shape (K, n_features)."""
-        fitted = _attribute_of_fit(self, "components_")
+        fitted = attribute_of_fit(self, "components_")
         return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
     @property
@@ -409,7 +346,7 @@ class AnnealedFactorialMixture(
     @property
     def posterior_(self):
         """The posterior q of the components."""
-        fitted = _attribute_of_fit(self, "posterior_")
+        fitted = attribute_of_fit(self, "posterior_")
         return Posterior(fitted.model.family, fitted.lam()[0])
 
     @property
@@ -490,6 +427,9 @@ class AnnealedFactorialMixture(
             parts = [explain(model, batch, stats, workers.run) for batch in batches]
         return Explanations(*map(np.concatenate, zip(*parts, strict=True)))
 
+    # the mean of `score_samples`
+    score = MixtureEstimator.score
+
     def sample(self, n_samples=1, random_state=None):
         """Draw rows from the posterior predictive.
 
@@ -516,3 +456,14 @@ class AnnealedFactorialMixture(
         tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+
+def _policy_of(temperature, model):
+    """The policy; by name, as hot as the first guess of the model needs."""
+    if is_annealed(temperature):
+        first = min(max(1.0, SHARE_OF_CRITICAL * model.critical_temperature), HOTTEST)
+        return LinearAnnealing(initial_temperature=first, replication=1.0)
+    policy = policy_of(temperature)
+    if isinstance(temperature, str):
+        policy.set_params(max_temperature=HOTTEST_LEARNED, replication=1.0)
+    return policy

@@ -4,19 +4,20 @@ from dataclasses import replace
 
 import numpy as np
 
-from skvt.estimators._mixtures import MixtureEstimator, _assignments
-from skvt.estimators._moves_mixin import RemembersMixin
-from skvt.estimators._parameters import COMMON_CONSTRAINTS, POSITIVE
+from skvt.estimators._mixtures import given_means, require_rows
 from skvt.expfam import Categorical, Normal, Stats
+from skvt.fitting import COMMON_CONSTRAINTS, POSITIVE, policy_of, with_shared_texts
 from skvt.inference import MemoizedInference, Plan, Stopping, Workers
-from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, weighted_moments
+from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
-from skvt.readers.validation import LARGEST_VALUE, check_variance
+from skvt.readers.validation import check_variance
+from skvt.results import MixtureEstimator, assignments_of
 from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
 
 
-class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
+@with_shared_texts
+class CAVIGaussianMixture(MixtureEstimator):
     """Gaussian mixture of known variance and weights, by coordinate ascent.
 
     The model on which variational inference is taught [1]_: only the means and the assignments are
@@ -45,10 +46,7 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
     weights : array-like of shape (n_components,) or None, default=None
         Probabilities of the components, positive and summing to 1. None means equal ones.
 
-    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the initial components are found: from rows as seeds, drawn with probabilities that grow
-        with how badly the earlier seeds explain a row; from random responsibilities; or from rows
-        as seeds, drawn uniformly.
+    .. shared: init_params
 
     means_init : array-like of shape (n_components, n_features) or None, default=None
         Initial means, instead of those found by ``init_params``, as in
@@ -58,26 +56,14 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" lets it fall to 1; "variational" and "local" learn it, for all rows or for each.
 
-    max_iter : int, default=100
-        Maximum number of passes over the data.
+    .. shared: max_iter
 
     tol : float, default=1e-6
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         row. A :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get
         there.
 
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_init, warm_start, n_jobs, verbose
 
     verbose_interval : int, default=1
         Number of passes from one printed line to the next.
@@ -93,9 +79,7 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
     weights_ : ndarray of shape (K,)
         The weights, as given.
 
-    labels_ : ndarray of int, shape (n_samples,)
-        Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
-        chunks of Dask: ``predict``.
+    .. shared: labels_
 
     means_ : ndarray of shape (K, n_features)
         Expected means. The m_k of q(mu_k).
@@ -125,47 +109,15 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
         been lost so far, in nats per row: entropy of the assignments of the rows of
         ``fit`` [2]_, then evidence. Not available after ``partial_fit``, see ``join_components``.
 
-    hierarchy_criteria_ : ndarray of str, shape (K - 1,)
-        What chose each pair, "entropy" or "evidence".
-
-    n_clusters_ : int
-        Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
-        that they could lose; and where the entropy has an elbow, also pairs before it that lose at
-        least a hundredth. See the user guide for rows that are too few for that, and for classes
-        that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
-
-    n_clusters_reason_ : str
-        Why this number is suggested.
-
-    elbo_, lower_bound_ : float
-        Evidence lower bound of the training data in nats, every constant included. Not available
-        after ``partial_fit``, see ``elbo``.
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
 
     history_ : dict of lists
         One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
         ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
         "learning_rate", "n_components", "seconds".
 
-    lower_bounds_ : list of float
-        ``history_["elbo"]``.
-
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-
-    n_batch_iter_ : int
-        Number of global updates so far.
-
-    converged_ : bool
-        Whether the fit stopped on convergence.
-
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
-
-    n_features_in_ : int
-        Number of columns of X.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, converged_, n_iter_, n_features_in_
+    .. shared: feature_names_in_
 
     See Also
     --------
@@ -242,19 +194,7 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
         self.random_state = random_state
 
     # --------------------------------------------------------------------------------- model
-    @property
-    def _n_fewest(self):
-        return self.n_components
-
-    def _build_component(self, X, weights):
-        center, variances = weighted_moments(X, weights, "diag", False)
-        squares = {"noise_variance": variances, "prior_variance": variances + center**2}
-        for name, square in squares.items():
-            check_variance(name, getattr(self, name), X.dtype, square.max())
-        prior = Normal.from_standard(-center, self.prior_variance)
-        return KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
-
-    def _build_weights(self):
+    def _given_weights(self):
         K = self.n_components
         if self.weights is None:
             return KnownWeights(np.full(K, 1.0 / K))
@@ -267,20 +207,28 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
             )
         return KnownWeights(weights / weights.sum())
 
-    def _build_model(self, X, weights):
-        model = super()._build_model(X, weights)
+    def _build_model(self, X, weights, old=None):
+        """Known weights, and Gaussians of known variance."""
+        if old is not None:
+            return old
+        require_rows(self, X, self.n_components)
+        for name in ("noise_variance", "prior_variance"):
+            check_variance(name, getattr(self, name), X.dtype)
+        center, _ = weighted_moments(X, weights, "diag", False)
+        prior = Normal.from_standard(-center, self.prior_variance)
+        component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
+        model = Mixture(
+            self._given_weights(),
+            component,
+            n_initial=self.n_components,
+            init_params=self.init_params,
+            n_fewest=self.n_components,
+        )
         if self.means_init is None:
             return model
-        means = np.asarray(self.means_init, dtype=np.float64)
-        shape = (self.n_components, X.shape[1])
-        if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
-            raise ValueError(
-                f"The 'means_init' parameter must be an array of shape (n_components, n_features) "
-                f"= {shape} of finite numbers, no larger than {LARGEST_VALUE[X.dtype]:g} in "
-                f"{X.dtype}. Got {self.means_init!r} instead."
-            )
         counts = weights.sum() * model.weights.weights
-        return replace(model, start=Stats((counts, model.component.sums_at(means, counts))))
+        sums = component.sums_at(given_means(self, X), counts)
+        return replace(model, start=Stats((counts, sums)))
 
     def _plan(self, model, X, weights, *, stream=False):
         """What a fit is made of: memoized inference of one batch, which is coordinate ascent.
@@ -291,7 +239,7 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
         return Plan(
             data=data,
             engine=MemoizedInference(),
-            policy=self._temperature_policy(model),
+            policy=policy_of(self.temperature),
             stopping=Stopping(self.max_iter, tol=self.tol),
             minibatches=data,
             rate=RobbinsMonro(1.0, 0.0),
@@ -301,7 +249,7 @@ class CAVIGaussianMixture(RemembersMixin, MixtureEstimator):
         # (those of chunks are computed where the rows lie: predict_proba)
         if not layout_of(X).size:
             with Workers(self.n_jobs) as workers:
-                self._fitted.assignments = _assignments(self._fitted, X, workers)
+                self._fitted.assignments = assignments_of(self._fitted, X, workers)
 
     # --------------------------------------------------------------------------- attributes
     @property

@@ -9,24 +9,29 @@ from skvt.components.specs import (
     GAUSSIAN_PRIOR_CONSTRAINTS,
     gaussian_component,
     gaussian_learner,
+    is_auto,
 )
-from skvt.estimators._description import DescriptionMixin
-from skvt.estimators._imputation import ImputeMixin
-from skvt.estimators._mixtures import MixtureEstimator, learned_values
-from skvt.estimators._moves_mixin import (
-    MovesMixin,
-    begun_with_labels,
-    sticks,
+from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows, sticks
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    MEMOIZED_CONSTRAINTS,
+    NOT_NEGATIVE,
+    check_memoized,
+    memoized_plan,
+    mixture_moves,
+    rate_of,
+    with_shared_texts,
 )
-from skvt.estimators._parameters import AT_LEAST_ONE, MEMOIZED_CONSTRAINTS, NOT_NEGATIVE
-from skvt.models.mixture import MATRICES, SymmetricDirichlet, begun_at
-from skvt.readers.validation import LARGEST_VALUE, check_variance
+from skvt.models.mixture import MATRICES, Mixture, SymmetricDirichlet, begun_at
+from skvt.readers.validation import check_variance
+from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
 
 MOVES = ("birth", "merge", "delete")
 
 
-class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
+@with_shared_texts
+class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that adapts its number of components.
 
     A counterpart of :class:`sklearn.mixture.BayesianGaussianMixture`, with the same model and
@@ -41,8 +46,7 @@ class MemoizedDPGMM(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator)
     n_components : int, default=1
         Initial number of components; without moves it does not change.
 
-    max_components : int, default=200
-        Maximum number of components that births may reach.
+    .. shared: max_components
 
     covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
@@ -101,26 +105,14 @@ default="dirichlet_process"
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
         of the columns.
 
-    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the initial components are found: from rows as seeds, drawn with probabilities that grow
-        with how badly the earlier seeds explain a row; from random responsibilities; or from rows
-        as seeds, drawn uniformly.
+    .. shared: init_params
 
     means_init : array-like of shape (n_components, n_features) or None, default=None
         Initial means, instead of those found by ``init_params``, as in
         :class:`sklearn.mixture.GaussianMixture`. Each row is initially assigned to the component
         with the nearest mean, in the metric of the prior's covariance.
 
-    labels_init : array-like of shape (n_samples,) or None, default=None
-        Initial component of each row of ``fit``, instead of those found by ``init_params``: there
-        are as many components as distinct labels, regardless of ``n_components``. -1 means unknown:
-        such a row starts in the component that explains it best. Give labels of rows of positive
-        weight only.
-
-    learning_method : {"memoized", "online", "batch"}, default="memoized"
-        How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
-        on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
-        coordinate ascent.
+    .. shared: labels_init, learning_method
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. They are made at the end of each pass; without them,
@@ -130,53 +122,9 @@ default="dirichlet_process"
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
         per batch; give at most one of them. None is about 10 batches of 1,000 to 50,000 rows.
 
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. It changes the result;
-        ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
-        tenth of the batches, or one minibatch of each of up to 8 chunks.
-
-    temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
-        Policies that learn the temperature are refused. Moves are made only at T = 1.
-
-    learning_decay : float, default=0.7
-        How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
-        ** -learning_decay``.
-
-    learning_offset : float, default=10.0
-        Down-weights early steps; at least 1.
-
-    total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
-        "batch", the number of rows seen; otherwise a million for a stream started by
-        ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
-
-    max_iter : int, default=100
-        Maximum number of passes over the data.
-
-    tol : float, default=1e-5
-        Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. Convergence is not judged while T > 1 or a move has something left to try. If
-        ``max_iter`` passes do not suffice, there is a
-        :class:`~sklearn.exceptions.ConvergenceWarning`.
-
-    evaluate_every : int, default=-1
-        Number of passes between evaluations of the bound on all data; 0 or a negative number means
-        never. Memoized inference knows it anyway. With "online", convergence is judged at these
-        evaluations only.
-
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
+    .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
+    .. shared: verbose
 
     verbose_interval : int, default=1
         Number of passes from one printed line to the next.
@@ -190,16 +138,7 @@ default="dirichlet_process"
     n_components_ : int
         Number of components K. It is found by the fit.
 
-    n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. Data
-        are rows.
-
-    weights_ : ndarray of shape (K,)
-        Expected weights, normalised: the mass of components not yet seen is left out.
-
-    labels_ : ndarray of int, shape (n_samples,)
-        Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
-        chunks of Dask: ``predict``.
+    .. shared: n_active_components_, weights_, labels_
 
     means_ : ndarray of shape (K, n_features)
         Expected means.
@@ -218,16 +157,7 @@ default="dirichlet_process"
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
         and "spherical").
 
-    block_relevance_ : ndarray of shape (K, n_blocks)
-        Evidence that the rows of a component have parameters of their own in a block, rather than
-        those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
-        component's number of rows. If positive, the block distinguishes the component from the
-        rest. Components of less than one row count as one row.
-
-    column_relevance_ : ndarray of shape (K, n_columns)
-        The same for each column. The values of independent columns add up to that of their block;
-        with full covariances, and for counts of tokens, the value is that of the column by itself;
-        columns of a spherical block have equal shares of the block's value.
+    .. shared: block_relevance_, column_relevance_
 
     mean_precision_ : ndarray of shape (K,) or None
         Number of rows that each mean is worth, those of the prior included; (K, n_features) where
@@ -249,40 +179,8 @@ default="dirichlet_process"
         ``fit`` [Baudry10]_, then evidence. Not available after ``partial_fit``, see
         ``join_components``.
 
-    hierarchy_criteria_ : ndarray of str, shape (K - 1,)
-        What chose each pair, "entropy" or "evidence".
-
-    n_clusters_ : int
-        Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
-        that they could lose; and where the entropy has an elbow, also pairs before it that lose at
-        least a hundredth. See the user guide for rows that are too few for that, and for classes
-        that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
-
-    n_clusters_reason_ : str
-        Why this number is suggested.
-
-    elbo_, lower_bound_ : float
-        Evidence lower bound of the training data in nats, every constant included. Not available
-        after ``partial_fit``, see ``elbo``.
-
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
-        minibatches of the pass, except where ``evaluate_every`` requests exact ones.
-
-    lower_bounds_ : list of float
-        ``history_["elbo"]``.
-
-    move_log_ : dict of lists
-        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats), "reason". The gain of births is that of the components adopted in the pass.
-        If a birth does not raise the bound, it is undone together with the other moves of the same
-        pass. The reason is why births came to nothing: for each, the rows that were to be divided,
-        and by how many nats the best proposal fell short.
-
-    weight_concentration_prior_ : float
-        Concentration of the weights as used.
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
+    .. shared: history_, lower_bounds_, move_log_, weight_concentration_prior_
 
     mean_prior_ : ndarray of shape (n_features,) or None
         Prior mean as used or learned; None with ``mean_type="zero"``.
@@ -297,27 +195,13 @@ default="dirichlet_process"
         Inverse scale of that prior as used or learned: a number for "spherical", (n_features,) for
         "diag" and "low_rank", (n_features, n_features) for "full" and "tied".
 
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-
-    n_batch_iter_ : int
-        Number of global updates so far.
-
-    converged_ : bool
-        Whether the fit stopped on convergence.
-
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
+    .. shared: restart_elbos_, n_batch_iter_, converged_, n_iter_
 
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks) and "components".
 
-    n_features_in_ : int
-        Number of columns of X.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -453,69 +337,53 @@ default="dirichlet_process"
         return self.weight_concentration_prior_type == "dirichlet_distribution"
 
     @property
-    def _n_fewest(self):
-        return self.n_components if self._is_finite else 1
-
-    @property
     def _most_components(self):
         return self.n_components if self._is_finite else self.max_components
 
-    def _moves_of_fit(self):
-        return [] if self._is_finite else super()._moves_of_fit()
-
-    def _check_combinations(self):
-        super()._check_combinations()
-        if self.max_components < self.n_components:
-            raise ValueError(
-                f"The 'max_components' parameter must be in the range [n_components, inf) = "
-                f"[{self.n_components}, inf). Got {self.max_components} instead."
-            )
-        if self._is_finite and self._learns_concentration:
+    def _build_model(self, X, weights, old=None):
+        """Sticks or a finite Dirichlet, and Gaussians whose priors are given or found."""
+        check_memoized(self)
+        K, alpha = self.n_components, self.weight_concentration_prior
+        if self._is_finite and is_auto(alpha):
             raise ValueError(
                 "The 'weight_concentration_prior' parameter of a Dirichlet distribution must be a "
                 "number in the range (0, inf) or None. Got 'auto', which is for "
                 "weight_concentration_prior_type='dirichlet_process'."
             )
-
-    def _build_model(self, X, weights):
-        model = super()._build_model(X, weights)
-        if self.means_init is not None:
-            return self._begun_with_means(model, X, weights)
-        return begun_with_labels(model, self.labels_init, X, weights, self._most_components)
-
-    def _begun_with_means(self, model, X, weights):
-        """The model with the given initial means."""
-        if self.labels_init is not None or self.mean_type == "zero":
-            other = "mean_type='zero', which has no means" if self.labels_init is None else "labels"
-            raise ValueError(
-                f"Give 'means_init' or something else to begin with, not both. Got {other}."
-            )
-        means = np.asarray(self.means_init, dtype=np.float64)
-        shape = (self.n_components, X.shape[1])
-        if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
-            raise ValueError(
-                f"The 'means_init' parameter must be an array of shape (n_components, n_features) "
-                f"= {shape} of finite numbers, no larger than {LARGEST_VALUE[X.dtype]:g} in "
-                f"{X.dtype}. Got {self.means_init!r} instead."
-            )
-        return replace(model, start=begun_at(model, X, weights, means))
-
-    def _build_weights(self):
-        if not self._is_finite:
-            return sticks(self.weight_concentration_prior)
-        given, K = self.weight_concentration_prior, self.n_components
-        return SymmetricDirichlet(1.0 if given is None else float(given) * K, K)
-
-    def _build_component(self, X, weights):
+        if old is not None:
+            return old
+        require_rows(self, X, K)
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
         most = self._most_components
         component, priors = gaussian_component(self, X, weights, self.reg_covar, most)
         vars(self).update({f"{name}_": priors[name] for name in priors})
-        return component
+        if self._is_finite:
+            law = SymmetricDirichlet(1.0 if alpha is None else float(alpha) * K, K)
+        else:
+            law = sticks(alpha)
+        model = Mixture(
+            law,
+            component,
+            n_initial=K,
+            init_params=self.init_params,
+            n_fewest=K if self._is_finite else 1,
+            learner=gaussian_learner(self, component),
+            learns_concentration=is_auto(alpha),
+        )
+        if self.means_init is None:
+            return begun_with_labels(model, self.labels_init, X, weights, most)
+        if self.labels_init is not None or self.mean_type == "zero":
+            other = "mean_type='zero', which has no means" if self.labels_init is None else "labels"
+            raise ValueError(
+                f"Give 'means_init' or something else to begin with, not both. Got {other}."
+            )
+        return replace(model, start=begun_at(model, X, weights, given_means(self, X)))
 
-    def _build_learner(self, component):
-        return gaussian_learner(self, component)
+    def _plan(self, model, X, weights, *, stream=False):
+        """Memoized inference with moves, or stochastic inference."""
+        moves = {} if self._is_finite else mixture_moves(self.max_components)
+        return memoized_plan(self, (X, weights), moves, rate_of(self), stream=stream)
 
     def _published(self, model):
         learned = learned_values(model)

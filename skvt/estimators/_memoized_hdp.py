@@ -2,27 +2,45 @@
 
 import warnings
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
 from skvt.components.specs import is_auto
-from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
-from skvt.estimators._moves_mixin import MemoizedMixin
-from skvt.estimators._parameters import AT_LEAST_ONE, AUTO, MEMOIZED_CONSTRAINTS, POSITIVE
-from skvt.estimators._topic_edits import TopicEditsMixin
-from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.expfam import RunningStats
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    AUTO,
+    MEMOIZED_CONSTRAINTS,
+    POSITIVE,
+    MoveLogMixin,
+    VariationalEstimator,
+    attribute_of_fit,
+    check_memoized,
+    memoized_plan,
+    rate_of,
+    with_shared_texts,
+)
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
+from skvt.results import TopicEditsMixin, TopicsMixin, simplest
 from skvt.temperature import LinearAnnealing
 
 # Topics of the annealed starts that follow where a fit ends at one, and documents for each of them.
 LAST_LOOK, DOCUMENTS_OF_EACH = (20, 50), 10
+# Smallest and largest number of documents of a batch where the user gives none.
+ROWS_OF_BATCH = 250, 5_000
+# What to do where a topic is to have words of the user's.
+NO_PRIOR_OF_EACH = (
+    " Topics whose number is found share one prior, since births, merges and deletes exchange "
+    "them; components_init begins with topics of yours."
+)
 # Where they are learned, learning begins with these.
 TOPIC_WORD_PRIOR, TOPIC_CONCENTRATION, DOC_TOPIC_CONCENTRATION = 0.1, 1.0, 0.5
 
 
-class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
+@with_shared_texts
+class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Topic model that finds its number of topics: a hierarchical Dirichlet process.
 
     A neighbour of :class:`sklearn.decomposition.LatentDirichletAllocation` without a number of
@@ -37,8 +55,7 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
     n_components : int, default=1
         Topics at the start; without moves, throughout.
 
-    max_components : int, default=400
-        Maximum number of components that births may reach.
+    .. shared: max_components
 
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. All topics share
@@ -72,39 +89,20 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
         per batch; give at most one of them. None is about 10 batches of 250 to 5,000 documents.
 
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. It changes the result;
-        ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
-        tenth of the batches, or one minibatch of each of up to 8 chunks.
+    .. shared: n_parallel_batches (memoized)
 
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
         that learn the temperature are refused. Moves wait until it is 1.
 
-    learning_decay : float, default=0.7
-        How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
-        ** -learning_decay``.
-
-    learning_offset : float, default=10.0
-        Down-weights early steps; at least 1.
-
-    max_iter : int, default=100
-        Maximum number of passes over the data.
+    .. shared: learning_decay, learning_offset, max_iter
 
     tol : float, default=2e-4
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         word. Not while the fit is hot, or a move has anything left to try. A
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
 
-    evaluate_every : int, default=-1
-        Number of passes between evaluations of the bound on all data; 0 or a negative number means
-        never. Memoized inference knows it anyway. With "online", convergence is judged at these
-        evaluations only.
-
-    total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
-        "batch", the number of rows seen; otherwise a million for a stream started by
-        ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
+    .. shared: evaluate_every, total_samples (memoized)
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less than
@@ -113,18 +111,7 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step.
 
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_init, warm_start, n_jobs, verbose
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It decides the initial topics, those with which births begin, the
@@ -147,37 +134,21 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         :func:`skvt.topic_table` show them, and files keep them.
     exp_dirichlet_component_ : ndarray of shape (K, n_features)
         ``exp(E[log phi])``.
-    posterior_ : Posterior
-        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
-        topics.
+    .. shared: posterior_
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Not there after
         ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
-        minibatches of the pass, except where ``evaluate_every`` requests exact ones.
+    .. shared: history_
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Gains are those of the exact bound. For births, "proposed" are
         topics on whose documents fresh ones were learned.
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-    converged_ : bool
-        Whether the fit stopped on convergence.
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
-    n_batch_iter_ : int
-        Number of global updates so far.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_
     topic_word_prior_ : float or ndarray
         The priors as used or learned.
     topic_concentration_, doc_topic_concentration_ : float
         The concentrations as used or learned.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -221,20 +192,7 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         "doc_topic_concentration": [AUTO, POSITIVE],
         "max_doc_update_iter": [AT_LEAST_ONE],
     }
-    _model_parameters = (
-        *MemoizedMixin._model_parameters,
-        "topic_word_prior",
-        "topic_concentration",
-        "doc_topic_concentration",
-        "mean_change_tol",
-        "max_doc_update_iter",
-    )
-    _rows_of_batch = 250, 5_000
-    _no_prior_of_each = (
-        " Topics whose number is found share one prior, since births, merges and deletes exchange "
-        "them; components_init begins with topics of yours."
-    )
-    _in_words = True
+    _fixed_in_streams = ("learning_method",)
 
     def __init__(
         self,
@@ -292,17 +250,12 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
         self.random_state = random_state
 
     # --------------------------------------------------------------------------------- model
-    def _check_combinations(self):
-        super()._check_combinations()
-        if self.max_components < self.n_components:
-            raise ValueError(
-                f"The 'max_components' parameter must be in the range [n_components, inf) = "
-                f"[{self.n_components}, inf). Got {self.max_components} instead."
-            )
-
-    def _build_model(self, X, weights):
-        self._check_combinations()
-        eta = self._prior_vector("topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR)
+    def _build_model(self, X, weights, old=None):
+        """Topics and their weights; what is learned goes on from the ``old`` model."""
+        check_memoized(self)
+        eta = self._prior_vector(
+            "topic_word_prior", X.shape[1], "n_features", TOPIC_WORD_PRIOR, remedy=NO_PRIOR_OF_EACH
+        )
         gamma, alpha = self.topic_concentration, self.doc_topic_concentration
         documents = LDA(
             doc_topic_prior=np.ones(1, X.dtype),
@@ -310,51 +263,38 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
         )
+        learns_gamma, learns_alpha = is_auto(gamma), is_auto(alpha)
+        learns_eta = is_auto(self.topic_word_prior)
         sticks = Sticks(
-            TOPIC_CONCENTRATION if is_auto(gamma) else float(gamma),
-            DOC_TOPIC_CONCENTRATION if is_auto(alpha) else float(alpha),
+            TOPIC_CONCENTRATION if learns_gamma else float(gamma),
+            DOC_TOPIC_CONCENTRATION if learns_alpha else float(alpha),
         )
+        if old is not None and learns_gamma:
+            sticks = replace(sticks, concentration=old.sticks.concentration)
+        if old is not None and learns_alpha:
+            sticks = replace(sticks, doc_concentration=old.sticks.doc_concentration)
+        if old is not None and learns_eta:
+            documents = replace(documents, topic_word_prior=old.topics.topic_word_prior)
         return HDP(
             documents,
             sticks,
             n_initial=self.n_components,
             start=self._initial_topics(X),
-            learn_topic_concentration=is_auto(gamma),
-            learn_doc_topic_concentration=is_auto(alpha),
-            learn_topic_word_prior=is_auto(self.topic_word_prior),
+            learn_topic_concentration=learns_gamma,
+            learn_doc_topic_concentration=learns_alpha,
+            learn_topic_word_prior=learns_eta,
         )
 
-    def _continued_model(self, X, weights):
-        """The model by the parameters as they are now, learned priors kept."""
-        old, model = self._fitted.model, self._build_model(X, weights)
-        gamma, alpha = (
-            (before if learned else now)
-            for learned, before, now in (
-                (
-                    model.learn_topic_concentration,
-                    old.sticks.concentration,
-                    model.sticks.concentration,
-                ),
-                (
-                    model.learn_doc_topic_concentration,
-                    old.sticks.doc_concentration,
-                    model.sticks.doc_concentration,
-                ),
-            )
-        )
-        model = replace(model, sticks=Sticks(gamma, alpha))
-        if model.learn_topic_word_prior:
-            eta = old.topics.topic_word_prior
-            model = replace(model, topics=replace(model.topics, topic_word_prior=eta))
-        return model
-
-    def _makers(self):
-        """Merges before deletes: what two topics share needs no new assignments."""
-        return {
+    def _plan(self, model, X, weights, *, stream=False):
+        """Memoized inference with moves, or stochastic inference."""
+        moves = {  # merges before deletes: what two topics share needs no new assignments
             "merge": MergeTopics,
             "delete": DeleteTopic,
-            "birth": lambda: BirthOfTopics(self.max_components),
+            "birth": partial(BirthOfTopics, self.max_components),
         }
+        rows, rate = (X, weights), rate_of(self)
+        plan = memoized_plan(self, rows, moves, rate, ROWS_OF_BATCH, stream=stream)
+        return replace(plan, in_words=True)
 
     def _published(self, model):
         return {
@@ -409,19 +349,19 @@ class MemoizedHDP(MemoizedMixin, TopicEditsMixin, TopicsMixin, VariationalEstima
     @property
     def n_components_(self):
         """Number of topics K."""
-        fitted = _attribute_of_fit(self, "n_components_")
+        fitted = attribute_of_fit(self, "n_components_")
         return fitted.model.size(fitted.stats)
 
     @property
     def topic_weights_(self):
         """Expected weights of the topics, shape (K,)."""
-        fitted = _attribute_of_fit(self, "topic_weights_")
+        fitted = attribute_of_fit(self, "topic_weights_")
         return fitted.model.weights(fitted.stats)[:-1].astype(fitted.model.dtype)
 
     @property
     def topic_ids_(self):
         """Which topic is which, shape (K,)."""
-        fitted = _attribute_of_fit(self, "topic_ids_")
+        fitted = attribute_of_fit(self, "topic_ids_")
         ids = vars(fitted.state).get("component_ids", np.empty(0, np.int64))
         return ids if ids.size else np.arange(self.n_components_)
 

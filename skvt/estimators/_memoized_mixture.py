@@ -1,24 +1,34 @@
 """Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
 
-from skvt.components.specs import BY_NAME, built, learner_of
-from skvt.estimators._description import DescriptionMixin
-from skvt.estimators._imputation import ColumnMixin, ImputeMixin
-from skvt.estimators._mixtures import MixtureEstimator, learned_values
-from skvt.estimators._moves_mixin import (
-    MovesMixin,
-    begun_with_labels,
-    sticks,
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.components.specs import BY_NAME, built, is_auto, learner_of
+from skvt.estimators._mixtures import begun_with_labels, require_rows, sticks
+from skvt.fitting import (
+    AUTO,
+    MEMOIZED_CONSTRAINTS,
+    check_memoized,
+    memoized_plan,
+    mixture_moves,
+    rate_of,
+    with_shared_texts,
 )
-from skvt.estimators._parameters import AUTO, MEMOIZED_CONSTRAINTS
-from skvt.models.mixture import Block, Product, ProductLearner, as_slice, of_block
+from skvt.inference import Workers
+from skvt.models.mixture import Block, Mixture, Product, ProductLearner, as_slice, of_block
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import TableReader, levels
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
 
 MOVES = ("birth", "merge", "delete")
 
 
-class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
+@with_shared_texts
+class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     """Dirichlet process mixture of rows of any columns that finds its number of components.
 
     Tables may have real, ordinal, categorical, binary and count columns, and missing values, which
@@ -49,29 +59,14 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     handle_unknown : {"error", "missing"}, default="error"
         Whether categories that did not occur in ``fit`` are an error, or treated as missing values.
 
-    max_components : int, default=200
-        Maximum number of components that births may reach.
+    .. shared: max_components
 
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
         starts with 1 and learns it, between 0.001 and 1,000, at the maximum of the bound. Priors of
         :mod:`skvt.components` that are "auto" are learned likewise.
 
-    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the initial components are found: from rows as seeds, drawn with probabilities that grow
-        with how badly the earlier seeds explain a row; from random responsibilities; or from rows
-        as seeds, drawn uniformly.
-
-    labels_init : array-like of shape (n_samples,) or None, default=None
-        Initial component of each row of ``fit``, instead of those found by ``init_params``: there
-        are as many components as distinct labels, regardless of ``n_components``. -1 means unknown:
-        such a row starts in the component that explains it best. Give labels of rows of positive
-        weight only.
-
-    learning_method : {"memoized", "online", "batch"}, default="memoized"
-        How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
-        on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
-        coordinate ascent.
+    .. shared: init_params, labels_init, learning_method
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. They are made at the end of each pass; without them,
@@ -81,53 +76,9 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
         per batch; give at most one of them. None is about 10 batches of 1,000 to 50,000 rows.
 
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. It changes the result;
-        ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
-        tenth of the batches, or one minibatch of each of up to 8 chunks.
-
-    temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
-        Policies that learn the temperature are refused. Moves are made only at T = 1.
-
-    learning_decay : float, default=0.7
-        How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
-        ** -learning_decay``.
-
-    learning_offset : float, default=10.0
-        Down-weights early steps; at least 1.
-
-    total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
-        "batch", the number of rows seen; otherwise a million for a stream started by
-        ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
-
-    max_iter : int, default=100
-        Maximum number of passes over the data.
-
-    tol : float, default=1e-5
-        Converged when the bound gains less than this from one evaluation to the next, in nats per
-        row. Convergence is not judged while T > 1 or a move has something left to try. If
-        ``max_iter`` passes do not suffice, there is a
-        :class:`~sklearn.exceptions.ConvergenceWarning`.
-
-    evaluate_every : int, default=-1
-        Number of passes between evaluations of the bound on all data; 0 or a negative number means
-        never. Memoized inference knows it anyway. With "online", convergence is judged at these
-        evaluations only.
-
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
+    .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
+    .. shared: verbose
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the initial components, the order of the batches, and
@@ -138,16 +89,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     n_components_ : int
         Number of components K. It is found by the fit.
 
-    n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. Data
-        are rows.
-
-    weights_ : ndarray of shape (K,)
-        Expected weights, normalised: the mass of components not yet seen is left out.
-
-    labels_ : ndarray of int, shape (n_samples,)
-        Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
-        chunks of Dask: ``predict``.
+    .. shared: n_active_components_, weights_, labels_
 
     blocks_ : list of tuple
         ``(name, component, columns)`` of each block as fitted: an object of :mod:`skvt.components`,
@@ -160,16 +102,7 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
     priors_ : dict of dict
         Parameters of the priors as used or learned, by the block's name.
 
-    block_relevance_ : ndarray of shape (K, n_blocks)
-        Evidence that the rows of a component have parameters of their own in a block, rather than
-        those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
-        component's number of rows. If positive, the block distinguishes the component from the
-        rest. Components of less than one row count as one row.
-
-    column_relevance_ : ndarray of shape (K, n_columns)
-        The same for each column. The values of independent columns add up to that of their block;
-        with full covariances, and for counts of tokens, the value is that of the column by itself;
-        columns of a spherical block have equal shares of the block's value.
+    .. shared: block_relevance_, column_relevance_
 
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
@@ -181,63 +114,16 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         been lost so far, in nats per row: entropy of the assignments of the rows of
         ``fit``, then evidence. Not available after ``partial_fit``, see ``join_components``.
 
-    hierarchy_criteria_ : ndarray of str, shape (K - 1,)
-        What chose each pair, "entropy" or "evidence".
-
-    n_clusters_ : int
-        Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
-        that they could lose; and where the entropy has an elbow, also pairs before it that lose at
-        least a hundredth. See the user guide for rows that are too few for that, and for classes
-        that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
-
-    n_clusters_reason_ : str
-        Why this number is suggested.
-
-    elbo_, lower_bound_ : float
-        Evidence lower bound of the training data in nats, every constant included. Not available
-        after ``partial_fit``, see ``elbo``.
-
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
-        minibatches of the pass, except where ``evaluate_every`` requests exact ones.
-
-    lower_bounds_ : list of float
-        ``history_["elbo"]``.
-
-    move_log_ : dict of lists
-        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats), "reason". The gain of births is that of the components adopted in the pass.
-        If a birth does not raise the bound, it is undone together with the other moves of the same
-        pass. The reason is why births came to nothing: for each, the rows that were to be divided,
-        and by how many nats the best proposal fell short.
-
-    weight_concentration_prior_ : float
-        Concentration of the weights as used.
-
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-
-    n_batch_iter_ : int
-        Number of global updates so far.
-
-    converged_ : bool
-        Whether the fit stopped on convergence.
-
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
+    .. shared: history_, lower_bounds_, move_log_, weight_concentration_prior_, restart_elbos_
+    .. shared: n_batch_iter_, converged_, n_iter_
 
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks) and "components", again a joint posterior with a block for each of
         ``blocks_``.
 
-    n_features_in_ : int
-        Number of columns of X.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -403,26 +289,12 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         self.components = blocks
 
     # --------------------------------------------------------------------------------- model
-    @property
-    def _most_components(self):
-        return self.max_components
-
-    def _check_combinations(self):
-        super()._check_combinations()
-        if self.max_components < self.n_components:
-            raise ValueError(
-                f"The 'max_components' parameter must be in the range [n_components, inf) = "
-                f"[{self.n_components}, inf). Got {self.max_components} instead."
-            )
-
-    def _build_model(self, X, weights):
-        model = super()._build_model(X, weights)
-        return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
-
-    def _build_weights(self):
-        return sticks(self.weight_concentration_prior)
-
-    def _build_component(self, X, weights):
+    def _build_model(self, X, weights, old=None):
+        """Sticks, and the product of the blocks' components."""
+        check_memoized(self)
+        if old is not None:
+            return old
+        require_rows(self, X, self.n_components)
         blocks, self.priors_ = [], {}
         for block in self._table.blocks:
             values = X[:, as_slice(block.columns)]
@@ -430,19 +302,32 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
                 component, priors = built(block.spec, values, weights, block.sizes)
             self.priors_[block.name] = priors
             blocks.append(Block(block.name, component, block.columns))
-        return Product(tuple(blocks), X.shape[1], X.dtype)
-
-    def _build_learner(self, component):
         learners = tuple(
             learner_of(own.spec, block.component)
-            for own, block in zip(self._table.blocks, component.blocks, strict=True)
+            for own, block in zip(self._table.blocks, blocks, strict=True)
         )
-        return ProductLearner(learners) if any(learners) else None
+        model = Mixture(
+            sticks(self.weight_concentration_prior),
+            Product(tuple(blocks), X.shape[1], X.dtype),
+            n_initial=self.n_components,
+            init_params=self.init_params,
+            learner=ProductLearner(learners) if any(learners) else None,
+            learns_concentration=is_auto(self.weight_concentration_prior),
+        )
+        return begun_with_labels(model, self.labels_init, X, weights, self.max_components)
+
+    def _plan(self, model, X, weights, *, stream=False):
+        """Memoized inference with moves, or stochastic inference."""
+        moves = mixture_moves(self.max_components)
+        return memoized_plan(self, (X, weights), moves, rate_of(self), stream=stream)
 
     def _published(self, model):
         learned = learned_values(model)
         priors = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
-        return super()._published(model) | {"priors_": priors}
+        return {
+            "priors_": priors,
+            "weight_concentration_prior_": model.weights.concentration,
+        }
 
     # --------------------------------------------------------------------------- attributes
     @property
@@ -498,18 +383,102 @@ class MemoizedDPMixture(ColumnMixin, DescriptionMixin, ImputeMixin, MovesMixin, 
         X, labels = super().sample(n_samples, random_state)
         return self._table.rows_of(X), labels
 
-    def _blocks(self, model):
-        return model.component
+    def predict_column(self, X, column):
+        """Predict a column from the other values of each row.
 
-    def _name_of(self, column):
-        return self._table.names[column]
+        Parameters
+        ----------
+        X : {array-like, data frame} of shape (n_samples, n_features)
+            Rows; their values in the column itself are not used.
+        column : str or int
+            Its name, or its position where columns have no names.
 
-    def _values_of(self, column):
-        return self._table.labels(column).tolist()
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            The predictive mean of numbers and counts, the most probable value of binary and ordinal
+            columns and categories.
+        """
+        model, encoded, j = self._without(X, column)
+        with Workers(self.n_jobs) as workers:
+            filled = model.imputed(encoded, self._fitted.stats, workers.run)
+        return self._table.decoded(j, filled[:, j])
 
-    @property
-    def _reading(self):
-        return self._table
+    def predict_column_proba(self, X, column):
+        """Probabilities of the values of a binary column or a column of categories.
+
+        Given the other values of each row.
+
+        Parameters
+        ----------
+        X : {array-like, data frame} of shape (n_samples, n_features)
+            Rows; their values in the column itself are not used.
+        column : str or int
+            Its name, or its position where columns have no names.
+
+        Returns
+        -------
+        probabilities : ndarray of shape (n_samples, n_categories)
+            Each row sums to 1.
+        categories : ndarray of shape (n_categories,)
+            Values to which the columns of ``probabilities`` belong.
+
+        Raises
+        ------
+        ValueError
+            For columns of numbers or counts, see ``score_column``.
+        """
+        model, encoded, j = self._without(X, column)
+        block, _ = self._table.block_of(j)
+        if block.spec.encoding not in ("category", "binary"):
+            raise ValueError(
+                f"Column {column!r} holds {block.spec.encoding} values, whose probabilities are "
+                "densities: score_column(X, column) is the log density of given values (of an "
+                "ordinal column the log probability), predict_column(X, column) the prediction."
+            )
+        with Workers(self.n_jobs) as workers:
+            stats = self._fitted.stats
+            probabilities = model.column_probabilities(encoded, stats, j, workers.run)
+        return probabilities, self._table.labels(j)
+
+    def score_column(self, X, column):
+        """Log predictive density of a column's values, given the other values of each row.
+
+        Parameters
+        ----------
+        X : {array-like, data frame} of shape (n_samples, n_features)
+            Rows.
+        column : str or int
+            Its name, or its position where columns have no names.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats; where the value is missing 0, or with ``missing="informative"`` the log
+            probability of that.
+        """
+        model, without, _ = self._without(X, column)
+        encoded, fitted = self._read(X), self._fitted
+        with Workers(self.n_jobs) as workers:
+            joint = fitted.model.log_predictive(encoded, fitted.stats, workers.run)
+            return joint - model.log_predictive(without, fitted.stats, workers.run)
+
+    def _without(self, X, column):
+        """A model that knows nothing of a column, rows without its values, and its position."""
+        fitted = self._require_fitted()
+        require_rows_in_memory(X, "A prediction of one column")
+        encoded = self._read(X)
+        j = self._table.position(column)
+        block, _ = self._table.block_of(j)
+        if not block.spec.allows_missing or sp.issparse(encoded):
+            raise ValueError(
+                f"Column {column!r} belongs to {type(block.spec).__name__}, whose rows must be "
+                "complete: it cannot be predicted from the others."
+            )
+        encoded = np.array(encoded)
+        encoded[:, j] = np.nan
+        component = fitted.model.component.without_indicator(j)
+        return replace(fitted.model, component=component), encoded, j
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()

@@ -1,293 +1,72 @@
-"""What all mixtures have in common: components found, labels, densities, draws."""
+"""What models of mixtures are made of: sticks, and the components that they begin with."""
+
+from dataclasses import replace
 
 import numpy as np
 
-from skvt.estimators._base import VariationalEstimator, _attribute_of_fit
-from skvt.estimators._clusters_mixin import ClustersMixin, together
-from skvt.estimators._mixins import PredictiveDensityMixin
-from skvt.inference import ROWS_PER_BATCH, Workers, local_results, rows_of
-from skvt.models.mixture import Mixture
-from skvt.posterior import JointPosterior, Posterior
-from skvt.readers import RealReader
-from skvt.readers.chunks import by_chunk, is_chunked
-from skvt.readers.validation import positive_int
-from skvt.ties import stable_argmax
+from skvt.components.specs import is_auto
+from skvt.models.mixture import StickBreaking, labelled_statistics
+from skvt.readers.validation import LARGEST_VALUE
+from skvt.rows import layout_of
 
 
-class MixtureEstimator(ClustersMixin, PredictiveDensityMixin, VariationalEstimator):
-    """Base of the mixtures: rows in, responsibilities and densities out."""
-
-    # ----------------------------------------------------------------------- for subclasses
-    _reads = RealReader
-    _model_class = Mixture
-    # Components that there are at least at the start, with rows or without.
-    _n_fewest = 1
-    _learns_concentration = False
-
-    def _build_component(self, X, weights):
-        """The component's likelihood and prior for rows like X."""
-        raise NotImplementedError
-
-    def _build_weights(self):
-        """The law of the weights."""
-        raise NotImplementedError
-
-    def _build_learner(self, component):
-        """What learns the component's prior, or None."""
-        return None
-
-    def _check_combinations(self):
-        """Raise ValueError for combinations that the ranges of single parameters do not exclude."""
-
-    @property
-    def _fewest_rows(self):
-        """Number of rows that a first fit needs."""
-        return self.n_components
-
-    def _check_number_of_rows(self, n_rows):
-        """Raise ValueError for fewer rows than a first fit needs."""
-        if n_rows < self._fewest_rows:
-            raise ValueError(
-                f"Expected n_samples >= n_components but got n_components = {self.n_components}, "
-                f"n_samples = {n_rows}: each component starts with a row. Lower n_components or "
-                "give more rows."
-            )
-
-    # --------------------------------------------------------------------------- after a fit
-    def _look_again(self, X, weights, given):
-        """Label the rows of ``fit``, and join the components by them."""
-        super()._look_again(X, weights, given)
-        if not is_chunked(given):
-            whole = X.shape[0] == np.shape(given)[0]
-            rows = X if whole else self._read(given)
-            self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
-
-    # -------------------------------------------------------------------------------- model
-    def _build_model(self, X, weights):
-        self._check_combinations()
-        component = self._build_component(X, weights)
-        return self._model_class(
-            self._build_weights(),
-            component,
-            n_initial=self.n_components,
-            init_params=self.init_params,
-            n_fewest=self._n_fewest,
-            learner=self._build_learner(component),
-            learns_concentration=self._learns_concentration,
+def require_rows(estimator, X, fewest):
+    """Raise ValueError for fewer rows than a first fit needs."""
+    n_rows = X.shape[0]
+    if n_rows < fewest:
+        raise ValueError(
+            f"Expected n_samples >= n_components but got n_components = {estimator.n_components}, "
+            f"n_samples = {n_rows}: each component starts with a row. Lower n_components or "
+            "give more rows."
         )
 
-    def _continued_model(self, X, weights):
-        self._check_combinations()
-        return self._fitted.model
 
-    # --------------------------------------------------------------------------- attributes
-    def _of_fit(self, name):
-        return _attribute_of_fit(self, name)
-
-    @property
-    def n_components_(self):
-        """Number of components K."""
-        fitted = self._of_fit("n_components_")
-        return fitted.model.size(fitted.stats)
-
-    @property
-    def weights_(self):
-        """Expected weights, normalised, shape (K,)."""
-        fitted = self._of_fit("weights_")
-        weights = fitted.model.weights.mean(fitted.lam()[0])[: self.n_components_]
-        return (weights / weights.sum()).astype(fitted.model.dtype)
-
-    @property
-    def labels_(self):
-        """Most probable component of each row of ``fit``, shape (n_samples,)."""
-        labels = self._of_fit("labels_").labels
-        if labels is None:
-            raise AttributeError(
-                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, after "
-                "partial_fit, and after a fit to chunks of Dask, whose rows are not at hand. "
-                "predict(X) gives the labels of the rows X."
-            )
-        return labels
-
-    @property
-    def lower_bound_(self):
-        """``elbo_``, under scikit-learn's name."""
-        self._of_fit("lower_bound_")
-        return self.elbo_
-
-    @property
-    def lower_bounds_(self):
-        """``history_["elbo"]``, under scikit-learn's name."""
-        self._of_fit("lower_bounds_")
-        return self.history_["elbo"]
-
-    @property
-    def posterior_(self):
-        """The posterior q of the sticks and the components, in the coordinates of the data."""
-        fitted = self._of_fit("posterior_")
-        model, (sticks, components) = fitted.model, fitted.lam()
-        return JointPosterior(
-            weights=Posterior(model.weights.family, sticks),
-            components=Posterior(*model.component.uncentred(components)),
+def given_means(estimator, X):
+    """The parameter ``means_init`` as an array, or a ValueError."""
+    means = np.asarray(estimator.means_init, dtype=np.float64)
+    shape = (estimator.n_components, X.shape[1])
+    if means.shape != shape or not np.all(np.abs(means) <= LARGEST_VALUE[X.dtype]):
+        raise ValueError(
+            f"The 'means_init' parameter must be an array of shape (n_components, n_features) "
+            f"= {shape} of finite numbers, no larger than {LARGEST_VALUE[X.dtype]:g} in "
+            f"{X.dtype}. Got {estimator.means_init!r} instead."
         )
-
-    # --------------------------------------------------------------------------- inference
-    def _responsibilities(self, X):
-        fitted = self._require_fitted()
-        X = self._read(X)
-        with Workers(self.n_jobs) as workers:
-            return _assignments(fitted, X, workers)
-
-    @by_chunk(lambda self, n_clusters=None: (None, np.dtype(np.intp)))
-    def predict(self, X, n_clusters=None):
-        """Most probable component or cluster of each row; ties go to the first.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        n_clusters : int, "auto" or None, default=None
-            None predicts components; a number joins them into that many clusters by ``hierarchy_``,
-            and "auto" into ``n_clusters_``.
-
-        Returns
-        -------
-        ndarray of int, shape (n_samples,)
-            Components, or clusters in the order of their first components, numbered from 0.
-
-        Raises
-        ------
-        ValueError
-            If ``n_clusters`` is not in the range [1, K], or there is no ``hierarchy_``.
-        """
-        self._require_fitted()
-        clusters = self._clusters_of_components(n_clusters)
-        return self._labels_of(self._read(X), clusters)
-
-    def _labels_of(self, X, clusters):
-        """Components of rows that were read; with ``clusters`` the clusters of these."""
-        labels = np.empty(X.shape[0], np.intp)
-        with Workers(self.n_jobs) as workers:
-            for batch, result in _results(self._fitted, X, workers):
-                labels[batch.rows] = stable_argmax(together(result.q, clusters))
-        return labels
-
-    @by_chunk(lambda self, n_clusters=None: self._shape_of_chances(n_clusters))
-    def predict_proba(self, X, n_clusters=None):
-        """Probability q(z_n = k) of each component, or of each cluster, for each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        n_clusters : int, "auto" or None, default=None
-            As in ``predict``.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, K) or (n_samples, n_clusters)
-            Each row sums to 1.
-
-        Raises
-        ------
-        ValueError
-            As of ``predict``.
-        """
-        self._require_fitted()
-        clusters = self._clusters_of_components(n_clusters)
-        return together(self._responsibilities(X), clusters)
-
-    def _shape_of_chances(self, n_clusters):
-        clusters = self._clusters_of_components(n_clusters)
-        number = self.n_components_ if clusters is None else int(clusters.max()) + 1
-        return number, self._fitted.model.dtype
-
-    def fit_predict(self, X, y=None, sample_weight=None):
-        """Fit to X, then predict the most probable component of each row.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-        y : ignored
-            Not used.
-        sample_weight : array-like of shape (n_samples,), optional
-            As in ``fit``.
-
-        Returns
-        -------
-        ndarray of int, shape (n_samples,)
-            Components, numbered from 0.
-        """
-        return self.fit(X, y, sample_weight=sample_weight).predict(X)
-
-    @by_chunk(lambda self: (None, np.dtype(np.float64)))
-    def score_samples(self, X):
-        """Log posterior predictive density of each row.
-
-        ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``, exact under q: parameters
-        are integrated out, and components not yet seen are included.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_features)
-            Rows.
-
-        Returns
-        -------
-        ndarray of shape (n_samples,)
-            Nats.
-        """
-        fitted = self._require_fitted()
-        X = self._read(X)
-        with Workers(self.n_jobs) as workers:
-            return fitted.model.log_predictive(X, fitted.stats, workers.run)
-
-    def sample(self, n_samples=1, random_state=None):
-        """Draw rows from the posterior predictive of the components in use.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Rows to draw.
-        random_state : int, RandomState instance or None, default=None
-            None uses the estimator's own.
-
-        Returns
-        -------
-        X : ndarray of shape (n_samples, n_features)
-            The rows drawn.
-        y : ndarray of int, shape (n_samples,)
-            Component of each row, in ascending order as in scikit-learn.
-        """
-        fitted = self._require_fitted()
-        n_samples = positive_int("n_samples", n_samples)
-        rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
-        numbers = rng.multinomial(n_samples, weights / weights.sum())
-        component = fitted.model.component
-        lam = component.apart(fitted.lam()[1])
-        rows = [component.sample(lam[k], n, rng) for k, n in enumerate(numbers) if n > 0]
-        X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
-        return X, np.repeat(np.arange(numbers.size), numbers)
+    return means
 
 
-def learned_values(model):
-    """Learned parameters of the component's prior, by name."""
-    return {} if model.learner is None else model.learner.values(model.component)
+def sticks(concentration):
+    """Sticks of this concentration; None and "auto" start with 1."""
+    given = concentration is not None and not is_auto(concentration)
+    return StickBreaking(float(concentration) if given else 1.0)
 
 
-def _assignments(fitted, X, workers):
-    """q(z_n = k) of rows under what was fitted, (n, K)."""
-    model = fitted.model
-    out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
-    for batch, result in _results(fitted, X, workers):
-        out[batch.rows] = result.q
-    return out
-
-
-def _results(fitted, X, workers):
-    """Batches of rows and their local results under what was fitted, one after the other."""
-    model = fitted.model
-    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    global_params = model.row_globals(fitted.stats, None, workers.run)
-    return local_results(model, lambda batch: global_params, data, workers)
+def begun_with_labels(model, labels, X, weights, most):
+    """The model with an initial component for each label; unchanged without labels."""
+    if labels is None:
+        return model
+    if layout_of(X).size:
+        raise ValueError(
+            "The 'labels_init' parameter is for rows in memory. Got labels for rows in chunks; "
+            "leave it None, or fit to some of the rows first and begin there by warm_start=True."
+        )
+    given = np.asarray(labels)
+    legal = given.shape == (X.shape[0],) and given.dtype.kind in "iuf"
+    if legal:
+        with np.errstate(invalid="ignore"):
+            whole = given.astype(np.int64)
+        legal, given = np.array_equal(whole, given), whole
+    if not legal or given.min() < -1 or given.max() < 0:
+        raise ValueError(
+            f"The 'labels_init' parameter must be an array of whole numbers of shape (n_samples,) "
+            f"= ({X.shape[0]},), one for each row of positive weight: 0, 1, ..., or -1 where the "
+            f"label is not known, but not everywhere. Got {labels!r} instead."
+        )
+    known, numbers = np.unique(given[given >= 0], return_inverse=True)
+    if known.size > most:
+        raise ValueError(
+            f"The 'max_components' parameter must be in the range [number of labels, inf) = "
+            f"[{known.size}, inf). Got {most} instead."
+        )
+    places = np.full(given.size, -1, np.intp)
+    places[given >= 0] = numbers
+    return replace(model, start=labelled_statistics(model, X, weights, places))

@@ -4,13 +4,22 @@ from dataclasses import replace
 from numbers import Real
 
 from skvt.components.specs import beta_learner, beta_prior, is_auto
-from skvt.estimators._description import DescriptionMixin
-from skvt.estimators._imputation import ImputeMixin
-from skvt.estimators._mixtures import MixtureEstimator
-from skvt.estimators._moves_mixin import MovesMixin
-from skvt.estimators._parameters import AUTO, MEMOIZED_CONSTRAINTS, POSITIVE
+from skvt.estimators._mixtures import require_rows
 from skvt.expfam import Beta
-from skvt.inference import GLOBAL_STEPS, StructuredInference
+from skvt.fitting import (
+    AUTO,
+    MEMOIZED_CONSTRAINTS,
+    POSITIVE,
+    check_memoized,
+    check_number_of_batches,
+    memoized_plan,
+    mixture_moves,
+    policy_of,
+    rate_of,
+    rows_of_batch,
+    with_shared_texts,
+)
+from skvt.inference import GLOBAL_STEPS, Plan, Stopping, StructuredInference
 from skvt.models.mixture import (
     Bernoulli,
     Mixture,
@@ -21,7 +30,7 @@ from skvt.models.mixture import (
 )
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import BinaryReader
-from skvt.schedules import RobbinsMonro
+from skvt.results import GrowingMixin, MixtureEstimator
 from skvt.sklearn_private import Interval, StrOptions
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
@@ -31,7 +40,8 @@ SCALE_OF_FULL_STEPS = 100.0
 MOST_OF_SHARE = 2.0
 
 
-class StructuredBernoulliMixture(DescriptionMixin, ImputeMixin, MovesMixin, MixtureEstimator):
+@with_shared_texts
+class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
     """Mixture of Bernoullis for binary rows that finds its number of clusters.
 
     A component consists of the probability of a one in each column, and each row belongs to one
@@ -72,10 +82,7 @@ default="dirichlet_process"
         dependence of the draw on its parameters ("ssvi"); their expected logarithms; or their
         means.
 
-    init_params : {"k-means++", "random", "random_from_data"}, default="k-means++"
-        How the initial components are found: from rows as seeds, drawn with probabilities that grow
-        with how badly the earlier seeds explain a row; from random responsibilities; or from rows
-        as seeds, drawn uniformly.
+    .. shared: init_params
 
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. With "memoized" and "batch", they are made at the
@@ -86,22 +93,14 @@ default="dirichlet_process"
         per batch; give at most one of them. None is one batch of all rows with "structured", and
         otherwise about 10 batches of 1,000 to 50,000 rows.
 
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. It changes the result;
-        ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
-        tenth of the batches, or one minibatch of each of up to 8 chunks.
-
-    temperature : None, str or policy, default=None
-        None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
-        Policies that learn the temperature are refused. Moves are made only at T = 1.
+    .. shared: n_parallel_batches (memoized), temperature
 
     learning_decay : float, default=0.75
         How fast step sizes decrease. With "structured" and "online", step number t has size
         ``learning_scale * (learning_offset + t) ** -learning_decay``, at most 1. In ``partial_fit``
         a structured step is also at most twice the share of its rows in all rows seen.
 
-    learning_offset : float, default=10.0
-        Down-weights early steps; at least 1.
+    .. shared: learning_offset
 
     learning_scale : float or None, default=None
         None is 100 for steps of "ssvi-a" on all rows, of which the first 450 then have size 1, and
@@ -117,8 +116,7 @@ default="dirichlet_process"
         None requires binary data. Codes for missing values, such as -1, would count as 0: replace
         them by NaN first.
 
-    max_iter : int, default=500
-        Maximum number of passes over the data.
+    .. shared: max_iter
 
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
@@ -131,18 +129,7 @@ default="dirichlet_process"
         never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
         is NaN for the other passes. Memoized inference knows it anyway.
 
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_init, warm_start, n_jobs, verbose
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the initial components, the order of the batches, and
@@ -150,33 +137,17 @@ default="dirichlet_process"
 
     Attributes
     ----------
-    n_active_components_ : int
-        Number of components to which at least a thousandth of the data is expected to belong. Data
-        are rows.
+    .. shared: n_active_components_
 
     n_components_ : int
         Number of components K. Those without rows are included.
 
-    weights_ : ndarray of shape (K,)
-        Expected weights, normalised: the mass of components not yet seen is left out.
-
-    labels_ : ndarray of int, shape (n_samples,)
-        Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
-        chunks of Dask: ``predict``.
+    .. shared: weights_, labels_
 
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
 
-    block_relevance_ : ndarray of shape (K, n_blocks)
-        Evidence that the rows of a component have parameters of their own in a block, rather than
-        those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
-        component's number of rows. If positive, the block distinguishes the component from the
-        rest. Components of less than one row count as one row.
-
-    column_relevance_ : ndarray of shape (K, n_columns)
-        The same for each column. The values of independent columns add up to that of their block;
-        with full covariances, and for counts of tokens, the value is that of the column by itself;
-        columns of a spherical block have equal shares of the block's value.
+    .. shared: block_relevance_, column_relevance_
 
     weight_concentration_ : ndarray of shape (2, K) or (K,)
         Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
@@ -189,17 +160,7 @@ default="dirichlet_process"
         been lost so far, in nats per row: entropy of the assignments of the rows of
         ``fit`` [3]_, then evidence. Not available after ``partial_fit``, see ``join_components``.
 
-    hierarchy_criteria_ : ndarray of str, shape (K - 1,)
-        What chose each pair, "entropy" or "evidence".
-
-    n_clusters_ : int
-        Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
-        that they could lose; and where the entropy has an elbow, also pairs before it that lose at
-        least a hundredth. See the user guide for rows that are too few for that, and for classes
-        that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
-
-    n_clusters_reason_ : str
-        Why this number is suggested.
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_
 
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
@@ -213,40 +174,24 @@ default="dirichlet_process"
         probability of the rows under what was drawn, minus the divergence of the globals, which is
         not a bound.
 
-    lower_bounds_ : list of float
-        ``history_["elbo"]``.
+    .. shared: lower_bounds_
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". As in :class:`~skvt.MemoizedDPGMM`.
 
-    weight_concentration_prior_ : float
-        Concentration of the weights as used.
+    .. shared: weight_concentration_prior_
 
     feature_prior_ : ndarray of shape (n_features, 2)
         Parameters (a, b) of the beta priors as used or learned.
 
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-
-    n_batch_iter_ : int
-        Number of global updates so far.
-
-    converged_ : bool
-        Whether the fit stopped on convergence.
-
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
+    .. shared: restart_elbos_, n_batch_iter_, converged_, n_iter_
 
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks, or a Dirichlet) and "components" (a beta for each and column).
 
-    n_features_in_ : int
-        Number of columns of X.
-
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -297,7 +242,6 @@ default="dirichlet_process"
         "feature_prior",
     )
     _reads = BinaryReader
-    _fewest_rows = 1
 
     def __init__(
         self,
@@ -359,82 +303,77 @@ default="dirichlet_process"
     def _structured(self):
         return self.learning_method == "structured"
 
-    @property
-    def _counts_stream(self):
-        return self._structured
+    def _build_model(self, X, weights, old=None):
+        """Sticks or a finite Dirichlet, and independent binary columns."""
+        check_memoized(self)
+        kind = MixtureGivenGlobals if self._structured else Mixture
+        if old is not None and type(old) is not kind:
+            raise ValueError(
+                f"A warm start cannot change between structured and mean-field inference. Got "
+                f"learning_method={self.learning_method!r}; set warm_start=False to start anew."
+            )
+        if old is not None:
+            return old
+        require_rows(self, X, 1)
+        K, alpha = self.n_components, self.weight_concentration_prior
+        alpha = 1.0 if alpha is None else float(alpha)
+        if self.weight_concentration_prior_type == "dirichlet_distribution":
+            law = SymmetricDirichlet(alpha, K)
+        else:
+            law = SeparateSticks(alpha) if self._structured else StickBreaking(alpha)
+        component = Bernoulli(beta_prior(self.feature_prior, X.shape[1]), X.dtype)
+        learner = beta_learner(component) if is_auto(self.feature_prior) else None
+        if learner is not None and self._structured:
+            # the draws of the next pass have another maximum: a step towards it will do
+            learner = replace(learner, most_steps=1)
+        return kind(
+            law,
+            component,
+            n_initial=K,
+            init_params=self.init_params,
+            n_fewest=K if self._structured else 1,
+            learner=learner,
+        )
 
+    # --------------------------------------------------------------------------------- plan
     def _gathers_calls(self):
         """With "structured", the first rows: components begin at rows of all that are there."""
         if not self._structured:
             return super()._gathers_calls()
         return not hasattr(self, "_fitted") or self._fitted.gathered is not None
 
-    @property
-    def _model_class(self):
-        return MixtureGivenGlobals if self._structured else Mixture
-
-    @property
-    def _n_fewest(self):
-        return self.n_components if self._structured else 1
-
-    @property
-    def _most_components(self):
-        return self.n_components
-
-    def _build_weights(self):
-        alpha = self.weight_concentration_prior
-        alpha = 1.0 if alpha is None else float(alpha)
-        if self.weight_concentration_prior_type == "dirichlet_distribution":
-            return SymmetricDirichlet(alpha, self.n_components)
-        return SeparateSticks(alpha) if self._structured else StickBreaking(alpha)
-
-    def _build_component(self, X, weights):
-        return Bernoulli(beta_prior(self.feature_prior, X.shape[1]), X.dtype)
-
-    def _build_learner(self, component):
-        if not is_auto(self.feature_prior):
-            return None
-        learner = beta_learner(component)
-        # the draws of the next pass have another maximum: a step towards it will do
-        return replace(learner, most_steps=1) if self._structured else learner
-
-    def _continued_model(self, X, weights):
-        model = super()._continued_model(X, weights)
-        if type(model) is not self._model_class:
-            raise ValueError(
-                f"A warm start cannot change between structured and mean-field inference. Got "
-                f"learning_method={self.learning_method!r}; set warm_start=False to start anew."
-            )
-        return model
-
-    # --------------------------------------------------------------------------------- plan
     def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of: with "structured", the engine alone is another."""
-        plan = super()._plan(model, X, weights, stream=stream)
+        """Structured inference, of all rows at once by default; or memoized, or stochastic."""
+        rows, scale = (X, weights), self.learning_scale
         if not self._structured:
-            return plan
-        engine = StructuredInference(plan.rate, self.global_step, MOST_OF_SHARE)
-        return replace(plan, engine=engine, data=plan.minibatches)
-
-    @property
-    def _undivided(self):
-        """Whether the user leaves the division into batches to the estimator."""
-        return self.n_batches is None and self.batch_size is None
-
-    def _batch_size(self, n_rows):
-        return n_rows if self._structured and self._undivided else super()._batch_size(n_rows)
-
-    @property
-    def _rate(self):
-        scale = self.learning_scale
+            rate = rate_of(self, 1.0 if scale is None else scale)
+            return memoized_plan(self, rows, mixture_moves(self.n_components), rate, stream=stream)
+        undivided = self.n_batches is None and self.batch_size is None
         if scale is None:
-            full_steps = self._structured and self.global_step == "ssvi-a" and self._undivided
+            full_steps = undivided and self.global_step == "ssvi-a"
             scale = SCALE_OF_FULL_STEPS if full_steps else 1.0
-        return RobbinsMonro(self.learning_offset, self.learning_decay, scale)
+        rate = rate_of(self, scale)
+        if not stream:
+            check_number_of_batches(self, X.shape[0])
+        size = X.shape[0] if undivided else rows_of_batch(self, X.shape[0])
+        data = self._rows_of(X, weights, size)
+        return Plan(
+            data=data,
+            engine=StructuredInference(rate, self.global_step, MOST_OF_SHARE),
+            policy=policy_of(self.temperature),
+            stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
+            minibatches=data,
+            rate=rate,
+            total_samples=self.total_samples,
+            counts_rows=True,
+        )
 
     # --------------------------------------------------------------------------- attributes
     def _published(self, model):
-        return super()._published(model) | {"feature_prior_": model.component.prior.copy()}
+        return {
+            "feature_prior_": model.component.prior.copy(),
+            "weight_concentration_prior_": model.weights.concentration,
+        }
 
     @property
     def means_(self):

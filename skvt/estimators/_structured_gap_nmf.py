@@ -1,6 +1,5 @@
 """Bayesian nonparametric Poisson NMF with structured stochastic variational inference."""
 
-from dataclasses import replace
 from itertools import pairwise
 from math import ceil
 
@@ -10,23 +9,24 @@ from scipy.special import gammaln, xlogy
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils import check_array
 
-from skvt.estimators._base import (
-    VariationalEstimator,
-    _attribute_of_fit,
-)
-from skvt.estimators._parameters import (
+from skvt.expfam import Gamma
+from skvt.fitting import (
     AT_LEAST_ONE,
     COMMON_CONSTRAINTS,
     FRACTION,
     NATURAL,
     POSITIVE,
+    VariationalEstimator,
+    attribute_of_fit,
+    policy_of,
+    with_shared_texts,
 )
-from skvt.expfam import Gamma
 from skvt.inference import (
     ROWS_PER_BATCH,
     CoordinateAscent,
     Plan,
     StochasticInference,
+    Stopping,
     StructuredInference,
     Workers,
     local_results,
@@ -47,6 +47,7 @@ from skvt.sklearn_private import StrOptions
 ROUNDS, FEWEST_PASSES, SHARE_BETWEEN = 5, 20, 1 / 3
 
 
+@with_shared_texts
 class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
     """Nonnegative matrix factorisation that determines its rank.
 
@@ -114,20 +115,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
         ``(learning_offset + t) ** -learning_decay``.
 
-    learning_offset : float, default=10.0
-        Down-weights early steps; at least 1.
-
-    max_iter : int, default=1000
-        Maximum number of passes over the data.
-
-    batch_size : int, default=256
-        Number of rows in a minibatch.
-
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. Of minibatches, they make
-        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
-        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
-        of up to 8 chunks.
+    .. shared: learning_offset, max_iter, batch_size, n_parallel_batches
 
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -140,10 +128,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         evaluated, there is a :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes
         do not suffice.
 
-    total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-        stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
-        since.
+    .. shared: total_samples
 
     mean_change_tol : float, default=1e-3
         A row solved from scratch (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
@@ -152,18 +137,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     max_local_iter : int, default=200
         Maximum number of mean-field updates of such a row.
 
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_init, warm_start, n_jobs, verbose
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the start, the order of the rows, and draws of
@@ -196,18 +170,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         "learning_rate", "n_components", "seconds". "objective" is the tempered bound; in structured
         passes the log likelihood at the last draws minus the divergence of the components, which is
         not a bound. "n_components" counts active ones.
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-    converged_ : bool
-        Whether the fit stopped on convergence.
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
-    n_batch_iter_ : int
-        Number of global updates so far.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_
+    .. shared: feature_names_in_
 
     See Also
     --------
@@ -256,18 +220,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     }
 
     _reads = CountReader
-    _model_parameters = (
-        "component_shape",
-        "activation_shape",
-        "weight_concentration_prior",
-        "data_mean_prior",
-        "local_step",
-        "n_burn_in",
-        "n_samples",
-        "n_local_iter",
-        "mean_change_tol",
-        "max_local_iter",
-    )
 
     def __init__(
         self,
@@ -331,12 +283,14 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         self.random_state = random_state
 
     # -------------------------------------------------------------------------------- model
-    def _build_model(self, X, weights):
+    def _build_model(self, X, weights, old=None):
         for name in ("component_shape", "activation_shape", "weight_concentration_prior"):
             require_prior(name, getattr(self, name))
         mean = self.data_mean_prior
         if mean is not None:
             require_prior("data_mean_prior", mean)
+        elif old is not None:
+            mean = old.data_mean_prior
         else:
             counts, seen = sums_of_rows(X, weights, column_sums)
             # (without a count any mean will do)
@@ -355,14 +309,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             max_local_iter=self.max_local_iter,
             mean_change_tol=self.mean_change_tol,
             dtype=X.dtype.type,
-        )
-
-    def _continued_model(self, X, weights):
-        old, model = self._fitted.model, self._build_model(X, weights)
-        return (
-            replace(model, data_mean_prior=old.data_mean_prior)
-            if self.data_mean_prior is None
-            else model
         )
 
     def _plan(self, model, X, weights, *, stream=False):
@@ -389,8 +335,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             data=minibatches if online or stream else self._rows_of(X, weights, X.shape[0]),
             engine=engine,
             then=then,
-            policy=self._temperature_policy(model),
-            stopping=self._stopping,
+            policy=policy_of(self.temperature),
+            stopping=Stopping(self.max_iter, self.evaluate_every, self.tol),
             minibatches=minibatches,
             rate=rate,
             total_samples=self.total_samples,
@@ -414,33 +360,33 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     @property
     def components_(self):
         """``E[weight] E[W]`` of each component, shape (n_components, n_features)."""
-        fitted = _attribute_of_fit(self, "components_")
+        fitted = attribute_of_fit(self, "components_")
         weights, spectra = map(Gamma.mean, fitted.lam())
         return (weights[:, None] * spectra).astype(fitted.model.dtype)
 
     @property
     def weights_(self):
         """Expected weight of each component, shape (n_components,)."""
-        fitted = _attribute_of_fit(self, "weights_")
+        fitted = attribute_of_fit(self, "weights_")
         return Gamma.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
     @property
     def n_active_components_(self):
         """Number of components that are expected to hold a thousandth of the counts or more."""
-        fitted = _attribute_of_fit(self, "n_active_components_")
+        fitted = attribute_of_fit(self, "n_active_components_")
         return fitted.model.size(fitted.stats)
 
     @property
     def posterior_(self):
         """The posterior q of the weights and of W, a :class:`~skvt.posterior.JointPosterior`."""
-        weights, spectra = _attribute_of_fit(self, "posterior_").lam()
+        weights, spectra = attribute_of_fit(self, "posterior_").lam()
         return JointPosterior(
             weights=Posterior(Gamma, weights), components=Posterior(Gamma, spectra)
         )
 
     @property
     def _n_features_out(self):
-        return _attribute_of_fit(self, "_n_features_out").model.n_components
+        return attribute_of_fit(self, "_n_features_out").model.n_components
 
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))

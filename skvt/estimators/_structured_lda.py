@@ -4,14 +4,17 @@ from dataclasses import replace
 
 import numpy as np
 
+from skvt.components.specs import is_auto
 from skvt.contracts import Capability
-from skvt.estimators._parameters import AT_LEAST_ONE, FRACTION, NATURAL
-from skvt.estimators._topics import TopicEstimator
+from skvt.estimators._topics import TopicEstimator, moves_and_mean, policy_of_topics
+from skvt.fitting import AT_LEAST_ONE, FRACTION, NATURAL, is_annealed, with_shared_texts
 from skvt.inference import GLOBAL_STEPS, CollapsedInference, Plan, StructuredInference
 from skvt.models.lda import CollapsedLDA, LDAGivenTopics
 from skvt.sklearn_private import StrOptions
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
+# Steps of a fit of M minibatches a pass: 5 / M (0.4 + t / M)^-decay.
+FIT_SCALE, FIT_DELAY = 5.0, 0.4
 # "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such
 # topics are nearly zero for words not seen in them, and assignments hardly move; from COOL_PRIOR
 # on, the draws themselves vary as much as is good.
@@ -30,6 +33,7 @@ COLLAPSED_AVERAGED, AVERAGED = 0.5, 0.25
 ROWS_OF_SWEEP = 16_384
 
 
+@with_shared_texts
 class StructuredLDA(TopicEstimator):
     """Latent Dirichlet allocation by structured stochastic variational inference.
 
@@ -62,13 +66,7 @@ class StructuredLDA(TopicEstimator):
         ``global_step`` is "collapsed", so does None, both start at 0.1, and tokens are drawn under
         0.1 whatever is learned: the sampler needs more than the topics that come out of it.
 
-    components_init : array-like of shape (n_components, n_features) or None, default=None
-        Topics to begin with, instead of topics at random: numbers of which each row, divided by its
-        sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
-        allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
-        the tokens. ``temperature="annealed"`` is then T = 1 throughout, since heat would wash the
-        topics out; other temperatures are taken as they are. Moves may put another topic in the
-        place of one that has become the same as a third: ``moves=()`` keeps each where it is.
+    .. shared: components_init
 
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
         Local step of a row given the globals. For a document, Gibbs sampling of its assignments
@@ -102,11 +100,7 @@ class StructuredLDA(TopicEstimator):
         is learned or at most 0.02, and decreases to 1 (no annealing) for a prior of 0.1, under
         which the draws themselves vary enough (``benchmarks/``).
 
-    moves : tuple of {"split-merge"}, default=("split-merge",)
-        Moves that may be made; ``()`` is none. After a pass of ``fit`` at T = 1 (from the middle of
-        the fit, or its tenth pass if that comes first, and not after the last), a topic that mixes
-        two themes is split, and two topics that share one are merged to make room, where this
-        raises the bound on a sample of the documents.
+    .. shared: moves
 
     average : float or None, default=None
         Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
@@ -132,14 +126,7 @@ class StructuredLDA(TopicEstimator):
         Maximum number of passes over the data. None is 200 where topics are summed out, see
         ``global_step``, and 40 otherwise.
 
-    batch_size : int, default=128
-        Number of rows in a minibatch.
-
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. Of minibatches, they make
-        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
-        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
-        of up to 8 chunks.
+    .. shared: batch_size, n_parallel_batches
 
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -156,10 +143,7 @@ class StructuredLDA(TopicEstimator):
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         word; if given, it is used instead of ``perp_tol``.
 
-    total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-        stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
-        since.
+    .. shared: total_samples
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less than
@@ -169,18 +153,7 @@ class StructuredLDA(TopicEstimator):
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step. For mean field and CVB0 only.
 
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_init, warm_start, n_jobs, verbose
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the initial topics, the order of the documents, and the
@@ -195,9 +168,7 @@ class StructuredLDA(TopicEstimator):
         :func:`skvt.topic_table` show them, and files keep them.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         ``exp(E[log beta])``.
-    posterior_ : Posterior
-        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
-        topics.
+    .. shared: posterior_
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound at the final topics, comparable with that of ``TemperedLDA``. Not available after
@@ -215,20 +186,10 @@ class StructuredLDA(TopicEstimator):
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Gains are estimated on a sample.
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-    converged_ : bool
-        Whether the fit stopped on convergence.
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
-    n_batch_iter_ : int
-        Number of global updates so far.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_
     doc_topic_prior_, topic_word_prior_ : float or ndarray
         The priors as used or learned.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -270,14 +231,6 @@ class StructuredLDA(TopicEstimator):
         "n_burn_in": [NATURAL],
         "n_samples": [AT_LEAST_ONE],
     }
-    _model_parameters = (
-        *TopicEstimator._model_parameters,
-        "local_step",
-        "global_step",
-        "n_burn_in",
-        "n_samples",
-    )
-    _fit_scale, _fit_delay = 5.0, 0.4
 
     def __init__(
         self,
@@ -354,29 +307,74 @@ class StructuredLDA(TopicEstimator):
     @property
     def _is_unheated(self):
         """Whether the temperature is one that sampling at T = 1 does not contradict."""
-        return self._is_annealed or self.temperature is None
+        return is_annealed(self.temperature) or self.temperature is None
 
-    @property
-    def _n_passes(self):
-        if self.max_iter is not None:
-            return self.max_iter
-        return COLLAPSED_PASSES if self._is_collapsed else PASSES
+    def _build_model(self, X, weights, old=None):
+        """Topics summed out, or local steps given topics."""
+        if not self._is_collapsed:
+            lda = self._lda(X, weights, old, 1.0 / self.n_components)
+            corrected = self.global_step == "ssvi"
+            return LDAGivenTopics.of(
+                lda, self.local_step, self.n_burn_in, self.n_samples, corrected
+            )
+        lda = self._lda(X, weights, old, COLLAPSED_PRIOR, _is_learned)
+        if self.local_step != "gibbs":
+            raise ValueError(
+                'global_step="collapsed" draws the topic of each token: it needs '
+                f'local_step="gibbs". Got {self.local_step!r}.'
+            )
+        model = CollapsedLDA.of(lda, self.local_step, self.n_burn_in, self.n_samples, False)
+        if model.learn_topic_word_prior:
+            model = replace(model, sampling_prior=COLLAPSED_PRIOR)
+        return model
 
-    @property
-    def _averaged_share(self):
-        if self.average is not None:
-            return self.average
-        return COLLAPSED_AVERAGED if self._is_collapsed else AVERAGED
+    def _plan(self, model, X, weights, *, stream=False):
+        """Sweeps with topics summed out, or stochastic steps given topics."""
+        if self._is_collapsed and not stream:
+            return self._collapsed_plan(model, X, weights)
+        n_passes = PASSES if self.max_iter is None else self.max_iter
+        share = AVERAGED if self.average is None else self.average
+        whole = self.learning_method == "batch"
+        data = self._rows_of(X, weights, X.shape[0] if whole else self.batch_size)
+        corrected = self.global_step == "ssvi"
+        n_batches = None if stream or corrected else data.n_batches
+        rate = self._learning_rate(n_batches, FIT_SCALE, FIT_DELAY)
+        # (topics of tokens that come once are not kept)
+        step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
+        return Plan(
+            data=data,
+            engine=StructuredInference(rate, step),
+            after_pass=() if stream else moves_and_mean(self.moves, n_passes, share),
+            policy=self._policy(model),
+            stopping=self._stopping(n_passes),
+            minibatches=data,
+            rate=rate,
+            planned_passes=40.0,
+            total_samples=self.total_samples,
+            in_words=True,
+            first_rows=self._first_rows(X, weights) if stream else None,
+        )
 
-    def _is_learned(self, prior):
-        return super()._is_learned(prior) or (self._is_collapsed and prior is None)
+    def _collapsed_plan(self, model, X, weights):
+        """Sweeps over all documents; steps, moves and heat have no part in it."""
+        n_passes = COLLAPSED_PASSES if self.max_iter is None else self.max_iter
+        share = COLLAPSED_AVERAGED if self.average is None else self.average
+        data = self._rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]))
+        return Plan(
+            data=data,
+            engine=CollapsedInference(0 if self._continues() else n_passes),
+            after_pass=moves_and_mean((), n_passes, share),
+            policy=self._policy(model),
+            stopping=self._stopping(n_passes),
+            minibatches=data,
+            rate=self._learning_rate(data.n_batches, FIT_SCALE, FIT_DELAY),
+            planned_passes=40.0,
+            total_samples=self.total_samples,
+            in_words=True,
+        )
 
-    def _default_topic_word_prior(self, n_topics):
-        if self._is_collapsed:
-            return COLLAPSED_PRIOR
-        return super()._default_topic_word_prior(n_topics)
-
-    def _temperature_policy(self, model):
+    def _policy(self, model):
+        """The temperatures: 1 with topics summed out, else from where the prior of topics says."""
         if self._is_collapsed:
             if not self._is_unheated:
                 raise ValueError(
@@ -384,67 +382,17 @@ class StructuredLDA(TopicEstimator):
                     f"{self.temperature!r}; leave it at its default, or use another global_step."
                 )
             return ConstantTemperature()
-        if self._is_annealed and model.start is None:
-            # the initial value of a learned prior says little about its final one
-            eta = HOT_PRIOR if model.learn_topic_word_prior else _typical(model.topic_word_prior)
-            first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
-            return LinearAnnealing(first, replication=1.0, share=SHARE)
-        return super()._temperature_policy(model)
+        if model.start is not None or not is_annealed(self.temperature):
+            return policy_of_topics(self.temperature, model)
+        # the initial value of a learned prior says little about its final one
+        eta = HOT_PRIOR if model.learn_topic_word_prior else _typical(model.topic_word_prior)
+        first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
+        return LinearAnnealing(first, replication=1.0, share=SHARE)
 
-    def _build_model(self, X, weights):
-        lda = super()._build_model(X, weights)
-        if self._is_collapsed and self.local_step != "gibbs":
-            raise ValueError(
-                'global_step="collapsed" draws the topic of each token: it needs '
-                f'local_step="gibbs". Got {self.local_step!r}.'
-            )
-        kind = CollapsedLDA if self._is_collapsed else LDAGivenTopics
-        model = kind.of(
-            lda, self.local_step, self.n_burn_in, self.n_samples, self.global_step == "ssvi"
-        )
-        if self._is_collapsed and model.learn_topic_word_prior:
-            model = replace(model, sampling_prior=COLLAPSED_PRIOR)
-        return model
 
-    def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of: local steps given topics, by the kind of the global step."""
-        if self._is_collapsed and not stream:
-            return self._collapsed_plan(model, X, weights)
-        whole = self.learning_method == "batch"
-        data = self._rows_of(X, weights, X.shape[0] if whole else self.batch_size)
-        corrected = self.global_step == "ssvi"
-        rate = self._learning_rate(None if stream or corrected else data.n_batches)
-        # (topics of tokens that come once are not kept)
-        step = self.global_step if self.global_step in GLOBAL_STEPS else "ssvi-a"
-        return Plan(
-            data=data,
-            engine=StructuredInference(rate, step),
-            after_pass=self._after_pass(stream),
-            policy=self._temperature_policy(model),
-            stopping=self._stopping,
-            minibatches=data,
-            rate=rate,
-            planned_passes=40.0,
-            total_samples=self.total_samples,
-            in_words=True,
-        )
-
-    def _collapsed_plan(self, model, X, weights):
-        """Sweeps over all documents; steps, moves and heat have no part in it."""
-        data = self._rows_of(X, weights, min(ROWS_OF_SWEEP, X.shape[0]))
-        n_passes = 0 if self._continues() else self._n_passes
-        return Plan(
-            data=data,
-            engine=CollapsedInference(n_passes),
-            after_pass=self._after_pass(False, moves=False),
-            policy=self._temperature_policy(model),
-            stopping=self._stopping,
-            minibatches=data,
-            rate=self._learning_rate(data.n_batches),
-            planned_passes=40.0,
-            total_samples=self.total_samples,
-            in_words=True,
-        )
+def _is_learned(prior):
+    """Whether a prior's parameter means that it is learned, with topics summed out."""
+    return prior is None or is_auto(prior)
 
 
 def _typical(eta):

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from skvt.estimators._parameters import NATURAL
-from skvt.estimators._topics import TopicEstimator
+from skvt.estimators._topics import TopicEstimator, moves_and_mean, policy_of_topics
+from skvt.fitting import NATURAL, with_shared_texts
 from skvt.inference import (
     CoordinateAscent,
     Plan,
@@ -13,10 +13,13 @@ from skvt.inference import (
 from skvt.models.lda import LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
+# Steps of a fit of M minibatches a pass: 2.8 / M (0.8 + t / M)^-decay.
+FIT_SCALE, FIT_DELAY = 2.8, 0.8
 # Steps of a polish are those of StructuredLDA: 5 / M (0.4 + t / M)^-0.7, M minibatches a pass.
 POLISH_SCALE, POLISH_DELAY, POLISH_DECAY = 5.0, 0.4, 0.7
 
 
+@with_shared_texts
 class TemperedLDA(TopicEstimator):
     """Latent Dirichlet allocation by annealed and tempered variational inference.
 
@@ -45,13 +48,7 @@ class TemperedLDA(TopicEstimator):
         n_components``, as in scikit-learn; "auto" starts there and learns one value for all words
         by maximising the bound.
 
-    components_init : array-like of shape (n_components, n_features) or None, default=None
-        Topics to begin with, instead of topics at random: numbers of which each row, divided by its
-        sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
-        allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
-        the tokens. ``temperature="annealed"`` is then T = 1 throughout, since heat would wash the
-        topics out; other temperatures are taken as they are. Moves may put another topic in the
-        place of one that has become the same as a third: ``moves=()`` keeps each where it is.
+    .. shared: components_init
 
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
@@ -59,11 +56,7 @@ class TemperedLDA(TopicEstimator):
         :class:`~skvt.temperature.VariationalTempering`, "local"
         :class:`~skvt.temperature.LocalTempering`, with their defaults.
 
-    moves : tuple of {"split-merge"}, default=("split-merge",)
-        Moves that may be made; ``()`` is none. After a pass of ``fit`` at T = 1 (from the middle of
-        the fit, or its tenth pass if that comes first, and not after the last), a topic that mixes
-        two themes is split, and two topics that share one are merged to make room, where this
-        raises the bound on a sample of the documents.
+    .. shared: moves
 
     average : float, default=0.25
         Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
@@ -86,8 +79,7 @@ class TemperedLDA(TopicEstimator):
         large corpus discounts earlier statistics about as much as a pass over a small one; in
         ``partial_fit`` None is 64.
 
-    max_iter : int, default=10
-        Maximum number of passes over the data.
+    .. shared: max_iter
 
     n_polish : int, default=0
         Number of passes of ``fit`` after those: at T = 1 on minibatches, with documents solved by
@@ -98,14 +90,7 @@ class TemperedLDA(TopicEstimator):
         bounds of these passes, ``elbo_`` is that of mean field at the final topics, and
         convergence is not judged before them.
 
-    batch_size : int, default=128
-        Number of rows in a minibatch.
-
-    n_parallel_batches : int or None, default=None
-        Number of batches that are visited at once, with the same globals. Of minibatches, they make
-        one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
-        number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
-        of up to 8 chunks.
+    .. shared: batch_size, n_parallel_batches
 
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
@@ -121,10 +106,7 @@ class TemperedLDA(TopicEstimator):
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         word; if given, it is used instead of ``perp_tol``.
 
-    total_samples : float or None, default=None
-        Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
-        stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
-        since.
+    .. shared: total_samples
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less than
@@ -133,18 +115,7 @@ class TemperedLDA(TopicEstimator):
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step.
 
-    n_init : int, default=1
-        Number of starts of ``fit``; the one with the highest bound is kept.
-
-    warm_start : bool, default=False
-        Whether another call of ``fit`` continues from the posterior, step number and temperature of
-        the last one.
-
-    n_jobs : int or None, default=None
-        Number of threads. The result does not depend on it, to the last bit.
-
-    verbose : int, default=0
-        Print one line per pass if positive.
+    .. shared: n_init, warm_start, n_jobs, verbose
 
     random_state : int, RandomState instance or None, default=None
         Source of randomness. It determines the initial topics and the order of the documents.
@@ -158,9 +129,7 @@ class TemperedLDA(TopicEstimator):
         :func:`skvt.topic_table` show them, and files keep them.
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         ``exp(E[log beta])``.
-    posterior_ : Posterior
-        The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
-        topics.
+    .. shared: posterior_
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Untempered, at
         the final topics. Not available after ``partial_fit``, ``merge_topics`` and
@@ -177,20 +146,10 @@ class TemperedLDA(TopicEstimator):
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Gains are estimated on a sample.
-    restart_elbos_ : ndarray of shape (n_init,)
-        ELBO of each start.
-    converged_ : bool
-        Whether the fit stopped on convergence.
-    n_iter_ : int
-        Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
-    n_batch_iter_ : int
-        Number of global updates so far.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_
     doc_topic_prior_, topic_word_prior_ : float or ndarray
         The priors as used or learned.
-    n_features_in_ : int
-        Number of columns of X.
-    feature_names_in_ : ndarray of shape (`n_features_in_`,)
-        Column names, where X had any.
+    .. shared: n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -278,41 +237,39 @@ class TemperedLDA(TopicEstimator):
         self.verbose = verbose
         self.random_state = random_state
 
-    @property
-    def _stopping(self):
-        stopping = super()._stopping
-        return replace(stopping, max_iter=stopping.max_iter + self.n_polish)
-
-    def _build_model(self, X, weights):
-        lda = super()._build_model(X, weights)
+    def _build_model(self, X, weights, old=None):
+        lda = self._lda(X, weights, old, 1.0 / self.n_components)
         return LDAGivenTopics.of(lda, "mean_field") if self.n_polish else lda
 
-    def _polish(self, stream, n_batches):
-        """Passes of CVB0 after the others."""
-        if stream or self.n_polish == 0:
-            return ()
-        scale = POLISH_SCALE * n_batches ** (POLISH_DECAY - 1.0)
-        rate = RobbinsMonro(POLISH_DELAY * n_batches, POLISH_DECAY, scale)
-        return then_polish(self.max_iter, rate, _collapsed, _restored)
-
     def _plan(self, model, X, weights, *, stream=False):
-        """What a fit is made of."""
+        """Stochastic inference or coordinate ascent, with moves; then a polish, and averages."""
         minibatches = self._rows_of(X, weights, self.batch_size)
-        rate = self._learning_rate(None if stream else minibatches.n_batches)
+        n_batches = minibatches.n_batches
+        rate = self._learning_rate(None if stream else n_batches, FIT_SCALE, FIT_DELAY)
         online = stream or self.learning_method == "online"
         data = minibatches if online else self._rows_of(X, weights, None)
+        then, after_pass = (), ()
+        if self.n_polish and not stream:
+            scale = POLISH_SCALE * data.n_batches ** (POLISH_DECAY - 1.0)
+            steps = RobbinsMonro(POLISH_DELAY * data.n_batches, POLISH_DECAY, scale)
+            then = then_polish(self.max_iter, steps, _collapsed, _restored)
+        if not stream:
+            share = self.average if online else 0.0
+            after_pass = moves_and_mean(self.moves, self.max_iter, share)
         return Plan(
             data=data,
             engine=StochasticInference(rate) if online else CoordinateAscent(),
-            then=self._polish(stream, data.n_batches),
-            after_pass=self._after_pass(stream, averages=online),
-            policy=self._temperature_policy(model),
-            stopping=self._stopping,
+            then=then,
+            after_pass=after_pass,
+            policy=policy_of_topics(self.temperature, model),
+            stopping=self._stopping(self.max_iter + self.n_polish),
             minibatches=minibatches,
             rate=rate,
             planned_passes=10.0,
             total_samples=self.total_samples,
             in_words=True,
+            n_passes=self.max_iter,
+            first_rows=self._first_rows(X, weights) if stream else None,
         )
 
 

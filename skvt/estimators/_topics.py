@@ -5,20 +5,23 @@ from dataclasses import replace
 import numpy as np
 
 from skvt.components.specs import is_auto
-from skvt.estimators._base import STREAM_ROWS, VariationalEstimator
-from skvt.estimators._mixins import MoveLogMixin
-from skvt.estimators._parameters import (
+from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
     COMMON_CONSTRAINTS,
     FRACTION,
     NOT_NEGATIVE,
     POSITIVE,
+    STREAM_ROWS,
+    MoveLogMixin,
+    VariationalEstimator,
+    check_moves,
+    is_annealed,
+    policy_of,
 )
-from skvt.estimators._topic_edits import TopicEditsMixin
-from skvt.estimators._topics_mixin import TopicsMixin, simplest
 from skvt.inference import Averaging, MovesBetween, Stopping, perplexity, perplexity_fall, rows_of
 from skvt.models.lda import LDA, SplitMerge
+from skvt.results import TopicEditsMixin, TopicsMixin, simplest
 from skvt.rows import sums_of_rows, total_and_weight
 from skvt.schedules import RobbinsMonro
 from skvt.temperature import ConstantTemperature
@@ -39,117 +42,71 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         "max_doc_update_iter": [AT_LEAST_ONE],
         "learning_offset": [None, *COMMON_CONSTRAINTS["learning_offset"]],
     }
-    _model_parameters = (
-        "doc_topic_prior",
-        "topic_word_prior",
-        "mean_change_tol",
-        "max_doc_update_iter",
-    )
     # LatentDirichletAllocation does not warn either
     _warns_unconverged = False
-    # Steps of a fit without learning_offset, M minibatches a pass:
-    # scale / M (delay + t / M)^-decay.
-    _fit_scale, _fit_delay = 2.8, 0.8
 
-    def _build_model(self, X, weights):
+    def _lda(self, X, weights, old, first_eta, learned=is_auto):
+        """The model by the parameters; what is learned goes on from the ``old`` one.
+
+        ``first_eta`` is eta where None is given, and where learning begins; ``learned(value)``
+        says whether a prior whose parameter has this value is learned.
+        """
         if isinstance(self.n_components, bool):
             raise ValueError(
                 f"The 'n_components' parameter of {type(self).__name__} must be an int in the "
                 f"range [1, inf). Got {self.n_components!r} instead."
             )
-        self._check_moves(("split-merge",))
-        n_topics = self.n_components
-        alpha = self._prior_vector(
-            "doc_topic_prior",
-            n_topics,
-            "n_components",
-            _default_concentration(X, weights, n_topics),
-        )
+        check_moves(self.moves, ("split-merge",))
+        K = self.n_components
+        first_alpha = _default_concentration(X, weights, K)
+        alpha = self._prior_vector("doc_topic_prior", K, "n_components", first_alpha)
         eta = self._prior_vector(
-            "topic_word_prior",
-            X.shape[1],
-            "n_features",
-            self._default_topic_word_prior(n_topics),
-            n_topics=n_topics,
+            "topic_word_prior", X.shape[1], "n_features", first_eta, n_topics=K
         )
-        return LDA(
+        lda = LDA(
             doc_topic_prior=alpha.astype(X.dtype),
             # word by word, as statistics
             topic_word_prior=np.ascontiguousarray(eta.T, X.dtype),
             max_doc_update_iter=self.max_doc_update_iter,
             mean_change_tol=self.mean_change_tol,
-            learn_doc_topic_prior=self._is_learned(self.doc_topic_prior),
-            learn_topic_word_prior=self._is_learned(self.topic_word_prior),
+            learn_doc_topic_prior=learned(self.doc_topic_prior),
+            learn_topic_word_prior=learned(self.topic_word_prior),
             start=self._initial_topics(X),
         )
-
-    def _is_learned(self, prior):
-        """Whether this value of a prior's parameter means that it is learned."""
-        return is_auto(prior)
-
-    def _default_topic_word_prior(self, n_topics):
-        """eta where None is given, as in scikit-learn, and where learning starts."""
-        return 1.0 / n_topics
+        # (other rows may be shorter than those of which alpha was found)
+        if old is not None and (lda.learn_doc_topic_prior or self.doc_topic_prior is None):
+            lda = replace(lda, doc_topic_prior=old.doc_topic_prior)
+        if old is not None and lda.learn_topic_word_prior:
+            lda = replace(lda, topic_word_prior=old.topic_word_prior)
+        return lda
 
     def _first_rows(self, X, weights):
-        """Rows that stand for the whole stream: so do topics that are given."""
+        """Rows that stand for the whole of a stream: so do topics that are given."""
         total = STREAM_ROWS if self.total_samples is None else float(self.total_samples)
         return rows_of(X, weights, X.shape[0], total)
 
-    def _temperature_policy(self, model):
-        if model.start is not None and self._is_annealed:
-            # heat would wash them out
-            return ConstantTemperature()
-        return super()._temperature_policy(model)
+    def _learning_rate(self, n_batches, scale, delay):
+        """Step sizes of a fit with this number of minibatches per pass; None is a stream.
 
-    def _continued_model(self, X, weights):
-        """The model by the parameters as they are now, learned priors kept."""
-        old = self._fitted.model
-        model = self._build_model(X, weights)
-        kept = {}
-        if model.learn_doc_topic_prior or self.doc_topic_prior is None:
-            # (which other rows may be shorter than)
-            kept["doc_topic_prior"] = old.doc_topic_prior
-        if model.learn_topic_word_prior:
-            kept["topic_word_prior"] = old.topic_word_prior
-        return replace(model, **kept)
-
-    def _after_pass(self, stream, *, moves=True, averages=True):
-        """Moves between passes, and the mean of the topics after the last; none in a stream."""
-        if stream:
-            return ()
-        parts = []
-        if moves and self.moves:
-            parts.append(MovesBetween([SplitMerge()], self._n_passes))
-        if averages and self._averaged_share > 0.0:
-            parts.append(Averaging(self._n_passes, self._averaged_share))
-        return tuple(parts)
-
-    @property
-    def _averaged_share(self):
-        """Share of the passes over which the topics are averaged."""
-        return self.average
-
-    def _learning_rate(self, n_batches):
-        """Step sizes of a fit with this number of minibatches per pass; None is a stream."""
+        Without ``learning_offset``, of M minibatches: scale / M (delay + t / M)^-decay.
+        """
         if self.learning_offset is not None:
             return RobbinsMonro(self.learning_offset, self.learning_decay)
         if n_batches is None:
             return RobbinsMonro(STREAM_OFFSET, self.learning_decay)
-        scale = self._fit_scale * n_batches ** (self.learning_decay - 1.0)
-        offset = self._fit_delay * n_batches
+        offset = delay * n_batches
         if self._continues() and self._fitted.counts_rows:
             # the passes before may have had another number of steps
             state = self._fitted.state
             offset += state.rows_seen / self._fitted.n_rows * n_batches - state.n_steps
+        scale *= n_batches ** (self.learning_decay - 1.0)
         return RobbinsMonro(offset, self.learning_decay, scale)
 
-    @property
-    def _stopping(self):
+    def _stopping(self, n_passes):
         """``perp_tol``, as in scikit-learn, unless there is a ``tol``."""
         if self.tol is None:
-            return Stopping(self._n_passes, self.evaluate_every, self.perp_tol, perplexity_fall)
-        return Stopping(self._n_passes, self.evaluate_every, self.tol)
+            return Stopping(n_passes, self.evaluate_every, self.perp_tol, perplexity_fall)
+        return Stopping(n_passes, self.evaluate_every, self.tol)
 
     def _look_again(self, X, weights, given):
         self._n_words = float(sums_of_rows(X, weights, total_and_weight)[0])
@@ -166,13 +123,13 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             given[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
         )
         changed = {"n_components": len(groups)}
-        if not self._is_learned(alpha):
+        if not fitted.model.learn_doc_topic_prior:
             used = fitted.model.doc_topic_prior if alpha is None else alpha
             of_topics = np.broadcast_to(used, n_topics)
             of_topics = np.array([of_topics[group].sum() for group in groups])
             changed["doc_topic_prior"] = simplest(alpha, of_topics)
-        if eta is None and not self._is_learned(eta):
-            changed["topic_word_prior"] = self._default_topic_word_prior(n_topics)
+        if eta is None and not fitted.model.learn_topic_word_prior:
+            changed["topic_word_prior"] = 1.0 / n_topics
         elif np.ndim(eta) == 2:
             eta = np.asarray(eta)
             changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
@@ -188,6 +145,19 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
             "doc_topic_prior_": simplest(self.doc_topic_prior, model.doc_topic_prior),
             "topic_word_prior_": simplest(self.topic_word_prior, model.topic_word_prior.T),
         }
+
+
+def moves_and_mean(moves, n_passes, share):
+    """What follows passes: moves, and the mean of the topics over this share of the last ones."""
+    parts = [MovesBetween([SplitMerge()], n_passes)] if moves else []
+    return (*parts, Averaging(n_passes, share)) if share > 0.0 else tuple(parts)
+
+
+def policy_of_topics(temperature, model):
+    """The policy; topics that are given are not heated by default: it would wash them out."""
+    if model.start is not None and is_annealed(temperature):
+        return ConstantTemperature()
+    return policy_of(temperature)
 
 
 def _default_concentration(X, weights, n_topics):

@@ -123,6 +123,13 @@ class Plan:
         Start of the first local step of each row; None for default starts.
     in_words : bool
         Whether a unit of data is a word, not a row.
+    n_passes : float or None
+        Number of passes over which the temperature falls; infinite in a stream. None is that of
+        ``stopping``.
+    first_rows : Rows or None
+        Rows from which a stream makes its initial globals; None is those of the first call.
+    counts_rows : bool
+        Whether the size of a stream is that of the rows seen so far, rather than assumed.
     """
 
     data: Rows
@@ -137,6 +144,9 @@ class Plan:
     in_words: bool = False
     then: tuple[Phase, ...] = ()
     after_pass: tuple[AfterPass, ...] = ()
+    n_passes: float | None = None
+    first_rows: Rows | None = None
+    counts_rows: bool = False
 
     @property
     def phases(self) -> tuple[Phase, ...]:
@@ -210,11 +220,11 @@ class Plan:
     def for_policy(
         self,
         model: Model,
-        n_passes: float,
         workers: Workers | None = None,
         rng: np.random.Generator | None = None,
     ) -> FitPlan:
-        """Information for the temperature policy; ``n_passes`` is infinite for a stream."""
+        """Information for the temperature policy."""
+        n_passes = self.stopping.max_iter if self.n_passes is None else self.n_passes
 
         def pilot(replication: float, *, every_row: bool = False) -> tuple[float, Array]:
             assert rng is not None and workers is not None  # without them, a plan is for checks

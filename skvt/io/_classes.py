@@ -17,7 +17,7 @@ from typing import Any, get_args, get_origin
 import numpy as np
 
 from skvt.contracts import missing_members
-from skvt.estimators import VariationalEstimator
+from skvt.fitting import VariationalEstimator
 from skvt.typing import Array
 
 ESTIMATORS = (
@@ -40,8 +40,8 @@ def _under(folder, module, names):
 
 PLACES = {
     **{f"estimators.{name}": f"skvt:{name}" for name in ESTIMATORS},
-    **_under("estimators", "estimators._base", "Fitted"),
-    **_under("estimators", "estimators._progress", "Gathered Progress RowsSeen Start Starts"),
+    **_under("estimators", "fitting._fitted", "Fitted"),
+    **_under("estimators", "fitting._progress", "Gathered Progress RowsSeen Start Starts"),
     **_under("estimators", "readers._tables", "Table TableBlock"),
     **_under(
         "components",

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
-from skvt.estimators import distributions, matched
+from skvt.results import distributions, matched
 
 
 def topic_stability(fits, *, average="macro"):

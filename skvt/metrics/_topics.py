@@ -11,11 +11,11 @@ from sklearn.utils import (
 )
 
 from skvt.compiled import mix
-from skvt.estimators.completion import completion_score, content_keys, split_tokens
 from skvt.inference import Workers
 from skvt.metrics._held_out import documents as held_out_documents
 from skvt.models.lda import LDA
 from skvt.readers.validation import OF_WORDS, canonical, require_counts, require_prior
+from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
 
 # Tokens of a document whose likelihood is estimated, at most: all are visited one by one, and left

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
-from skvt.estimators.topic_tables import corpus_of, shares_by_group
-from skvt.estimators.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 from skvt.plotting._pyldavis import principal_coordinates
+from skvt.results.topic_tables import corpus_of, shares_by_group
+from skvt.results.topic_words import RELEVANCE_WEIGHT, first_words, relevance
 
 # Documents of a topic that are shown, and their characters.
 MOST_DOCUMENTS = 10

@@ -6,8 +6,8 @@ import numpy as np
 import scipy.sparse as sp
 from scipy.spatial.distance import pdist, squareform
 
-from skvt.estimators.topic_words import topic_probabilities
 from skvt.readers.validation import column_names, preprocessing_and_model
+from skvt.results.topic_words import topic_probabilities
 
 
 def prepare_arguments(estimator, X, feature_names=None):

@@ -2,9 +2,9 @@
 
 import numpy as np
 
-from skvt.estimators.topic_words import topic_probabilities
 from skvt.plotting._axes import chosen, panels
 from skvt.readers.validation import column_names
+from skvt.results.topic_words import topic_probabilities
 
 
 class TopicsDisplay:

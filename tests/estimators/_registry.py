@@ -24,8 +24,8 @@ from skvt import (
     StructuredLDA,
     TemperedLDA,
 )
-from skvt.estimators._mixtures import MixtureEstimator
 from skvt.estimators._topics import TopicEstimator
+from skvt.results._mixtures import MixtureEstimator
 from skvt.temperature import LinearAnnealing
 
 

@@ -11,8 +11,8 @@ from scipy.special import entr
 from sklearn.metrics import adjusted_rand_score
 
 from skvt import CAVIGaussianMixture, MemoizedDPGMM, StructuredBernoulliMixture
-from skvt.estimators import _clusters_mixin
 from skvt.models.mixture import Joins
+from skvt.results import _clusters as _clusters_mixin
 
 
 def crosses(n=100, seed=1):

@@ -4,9 +4,9 @@ import time
 import warnings
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import cache, wraps
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -14,15 +14,14 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.contracts import RunningPolicy, Stream, check_requirements
-from skvt.estimators._mixins import TemperatureMixin, _attribute_of_fit
-from skvt.estimators._parameters import COMMON_CONSTRAINTS
-from skvt.estimators._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
+from skvt.contracts import Stream, check_requirements
+from skvt.fitting._fitted import Fitted, attribute_of_fit
+from skvt.fitting._parameters import COMMON_CONSTRAINTS
+from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
 from skvt.inference import (
     Entry,
     History,
     State,
-    Stopping,
     Workers,
     evaluate_bound,
     fit_loop,
@@ -30,7 +29,6 @@ from skvt.inference import (
     one_blas_thread,
     rows_of,
 )
-from skvt.models.mixture import Joins
 from skvt.monitoring import FitMonitor, compilation_announced
 from skvt.readers import Reader
 from skvt.readers.chunks import chunks_of, is_chunked, loaded, loads_of, released
@@ -40,7 +38,6 @@ from skvt.sklearn_private import (
     fit_context,
 )
 from skvt.ties import exceeds
-from skvt.typing import Array, IndexArray
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
 STREAM_ROWS = 1e6
@@ -58,99 +55,6 @@ _FREE_TO_CHANGE = frozenset(
         "random_state",
     }
 )
-
-
-@dataclass
-class Fitted:
-    """The outcome of a fit: the model with its priors, the state, the running policy.
-
-    ``n_rows`` is the weight of the rows that the state represents: those of ``fit`` and all since
-    (``counts_rows``), or the assumed size of a stream. ``elbo`` is the bound of these rows; None
-    during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
-    last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
-    last call, where the estimator publishes them; ``labels`` (n,) the components of the rows of
-    ``fit``; ``topic_labels`` the names that topics were given, by what tells them apart; ``joins``,
-    how its components join to clusters.
-    ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
-    them are kept.
-    ``gathered`` are rows of the last calls of a stream that are one batch.
-    """
-
-    model: object
-    state: State
-    policy: RunningPolicy
-    n_rows: float
-    counts_rows: bool = True
-    elbo: float | None = None
-    history: History = field(default_factory=History)
-    parameters: dict[str, Any] = field(default_factory=dict)
-    assignments: Array | None = None
-    labels: IndexArray | None = None
-    topic_labels: dict[int, str] | None = None
-    joins: Joins | None = None
-    seen: tuple[str, int] | None = None
-    gathered: Gathered | None = None
-    cache: dict = field(default_factory=dict)
-
-    @property
-    def stats(self):
-        """Statistics as they are published: every row counted once, at any temperature."""
-        return self.state.plain_stats
-
-    def lam(self):
-        """Natural parameters of q(beta), computed once: what is published does not change."""
-        if "lam" not in self.cache:
-            lam = self.model.natural_parameters(self.stats)
-            for array in lam:
-                array.flags.writeable = False
-            self.cache["lam"] = lam
-        return self.cache["lam"]
-
-    def draft(self, rows=None):
-        """An independent copy to be changed.
-
-        With ``rows``, for steps that change only these rows of the statistics.
-        """
-        history, policy = History(self.history), deepcopy(self.policy)
-        state = self.state.draft(rows)
-        return replace(self, state=state, policy=policy, history=history, cache={})
-
-    @property
-    def memos(self):
-        """The memo of each batch, where memoized inference has made any."""
-        return getattr(self.state, "memos", {})
-
-    def knows_only(self, gathered):
-        """Whether nothing is lost without: one component of the rows gathered, or no memo of any.
-
-        Without memos, rows are gathered from the first on.
-        """
-        if gathered is not None and not self.memos:
-            return gathered.n_last < gathered.weights.size
-        alone = gathered is not None and set(self.memos) == {gathered.key}
-        return alone and self.model.size(self.state.stats) == 1
-
-    def go_on_from(self, before):
-        """Continue the history of another one, or of None."""
-        if before is not None:
-            self.history, self.state.move_log = before.history, list(before.state.move_log)
-            self.parameters = before.parameters
-
-    def without_rows(self):
-        """The same without what is kept of rows, to be sent elsewhere."""
-        kept = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
-        return replace(
-            self,
-            state=State(**kept | {"row_starts": None, "move_log": []}),
-            policy=None,
-            assignments=None,
-            labels=None,
-            gathered=None,
-            cache={},
-        )
-
-    def __getstate__(self):
-        return self.__dict__ | {"cache": {}}
 
 
 class _Run(NamedTuple):
@@ -192,7 +96,7 @@ def all_or_nothing(method):
     return on_a_twin
 
 
-class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator):
+class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators.
 
     A subclass names the reader of its rows (``_reads``), builds its model (``_build_model``), plans
@@ -200,28 +104,21 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     """
 
     _parameter_constraints = COMMON_CONSTRAINTS
-    # Parameters of the model that may change between calls (``_continued_model``).
-    _model_parameters = ()
     # Parameters that cannot change once a model is fitted, and those that a stream cannot change.
     _fixed_parameters = ("n_components",)
     _fixed_in_streams = ()
     # Whether scikit-learn's twin warns where max_iter ends a fit that has not converged.
     _warns_unconverged = True
-    # After what there is no bound of all rows.
-    _bound_is_lost_by = "partial_fit"
     # How rows are read.
     _reads = Reader
 
     # ----------------------------------------------------------------------- for subclasses
-    def _check_number_of_rows(self, n_rows):
-        """Raise ValueError for fewer rows than a first fit needs."""
+    def _build_model(self, X, weights, old=None):
+        """The model for rows like X.
 
-    def _build_model(self, X, weights):
-        """The model for rows like X."""
-        raise NotImplementedError
-
-    def _continued_model(self, X, weights):
-        """The model of a warm start: this one's parameters, what was fitted before."""
+        Of a warm start, and after a change of parameters: with these, and with what was learned of
+        the ``old`` one.
+        """
         raise NotImplementedError
 
     def _plan(self, model, X, weights, *, stream=False):
@@ -232,16 +129,6 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         """Rows in batches, as many of which are visited at once as ``n_parallel_batches`` says."""
         number = self.get_params(deep=False).get("n_parallel_batches")
         return rows_of(X, weights, batch_size, n_parallel=number)
-
-    @property
-    def _n_passes(self):
-        """Passes of a fit at most."""
-        return self.max_iter
-
-    @property
-    def _stopping(self):
-        """When to evaluate and to stop: ``tol`` is in nats per unit of data."""
-        return Stopping(self._n_passes, self.evaluate_every, self.tol)
 
     def _published(self, model):
         """Attributes that depend on the model as fitted, by name."""
@@ -292,9 +179,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             remedy = "set warm_start=False to start anew"
             self._refuse_changes("A warm start", self._fixed_parameters, remedy)
         with self._given_rows(X, sample_weight, reset=not again) as (X, weights):
-            build = self._continued_model if again else self._build_model
+            old = self._fitted.model if again else None
             with one_blas_thread():
-                model = build(X, weights)
+                model = self._build_model(X, weights, old)
             plan = self._checked_plan(model, X, weights)
             random_state = check_random_state(self.random_state)
             n_init = 1 if again else self.n_init
@@ -321,7 +208,6 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         if reset:
             vars(self).pop("feature_names_in_", None)
             vars(self).update(reader.attributes)
-            self._check_number_of_rows(X.shape[0])
         return X, weights
 
     def _reader(self, dtype):
@@ -395,7 +281,11 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         )
         unconverged = not (self.converged_ or run.stopped)
         if self._warns_unconverged and unconverged and plan.judges_convergence:
-            self._warn_unconverged(self._reasons_of_no_convergence())
+            self._warn_unconverged(
+                f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
+                f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to try. "
+                "Raise max_iter or tol."
+            )
         elif self._is_full():
             self._warn_unconverged(
                 f"max_components={self.max_components} components: births would go on. Raise "
@@ -423,7 +313,7 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
             policy.resume(data.n_rows)
         else:
             state = State(model.initial(data, rng))
-            policy = plan.policy.start(plan.for_policy(model, self._n_passes, workers, rng))
+            policy = plan.policy.start(plan.for_policy(model, workers, rng))
             state.seed = _seed(rng)
         state = plan.engine.start(state, data.total)
         state.row_starts = plan.row_starts
@@ -499,17 +389,22 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         return _Run(fitted, converged, monitor.stopped)
 
     @all_or_nothing
-    def partial_fit(self, X, y=None, sample_weight=None):
-        """Update on rows of a stream, with a step for every ``batch_size`` of them.
+    def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
+        """Update on rows of a stream.
 
         Parameters
         ----------
         X : {array-like, sparse matrix, data frame} of shape (n_samples, n_features)
-            Rows, as in ``fit``.
+            Rows, as in ``fit``. With memoized inference they are one batch, which is remembered;
+            otherwise a step is made for every ``batch_size`` of them.
         y : ignored
             Not used.
         sample_weight : array-like of shape (n_samples,), optional
             A row of weight w counts w times.
+        batch_id : hashable or None, default=None
+            None adds X as a new batch. With the id of an earlier call (or the number of a batch of
+            ``fit``, from 0), X replaces that batch: several passes over batches on disk are thus
+            calls with the same ids. Not used where nothing is remembered.
 
         Returns
         -------
@@ -518,12 +413,15 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
 
         Notes
         -----
-        What ``fit`` takes from the data, such as priors, comes from the first rows.
+        Births are made within the batch, merges of components of a mixture with the memos of all
+        batches; both only where the exact bound rises. Other moves need the rows of all batches,
+        and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
+        categories, comes from the first rows.
         """
-        return self._partial_fit(X, sample_weight)
+        return self._partial_fit(X, sample_weight, batch_id)
 
     def _partial_fit(self, X, sample_weight, batch_id=None):
-        """``partial_fit`` of every estimator; ``batch_id`` is for memoized inference."""
+        """``partial_fit`` of rows in memory, or of each chunk."""
         if is_chunked(X):
             return self._partial_fit_chunks(loads_of(X, sample_weight), batch_id)
         first = not hasattr(self, "_fitted")
@@ -620,39 +518,32 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         rng = np.random.default_rng(random_state.randint(np.iinfo(np.int32).max))
         plan = self._checked_plan(model, X, weights, stream=True)
         with Workers(self.n_jobs) as workers:
-            running = plan.policy.start(plan.for_policy(model, np.inf, workers, rng))
-        state = State(model.initial(self._first_rows(X, weights), rng))
+            running = plan.policy.start(plan.for_policy(model, workers, rng))
+        first = rows_of(X, weights, X.shape[0]) if plan.first_rows is None else plan.first_rows
+        state = State(model.initial(first, rng))
         state.seed = _seed(rng)
         parameters = self.get_params(deep=False)
-        n_rows = 0.0 if self._counts_stream else STREAM_ROWS
+        n_rows = 0.0 if plan.counts_rows else STREAM_ROWS
         self._fitted = Fitted(
-            model, state, running, n_rows, self._counts_stream, parameters=parameters
+            model, state, running, n_rows, plan.counts_rows, parameters=parameters
         )
-
-    # Whether the rows of a stream are those seen so far, rather than an assumed number.
-    _counts_stream = False
-
-    def _first_rows(self, X, weights):
-        """Rows from which the initial globals of a stream are made."""
-        return rows_of(X, weights, X.shape[0])
 
     # ------------------------------------------------------------------------------ helpers
     def _checked_plan(self, model, X, weights, *, stream=False):
         """The plan, if its parts can work together: an engine with this model, and the policy."""
         plan = self._plan(model, X, weights, stream=stream)
+        if stream:
+            plan = replace(plan, n_passes=np.inf)
         check_requirements(model, plan.requires)
-        plan.policy.check(plan.for_policy(model, np.inf if stream else self._n_passes))
+        plan.policy.check(plan.for_policy(model))
         return plan
 
     def _is_full(self):
         """Whether births have ended at the largest number of components."""
-        return False
-
-    def _reasons_of_no_convergence(self):
-        return (
-            f"max_iter={self._n_passes} passes: the bound still rises by tol={self.tol:g} or more, "
-            "or is too rarely evaluated, or moves have more to try. Raise max_iter or tol."
-        )
+        most = self.get_params(deep=False).get("max_components")
+        if most is None or "birth" not in self.moves or most <= self.n_components:
+            return False
+        return self._fitted.model.size(self._fitted.stats) >= most
 
     @staticmethod
     def _warn_unconverged(reasons):
@@ -759,9 +650,9 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
         self._validate_params()
         fixed = (*self._fixed_parameters, *self._fixed_in_streams)
         self._refuse_changes("partial_fit", fixed, "fit a clone to start anew")
-        if not set(changed).isdisjoint(self._model_parameters):
+        if not set(changed) <= _FREE_TO_CHANGE:
             with one_blas_thread():
-                fitted.model = self._continued_model(X, weights)
+                fitted.model = self._build_model(X, weights, fitted.model)
         fitted.parameters = now
 
     def _continues(self):
@@ -789,21 +680,22 @@ class VariationalEstimator(TemperatureMixin, CallbackSupportMixin, BaseEstimator
     @property
     def n_batch_iter_(self):
         """Global updates made so far."""
-        return _attribute_of_fit(self, "n_batch_iter_").state.n_steps
+        return attribute_of_fit(self, "n_batch_iter_").state.n_steps
 
     @property
     def history_(self):
         """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
-        return _attribute_of_fit(self, "history_").history.lists()
+        return attribute_of_fit(self, "history_").history.lists()
 
     @property
     def elbo_(self):
         """Evidence lower bound of the data of ``fit`` in nats."""
-        elbo = _attribute_of_fit(self, "elbo_").elbo
+        elbo = attribute_of_fit(self, "elbo_").elbo
+        edits = ", merge_topics and drop_topics" if hasattr(self, "merge_topics") else ""
         if elbo is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'elbo_' during a fit and "
-                f"after {self._bound_is_lost_by}: it is the bound of all rows, which are not "
+                f"after partial_fit{edits}: it is the bound of all rows, which are not "
                 "available then. "
                 "elbo(X) is the bound of the rows X."
             )

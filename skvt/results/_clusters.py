@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skvt.estimators._mixins import _attribute_of_fit
+from skvt.fitting import attribute_of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
 from skvt.models.mixture import (
     Assignments,
@@ -123,7 +123,7 @@ class ClustersMixin:
         return joins.clusters(int(n_clusters))
 
     def _of_joins(self, name, error=AttributeError):
-        joins = _attribute_of_fit(self, name).joins
+        joins = attribute_of_fit(self, name).joins
         if joins is None:
             raise error(
                 f"{type(self).__name__!r} object has no attribute {name!r} during a fit and "

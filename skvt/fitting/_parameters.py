@@ -1,10 +1,10 @@
-"""Parameters that several estimators have: the values that are legal."""
+"""Parameters that several estimators have: legal values, and what is made of them."""
 
 from numbers import Integral, Real
 
 from skvt.contracts import TemperaturePolicy
 from skvt.sklearn_private import Interval, StrOptions
-from skvt.temperature import POLICIES
+from skvt.temperature import POLICIES, ConstantTemperature
 
 NATURAL = Interval(Integral, 0, None, closed="left")
 AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
@@ -50,3 +50,26 @@ MEMOIZED_CONSTRAINTS = COMMON_CONSTRAINTS | {
         StrOptions({"dirichlet_process", "dirichlet_distribution"})
     ],
 }
+
+
+def policy_of(temperature):
+    """The policy that a parameter ``temperature`` means: None, a name, or a policy."""
+    if temperature is None:
+        return ConstantTemperature()
+    return POLICIES[temperature]() if isinstance(temperature, str) else temperature
+
+
+def is_annealed(temperature):
+    """Whether the temperature is annealed by default or by name, not by a policy."""
+    return isinstance(temperature, str) and temperature == "annealed"
+
+
+def check_moves(moves, known):
+    """Raise ValueError unless the ``moves`` are among those ``known``."""
+    unknown = [move for move in moves if move not in known]
+    if unknown:
+        names = ", ".join(map(repr, known))
+        raise ValueError(
+            f"The 'moves' parameter must be a tuple of {names}, or () for none. Got "
+            f"{unknown[0]!r} in it."
+        )

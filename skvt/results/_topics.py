@@ -6,10 +6,8 @@ import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt.components.specs import is_auto
-from skvt.estimators._base import _attribute_of_fit
-from skvt.estimators.completion import completion_sums, document_parameters, mean_of_held_out
-from skvt.estimators.topic_words import top_words
 from skvt.expfam import Dirichlet
+from skvt.fitting import attribute_of_fit
 from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
@@ -20,20 +18,21 @@ from skvt.readers.validation import (
     in_range,
     require_prior,
 )
+from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
+from skvt.results.topic_words import top_words
 
 
 class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """Non-negative counts in, topic proportions out; topics are the first block of the globals."""
 
     _reads = DocumentReader
-    # What to do instead where topics cannot have priors of their own.
-    _no_prior_of_each = ""
 
     # --------------------------------------------------------------------------- validation
-    def _prior_vector(self, name, size, size_name, default, *, n_topics=None):
+    def _prior_vector(self, name, size, size_name, default, *, n_topics=None, remedy=""):
         """The prior's vector: given, or so many of the default, which is where learning starts.
 
-        With ``n_topics``, it may be an array of a vector for each topic, too.
+        With ``n_topics``, it may be an array of a vector for each topic, too; otherwise the
+        ``remedy`` is what to do where one is given.
         """
         value = getattr(self, name)
         if value is None or is_auto(value):
@@ -51,7 +50,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
                 legal += f", or an array of shape (n_components, {size_name}) = {rows[0]}"
             raise ValueError(
                 f"The {name!r} parameter must be {legal}. Got an array of shape {value.shape} "
-                f"instead.{self._no_prior_of_each if value.ndim == 2 and not rows else ''}"
+                f"instead.{remedy if value.ndim == 2 and not rows else ''}"
             )
         if value.ndim == 2:
             _require_prior_of_each(name, value)
@@ -100,19 +99,19 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     @property
     def components_(self):
         """Variational parameters lam of the topics, shape (n_components, n_features)."""
-        fitted = _attribute_of_fit(self, "components_")
+        fitted = attribute_of_fit(self, "components_")
         return fitted.lam()[0].astype(fitted.model.dtype, copy=False)
 
     @property
     def exp_dirichlet_component_(self):
         """``exp(E[log beta])`` under q(beta), shape (n_components, n_features)."""
-        fitted = _attribute_of_fit(self, "exp_dirichlet_component_")
+        fitted = attribute_of_fit(self, "exp_dirichlet_component_")
         return np.exp(Dirichlet.expectation(fitted.lam()[0])).astype(fitted.model.dtype)
 
     @property
     def posterior_(self):
         """The posterior q(beta) of the topics."""
-        return Posterior(Dirichlet, _attribute_of_fit(self, "posterior_").lam()[0])
+        return Posterior(Dirichlet, attribute_of_fit(self, "posterior_").lam()[0])
 
     @property
     def topic_labels_(self):
@@ -121,7 +120,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         They go with their topics into files, and where topics are merged, dropped or born (a new
         one is called by its number); another fit forgets them.
         """
-        labels = _attribute_of_fit(self, "topic_labels_").topic_labels
+        labels = attribute_of_fit(self, "topic_labels_").topic_labels
         if labels is None:
             return None
         names = super().get_feature_names_out().tolist()
@@ -163,7 +162,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def _n_features_out(self):
-        return _attribute_of_fit(self, "_n_features_out").lam()[0].shape[0]
+        return attribute_of_fit(self, "_n_features_out").lam()[0].shape[0]
 
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))

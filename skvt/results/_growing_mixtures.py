@@ -1,19 +1,52 @@
-"""Descriptions of components and clusters: parameters as a table, and the relevance of columns."""
+"""Mixtures whose number of components changes: their weights, their columns, missing values."""
 
 from numbers import Real
 
 import numpy as np
+import scipy.sparse as sp
 
-from skvt.estimators._clusters_mixin import membership
-from skvt.models.mixture import Block, Product, relevance
-from skvt.readers.validation import column_names
+from skvt.components import Gaussian
+from skvt.expfam import Beta
+from skvt.fitting import MEMOIZED_CONSTRAINTS, MoveLogMixin
+from skvt.inference import Workers
+from skvt.models import n_active
+from skvt.models.mixture import (
+    Block,
+    Product,
+    relevance,
+)
+from skvt.readers import Table, TableBlock
+from skvt.readers.chunks import require_rows_in_memory
+from skvt.readers.validation import column_names, positive_int
+from skvt.results._clusters import membership
 
 
-class DescriptionMixin:
-    """``describe``, and the relevance of blocks and columns, of mixtures."""
+class GrowingMixin(MoveLogMixin):
+    """Mixtures with births, merges and deletes."""
 
-    # The block that all columns are, where there is only one.
-    _block_name = "columns"
+    _parameter_constraints = MEMOIZED_CONSTRAINTS
+    _fixed_in_streams = ("learning_method",)
+
+    def _gathers_calls(self):
+        return self.learning_method != "online" and "birth" in self.moves
+
+    # ------------------------------------------------------------------------------- columns
+    @property
+    def _columns(self):
+        """The :class:`Table` of the columns: of arrays of numbers, one block."""
+        if "_table" in vars(self):
+            return self._table
+        names = column_names(self, None, self.n_features_in_).tolist()
+        whole = TableBlock("columns", Gaussian(), np.arange(len(names)))
+        return Table((whole,), tuple(names), "error")
+
+    def _product(self, model):
+        """The component as a product of blocks of columns."""
+        component = model.component
+        if "_table" in vars(self):
+            return component
+        block = Block("columns", component, np.arange(component.n_features))
+        return Product((block,), component.n_features, component.dtype)
 
     def describe(self, level=0.95, n_clusters=None):
         """Parameters of each component, or of each cluster, in each column, as a table.
@@ -70,14 +103,14 @@ class DescriptionMixin:
         relevances = relevance(product.column_evidence, sums, counts)
         lam = product.apart(product.natural_parameters(sums))
         parts = zip(product.blocks, product.marginals(lam), strict=True)
-        entries, first = [], 0
+        entries, first, table = [], 0, self._columns
         for block, marginals in parts:
             for order, own in enumerate(marginals):
                 low, high = (own.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
                 for q, place in enumerate(own.columns.tolist()):
                     column = block.columns[place]
-                    said = (block.name, self._name_of(column), own.quantity,
-                            self._category_of(column, own.categories, q))  # fmt: skip
+                    said = (block.name, table.names[column], own.quantity,
+                            _category_of(table, column, own.categories, q))  # fmt: skip
                     for k, weight in enumerate(weights):
                         numbers = (own.estimate[k, q], low[k, q], high[k, q],
                                    relevances[k, first + place])  # fmt: skip
@@ -140,25 +173,94 @@ class DescriptionMixin:
         sums, counts = fitted.stats.value().arrays[1], model.counts(fitted.stats)
         if member is not None:
             sums, counts = member @ sums, member @ counts
-        return self._blocks(model), sums, counts
+        return self._product(model), sums, counts
 
-    def _blocks(self, model):
-        """The component as a product of blocks: here of one."""
-        component = model.component
-        block = Block(self._block_name, component, np.arange(component.n_features))
-        return Product((block,), component.n_features, component.dtype)
+    def impute(self, X, n_draws=None, random_state=None):
+        """Rows with their missing values filled in.
 
-    def _name_of(self, column):
-        """Name of the column at a position."""
-        return column_names(self, None, self.n_features_in_).tolist()[column]
+        By the posterior predictive distribution given the observed values: parameters are
+        integrated out, and components not yet seen are included, as in ``score_samples``.
 
-    def _category_of(self, column, codes, q):
-        """The value that a code stands for; None without codes."""
-        return None if codes is None else self._values_of(column)[codes[q]]
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows, with missing values.
+        n_draws : int or None, default=None
+            None fills in the predictive mean of numbers and counts, and the most probable value of
+            binary and ordinal columns and categories. A number returns that many imputations, in
+            each of which the missing values of a row are drawn jointly: for multiple imputation.
+        random_state : int, RandomState instance or None, default=None
+            Source of the draws; None uses the estimator's own.
 
-    def _values_of(self, column):
-        """Values of a binary column, or of a column of categories, in the order of their codes."""
-        return [0, 1]
+        Returns
+        -------
+        X or list of X
+            Completed rows in a container like that of X, or a list of ``n_draws`` of them. Columns
+            of data frames keep their types, but whole numbers become floats where other numbers,
+            such as means, are filled in.
+        """
+        fitted = self._require_fitted()
+        require_rows_in_memory(X, "impute")
+        encoded = self._read(X)
+        model = fitted.model
+        if sp.issparse(encoded):
+            encoded = encoded.toarray()
+        if n_draws is None:
+            with Workers(self.n_jobs) as workers:
+                return self._restored(X, encoded, model.imputed(encoded, fitted.stats, workers.run))
+        n_draws = positive_int("n_draws", n_draws)
+        rng = self._rng_of_draws(random_state)
+        return [
+            self._restored(X, encoded, model.completed(encoded, fitted.stats, rng))
+            for _ in range(n_draws)
+        ]
+
+    def _restored(self, X, encoded, filled):
+        """Filled rows in the container of X."""
+        if sp.issparse(X):
+            return type(X)(filled.astype(self._fitted.model.dtype))
+        return self._columns.restored(X, encoded, filled)
+
+    # ------------------------------------------------------------------------------- weights
+    @property
+    def n_active_components_(self):
+        """Number of components to which at least a thousandth of the rows is expected to belong."""
+        fitted = self._of_fit("n_active_components_")
+        return n_active(fitted.model.counts(fitted.stats), fitted.model.dtype)
+
+    @property
+    def weight_concentration_(self):
+        """Parameters of q of the sticks, shape (2, K), or of the Dirichlet, (K,)."""
+        fitted = self._of_fit("weight_concentration_")
+        weights = fitted.lam()[0]
+        return weights.T if fitted.model.weights.family is Beta else weights[0]
+
+    def sample_mixtures(self, n_samples=1, random_state=None):
+        """Draw whole mixtures from the posterior.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Mixtures to draw.
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's own.
+
+        Returns
+        -------
+        dict
+            "weights", shape (n_samples, K), which sum to less than 1 by the mass of components not
+            yet seen; and "components", the parameters of each component as
+            ``posterior_.components`` draws them: means and precisions of Gaussians.
+        """
+        fitted = self._require_fitted()
+        given = self.random_state if random_state is None else random_state
+        draws = self.posterior_.sample(n_samples, given)
+        return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
+
+
+def _category_of(table, column, codes, q):
+    """The value that a code stands for; None without codes."""
+    return None if codes is None else table.labels(column).tolist()[codes[q]]
 
 
 def _as_frame(columns):

@@ -1,0 +1,125 @@
+"""The outcome of a fit, and what all estimators show of it."""
+
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from skvt.contracts import RunningPolicy
+from skvt.fitting._progress import Gathered
+from skvt.inference import History, State
+from skvt.models.mixture import Joins
+from skvt.typing import Array, IndexArray
+
+
+@dataclass
+class Fitted:
+    """The outcome of a fit: the model with its priors, the state, the running policy.
+
+    ``n_rows`` is the weight of the rows that the state represents: those of ``fit`` and all since
+    (``counts_rows``), or the assumed size of a stream. ``elbo`` is the bound of these rows; None
+    during a fit and in a stream, where it is not known. ``parameters`` are the estimator's at the
+    last call of ``fit`` or ``partial_fit``. ``assignments`` (n, K) are the q(z) of the rows of the
+    last call, where the estimator publishes them; ``labels`` (n,) the components of the rows of
+    ``fit``; ``topic_labels`` the names that topics were given, by what tells them apart; ``joins``,
+    how its components join to clusters.
+    ``seen`` are the checksum of the rows of ``elbo`` and the size of their batches, where memos of
+    them are kept.
+    ``gathered`` are rows of the last calls of a stream that are one batch.
+    """
+
+    model: object
+    state: State
+    policy: RunningPolicy
+    n_rows: float
+    counts_rows: bool = True
+    elbo: float | None = None
+    history: History = field(default_factory=History)
+    parameters: dict[str, Any] = field(default_factory=dict)
+    assignments: Array | None = None
+    labels: IndexArray | None = None
+    topic_labels: dict[int, str] | None = None
+    joins: Joins | None = None
+    seen: tuple[str, int] | None = None
+    gathered: Gathered | None = None
+    cache: dict = field(default_factory=dict)
+
+    @property
+    def stats(self):
+        """Statistics as they are published: every row counted once, at any temperature."""
+        return self.state.plain_stats
+
+    def lam(self):
+        """Natural parameters of q(beta), computed once: what is published does not change."""
+        if "lam" not in self.cache:
+            lam = self.model.natural_parameters(self.stats)
+            for array in lam:
+                array.flags.writeable = False
+            self.cache["lam"] = lam
+        return self.cache["lam"]
+
+    def draft(self, rows=None):
+        """An independent copy to be changed.
+
+        With ``rows``, for steps that change only these rows of the statistics.
+        """
+        history, policy = History(self.history), deepcopy(self.policy)
+        state = self.state.draft(rows)
+        return replace(self, state=state, policy=policy, history=history, cache={})
+
+    @property
+    def memos(self):
+        """The memo of each batch, where memoized inference has made any."""
+        return getattr(self.state, "memos", {})
+
+    def knows_only(self, gathered):
+        """Whether nothing is lost without: one component of the rows gathered, or no memo of any.
+
+        Without memos, rows are gathered from the first on.
+        """
+        if gathered is not None and not self.memos:
+            return gathered.n_last < gathered.weights.size
+        alone = gathered is not None and set(self.memos) == {gathered.key}
+        return alone and self.model.size(self.state.stats) == 1
+
+    def go_on_from(self, before):
+        """Continue the history of another one, or of None."""
+        if before is not None:
+            self.history, self.state.move_log = before.history, list(before.state.move_log)
+            self.parameters = before.parameters
+
+    def without_rows(self):
+        """The same without what is kept of rows, to be sent elsewhere."""
+        kept = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
+        return replace(
+            self,
+            state=State(**kept | {"row_starts": None, "move_log": []}),
+            policy=None,
+            assignments=None,
+            labels=None,
+            gathered=None,
+            cache={},
+        )
+
+    def __getstate__(self):
+        return self.__dict__ | {"cache": {}}
+
+
+class MoveLogMixin:
+    """``moves`` and ``move_log_``."""
+
+    @property
+    def move_log_(self):
+        """Proposed and accepted moves, as columns of a table."""
+        log = attribute_of_fit(self, "move_log_").state.move_log
+        names = ("n_iter", "move", "proposed", "accepted", "gain", "reason")
+        return {name: [getattr(record, name) for record in log] for name in names}
+
+
+def attribute_of_fit(estimator, name):
+    """The fitted state, or the AttributeError of an attribute that does not exist yet."""
+    try:
+        return vars(estimator)["_fitted"]
+    except KeyError:
+        raise AttributeError(
+            f"{type(estimator).__name__!r} object has no attribute {name!r} before fit."
+        ) from None

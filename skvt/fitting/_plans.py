@@ -1,0 +1,100 @@
+"""What plans of several estimators are made of: batches, and memoized inference with its moves."""
+
+from functools import partial
+
+import numpy as np
+
+from skvt.fitting._parameters import check_moves, policy_of
+from skvt.inference import MemoizedInference, Plan, StochasticInference, Stopping
+from skvt.moves import Birth, Delete, Merge
+from skvt.schedules import RobbinsMonro
+
+# Default number of rows of a batch: about ten batches, within this range.
+ROWS_OF_BATCH = 1_000, 50_000
+
+
+def check_memoized(estimator):
+    """Raise ValueError for batches, moves and numbers of components that contradict each other."""
+    n_batches, batch_size = estimator.n_batches, estimator.batch_size
+    if n_batches is not None and batch_size is not None:
+        raise ValueError(
+            f"Give n_batches or batch_size, not both. Got n_batches={n_batches} and "
+            f"batch_size={batch_size}."
+        )
+    check_moves(estimator.moves, ("birth", "merge", "delete"))
+    fewest = estimator.n_components
+    most = estimator.get_params(deep=False).get("max_components", fewest)
+    if most < fewest:
+        raise ValueError(
+            f"The 'max_components' parameter must be in the range [n_components, inf) = "
+            f"[{fewest}, inf). Got {most} instead."
+        )
+
+
+def rate_of(estimator, scale=1.0):
+    """Step sizes by ``learning_offset`` and ``learning_decay``."""
+    return RobbinsMonro(estimator.learning_offset, estimator.learning_decay, scale)
+
+
+def mixture_moves(most):
+    """What makes each move, in the order in which they finish, of at most so many components.
+
+    Deletes before merges, so that each row of a vanishing component goes to its best one.
+    """
+    return {"delete": Delete, "merge": Merge, "birth": partial(Birth, most)}
+
+
+def rows_of_batch(estimator, n_rows, limits=ROWS_OF_BATCH):
+    """Number of rows per batch for this total number of rows."""
+    if estimator.learning_method == "batch":
+        return n_rows
+    if estimator.n_batches is not None:
+        return -(-n_rows // estimator.n_batches)
+    if estimator.batch_size is not None:
+        return min(estimator.batch_size, n_rows)
+    return min(n_rows, int(np.clip(-(-n_rows // 10), *limits)))
+
+
+def check_number_of_batches(estimator, n_rows):
+    """Raise ValueError for more batches than rows."""
+    if estimator.n_batches is not None and estimator.n_batches > n_rows:
+        raise ValueError(
+            f"The 'n_batches' parameter must be in the range [1, n_samples] = [1, {n_rows}]. "
+            f"Got {estimator.n_batches} instead."
+        )
+
+
+def memoized_plan(estimator, rows, moves, rate, limits=ROWS_OF_BATCH, *, stream):
+    """Memoized inference with moves, or stochastic inference.
+
+    Parameters
+    ----------
+    estimator : estimator
+    rows : tuple of X and weights
+    moves : dict of callables
+        What makes each move, in the order in which they finish.
+    rate : callable
+    limits : tuple of int
+        Smallest and largest number of rows of a batch where the user gives none.
+    stream : bool
+    """
+    X, weights = rows
+    if not stream:
+        check_number_of_batches(estimator, X.shape[0])
+    data = minibatches = estimator._rows_of(
+        X, weights, rows_of_batch(estimator, X.shape[0], limits)
+    )
+    if estimator.learning_method == "online":
+        engine = StochasticInference(rate)
+    else:
+        engine = MemoizedInference([moves[name]() for name in moves if name in estimator.moves])
+        data = estimator._rows_of(X, weights, X.shape[0]) if stream else minibatches
+    return Plan(
+        data=data,
+        engine=engine,
+        policy=policy_of(estimator.temperature),
+        stopping=Stopping(estimator.max_iter, estimator.evaluate_every, estimator.tol),
+        minibatches=minibatches,
+        rate=rate,
+        total_samples=estimator.total_samples,
+    )

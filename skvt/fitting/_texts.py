@@ -1,0 +1,209 @@
+"""Parameters and attributes that several estimators have: one text each.
+
+A line ``.. shared: n_init, n_jobs`` in the docstring of a class stands for the entries of these
+names below. Defaults are those of the signature. Of two texts of one name, the one with memoized
+inference is "name (memoized)"; names with one text together are joined by "&".
+"""
+
+import inspect
+import re
+
+TEXTS = """
+batch_size : int
+    Number of rows in a minibatch.
+
+components_init : array-like of shape (n_components, n_features) or None
+    Topics to begin with, instead of topics at random: numbers of which each row, divided by its
+    sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
+    allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
+    the tokens. ``temperature="annealed"`` is then T = 1 throughout, since heat would wash the
+    topics out; other temperatures are taken as they are. Moves may put another topic in the
+    place of one that has become the same as a third: ``moves=()`` keeps each where it is.
+
+evaluate_every : int
+    Number of passes between evaluations of the bound on all data; 0 or a negative number means
+    never. Memoized inference knows it anyway. With "online", convergence is judged at these
+    evaluations only.
+
+init_params : {"k-means++", "random", "random_from_data"}
+    How the initial components are found: from rows as seeds, drawn with probabilities that grow
+    with how badly the earlier seeds explain a row; from random responsibilities; or from rows
+    as seeds, drawn uniformly.
+
+labels_init : array-like of shape (n_samples,) or None
+    Initial component of each row of ``fit``, instead of those found by ``init_params``: there
+    are as many components as distinct labels, regardless of ``n_components``. -1 means unknown:
+    such a row starts in the component that explains it best. Give labels of rows of positive
+    weight only.
+
+learning_decay : float
+    How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
+    ** -learning_decay``.
+
+learning_method : {"memoized", "online", "batch"}
+    How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
+    on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
+    coordinate ascent.
+
+learning_offset : float
+    Down-weights early steps; at least 1.
+
+max_components : int
+    Maximum number of components that births may reach.
+
+max_iter : int
+    Maximum number of passes over the data.
+
+moves : tuple of {"split-merge"}
+    Moves that may be made; ``()`` is none. After a pass of ``fit`` at T = 1 (from the middle of
+    the fit, or its tenth pass if that comes first, and not after the last), a topic that mixes
+    two themes is split, and two topics that share one are merged to make room, where this
+    raises the bound on a sample of the documents.
+
+n_init : int
+    Number of starts of ``fit``; the one with the highest bound is kept.
+
+n_jobs : int or None
+    Number of threads. The result does not depend on it, to the last bit.
+
+n_parallel_batches : int or None
+    Number of batches that are visited at once, with the same globals. Of minibatches, they make
+    one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
+    number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
+    of up to 8 chunks.
+
+n_parallel_batches (memoized) : int or None
+    Number of batches that are visited at once, with the same globals. It changes the result;
+    ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
+    tenth of the batches, or one minibatch of each of up to 8 chunks.
+
+temperature : None, str or policy
+    None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
+    Policies that learn the temperature are refused. Moves are made only at T = 1.
+
+tol : float
+    Converged when the bound gains less than this from one evaluation to the next, in nats per
+    row. Convergence is not judged while T > 1 or a move has something left to try. If
+    ``max_iter`` passes do not suffice, there is a
+    :class:`~sklearn.exceptions.ConvergenceWarning`.
+
+total_samples : float or None
+    Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
+    stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
+    since.
+
+total_samples (memoized) : float or None
+    Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
+    "batch", the number of rows seen; otherwise a million for a stream started by
+    ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
+
+verbose : int
+    Print one line per pass if positive.
+
+warm_start : bool
+    Whether another call of ``fit`` continues from the posterior, step number and temperature of
+    the last one.
+
+block_relevance_ : ndarray of shape (K, n_blocks)
+    Evidence that the rows of a component have parameters of their own in a block, rather than
+    those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
+    component's number of rows. If positive, the block distinguishes the component from the
+    rest. Components of less than one row count as one row.
+
+column_relevance_ : ndarray of shape (K, n_columns)
+    The same for each column. The values of independent columns add up to that of their block;
+    with full covariances, and for counts of tokens, the value is that of the column by itself;
+    columns of a spherical block have equal shares of the block's value.
+
+converged_ : bool
+    Whether the fit stopped on convergence.
+
+elbo_ & lower_bound_ : float
+    Evidence lower bound of the training data in nats, every constant included. Not available
+    after ``partial_fit``, see ``elbo``.
+
+feature_names_in_ : ndarray of shape (`n_features_in_`,)
+    Column names, where X had any.
+
+hierarchy_criteria_ : ndarray of str, shape (K - 1,)
+    What chose each pair, "entropy" or "evidence".
+
+history_ : dict of lists
+    One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
+    ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+    "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
+    minibatches of the pass, except where ``evaluate_every`` requests exact ones.
+
+labels_ : ndarray of int, shape (n_samples,)
+    Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
+    chunks of Dask: ``predict``.
+
+lower_bounds_ : list of float
+    ``history_["elbo"]``.
+
+move_log_ : dict of lists
+    One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+    "gain" (nats), "reason". The gain of births is that of the components adopted in the pass.
+    If a birth does not raise the bound, it is undone together with the other moves of the same
+    pass. The reason is why births came to nothing: for each, the rows that were to be divided,
+    and by how many nats the best proposal fell short.
+
+n_active_components_ : int
+    Number of components to which at least a thousandth of the data is expected to belong. Data
+    are rows.
+
+n_batch_iter_ : int
+    Number of global updates so far.
+
+n_clusters_ : int
+    Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
+    that they could lose; and where the entropy has an elbow, also pairs before it that lose at
+    least a hundredth. See the user guide for rows that are too few for that, and for classes
+    that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
+
+n_clusters_reason_ : str
+    Why this number is suggested.
+
+n_features_in_ : int
+    Number of columns of X.
+
+n_iter_ : int
+    Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
+
+posterior_ : Posterior
+    The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
+    topics.
+
+restart_elbos_ : ndarray of shape (n_init,)
+    ELBO of each start.
+
+weight_concentration_prior_ : float
+    Concentration of the weights as used.
+
+weights_ : ndarray of shape (K,)
+    Expected weights, normalised: the mass of components not yet seen is left out.
+"""
+
+_ENTRY = re.compile(r"^(\S.*?) : (.*)\n((?:    .*\n)+)", re.MULTILINE)
+_LINE = re.compile(r"^ *\.\. shared: (.*)$", re.MULTILINE)
+_OF_NAME = {name: (kind, text) for name, kind, text in _ENTRY.findall(TEXTS)}
+
+
+def with_shared_texts(cls):
+    """A class whose docstring has the shared texts in the place of their names."""
+    if cls.__doc__:  # (without docstrings there is nothing to fill in)
+        parameters = inspect.signature(cls).parameters
+
+        def entry(label):
+            kind, text = _OF_NAME[label]
+            name = label.removesuffix(" (memoized)").replace(" & ", ", ")
+            if name in parameters:
+                default = repr(parameters[name].default).replace("'", '"').replace("e-0", "e-")
+                kind = f"{kind}, default={default}"
+            return f"{name} : {kind}\n{text}"
+
+        def entries(line):
+            return "\n".join(map(entry, line[1].split(", "))).rstrip()
+
+        cls.__doc__ = _LINE.sub(entries, inspect.cleandoc(cls.__doc__))
+    return cls

@@ -1,0 +1,25 @@
+"""What fitted estimators show: topics, mixtures, clusters, columns, missing values."""
+
+from skvt.results._consensus import consensus, distributions, matched
+from skvt.results._growing_mixtures import GrowingMixin
+from skvt.results._mixtures import MixtureEstimator, assignments_of, learned_values
+from skvt.results._topic_edits import TopicEditsMixin
+from skvt.results._topics import TopicsMixin, simplest
+from skvt.results.topic_tables import topic_shares, topic_table
+from skvt.results.topic_words import top_words
+
+__all__ = [
+    "GrowingMixin",
+    "MixtureEstimator",
+    "TopicEditsMixin",
+    "TopicsMixin",
+    "assignments_of",
+    "consensus",
+    "distributions",
+    "learned_values",
+    "matched",
+    "simplest",
+    "top_words",
+    "topic_shares",
+    "topic_table",
+]

@@ -1,0 +1,257 @@
+"""What all mixtures have in common: components found, labels, densities, draws."""
+
+import numpy as np
+from sklearn.base import DensityMixin
+
+from skvt.fitting import VariationalEstimator, attribute_of_fit
+from skvt.inference import ROWS_PER_BATCH, Workers, local_results, rows_of
+from skvt.posterior import JointPosterior, Posterior
+from skvt.readers import RealReader
+from skvt.readers.chunks import by_chunk, is_chunked
+from skvt.readers.validation import positive_int
+from skvt.results._clusters import ClustersMixin, together
+from skvt.ties import stable_argmax
+
+
+class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
+    """Base of the mixtures: rows in, responsibilities and densities out."""
+
+    _reads = RealReader
+
+    # --------------------------------------------------------------------------- after a fit
+    def _look_again(self, X, weights, given):
+        """Label the rows of ``fit``, and join the components by them."""
+        super()._look_again(X, weights, given)
+        if not is_chunked(given):
+            whole = X.shape[0] == np.shape(given)[0]
+            rows = X if whole else self._read(given)
+            self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
+
+    # --------------------------------------------------------------------------- attributes
+    def _of_fit(self, name):
+        return attribute_of_fit(self, name)
+
+    @property
+    def n_components_(self):
+        """Number of components K."""
+        fitted = self._of_fit("n_components_")
+        return fitted.model.size(fitted.stats)
+
+    @property
+    def weights_(self):
+        """Expected weights, normalised, shape (K,)."""
+        fitted = self._of_fit("weights_")
+        weights = fitted.model.weights.mean(fitted.lam()[0])[: self.n_components_]
+        return (weights / weights.sum()).astype(fitted.model.dtype)
+
+    @property
+    def labels_(self):
+        """Most probable component of each row of ``fit``, shape (n_samples,)."""
+        labels = self._of_fit("labels_").labels
+        if labels is None:
+            raise AttributeError(
+                f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, after "
+                "partial_fit, and after a fit to chunks of Dask, whose rows are not at hand. "
+                "predict(X) gives the labels of the rows X."
+            )
+        return labels
+
+    @property
+    def lower_bound_(self):
+        """``elbo_``, under scikit-learn's name."""
+        self._of_fit("lower_bound_")
+        return self.elbo_
+
+    @property
+    def lower_bounds_(self):
+        """``history_["elbo"]``, under scikit-learn's name."""
+        self._of_fit("lower_bounds_")
+        return self.history_["elbo"]
+
+    @property
+    def posterior_(self):
+        """The posterior q of the sticks and the components, in the coordinates of the data."""
+        fitted = self._of_fit("posterior_")
+        model, (sticks, components) = fitted.model, fitted.lam()
+        return JointPosterior(
+            weights=Posterior(model.weights.family, sticks),
+            components=Posterior(*model.component.uncentred(components)),
+        )
+
+    # --------------------------------------------------------------------------- inference
+    def _responsibilities(self, X):
+        fitted = self._require_fitted()
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            return assignments_of(fitted, X, workers)
+
+    @by_chunk(lambda self, n_clusters=None: (None, np.dtype(np.intp)))
+    def predict(self, X, n_clusters=None):
+        """Most probable component or cluster of each row; ties go to the first.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        n_clusters : int, "auto" or None, default=None
+            None predicts components; a number joins them into that many clusters by ``hierarchy_``,
+            and "auto" into ``n_clusters_``.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Components, or clusters in the order of their first components, numbered from 0.
+
+        Raises
+        ------
+        ValueError
+            If ``n_clusters`` is not in the range [1, K], or there is no ``hierarchy_``.
+        """
+        self._require_fitted()
+        clusters = self._clusters_of_components(n_clusters)
+        return self._labels_of(self._read(X), clusters)
+
+    def _labels_of(self, X, clusters):
+        """Components of rows that were read; with ``clusters`` the clusters of these."""
+        labels = np.empty(X.shape[0], np.intp)
+        with Workers(self.n_jobs) as workers:
+            for batch, result in _results(self._fitted, X, workers):
+                labels[batch.rows] = stable_argmax(together(result.q, clusters))
+        return labels
+
+    @by_chunk(lambda self, n_clusters=None: self._shape_of_chances(n_clusters))
+    def predict_proba(self, X, n_clusters=None):
+        """Probability q(z_n = k) of each component, or of each cluster, for each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        n_clusters : int, "auto" or None, default=None
+            As in ``predict``.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, K) or (n_samples, n_clusters)
+            Each row sums to 1.
+
+        Raises
+        ------
+        ValueError
+            As of ``predict``.
+        """
+        self._require_fitted()
+        clusters = self._clusters_of_components(n_clusters)
+        return together(self._responsibilities(X), clusters)
+
+    def _shape_of_chances(self, n_clusters):
+        clusters = self._clusters_of_components(n_clusters)
+        number = self.n_components_ if clusters is None else int(clusters.max()) + 1
+        return number, self._fitted.model.dtype
+
+    def fit_predict(self, X, y=None, sample_weight=None):
+        """Fit to X, then predict the most probable component of each row.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+        sample_weight : array-like of shape (n_samples,), optional
+            As in ``fit``.
+
+        Returns
+        -------
+        ndarray of int, shape (n_samples,)
+            Components, numbered from 0.
+        """
+        return self.fit(X, y, sample_weight=sample_weight).predict(X)
+
+    @by_chunk(lambda self: (None, np.dtype(np.float64)))
+    def score_samples(self, X):
+        """Log posterior predictive density of each row.
+
+        ``log(sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior))``, exact under q: parameters
+        are integrated out, and components not yet seen are included.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+
+        Returns
+        -------
+        ndarray of shape (n_samples,)
+            Nats.
+        """
+        fitted = self._require_fitted()
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            return fitted.model.log_predictive(X, fitted.stats, workers.run)
+
+    def score(self, X, y=None):
+        """Mean log posterior predictive density. Higher is better.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_features)
+            Rows.
+        y : ignored
+            Not used.
+
+        Returns
+        -------
+        float
+            Nats per row.
+        """
+        return float(self.score_samples(X).mean())
+
+    def sample(self, n_samples=1, random_state=None):
+        """Draw rows from the posterior predictive of the components in use.
+
+        Parameters
+        ----------
+        n_samples : int, default=1
+            Rows to draw.
+        random_state : int, RandomState instance or None, default=None
+            None uses the estimator's own.
+
+        Returns
+        -------
+        X : ndarray of shape (n_samples, n_features)
+            The rows drawn.
+        y : ndarray of int, shape (n_samples,)
+            Component of each row, in ascending order as in scikit-learn.
+        """
+        fitted = self._require_fitted()
+        n_samples = positive_int("n_samples", n_samples)
+        rng, weights = self._rng_of_draws(random_state), self.weights_.astype(np.float64)
+        numbers = rng.multinomial(n_samples, weights / weights.sum())
+        component = fitted.model.component
+        lam = component.apart(fitted.lam()[1])
+        rows = [component.sample(lam[k], n, rng) for k, n in enumerate(numbers) if n > 0]
+        X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
+        return X, np.repeat(np.arange(numbers.size), numbers)
+
+
+def learned_values(model):
+    """Learned parameters of the component's prior, by name."""
+    return {} if model.learner is None else model.learner.values(model.component)
+
+
+def assignments_of(fitted, X, workers):
+    """q(z_n = k) of rows under what was fitted, (n, K)."""
+    model = fitted.model
+    out = np.empty((X.shape[0], model.size(fitted.stats)), model.dtype)
+    for batch, result in _results(fitted, X, workers):
+        out[batch.rows] = result.q
+    return out
+
+
+def _results(fitted, X, workers):
+    """Batches of rows and their local results under what was fitted, one after the other."""
+    model = fitted.model
+    data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
+    global_params = model.row_globals(fitted.stats, None, workers.run)
+    return local_results(model, lambda batch: global_params, data, workers)
