@@ -12,6 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "skvt"
 MOST_PARAMETERS = 7
 MOST_LINES = 60
 DEEPEST = 3
+MOST_ANCESTORS = 5
 # Compiled functions work on arrays, which cannot be bundled without a copy or a longer compilation.
 COMPILED = {"jit", "jit_allocating", "part", "part_allocating"}
 
@@ -175,6 +176,18 @@ def test_inheritance_is_shallow():
         return 1 + max(map(depth, above), default=0)
 
     assert not {name: depth(name) for name in bases if depth(name) > DEEPEST}
+
+
+def test_estimators_have_few_ancestors():
+    bases = bases_of_classes()
+
+    def ancestors(name):
+        # (callbacks are scikit-learn's from 1.9 on)
+        ours = {base for base in bases[name] if base in bases} - {"CallbackSupportMixin"}
+        return ours.union(*map(ancestors, ours))
+
+    found = {name: ancestors(name) for name in bases if "VariationalEstimator" in ancestors(name)}
+    assert not {name: above for name, above in found.items() if len(above) > MOST_ANCESTORS}
 
 
 def test_names_are_of_one_vocabulary():

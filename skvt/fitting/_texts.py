@@ -205,5 +205,5 @@ def with_shared_texts(cls):
         def entries(line):
             return "\n".join(map(entry, line[1].split(", "))).rstrip()
 
-        cls.__doc__ = _LINE.sub(entries, inspect.cleandoc(cls.__doc__))
+        cls.__doc__ = _LINE.sub(entries, inspect.cleandoc(cls.__doc__)) + "\n"
     return cls

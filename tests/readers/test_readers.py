@@ -1,0 +1,41 @@
+"""Readers: rows as numbers, without a model."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from skvt import (
+    MemoizedDPGMM,
+    MemoizedDPMixture,
+    StructuredBernoulliMixture,
+    StructuredGaPNMF,
+    TemperedLDA,
+)
+from skvt.rows import dense
+
+ROWS = np.array([[1.0, 0.0, 2.0], [0.0, 3.0, 1.0]])
+TABLE = pd.DataFrame({"size": [0.5, 1.5], "kind": ["b", "a"]})
+
+
+@pytest.mark.parametrize(
+    ("estimator", "first", "later", "expected"),
+    [
+        (MemoizedDPGMM(), ROWS.astype(np.float32), ROWS, ROWS),
+        (StructuredBernoulliMixture(binarize=1.5), ROWS, sp.coo_array(ROWS), ROWS > 1.5),
+        (StructuredGaPNMF(), sp.csc_array(ROWS), ROWS, ROWS),
+        (TemperedLDA(), ROWS, ROWS.astype(int).tolist(), ROWS),
+        (MemoizedDPMixture(), TABLE, TABLE[::-1], [[1.5, 0.0], [0.5, 1.0]]),
+    ],
+    ids=lambda value: type(value).__name__,
+)
+def test_a_reader_goes_elsewhere_with_what_the_first_rows_said(estimator, first, later, expected):
+    reader, read = estimator._reads.of(estimator).first(first)
+    assert not hasattr(estimator, "n_features_in_")
+    elsewhere = pickle.loads(pickle.dumps(reader)).read(later)
+    assert elsewhere.dtype == read.dtype
+    np.testing.assert_array_equal(dense(elsewhere), expected)
+    with pytest.raises(ValueError, match=f"{type(estimator).__name__} is expecting|should match"):
+        reader.read(TABLE.iloc[:, :1] if first is TABLE else ROWS[:, :2])
