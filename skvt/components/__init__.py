@@ -22,6 +22,7 @@ from skvt.components.specs import (
     LatentGaussian,
     Multinomial,
     Poisson,
+    StudentT,
 )
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "LatentGaussian",
     "Multinomial",
     "Poisson",
+    "StudentT",
 ]

@@ -532,6 +532,78 @@ class Multinomial(ComponentSpec):
         )
 
 
+class StudentT(ComponentSpec):
+    """Real columns with outliers, such as typing slips: Student t.
+
+    A Gaussian whose precision is multiplied by a gamma variable of each row ("full") or of each
+    value ("diag"): what lies far off gets little weight, where a Gaussian would widen or be cut
+    into several.
+
+    Parameters
+    ----------
+    covariance_type : {"full", "diag"}, default="full"
+        Shape of each component's scale. With "diag", columns are independent given the component:
+        a slip in one says nothing of the others.
+
+    degrees_of_freedom : float or None, default=None
+        Degrees of freedom. None finds them, between 1 and 100, for each component ("full") or each
+        component and column ("diag"), at the maximum of the bound.
+
+    mean_precision_prior : float, "auto" or None, default="auto"
+        As those of :class:`Gaussian`, here and below; of the scale in the place of the covariance.
+
+    mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
+        Prior mean.
+
+    degrees_of_freedom_prior : float, "auto" or None, default="auto"
+        Degrees of freedom of the prior of the inverse scale, not those of the rows.
+
+    covariance_prior : array-like, "auto" or None, default="auto"
+        Inverse scale of that prior.
+
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
+    """
+
+    _parameter_constraints = {
+        "covariance_type": [StrOptions({"full", "diag"})],
+        "degrees_of_freedom": [None, Interval(Real, 0, None, closed="neither")],
+        **GAUSSIAN_PRIOR_CONSTRAINTS,
+        **MISSING_CONSTRAINT,
+    }
+    mean_type, max_rank = "full", None
+
+    def __init__(
+        self,
+        covariance_type="full",
+        *,
+        degrees_of_freedom=None,
+        mean_precision_prior="auto",
+        mean_prior="auto",
+        degrees_of_freedom_prior="auto",
+        covariance_prior="auto",
+        missing="ignore",
+    ):
+        self.covariance_type = covariance_type
+        self.degrees_of_freedom = degrees_of_freedom
+        self.mean_precision_prior = mean_precision_prior
+        self.mean_prior = mean_prior
+        self.degrees_of_freedom_prior = degrees_of_freedom_prior
+        self.covariance_prior = covariance_prior
+        self.missing = missing
+
+    def build(self, X, weights, sizes=None):
+        """A Gaussian component with scaled rows, see :class:`ComponentSpec`."""
+        gaussian, priors = gaussian_component(self, X, weights)
+        return models.student_t_component(gaussian, self.degrees_of_freedom), priors
+
+    def learner(self, component):
+        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        learner = gaussian_learner(self, component.blocks[0].component)
+        return None if learner is None else models.ValuesLearner(learner)
+
+
 class Hurdle(ComponentSpec):
     """Columns many of whose values are one and the same number, such as zero.
 

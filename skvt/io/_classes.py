@@ -46,7 +46,7 @@ PLACES = {
     **_under(
         "components",
         "components",
-        "Bernoulli Categorical Gaussian Hurdle LatentGaussian Multinomial Poisson",
+        "Bernoulli Categorical Gaussian Hurdle LatentGaussian Multinomial Poisson StudentT",
     ),
     **_under("inference", "inference._loop", "Entry History Position"),
     **_under("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
@@ -75,6 +75,11 @@ PLACES = {
     **_under("models", "models.mixture._joins", "Joins"),
     **_under("models", "models.mixture._product", "Block Product"),
     **_under("models", "models.mixture._indicated", "Indicated"),
+    **_under(
+        "models",
+        "models.mixture._student",
+        "Freedom StudentT WeightedDiagonalGaussian WeightedFullGaussian",
+    ),
     **_under(
         "models",
         "models.mixture._weights",

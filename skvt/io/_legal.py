@@ -33,7 +33,7 @@ OF_MIXTURES = {
 }
 
 # Components of blocks.
-PRODUCTS = "models.Product", "models.Indicated"
+PRODUCTS = "models.Product", "models.Indicated", "models.StudentT"
 # What learns their priors.
 LEARNERS = "models.ProductLearner", "models.ValuesLearner"
 
@@ -86,6 +86,14 @@ SHAPES = {
     "models.Poisson": lambda own, d, k: {"": 2 * d + 1, "prior": (d, 2)},
     "models.Multinomial": lambda own, d, k: {"": d, "prior": (d,)},
     "models.Categorical": lambda own, d, k: {"": sum(own.sizes), "prior": (sum(own.sizes),)},
+    "models.WeightedFullGaussian": lambda own, d, k: {
+        "": 2 + d + _triangle(d), "prior": (2 + d + _triangle(d),), "center": (d,),
+        "added": (_triangle(d),)
+    },
+    "models.WeightedDiagonalGaussian": lambda own, d, k: {
+        "": 4 * d, "prior": (d, 4), "center": (d,), "added": (d,)
+    },
+    "models.Freedom": lambda own, d, k: {"": 2 * len(own.prior), "prior": [(1, 2), (d, 2)]},
     "models.GaussianLearner": lambda own, d, k: {"unit": [(d,), (1,)]},
     "models.Joins": lambda own, d, k: {
         "linkage": (k - 1, 4), "shares": (k - 1,), "masses": (k - 1,)
@@ -156,6 +164,18 @@ def _fits_indicators(product, n_features, k):
     )
 
 
+def _fits_student(product, n_features, k):
+    gaussian, freedom = (block.component for block in product.blocks)
+    full = type(gaussian).__name__ == "WeightedFullGaussian"
+    return (
+        [block.name for block in product.blocks] == ["gaussian", "freedom"]
+        and (full or type(gaussian).__name__ == "WeightedDiagonalGaussian")
+        and all(np.array_equal(block.columns, np.arange(n_features)) for block in product.blocks)
+        and len(freedom.prior) == (1 if full else n_features)
+        and 0.0 < freedom.limits[0] <= freedom.limits[1] < np.inf
+    )
+
+
 def _are_blocks(blocks, n_features):
     columns = [block.columns for block in blocks]
     distinct = np.unique(np.concatenate(columns))
@@ -222,6 +242,7 @@ CHECKS = {
     "temperature.Ladder": _fits_ladder,
     "models.Product": _fits_blocks,
     "models.Indicated": _fits_indicators,
+    "models.StudentT": _fits_student,
     "models.Cells": _fits_cells,
     "models.Joins": _fits_joins,
     "models.Categorical": lambda own, d, k: len(own.sizes) == d and min(own.sizes) > 0,

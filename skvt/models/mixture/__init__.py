@@ -37,6 +37,7 @@ from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._product import Block, Product, as_slice, of_block
 from skvt.models.mixture._starts import begun_at, labelled_statistics
+from skvt.models.mixture._student import student_t_component
 from skvt.models.mixture._weights import (
     KnownWeights,
     SeparateSticks,
@@ -84,6 +85,7 @@ __all__ = [
     "latent_gaussian",
     "of_block",
     "relevance",
+    "student_t_component",
     "values_beside",
     "weighted_moments",
 ]

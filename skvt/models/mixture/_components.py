@@ -580,7 +580,7 @@ def with_draws(X: Any, draws: Array) -> Array:
     return np.where(np.isnan(X), draws, X)
 
 
-class _WithMissing(ConjugateComponent):
+class _MissingMixin(ConjugateComponent):
     """Gaussians whose columns are independent given the precision: NaN is left out."""
 
     missing = True
@@ -611,7 +611,7 @@ class _WithMissing(ConjugateComponent):
 
 
 @dataclass(frozen=True)
-class DiagonalGaussian(_Centred, _WithMissing):
+class DiagonalGaussian(_Centred, _MissingMixin):
     """Independent columns, each N(mu_kd, 1 / tau_kd), normal-gamma; features [seen, x, x^2].
 
     ``prior`` is (D, 4), and ``added`` None or (D,): what is added to the squares.
@@ -669,7 +669,7 @@ class DiagonalGaussian(_Centred, _WithMissing):
 
 
 @dataclass(frozen=True)
-class SphericalGaussian(_Centred, _WithMissing):
+class SphericalGaussian(_Centred, _MissingMixin):
     """N(mu_k, I / tau_k), normal-gamma; features [values seen, |x|^2, x, seen].
 
     ``prior`` is (2 + 2D,), and ``added`` None or (D,): what is added to the squares.
@@ -733,7 +733,7 @@ class SphericalGaussian(_Centred, _WithMissing):
 
 
 @dataclass(frozen=True)
-class KnownVarianceGaussian(_Centred, _WithMissing):
+class KnownVarianceGaussian(_Centred, _MissingMixin):
     """N(mu_k, s I) with known s, normal prior of each mean; features [x / s, seen / s, rest].
 
     ``rest`` is the part of the log density that does not depend on the means. Prior plus statistics
@@ -915,6 +915,22 @@ def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
     X is (n, D), ``mean`` (K, D), ``scale`` (K, D, D) the inverse scale of the precision, so that
     ``shape matrix = scale / freedom``.
     """
+    apart, half_logdet, n_features, holes = distances(X, mean, scale)
+    total = 0.5 * (freedom + n_features)
+    constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_features * np.log(np.pi)
+    density = constant - half_logdet - total * np.log1p(apart)
+    if holes is not None:
+        density[holes.missing.all(axis=1)] = 0.0
+    return np.asarray(density)
+
+
+def distances(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
+    """Of what is there of rows (n, D) under scales (K, D, D): their marginals.
+
+    Squared distances from the means (n, K), half the log-determinants (n, K) or (K,), number of
+    columns (n, 1) or one for all, and the holes; what is missing is at its mean given the rest,
+    which adds nothing to the distance.
+    """
     n_features: Any = X.shape[1]
     cholesky = np.linalg.cholesky(scale)
     half_logdet = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
@@ -922,19 +938,12 @@ def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
     if has_holes(X):
         holes = GaussianCompletion.of_scale(0.0, mean, scale).holes(X, np.ones(1))
     if holes is not None:
-        # of the marginal: as many degrees of freedom, the block of what is there; what is not,
-        # at its mean given the rest, adds nothing to the distance
         half_logdet = half_logdet + holes.half_log_det()
         n_features = (~holes.missing).sum(axis=1)[:, None]
     out = np.empty((X.shape[0], mean.shape[0]))
     for k in range(mean.shape[0]):
         out[:, k] = _distances(X if holes is None else holes.filled(k), mean[k], cholesky[k])
-    total = 0.5 * (freedom + n_features)
-    constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_features * np.log(np.pi)
-    density = constant - half_logdet - total * np.log1p(out)
-    if holes is not None:
-        density[holes.missing.all(axis=1)] = 0.0
-    return density
+    return out, half_logdet, n_features, holes
 
 
 def _distances(X: Array, mean: Array, cholesky: Array) -> Array:

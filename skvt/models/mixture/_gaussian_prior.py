@@ -150,8 +150,8 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
 def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
     """Natural parameters of a component's prior, the mean relative to its centre."""
     origin, kind = np.zeros(component.n_features), type(component)
-    if issubclass(kind, components.FullGaussian):
-        kind = components.FullGaussian
+    for base in (components.FullGaussian, components.DiagonalGaussian):
+        kind = base if issubclass(kind, base) else kind
     eta: Array = _component(kind, origin, prior, component.dtype).prior
     return eta
 

@@ -76,7 +76,7 @@ def _length(rows: Array) -> Array:
 
 def _nearest(component: Component, X: Any, tables: Array) -> IndexArray:
     """Number of the component that explains each row best; ties go to the first."""
-    features = component.features(X)
+    features = component.filled_features(X)
     size = abs(features) @ np.abs(tables).T
     labels: IndexArray = stable_argmax(features @ tables.T, scale=size.max(axis=1, keepdims=True))
     return labels

@@ -1,0 +1,575 @@
+"""Student t: Gaussians whose precision is scaled for each row, so that outliers have little weight.
+
+    u ~ Gamma(nu_k / 2, nu_k / 2),      x | u ~ N(mu_k, (u Lambda_k)^-1)      given z = k,
+
+with one u for a row ("full"), or for each of its values ("diag"). u is a further local variable.
+With ``2 d = E[(x - mu)' Lambda (x - mu)]``, D columns of which m are missing, and T = 1,
+
+    q(u | z = k) = Gamma((nu + D - m) / 2, nu / 2 + d),
+    q(x_m | u, z = k) = N(x^, (u A_mm)^-1),      A = E[Lambda],
+
+x^ and d as under the Gaussian (:mod:`skvt.models.mixture._missing`). The energy is linear in
+
+    S = sum r (1, E[u], E[u x], E[u x x'], E[log u - u]),
+
+the same sums for all that is global: they add up over batches, and over components that are merged,
+whose rows keep the mixture of both q. mu and Lambda have the posterior of a Gaussian of weighted
+rows. nu is at the maximum of the bound, a function of the first sum N and the last one L,
+
+    max_nu N [nu / 2 log(nu / 2) - log Gamma(nu / 2)] + nu / 2 L,
+
+which has the place of a log-normaliser: its gradient is what the energy of a row needs.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import polygamma
+
+from skvt.compiled import digamma_array as digamma
+from skvt.compiled import gammaln_array as gammaln
+from skvt.contracts import Completion, Holes
+from skvt.expfam import NormalGamma
+from skvt.models.mixture._components import (
+    LOG_2PI,
+    ConjugateComponent,
+    DiagonalGaussian,
+    FullGaussian,
+    PairOfEachColumn,
+    distances,
+    with_draws,
+)
+from skvt.models.mixture._marginals import Marginals
+from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
+from skvt.models.mixture._product import Block, Product
+from skvt.typing import Array
+
+# Range of the degrees of freedom, and those of a component without rows.
+LIMITS = (1.0, 100.0)
+_OF_NONE = 10.0
+_STEPS = 8
+# Least shape of q(u): at high temperatures and with missing values there may be no best one.
+_LEAST_SHAPE = 0.5
+# Nodes of the quadrature over log u on either side of the mode, and their distance at most.
+_NODES = 24
+_STEP = 0.6
+
+
+@dataclass(frozen=True)
+class DegreesOfFreedom:
+    """Degrees of freedom at the maximum of the bound, in the place of an exponential family.
+
+    Natural parameters (N, L) are sums over rows, of 1 and of ``E[log u - u]``; the statistics are
+    ``(nu / 2 log(nu / 2) - log Gamma(nu / 2), nu / 2)``.
+
+    Parameters
+    ----------
+    limits : tuple of float
+        Range of nu; the same twice where it is given.
+    """
+
+    limits: tuple[float, float] = LIMITS
+    __name__ = "DegreesOfFreedom"
+
+    def mean(self, eta: ArrayLike) -> Array:
+        """nu, shape (...)."""
+        number, total = np.moveaxis(np.asarray(eta, np.float64), -1, 0)
+        there = number > 0.0
+        lack = np.where(there, -total / np.where(there, number, 1.0) - 1.0, 1.0)
+        # log(x) - digamma(x) = lack, x = nu / 2, as the shape of a gamma is found
+        lack = np.maximum(lack, 1e-6)
+        x = (3.0 - lack + np.sqrt((lack - 3.0) ** 2 + 24.0 * lack)) / (12.0 * lack)
+        for _ in range(_STEPS):
+            slope = x - x * x * polygamma(1, x)
+            x = 1.0 / (1.0 / x + (np.log(x) - digamma(x) - lack) / slope)
+        return np.clip(np.where(there, 2.0 * x, _OF_NONE), *self.limits)
+
+    def log_normalizer(self, eta: ArrayLike) -> Array:
+        """The maximum, shape (...)."""
+        return np.asarray((np.asarray(eta) * self.expectation(eta)).sum(axis=-1))
+
+    def expectation(self, eta: ArrayLike) -> Array:
+        """Its gradient, shape of ``eta``."""
+        half = 0.5 * self.mean(eta)
+        return np.stack([half * np.log(half) - gammaln(half), half], axis=-1)
+
+    def standard(self, eta: ArrayLike) -> dict[str, Array]:
+        """``{"degrees_of_freedom": nu}``."""
+        return {"degrees_of_freedom": self.mean(eta)}
+
+    def variance(self, eta: ArrayLike) -> Array:
+        """None."""
+        return np.zeros(np.shape(eta)[:-1])
+
+    def sample(self, eta: ArrayLike, rng: np.random.Generator) -> Array:
+        """nu."""
+        return self.mean(eta)
+
+    def log_density(self, eta: ArrayLike, x: ArrayLike) -> Array:
+        """0 at nu, as of a value that is known."""
+        return np.where(np.isclose(x, self.mean(eta)), 0.0, -np.inf)
+
+    def entropy(self, eta: ArrayLike) -> Array:
+        """0: nu is known."""
+        return np.zeros(np.shape(eta)[:-1])
+
+
+@dataclass(frozen=True)
+class WeightedFullGaussian(FullGaussian):
+    """Of rows with weights u; features [1, u, u x, u x x'], here with u = 1."""
+
+    @property
+    def base(self) -> Array:
+        """Constants of the density, and what nu does not multiply of ``E[log u]``."""
+        base = np.zeros(self.prior.size)
+        base[:2] = -0.5 * self.n_features * LOG_2PI, 0.5 * self.n_features - 1.0
+        return base
+
+    def features(self, X: Any) -> Any:
+        """``[1, 1, x, upper triangle of x x']``."""
+        own = super().features(X)
+        return np.concatenate([own[:, :1], own], axis=1)
+
+    def spread(self, sums: Array) -> Array:
+        """The features are the statistics."""
+        return sums
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        return t
+
+
+@dataclass(frozen=True)
+class WeightedDiagonalGaussian(DiagonalGaussian):
+    """Of values with weights u; features [seen, u, u x, u x^2], here with u = 1, D of each."""
+
+    @property
+    def base(self) -> Array:
+        """As that of :class:`WeightedFullGaussian` with one column."""
+        return np.repeat([-0.5 * LOG_2PI, -0.5, 0.0, 0.0], self.n_features)
+
+    def features(self, X: Any) -> Any:
+        """``[seen_d, seen_d, x_d, x_d^2]``, D of each."""
+        X, seen = self._observed(X)
+        return np.concatenate([seen, seen, X, self._squares(X, seen)], axis=1)
+
+    def spread(self, sums: Array) -> Array:
+        """(..., 4D) -> (..., D, 4)."""
+        number, weight, first, second = np.split(sums, 4, axis=-1)
+        return np.stack([number, second, first, weight], axis=-1)
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        return np.concatenate([t[..., 0], t[..., 3], t[..., 2], t[..., 1]], axis=-1)
+
+
+@dataclass(frozen=True)
+class Freedom(ConjugateComponent):
+    """Degrees of freedom of rows (``prior`` (1, 2)) or of values (``prior`` (D, 2)), zeros."""
+
+    prior: Array
+    n_features: int
+    dtype: np.dtype[Any]
+    limits: tuple[float, float] = LIMITS
+
+    spread = PairOfEachColumn.spread
+    gather = PairOfEachColumn.gather
+
+    @property
+    def family(self) -> DegreesOfFreedom:
+        """Degrees of freedom within their range."""
+        return DegreesOfFreedom(self.limits)
+
+    @property
+    def base(self) -> Array:
+        """What nu does not multiply of ``E[log u - u]``."""
+        size = len(self.prior)
+        return np.repeat([0.0, 0.5 * self.n_features / size - 1.0], size)
+
+    def features(self, X: Any) -> Any:
+        """``[seen, log u - u]`` with u = 1."""
+        seen = 1.0 - np.isnan(np.asarray(X, np.float64))
+        seen = seen if len(self.prior) == seen.shape[1] else seen.max(axis=1, keepdims=True)
+        return np.concatenate([seen, -seen], axis=1)
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draws of u."""
+        nu = self.family.mean(lam)
+        return rng.gamma(0.5 * nu, 2.0 / nu, (n_rows, nu.size))
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """The degrees of freedom, as if they were known."""
+        nu = np.broadcast_to(self.family.mean(lam), (len(lam), self.n_features))
+        return (Marginals("degrees of freedom", np.arange(self.n_features), nu, lambda p: nu),)
+
+
+@dataclass(frozen=True)
+class StudentT(Product):
+    """Student t of "full" or "diag" scale; the blocks are "gaussian" and "freedom".
+
+    Each row counts for the first feature of both blocks; all else depends on u, and is added by the
+    completion.
+    """
+
+    @property
+    def _gaussian(self) -> Any:
+        return self.blocks[0].component
+
+    @property
+    def _full(self) -> bool:
+        return bool(self._gaussian.covariance_type == "full")
+
+    def features(self, X: Any) -> Any:
+        """Those that do not depend on u; 0 for the others."""
+        freedom: Any = self.blocks[1].component
+        seen = freedom.features(X)[:, : len(freedom.prior)]
+        width = self._widths[0]
+        out = np.zeros((len(seen), width + 2 * len(freedom.prior)))
+        out[:, : seen.shape[1]] = out[:, width : width + seen.shape[1]] = seen
+        return out
+
+    def filled(self, X: Any) -> Any:
+        """Rows with missing values at their mean under the prior, if needed."""
+        return self._gaussian.filled(X)
+
+    def completion(self, table: Array) -> Completion:
+        """q of u and of missing values."""
+        return _Scaling(self, table)
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Log posterior predictive density, by a quadrature over log u of 49 nodes."""
+        of_gaussian, of_freedom = self.family.split(lam)
+        nu = self._family.mean(of_freedom)
+        if not self._full:
+            q, out = NormalGamma.standard(of_gaussian), np.zeros((X.shape[0], len(lam)))
+            rows, seen = self._gaussian._observed(X)
+            for k in range(len(lam)):
+                distance = (rows - q["mean"][k, :, 0]) ** 2 / (2.0 * q["rate"][k])
+                mixed = _Mixed(distance, seen, 2.0 * q["shape"][k],
+                               q["mean_precision"][k, :, 0], nu[k])  # fmt: skip
+                own = mixed.log_density() - 0.5 * seen * np.log(2.0 * q["rate"][k])
+                out[:, k] = own.sum(axis=1)
+            return out
+        mixed, half_log_det, _ = self._of_rows(X, of_gaussian, nu[:, 0])
+        return np.asarray(mixed.log_density() - half_log_det * (mixed.number > 0.0))
+
+    @property
+    def _family(self) -> Any:
+        return self.blocks[1].component.family
+
+    def _of_rows(self, X: Any, lam: Array, nu: Array) -> tuple["_Mixed", Array, Any]:
+        """Rows under full scales; half the log-determinants of these, and what is missing."""
+        mean, scale, freedom = self._gaussian._student(lam)
+        kappa = self._gaussian.family.standard(lam)["mean_precision"]
+        scale = scale * (kappa / (1.0 + kappa))[:, None, None]
+        apart, half_log_det, number, holes = distances(self._gaussian._centred(X), mean, scale)
+        number = np.broadcast_to(number, (X.shape[0], 1))
+        return _Mixed(apart, number, freedom, kappa, nu), half_log_det, holes
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draws of the posterior predictive of one component: first u, then a Student t."""
+        of_gaussian, of_freedom = self.family.split(lam)
+        u = self.blocks[1].component.sample(of_freedom, n_rows, rng)
+        own = self._gaussian
+        q = own.family.standard(of_gaussian)
+        kappa = q["mean_precision"] if self._full else q["mean_precision"][:, 0]
+        center = own.center + (q["mean"] if self._full else q["mean"][:, 0])
+        # drawn at the scale 1 + 1 / kappa, wanted at 1 / u + 1 / kappa
+        ratio = np.sqrt((1.0 / u + 1.0 / kappa) / (1.0 + 1.0 / kappa))
+        drawn = own.sample(of_gaussian, n_rows, rng)
+        return np.asarray(center + ratio * (drawn - center), self.dtype)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """As of the Gaussian: u changes no location."""
+        return np.asarray(self._gaussian.conditional_mean(X, self.family.split(lam)[0]))
+
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Missing values replaced by their locations."""
+        mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
+        return np.where(np.isnan(X), mean, X)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Missing values drawn: u given the rest of the row, by its nodes, then a Student t."""
+        if not self._full:
+            return with_draws(X, self.sample(lam, len(X), rng))
+        of_gaussian, of_freedom = self.family.split(lam[None])
+        mixed, _, holes = self._of_rows(X, of_gaussian, self._family.mean(of_freedom)[:, 0])
+        if holes is None:
+            return np.array(X, np.float64)
+        s = 1.0 / mixed.drawn(rng)[:, 0] + 1.0 / mixed.kappa
+        chi = rng.chisquare(mixed.freedom + mixed.number[:, 0])
+        spread = np.sqrt((s + mixed.distance[:, 0]) / chi)
+        noise = rng.standard_normal(holes.X.shape) * spread[:, None]
+        return np.where(holes.missing, holes.filled(0, noise) + self._gaussian.center, X)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of the Gaussian and of the degrees of freedom, (K, D) in nats."""
+        parts = super().column_evidence(sums)
+        return np.asarray(parts[:, : self.n_features] + parts[:, self.n_features :])
+
+    def marginals(self, lam: Array) -> Any:
+        """Locations, scales, degrees of freedom."""
+        (means, deviations), freedom = super().marginals(lam)
+        return means, deviations._replace(quantity="scale"), *freedom
+
+
+def student_t_component(
+    gaussian: FullGaussian | DiagonalGaussian, freedom: float | None = None
+) -> StudentT:
+    """Student t with the prior of a Gaussian; degrees of freedom given, or found where None."""
+    D, dtype = gaussian.n_features, gaussian.dtype
+    full = gaussian.covariance_type == "full"
+    kind = WeightedFullGaussian if full else WeightedDiagonalGaussian
+    weighted: Any = kind(gaussian.prior, gaussian.center, dtype, gaussian.added)
+    limits = LIMITS if freedom is None else (freedom, freedom)
+    own = Freedom(np.zeros((1 if full else D, 2)), D, dtype, limits)
+    blocks = Block("gaussian", weighted, np.arange(D)), Block("freedom", own, np.arange(D))
+    return StudentT(blocks, D, dtype)
+
+
+# ---------------------------------------------------------------------------------- q(u)
+@dataclass(frozen=True)
+class _Scaling:
+    """Completion of Student t under a table (K, P)."""
+
+    component: StudentT
+    table: Array
+
+    def holes(self, X: Any, inv_temps: Array) -> Holes:
+        """What is not known of a chunk of rows."""
+        kind = _ScalesOfRows if self.component._full else _ScalesOfValues
+        return kind(self.component._gaussian, self.table, X, inv_temps)
+
+
+@dataclass(frozen=True)
+class _Scales:
+    """q(u) of gammas of this shape and rate, of D columns of which some are missing.
+
+    Arrays that broadcast to each other: degrees of freedom, half the expected distance d, inverse
+    temperatures, and the number of missing columns.
+    """
+
+    nu: Array
+    half: Array
+    inv_temps: Array
+    n_columns: int
+    n_missing: Array
+
+    @cached_property
+    def shape(self) -> Array:
+        """Shape of q(u)."""
+        best = self.inv_temps * self._times + 1.0 - 0.5 * self.n_missing
+        return np.maximum(best, _LEAST_SHAPE)
+
+    @cached_property
+    def rate(self) -> Array:
+        """Rate of q(u)."""
+        return np.asarray(self.inv_temps * (0.5 * self.nu + self.half))
+
+    @property
+    def _times(self) -> Array:
+        """What log u is multiplied by in the energy."""
+        return np.asarray(0.5 * (self.nu + self.n_columns) - 1.0)
+
+    @cached_property
+    def mean(self) -> Array:
+        """E[u]."""
+        return self.shape / self.rate
+
+    @cached_property
+    def mean_log(self) -> Array:
+        """E[log u]."""
+        return digamma(self.shape) - np.log(self.rate)
+
+    def energy(self) -> Array:
+        """Expected log density, but for what does not depend on u."""
+        of_missing = 0.5 * self.n_missing / self.inv_temps
+        linear = self.mean * (0.5 * self.nu + self.half)
+        return np.asarray(self._times * self.mean_log - linear - of_missing)
+
+    def entropy(self) -> Array:
+        """Of u, and of missing values but for the determinant of A_mm."""
+        a, half = self.shape, 0.5 * self.n_missing
+        of_u = a - np.log(self.rate) + gammaln(a) + (1.0 - a) * digamma(a)
+        return np.asarray(of_u + half * (1.0 + LOG_2PI - np.log(self.inv_temps) - self.mean_log))
+
+
+@dataclass(frozen=True)
+class _ScalesOfRows:
+    """One u for each row, and the missing values of full scales."""
+
+    gaussian: WeightedFullGaussian
+    table: Array
+    X: Any
+    inv_temps: Array
+
+    @cached_property
+    def _features(self) -> Array:
+        return np.asarray(self.gaussian.features(self.X)[:, 1:])
+
+    @cached_property
+    def _missing(self) -> GaussianHoles | None:
+        of_gaussian = self.table[:, 1:-2]
+        completion = GaussianCompletion.of_table(
+            self.gaussian.center, of_gaussian, self.gaussian.n_features
+        )
+        return completion.holes(self.X, np.ones(1))
+
+    @cached_property
+    def _scales(self) -> tuple[_Scales, Array]:
+        """q(u), and half the log-determinants of A_mm, (n, K)."""
+        D, of_gaussian = self.gaussian.n_features, self.table[:, 1:-2].copy()
+        of_gaussian[:, 0] -= self.gaussian.base[1]
+        half, n_missing = -self._features @ of_gaussian.T, np.zeros((len(self._features), 1))
+        half_log_det = np.zeros_like(half)
+        if self._missing is not None:
+            n_missing = self._missing.missing.sum(axis=1, keepdims=True).astype(np.float64)
+            gain, entropy = np.zeros((2, *half.shape))
+            self._missing.add_to(gain, entropy)
+            half_log_det = 0.5 * n_missing * (1.0 + LOG_2PI) - entropy
+            half -= gain - entropy + 0.5 * n_missing
+        nu = 2.0 * self.table[:, -1] + 2.0 - D
+        inv_temps = self.inv_temps[:, None]
+        return _Scales(nu, np.maximum(half, 0.0), inv_temps, D, n_missing), half_log_det
+
+    @property
+    def _seen(self) -> Array:
+        return self._features[:, :1]
+
+    def add_to(self, logits: Array, entropy: Array) -> None:
+        """See :class:`Holes`."""
+        scales, half_log_det = self._scales
+        own = self._seen * (scales.entropy() - half_log_det)
+        logits += self._seen * scales.energy() + own / self.inv_temps[:, None]
+        entropy += own
+
+    def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """See :class:`Holes`."""
+        scales, missing = self._scales[0], self._missing
+        mean, weighted = scales.mean, weighted * self._seen
+        own = weighted * mean
+        of_gaussian = own.T @ self._features
+        if missing is not None:
+            linear, precision = missing.completion.linear, missing.completion.precision
+            for k in range(len(sums)):
+                one = GaussianCompletion(
+                    missing.completion.center, linear[[k]], precision[[k]], True
+                )
+                part = np.zeros((1, of_gaussian.shape[1]))
+                inv_temps = self.inv_temps * mean[:, k]
+                of_one = replace(missing, completion=one, inv_temps=inv_temps)
+                of_one.add_statistics(np.ascontiguousarray(own[:, [k]]), part)
+                of_gaussian[k] += part[0]
+        sums[:, 1:-2] += of_gaussian
+        sums[:, -1] += (weighted * (scales.mean_log - mean)).sum(axis=0)
+
+
+@dataclass(frozen=True)
+class _ScalesOfValues:
+    """A u for each value of a row."""
+
+    gaussian: WeightedDiagonalGaussian
+    table: Array
+    X: Any
+    inv_temps: Array
+
+    @cached_property
+    def _rows(self) -> tuple[Array, Array]:
+        return self.gaussian._observed(self.X)
+
+    @cached_property
+    def _scales(self) -> list[_Scales]:
+        """q(u) under each component."""
+        rows, added = self._rows[0], self.gaussian.added
+        _, weight, first, second, _, last = np.split(self.table, 6, axis=1)
+        precision = -2.0 * second
+        mean = first / precision
+        # what the uncertainty of the mean adds, and rows that count as if they varied
+        least = np.maximum(-(weight + 0.5) - 0.5 * precision * mean**2, 0.0)
+        least = least if added is None else least + 0.5 * precision * added
+        found = []
+        for k in range(len(self.table)):
+            half = 0.5 * precision[k] * (rows - mean[k]) ** 2 + least[k]
+            nu = 2.0 * last[k] + 1.0
+            found.append(_Scales(nu, half, self.inv_temps[:, None], 1, np.zeros(1)))
+        return found
+
+    def add_to(self, logits: Array, entropy: Array) -> None:
+        """See :class:`Holes`."""
+        seen = self._rows[1]
+        for k, scales in enumerate(self._scales):
+            own = (seen * scales.entropy()).sum(axis=1)
+            logits[:, k] += (seen * scales.energy()).sum(axis=1) + own / self.inv_temps
+            entropy[:, k] += own
+
+    def add_statistics(self, weighted: Array, sums: Array) -> None:
+        """See :class:`Holes`."""
+        rows, seen = self._rows
+        squares = self.gaussian._squares(rows, seen)
+        for k, scales in enumerate(self._scales):
+            own = weighted[:, [k]] * seen
+            scaled, zeros = own * scales.mean, np.zeros(rows.shape[1])
+            logs = (own * (scales.mean_log - scales.mean)).sum(axis=0)
+            parts = (zeros, scaled.sum(axis=0), (scaled * rows).sum(axis=0),
+                     (scaled * squares).sum(axis=0), zeros, logs)  # fmt: skip
+            sums[k] += np.concatenate(parts)
+
+
+# ---------------------------------------------------------------------------------- predictive
+@dataclass(frozen=True)
+class _Mixed:
+    """Student t whose scale is 1 / u + 1 / kappa times a known one, u ~ Gamma(nu / 2, nu / 2).
+
+    Arrays that broadcast to each other: squared distances from the location in units of the known
+    scale, number of values seen, degrees of freedom, kappa, nu.
+    """
+
+    distance: Array
+    number: Array
+    freedom: Array
+    kappa: Array
+    nu: Array
+
+    def log_density(self) -> Array:
+        """Without the determinant of the known scale; 0 where nothing is seen."""
+        n, total = self.number, 0.5 * (self.freedom + self.number)
+        constant = gammaln(total) - gammaln(0.5 * self.freedom) - 0.5 * n * np.log(np.pi)
+        constant = constant + 0.5 * self.nu * np.log(0.5 * self.nu) - gammaln(0.5 * self.nu)
+        t, step, highest = self._mode
+        sums = np.zeros(t.shape)
+        for j in range(-_NODES, _NODES + 1):
+            sums += np.exp(self._log_integrand(t + j * step) - highest)
+        return np.asarray(np.where(n > 0.0, constant + highest + np.log(sums * step), 0.0))
+
+    def drawn(self, rng: np.random.Generator) -> Array:
+        """u given the values, by the nodes."""
+        t, step, highest = self._mode
+        nodes = [t + j * step for j in range(-_NODES, _NODES + 1)]
+        below = np.cumsum([np.exp(self._log_integrand(node) - highest) for node in nodes], axis=0)
+        places = (below < rng.random(t.shape) * below[-1]).sum(axis=0)
+        return np.asarray(np.exp(t + (places - _NODES) * step))
+
+    @cached_property
+    def _mode(self) -> tuple[Array, Array, Array]:
+        """Log of u where the integrand is highest (as if kappa were infinite), step, value."""
+        rise, fall = 0.5 * (self.nu + self.number), 0.5 * (self.freedom + self.number)
+        b = (rise - fall) * self.distance - 0.5 * self.nu
+        root = np.sqrt(b * b + 2.0 * self.nu * self.distance * rise)
+        # (of two forms of the solution, the one in which nothing cancels)
+        near = 2.0 * rise / np.where(b < 0.0, root - b, 1.0)
+        far = (b + root) / np.where(b < 0.0, 1.0, self.nu * self.distance)
+        u = np.where(b < 0.0, near, far)
+        apart = self.distance * u
+        curvature = fall * apart / (1.0 + apart) ** 2 + 0.5 * self.nu * u
+        step = np.minimum(_STEP, _STEP / np.sqrt(curvature))
+        t = np.log(u)
+        return t, step, self._log_integrand(t)
+
+    def _log_integrand(self, t: Array) -> Array:
+        u = np.exp(t)
+        s = 1.0 / u + 1.0 / self.kappa
+        tail = 0.5 * (self.freedom + self.number) * np.log1p(self.distance / s)
+        return np.asarray(0.5 * self.nu * (t - u) - 0.5 * self.number * np.log(s) - tail)
