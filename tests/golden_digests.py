@@ -11,7 +11,9 @@ differs; it ends with status 1 if anything does. With words, only cases whose na
 them are fitted ("check FILE MemoizedHDP dask"), and of a file that there is only these recorded.
 
 Record from the commit before a change and check after it, on the same machine and with the same
-packages, since bits differ between processors. It takes about a minute of CPU.
+packages, since bits differ between processors. It takes about a minute of CPU. After changes in
+skvt/compiled delete the files *.nbi below skvt: numba compiles a function again only where its own
+file has changed, not where the parts have that it is made of.
 """
 
 import os

@@ -65,6 +65,6 @@ def bounds_of_types(X, weights, build, learned, most=None):
 def _short_fit(model, X, weights, n_components, workers):
     """The bound of a mixture of the rows, with its priors learned."""
     batch, rng = model.batch(X, np.arange(len(X)), weights), np.random.default_rng(0)
-    start = model.with_start(n_components, learns=True)
+    start = model.resized(n_components, learns=True)
     memo, model = fresh_mixture(start, batch, n_components, -np.inf, workers, rng, _PASSES)
     return bound_of(model, memo)

@@ -60,7 +60,7 @@ class MovableState(SampledState, Protocol):
     @property
     def plain_stats(self) -> RunningStats: ...
 
-    def begun(self, batch: Any) -> Any:
+    def with_warm_start(self, batch: Any) -> Any:
         """The batch, with local steps starting where the last ones of these rows ended."""
 
     def remember_ends(self, rows: IndexArray | None, start: Array | None) -> None:

@@ -23,7 +23,7 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.typing import Array, IndexArray, Run
 
 #: ``(sum, weight)`` of the statistics from which priors are learned.
-PriorAddend: TypeAlias = tuple[Any, float]
+PriorTerm: TypeAlias = tuple[Any, float]
 
 
 @dataclass(frozen=True)
@@ -94,8 +94,8 @@ class RowBatch:
         return np.ones(self.n_rows)
 
 
-class Outline(NamedTuple):
-    """What of a batch the globals depend on that are passed to its local step.
+class BatchScope(NamedTuple):
+    """Which globals a batch needs.
 
     Attributes
     ----------
@@ -194,10 +194,10 @@ class Model(Protocol):
         where the local steps of rows begin where the last ones ended.
         """
 
-    def outline(self, batch: Any) -> Outline:
+    def scope(self, batch: Any) -> BatchScope:
         """What of a batch :meth:`expectation` depends on, and what else makes its globals."""
 
-    def affected_rows(self, X: Any) -> IndexArray | None:
+    def touched_columns(self, X: Any) -> IndexArray | None:
         """Indices of the statistics' rows that a step on X can change; None for all."""
 
     def expectation(self, stats: RunningStats, batch: Any, run: Run) -> Any:
@@ -223,7 +223,7 @@ class Model(Protocol):
         tuples of arguments, in parallel or not, and returns the results in order.
         """
 
-    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorAddend | None:
+    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorTerm | None:
         """``(sum, weight)`` of the statistics from which priors are learned; None without any."""
 
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -256,11 +256,11 @@ class ConjugateModel:
         """Rows as they are."""
         return RowBatch.of(X, rows, weights)
 
-    def outline(self, batch: Any) -> Outline:
+    def scope(self, batch: Any) -> BatchScope:
         """All batches have the same globals."""
-        return Outline()
+        return BatchScope()
 
-    def affected_rows(self, X: Any) -> IndexArray | None:
+    def touched_columns(self, X: Any) -> IndexArray | None:
         """A step changes all statistics."""
         return None
 
@@ -268,7 +268,7 @@ class ConjugateModel:
         """Itself."""
         return self
 
-    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorAddend | None:
+    def prior_statistics(self, batch: Any, result: LocalResult) -> PriorTerm | None:
         """No priors are learned from local variables."""
         return None
 
@@ -306,7 +306,7 @@ class Memoizable(Model, Protocol):
 class Restartable(Memoizable, Protocol):
     """A model that can begin with another number of components."""
 
-    def with_start(self, n_components: int) -> Self:
+    def resized(self, n_components: int) -> Self:
         """The same model with another number of initial components."""
 
 
@@ -334,7 +334,7 @@ class Mergeable(Memoizable, Protocol):
     def without_component(self, global_params: Any, k: int) -> Any:
         """The globals as passed to a local step that excludes component k."""
 
-    def with_start(
+    def resized(
         self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
     ) -> Self:
         """The model with other initial components; whether it ``learns`` priors."""
@@ -348,12 +348,12 @@ class Drawable(Model, Protocol):
 
     Attributes
     ----------
-    updates_all_rows : bool
+    updates_every_column : bool
         Whether a step changes all statistics, not those of some rows alone.
     """
 
     @property
-    def updates_all_rows(self) -> bool: ...
+    def updates_every_column(self) -> bool: ...
 
     def drawn_globals(
         self, stats: RunningStats, batch: Any, kind: str, rng: np.random.Generator, run: Run
@@ -385,7 +385,7 @@ class Collapsible(Model, Protocol):
     its statistics are the change since then. Batches have ``nbytes``.
     """
 
-    def counts(self, stats: RunningStats, batch: Any, seed: int) -> Any:
+    def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:
         """The globals as passed to a local step that draws by random numbers of this seed."""
 
     def with_most_probable_priors(self, prior_stats: Any, stats: RunningStats | None) -> Self:

@@ -337,7 +337,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         if number < self.n_init:
             return model, plan
         n_topics = self._looks(plan.data.n_rows)[number - self.n_init]
-        return model.with_start(n_topics), replace(plan, policy=LinearAnnealing())
+        return model.resized(n_topics), replace(plan, policy=LinearAnnealing())
 
     def _in_order(self, fitted, groups):
         """Topics most used first."""

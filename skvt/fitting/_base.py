@@ -436,7 +436,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             self._start_stream(X, weights)
             self._fitted.go_on_from(before)
         else:
-            self._fitted = before.draft(before.model.affected_rows(X))
+            self._fitted = before.draft(before.model.touched_columns(X))
         self._fitted.gathered = gathered if begins or before.memos else None
         self.__dict__.pop("_progress", None)  # other rows follow
         fitted, started = self._fitted, time.perf_counter()

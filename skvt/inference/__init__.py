@@ -2,7 +2,7 @@
 
 from skvt.inference._after_pass import Averaging, MovesBetween
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
-from skvt.inference._chunks import Block, Chunks, ChunkWeights, facts_of
+from skvt.inference._chunks import Chunk, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
 from skvt.inference._collapsed import CollapsedInference
 from skvt.inference._coordinate import CoordinateAscent
@@ -15,20 +15,18 @@ from skvt.inference._pilot import pilot_energies
 from skvt.inference._state import ROWS_PER_BATCH, MemoizedState, Rows, State, rows_of
 from skvt.inference._stochastic import StochasticInference
 from skvt.inference._structured import GLOBAL_STEPS, StructuredInference
-from skvt.inference._visit import Asked, Found, weighted_by_temperature
+from skvt.inference._visit import VisitRequest, VisitResult, weighted_by_temperature
 
 __all__ = [
     "GLOBAL_STEPS",
     "ROWS_PER_BATCH",
-    "Asked",
     "Averaging",
-    "Block",
+    "Chunk",
     "ChunkWeights",
     "Chunks",
     "CollapsedInference",
     "CoordinateAscent",
     "Entry",
-    "Found",
     "Handle",
     "History",
     "MemoizedInference",
@@ -43,6 +41,8 @@ __all__ = [
     "StochasticInference",
     "Stopping",
     "StructuredInference",
+    "VisitRequest",
+    "VisitResult",
     "Workers",
     "active_site",
     "evaluate_bound",

@@ -13,7 +13,7 @@ from skvt.contracts import LocalResult, LocalTotals, Model
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows
-from skvt.inference._visit import Asked
+from skvt.inference._visit import VisitRequest
 
 
 def global_divergence(model: Model, stats: RunningStats) -> float:
@@ -36,8 +36,8 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
     """
     totals, model = LocalTotals(), model.mean_field()
 
-    def ask(batch: Any) -> Asked:
-        return Asked(model, requested={"with_stats": False})
+    def ask(batch: Any) -> VisitRequest:
+        return VisitRequest(model, requested={"with_stats": False})
 
     def expect(batch: Any) -> Any:
         return model.expectation(stats, batch, workers.run)

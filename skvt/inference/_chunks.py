@@ -15,11 +15,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.compiled import serial_map
-from skvt.contracts import Model, Outline
+from skvt.contracts import BatchScope, Model
 from skvt.inference._cluster import Handle
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._state import Rows, rows_of
-from skvt.inference._visit import Asked, Found, visited
+from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray
 
@@ -28,14 +28,14 @@ UPDATES_OF_PASS = 10
 # Most rows of a visit that is a part of a sum over all rows: the globals are sent to each, while
 # the local variables of its rows, and temporary arrays, take memory there.
 ROWS_OF_VISIT = 2**16
-# What several visits have in common is sent once if it is at most so many times less in all.
+# Share globals among visits when that at least halves what is sent.
 _WORTH_SHARING = 2
 # Minibatches that make a step of stochastic inference at most.
 MOST_TOGETHER = 8
 
 
 @dataclass(frozen=True)
-class Block:
+class Chunk:
     """The rows of a chunk as models take them, those of weight 0 left out.
 
     Attributes
@@ -69,7 +69,7 @@ class BlockFacts(NamedTuple):
     nbytes: int
 
 
-def facts_of(block: Block) -> BlockFacts:
+def facts_of(block: Chunk) -> BlockFacts:
     """Those of a block."""
     X, weights = block.X, block.weights
     is_weighted = bool(np.any(weights != 1.0))
@@ -187,18 +187,18 @@ class Chunks:
 
 
 def _of_view(
-    function: Callable[..., Any], columns: Any, mapping: Any, block: Block, *given: Any
+    function: Callable[..., Any], columns: Any, mapping: Any, block: Chunk, *given: Any
 ) -> Any:
     """A function of a block, or of some of its columns, or of its rows mapped, on one thread."""
     if columns is not None:
-        block = Block(block.X[:, columns], block.weights)
+        block = Chunk(block.X[:, columns], block.weights)
     if mapping is not None:
-        block = Block(mapping(block.X), block.weights)
+        block = Chunk(mapping(block.X), block.weights)
     with one_blas_thread():
         return function(block, *given)
 
 
-def _part_of(block: Block, part: Sums) -> tuple[Any, ...]:
+def _part_of(block: Chunk, part: Sums) -> tuple[Any, ...]:
     return part(block.X, block.weights)
 
 
@@ -206,15 +206,15 @@ def _added(parts: list[tuple[Any, ...]]) -> tuple[Any, ...]:
     return tuple(sum(arrays[1:], arrays[0]) for arrays in zip(*parts, strict=True))
 
 
-def _taken(block: Block, rows: IndexArray) -> tuple[Any, Array]:
+def _taken(block: Chunk, rows: IndexArray) -> tuple[Any, Array]:
     return block.X[rows], block.weights[rows]
 
 
-def _weights_of(block: Block) -> Array:
+def _weights_of(block: Chunk) -> Array:
     return block.weights
 
 
-def _value_of_rows(block: Block, function: Callable[[Any], Array]) -> Array:
+def _value_of_rows(block: Chunk, function: Callable[[Any], Array]) -> Array:
     return function(block.X)
 
 
@@ -243,7 +243,7 @@ def _(X: Chunks) -> IndexArray:
     return X.lengths
 
 
-class Place(NamedTuple):
+class BatchSlice(NamedTuple):
     """Some rows of a chunk: the ``number``-th ``size`` of them, shuffled if there is a ``seed``."""
 
     chunk: int
@@ -259,23 +259,23 @@ class Place(NamedTuple):
         return order[self.number * self.size : (self.number + 1) * self.size]
 
 
-class Head(NamedTuple):
+class BatchHandle(NamedTuple):
     """A batch without its rows, as engines and policies see it.
 
     Attributes
     ----------
-    place : Place
+    place : BatchSlice
     offset, n_in_chunk : int
         Number of the chunk's first row, and of its rows.
-    outline : Outline
+    scope : BatchScope
     own_weights : ndarray, shape (n,), or None
         None if all are 1.
     """
 
-    place: Place
+    place: BatchSlice
     offset: int
     n_in_chunk: int
-    outline: Outline
+    scope: BatchScope
     own_weights: Array | None
 
     @property
@@ -304,28 +304,28 @@ class Head(NamedTuple):
     @property
     def active(self) -> IndexArray | None:
         """As in the batch."""
-        return self.outline.active
+        return self.scope.active
 
     @property
     def missing(self) -> bool:
         """As in the batch."""
-        return self.outline.missing
+        return self.scope.missing
 
 
-def _outlines(
-    block: Block, model: Model, places: list[Place], is_weighted: bool
-) -> list[tuple[Outline, Array | None]]:
-    """The outline of each of a chunk's batches, and weights of its rows if they differ."""
+def _scopes(
+    block: Chunk, model: Model, places: list[BatchSlice], is_weighted: bool
+) -> list[tuple[BatchScope, Array | None]]:
+    """The scope of each of a chunk's batches, and weights of its rows if they differ."""
     found = []
     for place in places:
         rows = place.rows(len(block.weights))
         batch = model.batch(block.X, rows, block.weights[rows])
         own = np.array(batch.weights) if is_weighted else None
-        found.append((model.outline(batch), own))
+        found.append((model.scope(batch), own))
     return found
 
 
-class Common(NamedTuple):
+class SharedGlobals(NamedTuple):
     """What visits have in common: the model, and globals of columns that occur in any batch.
 
     Without columns, or where visits draw their globals from statistics, they are for all alike.
@@ -342,11 +342,11 @@ class Common(NamedTuple):
         return self.global_params.at(np.searchsorted(self.active, batch.active))
 
 
-def _common_outline(batches: Sequence[Head]) -> Outline | None:
+def _common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
     """That of all batches, if globals of it are less than half of those of each; else None."""
-    first, n_active = batches[0].outline, 0
+    first, n_active = batches[0].scope, 0
     if first.active is None:
-        alike = all(head.outline == first for head in batches)
+        alike = all(head.scope == first for head in batches)
         return first if alike and len(batches) >= _WORTH_SHARING else None
     own = [head.active for head in batches if head.active is not None]
     occurs = np.zeros(1 + max(int(words.max(initial=0)) for words in own), np.bool_)
@@ -354,12 +354,16 @@ def _common_outline(batches: Sequence[Head]) -> Outline | None:
         occurs[words] = True
         n_active += words.size
     active = np.flatnonzero(occurs).astype(first.active.dtype)
-    return Outline(active) if n_active >= _WORTH_SHARING * active.size else None
+    return BatchScope(active) if n_active >= _WORTH_SHARING * active.size else None
 
 
 def _visited(
-    block: Block, place: Place, offset: int, asked: Asked, common: Common | None = None
-) -> Found:
+    block: Chunk,
+    place: BatchSlice,
+    offset: int,
+    asked: VisitRequest,
+    common: SharedGlobals | None = None,
+) -> VisitResult:
     """The visit of a batch, where it lies."""
     rows = place.rows(len(block.weights))
     model = asked.model if common is None else common.model
@@ -367,7 +371,7 @@ def _visited(
     if common is not None:
         asked = replace(asked, model=model, global_params=common.of(batch))
     batch = replace(batch, rows=rows + offset)
-    found = visited(batch, asked, serial_map)
+    found = visit_batch(batch, asked, serial_map)
     # (what is not needed is not sent)
     return found if asked.is_by_row else replace(found, rows=None, weights=None)
 
@@ -396,7 +400,7 @@ class ChunkRows:
     total: Any = None  # becomes that of the rows
     given_parallel: int | None = None
     # of batches that are the same in each pass
-    _known: dict[Place, Head] = field(default_factory=dict)
+    _known: dict[BatchSlice, BatchHandle] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.total is None:
@@ -424,7 +428,7 @@ class ChunkRows:
         """Weight of all words, where rows are counts of words."""
         return float(sums_of_rows(self.X, self.weights, _n_words)[0])
 
-    def order(self, rng: np.random.Generator | None = None) -> list[Place]:
+    def order(self, rng: np.random.Generator | None = None) -> list[BatchSlice]:
         """Places of the batches of one pass: shuffled by ``rng``, in order without.
 
         Shuffled, batches that follow each other are of different chunks, as far as possible.
@@ -432,12 +436,14 @@ class ChunkRows:
         numbers = self._batches_of_chunks()
         if rng is None or self._is_whole:
             return [
-                Place(c, i, self.batch_size) for c, n in enumerate(numbers) for i in range(int(n))
+                BatchSlice(c, i, self.batch_size)
+                for c, n in enumerate(numbers)
+                for i in range(int(n))
             ]
         seeds = rng.integers(2**62, size=numbers.size).tolist()
         begins = rng.random(numbers.size)
         places = [
-            ((i + begins[c]) / n, Place(c, i, self.batch_size, seeds[c]))
+            ((i + begins[c]) / n, BatchSlice(c, i, self.batch_size, seeds[c]))
             for c, n in enumerate(numbers.tolist())
             for i in range(n)
         ]
@@ -452,7 +458,7 @@ class ChunkRows:
         X, weights = self.X.take(rows)
         return model.batch(X, np.arange(len(weights)), weights)
 
-    def _together(self, places: list[Place]) -> int:
+    def _together(self, places: list[BatchSlice]) -> int:
         """How many of these are visited at once."""
         if self._is_whole:
             return max(1, len(places))
@@ -463,58 +469,58 @@ class ChunkRows:
         return min(MOST_TOGETHER, self.X.lengths.size)
 
     def rounds(
-        self, model: Model, workers: Workers, places: list[Place], *, whole: bool = False
-    ) -> Iterator[list[Head]]:
+        self, model: Model, workers: Workers, places: list[BatchSlice], *, whole: bool = False
+    ) -> Iterator[list[BatchHandle]]:
         """Heads of the batches at these places, as many at a time as are visited at once."""
         heads = self._heads(model, places)
         number = max(1, len(places)) if whole else self._together(places)
         for start in range(0, len(places), number):
             yield [heads[place] for place in places[start : start + number]]
 
-    def _heads(self, model: Model, places: list[Place]) -> dict[Place, Head]:
-        by_chunk: dict[int, list[Place]] = {}
+    def _heads(self, model: Model, places: list[BatchSlice]) -> dict[BatchSlice, BatchHandle]:
+        by_chunk: dict[int, list[BatchSlice]] = {}
         for place in places:
             if place not in self._known:
                 by_chunk.setdefault(place.chunk, []).append(place)
         tasks = [
             (self.X.at(chunk), (model, own, self.X.is_weighted)) for chunk, own in by_chunk.items()
         ]
-        heads: dict[Place, Head] = {}
-        outlines = self.X.site.each(_outlines, tasks)
-        for (chunk, own), found in zip(by_chunk.items(), outlines, strict=True):
+        heads: dict[BatchSlice, BatchHandle] = {}
+        scopes = self.X.site.each(_scopes, tasks)
+        for (chunk, own), found in zip(by_chunk.items(), scopes, strict=True):
             where = int(self.X.offsets[chunk]), int(self.X.lengths[chunk])
-            for place, (outline, weights) in zip(own, found, strict=True):
-                heads[place] = Head(place, *where, outline, weights)
+            for place, (scope, weights) in zip(own, found, strict=True):
+                heads[place] = BatchHandle(place, *where, scope, weights)
         self._known.update({place: head for place, head in heads.items() if place.seed is None})
         return self._known | heads
 
-    def n_steps(self, batches: Sequence[Head]) -> int:
+    def n_steps(self, batches: Sequence[BatchHandle]) -> int:
         """For how many steps of stochastic inference one on these batches counts."""
         return 1 if self._is_whole else len(batches)
 
     def visit(
         self,
-        batches: Sequence[Head],
-        ask: Callable[[Head], Asked],
-        expect: Callable[[Head], Any],
+        batches: Sequence[BatchHandle],
+        ask: Callable[[BatchHandle], VisitRequest],
+        expect: Callable[[BatchHandle], Any],
         workers: Workers,
         *,
         summed: bool = False,
-    ) -> Iterator[Found]:
+    ) -> Iterator[VisitResult]:
         """Visit these batches where they lie; the sum, if that is wanted and all are additive."""
         asked = map(ask, batches)
         first, common = next(asked), None
         is_corrected = first.draw is not None and first.draw.is_corrected
-        outline = Outline() if is_corrected else _common_outline(batches)
-        if outline is not None:
-            head = batches[0]._replace(outline=outline)
+        scope = BatchScope() if is_corrected else _common_scope(batches)
+        if scope is not None:
+            head = batches[0]._replace(scope=scope)
             # (statistics are found by their columns' own numbers)
-            active = None if first.draw is not None else outline.active
-            common = self.X.site.share(Common(first.model, expect(head), active))
+            active = None if first.draw is not None else scope.active
+            common = self.X.site.share(SharedGlobals(first.model, expect(head), active))
 
         def tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:
             for head, one in zip(batches, _chained(first, asked), strict=True):
-                if outline is None:
+                if scope is None:
                     one = replace(one, global_params=expect(head))
                 else:
                     one = replace(one, model=None)
@@ -522,12 +528,12 @@ class ChunkRows:
 
         function = partial(_of_view, _visited, None, None)
         if summed and first.is_additive:
-            yield self.X.site.total(function, Found.total, tasks(), common)
+            yield self.X.site.total(function, VisitResult.total, tasks(), common)
         else:
             yield from self.X.site.each(function, tasks(), common)
 
 
-def _chained(first: Asked, others: Iterator[Asked]) -> Iterator[Asked]:
+def _chained(first: VisitRequest, others: Iterator[VisitRequest]) -> Iterator[VisitRequest]:
     yield first
     yield from others
 

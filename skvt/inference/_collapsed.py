@@ -16,7 +16,7 @@ from skvt.contracts import (
 from skvt.expfam import RunningStats
 from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State
-from skvt.inference._visit import Asked
+from skvt.inference._visit import VisitRequest
 from skvt.progress import Continued
 from skvt.typing import Array, IndexArray
 
@@ -82,11 +82,11 @@ class CollapsedInference(Continued):
         # (of the pass, not of a batch, whose rows have numbers of their own)
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 
-        def ask(batch: Any) -> Asked:
-            return Asked(model, start=next(begins, None))
+        def ask(batch: Any) -> VisitRequest:
+            return VisitRequest(model, start=next(begins, None))
 
         def expect(batch: Any) -> Any:
-            return model.counts(state.stats, batch, seed)
+            return model.counts_given_others(state.stats, batch, seed)
 
         policy.advance(state.rows_seen / data.total, 1.0, state.n_steps)
         for batches in self._rounds(model, data, workers):

@@ -9,7 +9,7 @@ from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
 from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State
-from skvt.inference._visit import Asked
+from skvt.inference._visit import VisitRequest
 from skvt.progress import Continued
 
 
@@ -49,10 +49,10 @@ class CoordinateAscent(Continued):
         state.replicate(policy.replication)
         divergence = global_divergence(model, state.stats)
 
-        def ask(batch: Any) -> Asked:
-            return Asked(
+        def ask(batch: Any) -> VisitRequest:
+            return VisitRequest(
                 model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
-                state.starts(batch),
+                state.warm_start_of(batch),
             )  # fmt: skip
 
         def expect(batch: Any) -> Any:

@@ -26,7 +26,7 @@ from skvt.inference._bound import global_divergence
 from skvt.inference._memos import Memo
 from skvt.inference._parallel import Workers
 from skvt.inference._state import MemoizedState, Rows, State
-from skvt.inference._visit import Asked, memo_of
+from skvt.inference._visit import VisitRequest, memo_of
 from skvt.moves import Merge, bound_of, dissolve
 from skvt.progress import Continued
 from skvt.temperature import LinearAnnealing
@@ -42,7 +42,7 @@ _FRESH_PASSES = 40
 _FRESH_TOL = 1e-4
 # Rounds of moves in one call of a stream.
 _MOST_ROUNDS = 5
-# So many passes taken back in a row, and nothing is left to be gained.
+# Stop after this many consecutive reverted passes.
 _MOST_TAKEN_BACK = 2
 # Passes of an annealed fit in which the temperature falls and in all, and the size of its batches.
 _HOT_PASSES, _ANNEALED_PASSES = 8, 10
@@ -50,7 +50,7 @@ _MOST_BATCHES, _ROWS_PER_BATCH = 10, 100
 
 
 class MemoVisits(NamedTuple):
-    """By what, and at what temperature, batches are visited, and the keys of their memos."""
+    """Arguments shared by the visits of one pass."""
 
     data: Rows
     workers: Workers
@@ -166,7 +166,7 @@ class MemoizedInference(Continued):
             model = move.under_priors(model)
         if policy.jitter > 0.0:
             state.stats.add(model.symmetry_breaking_stats(state.stats, data, policy.jitter, rng))
-        # (who cannot fall needs no second set of memos)
+        # Deterministic local steps never lower the bound, so no checkpoint is needed.
         searches = self._goes_on or Capability.LOCAL_SEARCH in model.capabilities
         before = state.checkpoint() if self._moving and searches else None
         places = data.order()
@@ -268,16 +268,16 @@ class MemoizedInference(Continued):
         policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
 
-        def ask(batch: Any) -> Asked:
+        def ask(batch: Any) -> VisitRequest:
             inv_temp, observers = policy.inv_temp(batch), []
             if tools is not None:
                 observers = [move.observer(batch.weights.size, tools) for move in moves]
-            return Asked(
+            return VisitRequest(
                 model,
                 inv_temp,
                 policy.mean_inv_temp,
                 policy.requested,
-                state.starts(batch),
+                state.warm_start_of(batch),
                 bool(self._moves),
                 tuple(observers),
                 next(keys),
@@ -307,7 +307,7 @@ class MemoizedInference(Continued):
             learns: bool,
             init_params: str,
         ) -> tuple[Memo, Mergeable]:
-            start = model.with_start(n_components, learns=learns, init_params=init_params)
+            start = model.resized(n_components, learns=learns, init_params=init_params)
             return fresh_mixture(start, batch, n_components, goal, workers, rng)
 
         def memo(model: Memoizable, result: LocalResult, batch: Any) -> Memo:
@@ -395,7 +395,7 @@ def annealed_fit(
     """The statistics of a fit of its own to these rows: memoized, no moves, annealed to T = 1."""
     n_batches = min(_MOST_BATCHES, max(2, len(weights) // _ROWS_PER_BATCH))
     data = Rows(X, weights, max(1, -(-len(weights) // n_batches)))
-    model = model.with_start(n_components)
+    model = model.resized(n_components)
     policy = LinearAnnealing(n_passes=_HOT_PASSES).start(FitPlan(model, _ANNEALED_PASSES))
     engine = MemoizedInference()
     state = engine.start(State(model.initial(data, rng)), data.total)

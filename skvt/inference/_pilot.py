@@ -9,7 +9,7 @@ from skvt.contracts import LocalTotals, Model, RunningPolicy
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
 from skvt.inference._stochastic import StochasticInference, Visits
-from skvt.inference._visit import Asked
+from skvt.inference._visit import VisitRequest
 from skvt.typing import Array
 
 # Maximum number of minibatches of a pilot, which is at most one pass, and number of rows of the
@@ -42,8 +42,8 @@ def pilot_energies(
     for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
         engine.step(model, batches, data.total, state, visits)
 
-    def ask(batch: Any) -> Asked:
-        return Asked(model, requested={"with_marginal": True, "with_stats": False})
+    def ask(batch: Any) -> VisitRequest:
+        return VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
 
     def expect(batch: Any) -> Any:
         return model.expectation(state.stats, batch, workers.run)

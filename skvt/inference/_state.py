@@ -9,11 +9,11 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
-from skvt.contracts import Model, MoveRecord, PriorAddend
+from skvt.contracts import Model, MoveRecord, PriorTerm
 from skvt.expfam import RunningStats, Stats
 from skvt.inference._memos import Memo, Memos, Merged, Rearranged, take
 from skvt.inference._parallel import Workers
-from skvt.inference._visit import Asked, Found, visited
+from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.typing import Array, IndexArray
 
 # Rows per batch where users do not choose it: full-data passes, evaluation, transform.
@@ -30,13 +30,13 @@ class PriorStats:
     total: float | Array = 0.0
     weight: float = 0.0
 
-    def add(self, addend: PriorAddend | None, factor: float = 1.0) -> None:
+    def add(self, addend: PriorTerm | None, factor: float = 1.0) -> None:
         """Add (sum, weight) of one batch, or None, times a factor."""
         if addend is not None:
             self.total = self.total + factor * addend[0]
             self.weight = self.weight + factor * addend[1]
 
-    def blend(self, rho: float, addend: PriorAddend | None) -> None:
+    def blend(self, rho: float, addend: PriorTerm | None) -> None:
         """Fade by ``1 - rho``, then add ``rho`` times (sum, weight) of one batch."""
         if addend is not None:
             self.total = (1.0 - rho) * self.total + rho * addend[0]
@@ -96,13 +96,13 @@ class State:
             self.stats.rescale(replication / self.replication)
             self.replication = replication
 
-    def begun(self, batch: Any) -> Any:
+    def with_warm_start(self, batch: Any) -> Any:
         """The batch, with local steps starting where the last ones of these rows ended."""
         if self.row_starts is None:
             return batch
         return replace(batch, start=self.row_starts[batch.rows])
 
-    def starts(self, batch: Any) -> Array | None:
+    def warm_start_of(self, batch: Any) -> Array | None:
         """Where the local steps of these rows begin."""
         return None if self.row_starts is None else self.row_starts[batch.rows]
 
@@ -364,22 +364,23 @@ class Rows:
     def visit(
         self,
         batches: Sequence[Any],
-        ask: Callable[[Any], Asked],
+        ask: Callable[[Any], VisitRequest],
         expect: Callable[[Any], Any],
         workers: Workers,
         *,
         summed: bool = False,
-    ) -> Iterator[Found]:
-        """Visit these batches one after the other: see :func:`~skvt.inference._visit.visited`.
+    ) -> Iterator[VisitResult]:
+        """Visit these batches one after the other: see :func:`~skvt.inference._visit.visit_batch`.
 
         Parameters
         ----------
         batches : sequence
             Of :meth:`rounds`.
         ask : callable
-            ``ask(batch)``, called in the order of the batches: an :class:`Asked` without globals.
+            ``ask(batch)``, called in the order of the batches: a :class:`VisitRequest` without
+            globals.
         expect : callable
-            ``expect(batch)``, likewise: its globals, a function of the batch's outline alone; or,
+            ``expect(batch)``, likewise: its globals, a function of the batch's scope alone; or,
             with a draw, the statistics for it.
         workers : Workers
         summed : bool
@@ -387,10 +388,10 @@ class Rows:
 
         Yields
         ------
-        Found
+        VisitResult
         """
         for batch in batches:
-            yield visited(batch, replace(ask(batch), global_params=expect(batch)), workers.run)
+            yield visit_batch(batch, replace(ask(batch), global_params=expect(batch)), workers.run)
 
 
 @singledispatch

@@ -12,7 +12,7 @@ from skvt.expfam import RunningStats
 from skvt.inference._bound import global_divergence
 from skvt.inference._parallel import Workers
 from skvt.inference._state import Rows, State
-from skvt.inference._visit import Asked, Draw
+from skvt.inference._visit import Draw, VisitRequest
 from skvt.progress import Continued
 from skvt.schedules import RobbinsMonro
 
@@ -144,10 +144,10 @@ class StochasticInference(Continued, Generic[M]):
         state.replicate(policy.replication)
         numbers = count()
 
-        def ask(batch: Any) -> Asked:
-            return Asked(
+        def ask(batch: Any) -> VisitRequest:
+            return VisitRequest(
                 model, policy.inv_temp(batch), policy.mean_inv_temp, policy.requested,
-                state.starts(batch), draw=self._draw(state, next(numbers)),
+                state.warm_start_of(batch), draw=self._draw(state, next(numbers)),
             )  # fmt: skip
 
         def expect(batch: Any) -> Any:

@@ -1,7 +1,7 @@
 """A visit to a batch of rows: its local step, and what engines keep of it.
 
 A visit is a function of the batch and of what is asked, all of which can be sent to where the rows
-lie: :func:`visited` runs in this process or in another, and what comes back are sums over rows.
+lie: :func:`visit_batch` runs in this process or in another, and what comes back are sums over rows.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
@@ -18,7 +18,7 @@ from skvt.contracts import (
     Memoizable,
     Observer,
     ObserverTools,
-    PriorAddend,
+    PriorTerm,
     Solved,
 )
 from skvt.expfam import RunningStats, Stats, sum_of_stats
@@ -58,7 +58,7 @@ class Draw(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Asked:
+class VisitRequest:
     """What a visit is to do.
 
     Attributes
@@ -72,8 +72,8 @@ class Asked:
         What the local step shall compute: its keywords.
     start : ndarray, shape (n, ...), or None
         Where the local step of each row begins.
-    memo : bool or None
-        Whether the memo has the entropies of pairs; None if there is no memo.
+    pair_entropies : bool or None
+        Whether the memo has them; None if there is no memo.
     observers : tuple of callable or None
         What moves note of the batch.
     key : hashable
@@ -89,7 +89,7 @@ class Asked:
     mean_inv_temp: float = 1.0
     requested: Mapping[str, bool] = field(default_factory=dict)
     start: Array | None = None
-    memo: bool | None = None
+    pair_entropies: bool | None = None
     observers: tuple[Observer | None, ...] = ()
     key: Hashable = None
     draw: Draw | None = None
@@ -104,11 +104,11 @@ class Asked:
     @property
     def is_additive(self) -> bool:
         """Whether all that is found are sums over rows."""
-        return not self.is_by_row and self.memo is None
+        return not self.is_by_row and self.pair_entropies is None
 
 
 @dataclass(frozen=True)
-class Found:
+class VisitResult:
     """What a visit has found.
 
     Attributes
@@ -118,7 +118,7 @@ class Found:
     stats : Stats or None
         As in the local result, or corrected.
     prior : tuple or None
-        Statistics from which priors are learned, see `PriorAddend`.
+        Statistics from which priors are learned, see `PriorTerm`.
     mean_inv_temp : float
         As asked.
     memo : Memo or None
@@ -138,7 +138,7 @@ class Found:
 
     totals: LocalTotals
     stats: Stats | None = None
-    prior: PriorAddend | None = None
+    prior: PriorTerm | None = None
     mean_inv_temp: float = 1.0
     memo: Memo | None = None
     key: Hashable = None
@@ -155,7 +155,7 @@ class Found:
         return sum(array.nbytes for array in arrays if array is not None) + 1000
 
     @classmethod
-    def total(cls, parts: "Sequence[Found]") -> Self:
+    def total(cls, parts: "Sequence[VisitResult]") -> Self:
         """The sum of visits of which all is additive."""
         totals = LocalTotals()
         for part in parts:
@@ -169,8 +169,8 @@ class Found:
         return cls(totals, sum_of_stats(stats) if stats else None, prior, mean)
 
 
-def visited(batch: Any, asked: Asked, run: Run) -> Found:
-    """The visit of a batch: see :class:`Asked`."""
+def visit_batch(batch: Any, asked: VisitRequest, run: Run) -> VisitResult:
+    """The visit of a batch: see :class:`VisitRequest`."""
     model, inv_temp = asked.model, asked.inv_temp
     global_params = asked.global_params
     if asked.draw is not None:
@@ -180,17 +180,17 @@ def visited(batch: Any, asked: Asked, run: Run) -> Found:
         weighted_by_temperature(begun, inv_temp), global_params, inv_temp, run, **asked.requested
     )
     totals, memo = LocalTotals(), None
-    if asked.memo is None:
+    if asked.pair_entropies is None:
         totals.add(result, batch.weights, inv_temp)
     else:
-        memo = memo_of(model, result, batch, run, pairs=asked.memo)
+        memo = memo_of(model, result, batch, run, pairs=asked.pair_entropies)
     solved = Solved(batch, asked.key, global_params, result)
     tools = ObserverTools(run, partial(_memo_with_pairs, run))
     notes = tuple(note and note(model, solved, tools) for note in asked.observers)
     with_marginal, stats = result.marginal_energy is not None, result.stats
     if asked.draw is not None and stats is not None:
         stats = asked.draw.statistics(model, asked.global_params, global_params, stats, run)
-    return Found(
+    return VisitResult(
         totals,
         stats,
         model.prior_statistics(batch, result) if result.stats is not None else None,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from skvt.inference import (
-    Block,
+    Chunk,
     Chunks,
     ChunkWeights,
     Handle,
@@ -228,12 +228,12 @@ def _block(sealed, chunk, weights, is_weighted):
     """A chunk as a block."""
     reader = sealed.value
     if _n_rows(chunk) == 0:
-        return Block(np.empty((0, reader.columns["n_features_in_"]), reader.dtype), np.empty(0))
+        return Chunk(np.empty((0, reader.columns["n_features_in_"]), reader.dtype), np.empty(0))
     X = reader.read(chunk)
     weights = np.asarray(weights) if is_weighted else None
     if is_weighted and weights.shape == X.shape[:1] and np.all(weights == 0.0):
-        return Block(X[:0], np.empty(0))  # (of all chunks, some have others)
-    return Block(*reader.weighted(X, weights))
+        return Chunk(X[:0], np.empty(0))  # (of all chunks, some have others)
+    return Chunk(*reader.weighted(X, weights))
 
 
 def loaded(rows, weights):

@@ -42,12 +42,14 @@ def sampled(model, X, n_sweeps):
     """The same as shares of the sweeps."""
     batch = model.batch(sp.csr_array(X), np.arange(len(X)), np.ones(len(X)))
     stats = RunningStats([np.zeros((X.shape[1], model.n_components))])
-    result = model.local_step(batch, model.counts(stats, batch, 0), 1.0, serial_map)
+    result = model.local_step(batch, model.counts_given_others(stats, batch, 0), 1.0, serial_map)
     stats.add(result.stats, 1.0)
     pairs, single = 0.0, 0.0
     for sweep in range(1, n_sweeps + 1):
         begun = replace(batch, start=result.start)
-        result = model.local_step(begun, model.counts(stats, batch, sweep), 1.0, serial_map)
+        result = model.local_step(
+            begun, model.counts_given_others(stats, batch, sweep), 1.0, serial_map
+        )
         stats.add(result.stats, 1.0)
         pairs = pairs + (result.start[:, None] == result.start)
         single = single + (result.start[:, None] == np.arange(model.n_components))
@@ -105,12 +107,12 @@ def test_a_token_knows_nothing_of_itself():
     X = sp.csr_array(np.array([[1.0, 0.0, 0.0]]))
     model = CollapsedLDA(ALPHA, np.full(3, 0.1))
     batch = model.batch(X, np.arange(1), np.full(1, 3.0))
-    counts = model.counts(RunningStats([np.zeros((3, 2))]), batch, 0)
+    counts = model.counts_given_others(RunningStats([np.zeros((3, 2))]), batch, 0)
     result = model.local_step(batch, counts, 1.0, serial_map)
     stats = RunningStats([np.zeros((3, 2))])
     stats.add(result.stats, 1.0)
     begun = replace(batch, start=result.start)
-    result = model.local_step(begun, model.counts(stats, batch, 1), 1.0, serial_map)
+    result = model.local_step(begun, model.counts_given_others(stats, batch, 1), 1.0, serial_map)
     np.testing.assert_allclose(result.bound, np.log(1.0 / 3.0), rtol=1e-5)
 
 
@@ -126,7 +128,9 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch):
     stats = RunningStats([np.zeros((12, 3))])
     begun, before = batch, None
     for sweep in range(4):
-        result = model.local_step(begun, model.counts(stats, batch, sweep), 1.0, serial_map)
+        result = model.local_step(
+            begun, model.counts_given_others(stats, batch, sweep), 1.0, serial_map
+        )
         stats.add(result.stats, 1.0)
         begun, before = replace(batch, start=result.start), result
     ends = token_bounds(batch.counts)
@@ -152,7 +156,7 @@ def test_topics_of_other_tokens_are_refused():
     X = sp.csr_array(np.array([[2.0, 1.0]]))
     model = CollapsedLDA(np.full(2, 0.3), np.full(2, 0.1))
     batch = model.batch(X, np.arange(1), np.ones(1))
-    counts = model.counts(RunningStats([np.zeros((2, 2))]), batch, 0)
+    counts = model.counts_given_others(RunningStats([np.zeros((2, 2))]), batch, 0)
     for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16)):
         with pytest.raises(ValueError, match="not those of these rows"):
             model.local_step(replace(batch, start=start), counts, 1.0, serial_map)

@@ -213,7 +213,7 @@ def test_with_moves_the_bound_never_falls_and_is_that_of_the_learned_priors(n_in
         assert np.abs(one.component.prior - other.component.prior).max() > 0.01
     assert model.weights.concentration != begun.weights.concentration
     # a fresh mixture of a birth is judged by the same priors
-    assert model.with_start(3).with_learned_priors(None, state.stats).component is model.component
+    assert model.resized(3).with_learned_priors(None, state.stats).component is model.component
 
 
 def test_nothing_is_learned_of_one_component():

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 
 from skvt.compiled import serial_map
 from skvt.contracts import (
+    BatchScope,
     Capability,
     ConjugateModel,
     LocalResult,
-    Outline,
     RowBatch,
     RowSource,
 )
@@ -209,9 +209,9 @@ class FactorialMixture(ConjugateModel):
         pairs = np.repeat(pairs, self.n_features, axis=0)
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
-    def outline(self, batch: FactorialBatch) -> Outline:
+    def scope(self, batch: FactorialBatch) -> BatchScope:
         """Whether values are missing."""
-        return Outline(missing=batch.missing)
+        return BatchScope(missing=batch.missing)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         """Components have no order: None."""

@@ -181,7 +181,7 @@ class Superposition(Move):
         places, X, weights = (np.concatenate(part) for part in zip(*self._sample, strict=True))
         rows = _evenly(len(X), size)
         batch = model.batch(X, rows, weights[rows])
-        return state.begun(replace(batch, rows=places[rows]))
+        return state.with_warm_start(replace(batch, rows=places[rows]))
 
 
 def _anew(

@@ -143,7 +143,7 @@ class GaPNMF(ConjugateModel):
 
     families = (Gamma, Gamma)
     capabilities = frozenset({Capability.DRAWABLE})
-    updates_all_rows = True
+    updates_every_column = True
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:

@@ -253,7 +253,7 @@ class BirthOfTopics(Move):
             order = stable_order(-fresh.arrays[0].sum(axis=1), scale=float(sample.sum()))
             if order.size > 1:
                 fresh = Stats(tuple(array[order] for array in fresh.arrays))
-                # the largest is what else the target has, or something else
+                # The largest fresh topic may be the target's remainder, or a new topic.
                 for n_kept in (1, 0):
                     born, gain = self._trial(model, target.parts, own, fresh, n_kept, state, tools)
                     if born:

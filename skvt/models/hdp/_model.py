@@ -50,7 +50,7 @@ from numpy.typing import NDArray
 from scipy.special import gammaln, psi
 
 from skvt.compiled import digamma_array, gammaln_array
-from skvt.contracts import Capability, ConjugateModel, LocalResult, Outline, RowSource
+from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowSource
 from skvt.expfam import Beta, Dirichlet, Family, RunningStats, Stats
 from skvt.models.hdp._sticks import (
     DOCUMENTS,
@@ -192,9 +192,9 @@ class HDP(ConjugateModel):
         pseudo = self.sticks.doc_concentration * self.weights(stats)[:-1]
         return replace(self.topics, doc_topic_prior=pseudo.astype(self.dtype))
 
-    def outline(self, batch: Any) -> Outline:
+    def scope(self, batch: Any) -> BatchScope:
         """The words that occur."""
-        return Outline(active=batch.active)
+        return BatchScope(active=batch.active)
 
     def weights(self, stats: RunningStats) -> Array:
         """``E[beta_k]`` and last that of the rest, (K + 1,)."""
@@ -330,7 +330,7 @@ class HDP(ConjugateModel):
         return replace(self, **changes) if changes else self
 
     # ------------------------------------------------------------------------- initial values
-    def with_start(self, n_components: int) -> Self:
+    def resized(self, n_components: int) -> Self:
         """The model, to be started with ``n_components`` topics."""
         return replace(self, n_initial=n_components, start=None)
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Self, cast
 import numpy as np
 
 from skvt.compiled import LANES, SharedLoop, digamma_array
-from skvt.contracts import Capability, LocalResult, PriorAddend
+from skvt.contracts import Capability, LocalResult, PriorTerm
 from skvt.expfam import Dirichlet, RunningStats, Stats
 from skvt.models.lda import _collapsed_kernels as kernels
 from skvt.models.lda._given_topics import LDAGivenTopics
@@ -114,7 +114,9 @@ class CollapsedLDA(LDAGivenTopics):
             token_weights=None if alike else token_weights,
         )
 
-    def counts(self, stats: RunningStats, batch: DocumentBatch, seed: int) -> TopicCounts:
+    def counts_given_others(
+        self, stats: RunningStats, batch: DocumentBatch, seed: int
+    ) -> TopicCounts:
         """The globals of a batch: a :class:`TopicCounts`."""
         words, own = batch.active, self._of_sampling()
         lam = np.empty((words.size, _width(self.n_components)), np.float32)
@@ -205,7 +207,7 @@ class CollapsedLDA(LDAGivenTopics):
         bounds = np.searchsorted(ends, np.arange(1, number) * (n_tokens / number))
         return np.concatenate([[0], bounds, [ends.size - 1]])
 
-    def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorAddend | None:
+    def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
         """``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned."""
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)

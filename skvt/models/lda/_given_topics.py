@@ -56,7 +56,7 @@ class LDAGivenTopics(LDA):
     local : {"gibbs", "cvb0", "mean_field"}
     n_burn_in, n_samples : int
         Sweeps of the sampler that are dropped and kept.
-    updates_all_rows : bool
+    updates_every_column : bool
         Whether a global step changes the statistics of words that do not occur, too.
 
     Notes
@@ -69,7 +69,7 @@ class LDAGivenTopics(LDA):
     local: str = "gibbs"
     n_burn_in: int = 2
     n_samples: int = 4
-    updates_all_rows: bool = False
+    updates_every_column: bool = False
 
     @classmethod
     def of(
@@ -78,14 +78,14 @@ class LDAGivenTopics(LDA):
         local: str,
         n_burn_in: int = 2,
         n_samples: int = 4,
-        updates_all_rows: bool = False,
+        updates_every_column: bool = False,
     ) -> Self:
         """The model ``lda`` with these local steps."""
         steps = {
             "local": local,
             "n_burn_in": n_burn_in,
             "n_samples": n_samples,
-            "updates_all_rows": updates_all_rows,
+            "updates_every_column": updates_every_column,
         }
         # (a kind of LDA with fields of its own may be passed)
         own = {field.name: vars(lda)[field.name] for field in fields(LDA)}
@@ -102,9 +102,9 @@ class LDAGivenTopics(LDA):
             return super().capabilities | _GIVEN_TOPICS
         return _GIVEN_TOPICS | {Capability.TOPICS}
 
-    def affected_rows(self, X: Any) -> IndexArray | None:
+    def touched_columns(self, X: Any) -> IndexArray | None:
         """Rows of the statistics that these documents can change; None for all."""
-        return None if self.updates_all_rows else super().affected_rows(X)
+        return None if self.updates_every_column else super().touched_columns(X)
 
     # ------------------------------------------------------------------------------- topics
     def drawn_globals(

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike
 from scipy.special import logsumexp, softmax
 
 from skvt.compiled import COUNTER, SharedLoop, all_finished, digamma_array, gammaln_array, give_way
-from skvt.contracts import Capability, LocalResult, Outline, PriorAddend, RowSource
+from skvt.contracts import BatchScope, Capability, LocalResult, PriorTerm, RowSource
 from skvt.expfam import Dirichlet, Family, RunningStats, Stats
 from skvt.models.lda import _kernels as kernels
 from skvt.models.lda._log_partition import METHODS, Corpus, Draws, log_partition
@@ -323,11 +323,11 @@ class LDA:
             rows=rows,
         )
 
-    def outline(self, batch: DocumentBatch) -> Outline:
+    def scope(self, batch: DocumentBatch) -> BatchScope:
         """The words that occur."""
-        return Outline(active=batch.active)
+        return BatchScope(active=batch.active)
 
-    def affected_rows(self, X: Any) -> IndexArray | None:
+    def touched_columns(self, X: Any) -> IndexArray | None:
         """Rows of the statistics that these documents can change: their words."""
         occurs = np.zeros(X.shape[1], bool)
         occurs[X.indices] = True
@@ -517,7 +517,7 @@ class LDA:
         return out
 
     # ------------------------------------------------------------------------ learned priors
-    def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorAddend | None:
+    def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
         """``(sum_d w_d E[log theta_d], sum_d w_d)``; None unless alpha is learned."""
         if not self.learn_doc_topic_prior:
             return None

@@ -52,7 +52,7 @@ class MixtureGivenGlobals(Mixture):
     weights: DrawnWeights
 
     capabilities = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
-    updates_all_rows = True
+    updates_every_column = True
 
     # ------------------------------------------------------------------------------- globals
     def drawn_globals(

@@ -220,8 +220,8 @@ class Mixture(ConjugateModel):
         log_weights, table = global_params[0], np.ascontiguousarray(global_params[1].T)
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         bound, energy = np.empty((2, batch.n_rows))
-        out = _OfRows(np.empty((batch.n_rows, log_weights.size), self.dtype), bound, energy)
-        explained = _Explained(log_weights, table, self.component.completion(global_params[1]))
+        out = _RowOutputs(np.empty((batch.n_rows, log_weights.size), self.dtype), bound, energy)
+        explained = _StepInputs(log_weights, table, self.component.completion(global_params[1]))
         tasks = [
             (self.component, batch, rows, explained, inv_temps, with_stats, out)
             for rows in _tasks(batch.n_rows)
@@ -309,7 +309,7 @@ class Mixture(ConjugateModel):
         return of_weight + of_row, slope + slope_of_row
 
     # ------------------------------------------------------------------------- initial values
-    def with_start(
+    def resized(
         self, n_components: int, *, learns: bool = False, init_params: str = "k-means++"
     ) -> Self:
         """The model with ``n_components`` initial components, by k-means++ or ``init_params``.
@@ -465,7 +465,7 @@ def _chunks(rows: slice) -> list[slice]:
     ]
 
 
-class _Explained(NamedTuple):
+class _StepInputs(NamedTuple):
     """Parameters of a local step.
 
     E[log w] (K,), the transposed table (P, K), and the completion of missing values.
@@ -476,7 +476,7 @@ class _Explained(NamedTuple):
     completion: Completion | None
 
 
-class _OfRows(NamedTuple):
+class _RowOutputs(NamedTuple):
     """Output of a local step for each row: responsibilities (n, K), bound and energy (n,)."""
 
     resp: Array
@@ -488,10 +488,10 @@ def _local_task(
     component: Component,
     batch: RowBatch,
     rows: slice,
-    explained: _Explained,
+    explained: _StepInputs,
     inv_temps: Array,
     with_stats: bool,
-    out: _OfRows,
+    out: _RowOutputs,
 ) -> tuple[Array, Array, Array]:
     """Responsibilities of these rows; their counts, sums, and the entropy of missing values."""
     (log_weights, table, completion), (resp, bound, energy) = explained, out
