@@ -155,7 +155,8 @@ class Energies(Protocol):
     def marginal_energy(self) -> Array | None: ...
 
 
-@dataclass(eq=False, kw_only=True)
+# (without an __init__, which would undo the class attributes of subclasses)
+@dataclass(eq=False, kw_only=True, init=False)
 class RunningPolicy:
     """A policy during one fit, at temperature 1 unless a subclass says otherwise.
 
