@@ -32,7 +32,7 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import Stats
-from skvt.models.hdp._documents import Part, Trial, copies, csr_of, is_out_of_reach, of_topics
+from skvt.models.hdp._documents import Part, Trial, copies, csr_of, of_topics
 from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
@@ -287,22 +287,17 @@ class BirthOfTopics(Move):
             if own is not None:
                 words[own] = np.maximum(words[own] - new.arrays[0].sum(axis=0), 0.0)
             words[n_old:], usage[n_old:] = new.arrays
-            stats = Stats((words, usage))
-            gains = []
-            for step in range(TRIAL_STEPS):
-                gains.append(trial.update(stats) - before)
-                stats = trial.total.stats
-                if is_out_of_reach(gains, TRIAL_STEPS - 1 - step):
-                    break
-            lives = exceeds(stats.arrays[0][n_old:].sum(axis=1), FEWEST_TOKENS)
-            lives &= exceeds(stats.arrays[1][n_old:, IN_USE], 1.0)
+            gain = trial.gain(Stats((words, usage)), before, TRIAL_STEPS)
+            words, usage = trial.total.stats.arrays
+            lives = exceeds(words[n_old:].sum(axis=1), FEWEST_TOKENS)
+            lives &= exceeds(usage[n_old:, IN_USE], 1.0)
             if lives.all():
-                if is_accepted(gains[-1], size_of(before, total), SMALLEST_GAIN):
+                if is_accepted(gain, size_of(before, total), SMALLEST_GAIN):
                     trial.keep(state)
                     judged = [] if own is None else [own]
                     judged.extend(range(n_old, n_old + order.size))
                     self._note_born(model, state, judged)
-                    return order.size, gains[-1]
+                    return order.size, gain
                 break
             order = order[lives]
         return 0, 0.0

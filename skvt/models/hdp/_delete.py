@@ -20,7 +20,7 @@ from skvt.contracts import (
     ObserverTools,
     Solved,
 )
-from skvt.models.hdp._documents import Part, Trial, is_out_of_reach, of_topics
+from skvt.models.hdp._documents import Part, Trial, of_topics
 from skvt.models.hdp._merge import LEAST_TOKENS
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._sticks import DOCUMENTS, IN_USE
@@ -147,15 +147,10 @@ class DeleteTopic(Move):
         size = size_of(before, total)
         kept = np.delete(np.arange(state.component_ids.size), k)
         trial = Trial(model, parts, total, kept, tools)
-        stats, gains = trial.total.stats, list[float]()
-        for step in range(TRIAL_STEPS):
-            gains.append(trial.update(stats) - before)
-            if is_accepted(gains[-1], size):
-                trial.keep(state)
-                return gains[-1]
-            if is_out_of_reach(gains, TRIAL_STEPS - 1 - step):
-                break
-            stats = trial.total.stats
+        gain = trial.gain(trial.total.stats, before, TRIAL_STEPS, size)
+        if is_accepted(gain, size):
+            trial.keep(state)
+            return gain
         self._failed[int(state.component_ids[k])] = float(total.stats.arrays[1][k, IN_USE])
         self._in_vain += 1
         return 0.0

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from skvt.contracts import Capability, MovableState, MoveTools, ObserverTools, Requirement, Solved
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._model import HDP, Globals
-from skvt.moves import bound_of
+from skvt.moves import bound_of, is_accepted
 from skvt.typing import Array, IndexArray
 
 
@@ -137,16 +137,6 @@ def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
     return sp.csr_array((values, words, indptr), shape=(batch.n_rows, n_features))
 
 
-def with_topics(memo: Any, index: IndexArray) -> Any:
-    """The memo with topics in another order: those of ``index``, empty ones where it is -1."""
-    arrays = []
-    for array in memo.stats.arrays:
-        taken = array[index]
-        taken[index < 0] = 0.0
-        arrays.append(taken)
-    return replace(memo, stats=Stats(tuple(arrays)))
-
-
 class Trial:
     """Updates of all topics on the documents of some parts, all others staying as they are.
 
@@ -174,7 +164,7 @@ class Trial:
         self._index = np.asarray(index)
         self._old = [part.share.with_topics(self._index) for part in parts]
         self._new = self._old
-        self.total = with_topics(total, self._index)
+        self.total = total.rearranged(self._index)
         self._others = plus(self.total, self._old, sign=-1.0)
 
     def update(self, stats: Stats) -> float:
@@ -189,6 +179,21 @@ class Trial:
         self.total = plus(self._others, self._new)
         return bound_of(model, self.total)
 
+    def gain(self, stats: Stats, before: float, most: int, size: float | None = None) -> float:
+        """The rise of the bound after updates that begin with these statistics, in nats.
+
+        At most so many; fewer where those left would not make it a rise at the rate of the last,
+        and given the ``size`` of the bound, once it has risen.
+        """
+        gain = previous = self.update(stats) - before
+        for n_left in range(most - 1, 0, -1):
+            if size is not None and is_accepted(gain, size):
+                break
+            previous, gain = gain, self.update(self.total.stats) - before
+            if gain + (n_left - 1) * (gain - previous) < 0.0:
+                break
+        return gain
+
     def keep(self, state: MovableState) -> None:
         """Let the state be what the last update has found."""
         state.rearrange(self._index)
@@ -196,11 +201,6 @@ class Trial:
             without = plus(state.memos[part.key], [old], sign=-1.0)
             state.memos[part.key] = plus(without, [new])
         state.resum()
-
-
-def is_out_of_reach(gains: list[float], n_left: int) -> bool:
-    """Whether the last gain stays below 0 even if the updates left raise it as the last one did."""
-    return len(gains) > 1 and gains[-1] + n_left * (gains[-1] - gains[-2]) < 0.0
 
 
 def copies(stats: Stats) -> tuple[Array, ...]:
