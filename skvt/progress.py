@@ -1,6 +1,6 @@
 """What engines and moves remember between passes, so that an interrupted fit can continue."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ class Continued:
         what is needed only within a pass nor what follows from the parameters. A type may be
         ``Annotated`` with the name of a rule of :mod:`skvt.io._checks` for its shapes.
     parts : frozenset of str
-        Attributes that are objects that remember by themselves, or sequences of them.
+        Attributes that are sequences of objects that remember by themselves.
     """
 
     kept: ClassVar[Mapping[str, Any]] = {}
@@ -24,9 +24,8 @@ class Continued:
     def progress(self) -> dict[str, Any]:
         """What is remembered, as independent copies."""
         own = {name: deepcopy(getattr(self, name)) for name in self.kept}
-        return own | {
-            name: [part.progress() for part in _each(getattr(self, name))] for name in self.parts
-        }
+        parts = {name: [part.progress() for part in getattr(self, name)] for name in self.parts}
+        return own | parts
 
     def take_up(self, progress: dict[str, Any]) -> None:
         """Continue from the :meth:`progress` of an object made with the same parameters.
@@ -43,11 +42,7 @@ class Continued:
             )
         for name, value in progress.items():
             if name in self.parts:
-                for part, of_part in zip(_each(getattr(self, name)), value, strict=True):
+                for part, of_part in zip(getattr(self, name), value, strict=True):
                     part.take_up(of_part)
             else:
                 setattr(self, name, value)
-
-
-def _each(parts: Any) -> Sequence[Any]:
-    return parts if isinstance(parts, list | tuple) else (parts,)

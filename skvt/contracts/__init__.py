@@ -7,6 +7,7 @@ from skvt.contracts._engine import (
     Engine,
     LocalTotals,
     PassResult,
+    Remembering,
     Stream,
     StreamEngine,
 )
@@ -77,6 +78,7 @@ __all__ = [
     "ObserverTools",
     "PassResult",
     "PriorTerm",
+    "Remembering",
     "Requirement",
     "Restartable",
     "RowBatch",

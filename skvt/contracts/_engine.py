@@ -97,7 +97,17 @@ class PassResult(NamedTuple):
     has_moved: bool = False
 
 
-class Engine(Protocol[ModelT, StateT]):
+class Remembering(Protocol):
+    """What an interrupted fit continues: see :class:`skvt.progress.Continued`."""
+
+    def progress(self) -> dict[str, Any]:
+        """What the next pass needs: see :class:`~skvt.progress.Continued`."""
+
+    def take_up(self, progress: dict[str, Any]) -> None:
+        """Continue an interrupted fit from there."""
+
+
+class Engine(Remembering, Protocol[ModelT, StateT]):
     """How the passes of a fit are made. An engine serves one fit: make a new one for the next.
 
     Attributes
@@ -128,18 +138,12 @@ class Engine(Protocol[ModelT, StateT]):
     def finish(self, model: ModelT, state: StateT) -> float | None:
         """After the last pass. Returns the exact bound in nats, or None if it is not known."""
 
-    def progress(self) -> dict[str, Any]:
-        """What the next pass needs: see :class:`~skvt.progress.Continued`."""
-
-    def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue an interrupted fit from there."""
-
 
 #: An engine for any models and states.
 AnyEngine: TypeAlias = Engine[Any, Any]
 
 
-class AfterPass(Protocol):
+class AfterPass(Remembering, Protocol):
     """What follows each pass of a fit, whatever the engine.
 
     Attributes
@@ -164,12 +168,6 @@ class AfterPass(Protocol):
 
     def finish(self, state: Any) -> bool:
         """After the last pass; whether the state has changed, so that its bound is not known."""
-
-    def progress(self) -> dict[str, Any]:
-        """What the next pass needs: see :class:`~skvt.progress.Continued`."""
-
-    def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue an interrupted fit from there."""
 
 
 @dataclass

@@ -35,15 +35,13 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
         Nats, every constant included.
     """
     totals, model = LocalTotals(), model.mean_field()
-
-    def ask(batch: Any) -> VisitRequest:
-        return VisitRequest(model, requested={"with_stats": False})
+    request = VisitRequest(model, requested={"with_stats": False})
 
     def expect(batch: Any) -> Any:
         return model.expectation(stats, batch, workers.run)
 
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for found in data.visit(batches, ask, expect, workers, summed=True):
+        for found in data.visit(batches, lambda batch: request, expect, workers, summed=True):
             totals.extend(found.totals)
     return totals.untempered - global_divergence(model, stats)
 

@@ -16,6 +16,7 @@ from skvt.contracts import (
     FitPlan,
     Model,
     PassResult,
+    Remembering,
     Requirement,
     RunningPolicy,
     TemperaturePolicy,
@@ -202,10 +203,10 @@ class Plan:
 
     def take_up(self, progress: dict[str, Any]) -> None:
         """Continue an interrupted fit from its :meth:`progress`."""
-        for engine, remembered in zip(self.engines, progress["engines"], strict=True):
-            engine.take_up(remembered)
-        for part, remembered in zip(self.after_pass, progress["after_pass"], strict=True):
-            part.take_up(remembered)
+        parts: list[Remembering] = [*self.engines, *self.after_pass]
+        memories = [*progress["engines"], *progress["after_pass"]]
+        for part, memory in zip(parts, memories, strict=True):
+            part.take_up(memory)
 
     @property
     def n_units(self) -> float:

@@ -41,9 +41,7 @@ def pilot_energies(
     visits = Visits(data, workers, policy, LocalTotals())
     for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
         engine.step(model, batches, data.total, state, visits)
-
-    def ask(batch: Any) -> VisitRequest:
-        return VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
+    request = VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
 
     def expect(batch: Any) -> Any:
         return model.expectation(state.stats, batch, workers.run)
@@ -52,7 +50,7 @@ def pilot_energies(
         data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
     parts: list[tuple[Any, ...]] = []
     for batches in data.rounds(model, workers, data.order(), whole=True):
-        for found in data.visit(batches, ask, expect, workers):
+        for found in data.visit(batches, lambda batch: request, expect, workers):
             parts.append((found.marginal_energy, found.lengths, found.weights))
     energies, units, weights = (
         np.concatenate(part, dtype=np.float64) for part in zip(*parts, strict=True)
