@@ -348,12 +348,12 @@ class Drawable(Model, Protocol):
 
     Attributes
     ----------
-    updates_every_column : bool
+    updates_all_rows : bool
         Whether a step changes all statistics, not those of some rows alone.
     """
 
     @property
-    def updates_every_column(self) -> bool: ...
+    def updates_all_rows(self) -> bool: ...
 
     def drawn_globals(
         self, stats: RunningStats, batch: Any, kind: str, rng: np.random.Generator, run: Run

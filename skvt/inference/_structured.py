@@ -67,7 +67,7 @@ class StructuredInference(StochasticInference[Drawable]):
         rng: np.random.Generator,
     ) -> PassResult:
         """One pass; ``state`` changes in place."""
-        if model.updates_every_column:
+        if model.updates_all_rows:
             model.project(state.stats)  # a start may have components in another order
         return super().run_pass(model, data, state, policy, workers, rng)
 
@@ -81,7 +81,7 @@ class StructuredInference(StochasticInference[Drawable]):
     ) -> Drawable:
         """A step on minibatches visited at once, each given a draw of its own."""
         model = super().step(model, batches, total, state, visits)
-        if model.updates_every_column or self._global_step == "ssvi":
+        if model.updates_all_rows or self._global_step == "ssvi":
             model.project(state.stats)
         return model
 

@@ -143,7 +143,7 @@ class GaPNMF(ConjugateModel):
 
     families = (Gamma, Gamma)
     capabilities = frozenset({Capability.DRAWABLE})
-    updates_every_column = True
+    updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
     def prior(self) -> Stats:

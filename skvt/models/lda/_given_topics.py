@@ -56,7 +56,7 @@ class LDAGivenTopics(LDA):
     local : {"gibbs", "cvb0", "mean_field"}
     n_burn_in, n_samples : int
         Sweeps of the sampler that are dropped and kept.
-    updates_every_column : bool
+    updates_all_rows : bool
         Whether a global step changes the statistics of words that do not occur, too.
 
     Notes
@@ -69,7 +69,7 @@ class LDAGivenTopics(LDA):
     local: str = "gibbs"
     n_burn_in: int = 2
     n_samples: int = 4
-    updates_every_column: bool = False
+    updates_all_rows: bool = False
 
     @classmethod
     def of(
@@ -78,14 +78,14 @@ class LDAGivenTopics(LDA):
         local: str,
         n_burn_in: int = 2,
         n_samples: int = 4,
-        updates_every_column: bool = False,
+        updates_all_rows: bool = False,
     ) -> Self:
         """The model ``lda`` with these local steps."""
         steps = {
             "local": local,
             "n_burn_in": n_burn_in,
             "n_samples": n_samples,
-            "updates_every_column": updates_every_column,
+            "updates_all_rows": updates_all_rows,
         }
         # (a kind of LDA with fields of its own may be passed)
         own = {field.name: vars(lda)[field.name] for field in fields(LDA)}
@@ -104,7 +104,7 @@ class LDAGivenTopics(LDA):
 
     def touched_columns(self, X: Any) -> IndexArray | None:
         """Rows of the statistics that these documents can change; None for all."""
-        return None if self.updates_every_column else super().touched_columns(X)
+        return None if self.updates_all_rows else super().touched_columns(X)
 
     # ------------------------------------------------------------------------------- topics
     def drawn_globals(

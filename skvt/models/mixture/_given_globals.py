@@ -52,7 +52,7 @@ class MixtureGivenGlobals(Mixture):
     weights: DrawnWeights
 
     capabilities = frozenset({Capability.DRAWABLE, Capability.CORRECTABLE})
-    updates_every_column = True
+    updates_all_rows = True
 
     # ------------------------------------------------------------------------------- globals
     def drawn_globals(
