@@ -182,8 +182,8 @@ class Trial:
     def gain(self, stats: Stats, before: float, most: int, size: float | None = None) -> float:
         """The rise of the bound after updates that begin with these statistics, in nats.
 
-        At most so many; fewer where those left would not make it a rise at the rate of the last,
-        and given the ``size`` of the bound, once it has risen.
+        ``most`` updates; fewer where those left would not make it a rise at the rate of the last
+        one, and, given the ``size`` of the bound, once it has risen.
         """
         gain = previous = self.update(stats) - before
         for n_left in range(most - 1, 0, -1):
