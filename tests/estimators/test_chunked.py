@@ -423,6 +423,7 @@ class KillsWorker:
         return False
 
 
+@pytest.mark.slow
 def test_a_worker_that_dies_changes_nothing(cluster, client):
     with dask.config.set(scheduler="synchronous"):
         expected = bits(fitted("mixture"))

@@ -34,13 +34,13 @@ def mixture(covariance_type="full", **params):
         ("events", Poisson(), ["events"]),
         ("latent", LatentGaussian(["grade", "flag"], covariance_type), COLUMNS),
     ]
-    return MemoizedDPMixture(components=blocks, random_state=0, **params)
+    return MemoizedDPMixture(components=blocks, max_components=4, random_state=0, **params)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied"])
 def test_what_columns_say_of_each_other_needs_no_components(covariance_type):
     complete, X, _ = table()
-    new, _, _ = table(2000, seed=1)
+    new, _, _ = table(1000, seed=1)
     together = mixture(covariance_type).fit(X)
     assert together.n_components_ == 1
     assert np.diff(together.history_["elbo"]).min() > -1e-6
@@ -86,8 +86,8 @@ def test_ordinal_columns_are_of_the_component(ordinal):
 
 def test_priors_are_learned():
     _, X, _ = table(shift=6.0)
-    learned = mixture(max_iter=20, tol=0.0)
-    fixed = mixture(max_iter=20, tol=0.0).set_params(
+    learned = mixture(max_iter=10, tol=0.0)
+    fixed = mixture(max_iter=10, tol=0.0).set_params(
         components__latent__covariance_prior=None, components__latent__mean_prior=None
     )
     assert learned.fit(X).elbo_ > fixed.fit(X).elbo_ + 0.5
