@@ -433,7 +433,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             X, weights, batch_id = gathered.X, gathered.weights, gathered.key
         begins = first or before.knows_only(gathered)
         if begins:
-            self._start_stream(X, weights)
+            plan = self._start_stream(X, weights)
             self._fitted.go_on_from(before)
         else:
             self._fitted = before.draft(before.model.touched_columns(X))
@@ -445,7 +445,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             self._take_on_changes(fitted, X, weights)
             self._adapt(fitted, X, weights)
             n_moves = len(fitted.state.move_log)
-            rate = self._update_stream(fitted, X, weights, workers, batch_id)
+            if not begins:
+                plan = self._plan(fitted.model, X, weights, stream=True)
+            rate = self._update_stream(fitted, plan, workers, batch_id)
             self._record_call(fitted, rate, n_moves, started)
         self.n_iter_ = len(fitted.history)
         self._publish(X)
@@ -469,9 +471,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     def _adapt(self, fitted, X, weights):
         """Adapt a fitted model to rows of another kind."""
 
-    def _update_stream(self, fitted, X, weights, workers, batch_id):
+    def _update_stream(self, fitted, plan, workers, batch_id):
         """Steps on rows of a stream; returns the size of the last."""
-        plan = self._plan(fitted.model, X, weights, stream=True)
         n_steps = fitted.state.n_steps
 
         def make_rng():
@@ -481,7 +482,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         gathered = fitted.gathered
         moves = gathered is None or gathered.is_due
         if gathered is not None and moves:
-            fitted.gathered = replace(gathered, n_judged=weights.size)
+            fitted.gathered = replace(gathered, n_judged=gathered.weights.size)
         stream = Stream(
             fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, moves
         )
@@ -512,6 +513,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         fitted.history.append(entry)
 
     def _start_stream(self, X, weights):
+        """Begin with the rows of a first call; returns its plan."""
         with one_blas_thread():
             model = self._build_model(X, weights)
         random_state = check_random_state(self.random_state)
@@ -527,6 +529,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self._fitted = Fitted(
             model, state, running, n_rows, plan.counts_rows, parameters=parameters
         )
+        return plan
 
     # ------------------------------------------------------------------------------ helpers
     def _checked_plan(self, model, X, weights, *, stream=False):
