@@ -33,6 +33,15 @@ def column_totals(X: Any, weights: Array) -> tuple[Any, ...]:
     return np.asarray(X.T @ weights, np.float64), weights.sum()
 
 
+def has_sparse_rows(X: Any, weights: Any) -> bool:
+    """Whether rows, or those of any chunk, are sparse."""
+    return bool(sums_of_rows(X, weights, _is_sparse)[0])
+
+
+def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
+    return (float(sp.issparse(X)),)
+
+
 def dense(X: Any) -> Any:
     """Rows as an array."""
     return X.toarray() if sp.issparse(X) else X

@@ -21,6 +21,7 @@ from skvt.components.specs import (
     Hurdle,
     LatentGaussian,
     Multinomial,
+    NegativeBinomial,
     Poisson,
     StudentT,
 )
@@ -33,6 +34,7 @@ __all__ = [
     "Hurdle",
     "LatentGaussian",
     "Multinomial",
+    "NegativeBinomial",
     "Poisson",
     "StudentT",
 ]

@@ -4,11 +4,18 @@ from functools import partial
 from numbers import Integral, Real
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.base import BaseEstimator, clone
 
 from skvt.components._covariance_types import bounds_of_types
 from skvt.models import mixture as models
-from skvt.rows import dense, mapped, sums_of_rows, total_and_weight
+from skvt.rows import (
+    has_sparse_rows,
+    mapped,
+    of_each_row,
+    sums_of_rows,
+    total_and_weight,
+)
 from skvt.sklearn_private import Interval, StrOptions
 
 AUTO = StrOptions({"auto"})
@@ -94,11 +101,20 @@ class ComponentSpec(BaseEstimator):
     missing : {"ignore", "informative"}
         Whether the component says nothing of missing values, or has a probability of being observed
         for each column. A parameter of components of columns that may have missing values.
+    exposure : str, int or None
+        Another column of the table that the component reads behind its own: to what the counts of a
+        row are in proportion. None and "row_total" are no column.
     """
 
     encoding = "real"
     allows_missing = True
     missing = "ignore"
+    exposure = None
+
+    @property
+    def reads_exposure(self):
+        """Whether the exposure is a column."""
+        return self.exposure is not None and self.exposure != "row_total"
 
     def build(self, X, weights, sizes):
         """The likelihood of these columns with its prior.
@@ -425,50 +441,38 @@ class Bernoulli(ComponentSpec):
     def build(self, X, weights, sizes=None):
         """Independent binary columns, see :class:`ComponentSpec`."""
         prior = beta_prior(self.feature_prior, X.shape[1])
-        return models.Bernoulli(prior, X.dtype), {"feature_prior": prior}
+        component = models.Bernoulli(prior, X.dtype, has_sparse_rows(X, weights))
+        return component, {"feature_prior": prior}
 
     def learner(self, component):
         """What learns the pairs, see :class:`ComponentSpec`."""
         return beta_learner(component) if is_auto(self.feature_prior) else None
 
 
-class Poisson(ComponentSpec):
-    """Columns of counts, Poisson and independent given the component, with gamma priors.
-
-    Parameters
-    ----------
-    shape_prior : float or "auto", default=1.0
-        Shape of the gamma prior of a rate. "auto" starts with 1 and learns one shape for all
-        columns, between 0.001 and 1,000, at the maximum of the bound.
-
-    rate_prior : float, array-like of shape (n_columns,), "auto" or None, default=None
-        Rate of that prior. None is the shape divided by the column's mean, so that the prior's mean
-        is that of the data. "auto" starts there and learns the rate of each column.
-
-    missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
-    """
+class _Counts(ComponentSpec):
+    """Columns of counts in proportion to an exposure, with gamma priors of their rates."""
 
     encoding = "count"
     _parameter_constraints = {
         "shape_prior": [AUTO, Interval(Real, 0, None, closed="neither")],
         "rate_prior": [None, AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
+        "exposure": [None, str, Integral],
         **MISSING_CONSTRAINT,
     }
 
-    def __init__(self, shape_prior=1.0, *, rate_prior=None, missing="ignore"):
-        self.shape_prior = shape_prior
-        self.rate_prior = rate_prior
-        self.missing = missing
-
-    def build(self, X, weights, sizes=None):
-        """Independent Poisson columns, see :class:`ComponentSpec`."""
-        shape = np.full(X.shape[1], _number(self.shape_prior))
+    def _read(self, X, weights):
+        """Shape and rate (D,) of the prior, whether rows are sparse, and the exposure by name."""
+        exposure = "column" if self.reads_exposure else self.exposure or "none"
+        totals, _, _, weight, sparse = sums_of_rows(X, weights, partial(_counted, "none", None))
+        shares = None
+        if exposure == "row_total":
+            shares = totals / max(totals.sum(), 1.0)
+        given = partial(_counted, exposure, shares)
+        totals, exposed, total, weight, sparse = sums_of_rows(X, weights, given)
+        shape = np.full(totals.size, _number(self.shape_prior))
         if self.rate_prior is None or is_auto(self.rate_prior):
-            total, number = sums_of_rows(X, weights, _values_of_columns)
             # (a column of zeros or without values: a mean of one)
-            mean = np.where(total > 0.0, total, 1.0) / np.where(total > 0.0, number, 1.0)
+            mean = np.where(totals > 0.0, totals, 1.0) / np.where(totals > 0.0, exposed, 1.0)
             rate = shape / mean
         else:
             rate = np.asarray(self.rate_prior, np.float64)
@@ -478,16 +482,156 @@ class Poisson(ComponentSpec):
                     f"(n_columns,) = ({shape.size},), in the range (0, inf). Got "
                     f"{self.rate_prior!r} instead."
                 )
-        prior = np.stack(np.broadcast_arrays(shape, rate), axis=1)
-        return models.Poisson(prior, X.dtype), {
-            "shape_prior": _number(self.shape_prior),
-            "rate_prior": prior[:, 1].copy(),
-        }
+        typical = 1.0 if exposure == "none" else float(total / weight)
+        found = {"exposure": exposure, "typical": typical, "shares": shares}
+        return shape, np.array(np.broadcast_to(rate, shape.shape)), bool(sparse), found
+
+
+class Poisson(_Counts):
+    """Columns of counts, Poisson and independent given the component, with gamma priors.
+
+    Counts are in proportion to the exposure of the row, where there is one. Sparse rows stay
+    sparse.
+
+    Parameters
+    ----------
+    shape_prior : float or "auto", default=1.0
+        Shape of the gamma prior of a rate. "auto" starts with 1 and learns one shape for all
+        columns, between 0.001 and 1,000, at the maximum of the bound.
+
+    rate_prior : float, array-like of shape (n_columns,), "auto" or None, default=None
+        Rate of that prior. None is the shape divided by the column's mean (for an exposure of 1),
+        so that the prior's mean is that of the data. "auto" starts there and learns the rate of
+        each column.
+
+    exposure : str, int, "row_total" or None, default=None
+        What counts are in proportion to, such as the years or the area in which events were
+        counted: another column of the table, by name or position, of positive numbers; or
+        "row_total", the sum of the row's own columns, divided by their share in all rows where
+        some are missing. None is 1.
+
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
+
+    See Also
+    --------
+    skvt.components.NegativeBinomial : Counts that spread more.
+    """
+
+    def __init__(self, shape_prior=1.0, *, rate_prior=None, exposure=None, missing="ignore"):
+        self.shape_prior = shape_prior
+        self.rate_prior = rate_prior
+        self.exposure = exposure
+        self.missing = missing
+
+    def build(self, X, weights, sizes=None):
+        """Independent Poisson columns, see :class:`ComponentSpec`."""
+        shape, rate, sparse, exposure = self._read(X, weights)
+        priors = {"shape_prior": _number(self.shape_prior), "rate_prior": rate}
+        prior = np.stack([shape, rate], axis=1)
+        return models.Poisson(prior, X.dtype, sparse, **exposure), priors
 
     def learner(self, component):
         """What learns the shape, the rates or both, see :class:`ComponentSpec`."""
         names = learned_names(self, ("shape_prior", "rate_prior"))
         return models.GammaLearner(names) if names else None
+
+
+class NegativeBinomial(_Counts):
+    """Columns of counts that spread more than a Poisson's, independent given the component.
+
+    A count has the mean ``exposure * rate`` and the variance ``mean + dispersion * mean**2``. Each
+    component has a rate and a dispersion of its own in each column. The dispersion is one of 16
+    values from 0.01 to 20, with exact posterior probabilities. Sparse rows stay sparse.
+
+    Parameters
+    ----------
+    shape_prior : float, default=1.0
+        The prior of a rate counts for so many events, that of :class:`Poisson` in the limit of no
+        dispersion.
+
+    rate_prior : float, array-like of shape (n_columns,), or None, default=None
+        The exposure in which these were counted. None is the shape divided by the column's mean
+        (for an exposure of 1): the prior's mean is that of the data, whatever the dispersion.
+
+    dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
+        Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None: all are the
+        same. "auto" starts there and moves them to the maximum of the bound, the same for all
+        columns.
+
+    exposure : str, int, "row_total" or None, default=None
+        As that of :class:`Poisson`. Exposures of new rows count as at most twice the largest, and
+        at least half the least, of the rows of ``fit``.
+
+    missing : {"ignore", "informative"}, default="ignore"
+        Whether missing values are integrated out, or say something: "informative" adds the
+        probability of being observed, for each component and column, of uniform prior.
+
+    See Also
+    --------
+    skvt.components.Poisson : Counts whose variance is their mean.
+
+    Notes
+    -----
+    A pass takes about twice as long as with :class:`Poisson`, with an exposure about five times;
+    births in many columns take longer than that. Statistics are kept for each
+    dispersion, and for 8 to 20 exposures: components take 9 and about 20 times the memory. With an
+    exposure the bound is lower than the best possible one, by some hundredths of a nat for each
+    column and component. Predictive densities are exact without an exposure; with one, the
+    posterior of a rate is approximated by a beta prime for each row.
+    """
+
+    _parameter_constraints = _Counts._parameter_constraints | {
+        "shape_prior": [Interval(Real, 0, None, closed="neither")],
+        "rate_prior": [None, Interval(Real, 0, None, closed="neither"), "array-like"],
+        "dispersion_prior": [AUTO, None, "array-like"],
+    }
+
+    def __init__(
+        self,
+        shape_prior=1.0,
+        *,
+        rate_prior=None,
+        dispersion_prior="auto",
+        exposure=None,
+        missing="ignore",
+    ):
+        self.shape_prior = shape_prior
+        self.rate_prior = rate_prior
+        self.dispersion_prior = dispersion_prior
+        self.exposure = exposure
+        self.missing = missing
+
+    def build(self, X, weights, sizes=None):
+        """Independent negative binomial columns, see :class:`ComponentSpec`."""
+        shape, rate, _, found = self._read(X, weights)
+        share = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
+        if not (self.dispersion_prior is None or is_auto(self.dispersion_prior)):
+            share = np.asarray(self.dispersion_prior, np.float64)
+            legal = share.shape == models.SIZES.shape
+            if not legal or not np.all((share > 0.0) & np.isfinite(share)):
+                raise ValueError(
+                    "The 'dispersion_prior' parameter must be None, 'auto' or an array of shape "
+                    f"({models.SIZES.size},) of probabilities in the range (0, 1]. Got "
+                    f"{self.dispersion_prior!r} instead."
+                )
+        points = np.ones(1)
+        if found["exposure"] != "none":
+            of_rows = partial(_exposures, found["exposure"], found["shares"])
+            exposures = of_each_row(X, weights, of_rows)
+            exposures = exposures[exposures > 0.0]
+            exposures = exposures if exposures.size else np.ones(1)
+            points = models.exposure_points(exposures.min(), exposures.max())
+            found["typical"] = float(np.clip(found["typical"], points[0], points[-1]))
+        component = models.NegativeBinomial(np.empty((shape.size, 0)), X.dtype, points, **found)
+        priors = {"shape_prior": float(self.shape_prior), "rate_prior": rate,
+                  "dispersion_prior": share / share.sum()}  # fmt: skip
+        return component.with_prior(shape, rate, share[::-1]), priors
+
+    def learner(self, component):
+        """What learns the probabilities of dispersions, see :class:`ComponentSpec`."""
+        return models.SizesLearner() if is_auto(self.dispersion_prior) else None
 
 
 class Multinomial(ComponentSpec):
@@ -653,11 +797,11 @@ class Hurdle(ComponentSpec):
         inner = self.component
         inner.check()
         legal = self.encoding in ("real", "count") and inner.allows_missing
-        if not legal or inner.missing != "ignore":
+        if not legal or inner.missing != "ignore" or inner.exposure is not None:
             raise ValueError(
                 "The 'component' parameter of Hurdle must describe real numbers or counts that may "
-                "be missing, with missing='ignore'. Give 'missing' to the Hurdle. Got "
-                f"{inner!r} instead."
+                "be missing, with missing='ignore', and without an exposure. Give 'missing' to the "
+                f"Hurdle. Got {inner!r} instead."
             )
 
     def for_columns(self, columns, positions_of):
@@ -717,14 +861,34 @@ BY_NAME = {
     "bernoulli": Bernoulli,
     "poisson": Poisson,
     "multinomial": Multinomial,
+    "negative_binomial": NegativeBinomial,
 }
 
 
-def _values_of_columns(X, weights):
-    """Weighted sum of each column's values, and their weight."""
-    values = dense(X)
-    seen = ~np.isnan(values)
-    return weights @ np.where(seen, values, 0.0), weights @ seen
+def _exposures(exposure, shares, X):
+    """The exposure of each row."""
+    return models.split_exposure(X, exposure, shares=shares)[1]
+
+
+def _counted(exposure, shares, X, weights):
+    """Weighted sums of each column's values, and of the exposures where they are not missing.
+
+    Also those of exposures and of 1, and whether rows are sparse.
+    """
+    counts, exposures = models.split_exposure(X, exposure, shares=shares)
+    weighted = weights * exposures
+    sparse = sp.issparse(counts)
+    missing, values = np.isnan(counts.data if sparse else counts), counts
+    seen = np.full(counts.shape[1], weighted.sum())
+    if sparse and missing.any():
+        values, holes = (
+            sp.csr_array((own, counts.indices, counts.indptr), counts.shape)
+            for own in (np.where(missing, 0.0, counts.data), missing.astype(np.float64))
+        )
+        seen = seen - weighted @ holes
+    elif not sparse:
+        values, seen = np.where(missing, 0.0, counts), weighted @ ~missing
+    return weights @ values, seen, weighted.sum(), weights.sum(), float(sparse)
 
 
 def _number(value):

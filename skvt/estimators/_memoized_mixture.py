@@ -46,8 +46,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         What the columns are: ``(name, component, columns)`` for each block, as in scikit-learn's
         :class:`~sklearn.compose.ColumnTransformer`. A component is an object of
         :mod:`skvt.components`, or the name of one: "gaussian", "categorical", "bernoulli",
-        "poisson", "multinomial". Columns are names, positions, slices, boolean masks, or a callable
-        such as :func:`~sklearn.compose.make_column_selector`; those not listed are left out. "auto"
+        "poisson", "negative_binomial", "multinomial". Columns are names, positions, slices, boolean
+        masks, or a callable such as :func:`~sklearn.compose.make_column_selector`; those not listed
+        are left out. "auto"
         takes columns by their types: booleans for Bernoulli ("flags"), strings, objects and
         categories for Categorical ("categories"), other numbers for Gaussian("diag") ("numbers"),
         those with a point mass for Hurdle(Gaussian("diag")) ("hurdles"); a sparse matrix for
@@ -135,7 +136,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     Memory: the memo of a batch holds ``K (P + K)`` numbers of 8 bytes, P the features of all
     blocks: ``d (d + 3) / 2 + 1`` of a "full", "tied" or latent Gaussian block of d columns, ``3 d``
     of a "diag" one, ``2 d + 2`` of a "spherical" one, the number of categories of categorical
-    columns, ``2 d`` of binary columns, ``2 d + 1`` of Poisson columns, d of a multinomial block.
+    columns, ``2 d`` of binary columns, ``2 d + 1`` of Poisson columns, 17 d of negative
+    binomial ones (with an exposure about 36 d), d of a multinomial block.
 
     References
     ----------

@@ -31,6 +31,7 @@ from skvt.models.mixture import (
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import BinaryReader
 from skvt.results import GrowingMixin, MixtureEstimator
+from skvt.rows import has_sparse_rows
 from skvt.sklearn_private import Interval, StrOptions
 
 # Where a step takes all rows: rho = min(1, 100 t^-0.75) is 1 in the first 450 steps.
@@ -321,7 +322,9 @@ default="dirichlet_process"
             law = SymmetricDirichlet(alpha, K)
         else:
             law = SeparateSticks(alpha) if self._structured else StickBreaking(alpha)
-        component = Bernoulli(beta_prior(self.feature_prior, X.shape[1]), X.dtype)
+        component = Bernoulli(
+            beta_prior(self.feature_prior, X.shape[1]), X.dtype, has_sparse_rows(X, weights)
+        )
         learner = beta_learner(component) if is_auto(self.feature_prior) else None
         if learner is not None and self._structured:
             # the draws of the next pass have another maximum: a step towards it will do

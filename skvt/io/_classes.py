@@ -46,7 +46,8 @@ PLACES = {
     **_under(
         "components",
         "components",
-        "Bernoulli Categorical Gaussian Hurdle LatentGaussian Multinomial Poisson StudentT",
+        "Bernoulli Categorical Gaussian Hurdle LatentGaussian Multinomial NegativeBinomial Poisson"
+        " StudentT",
     ),
     **_under("inference", "inference._loop", "Entry History Position"),
     **_under("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
@@ -92,6 +93,7 @@ PLACES = {
         "SphericalGaussian ZeroMeanFullGaussian",
     ),
     **_under("models", "models.mixture._discrete", "Categorical Poisson"),
+    **_under("models", "models.mixture._negative_binomial", "NegativeBinomial"),
     **_under("models", "models.mixture._tied", "TiedGaussian"),
     **_under("models", "models.mixture._low_rank", "LowRankGaussian"),
     **_under("models", "models.mixture._ordinal", "Cells"),
@@ -99,7 +101,7 @@ PLACES = {
     **_under(
         "models",
         "models.mixture._learned_priors",
-        "DirichletLearner GammaLearner GaussianLearner ProductLearner ValuesLearner",
+        "DirichletLearner GammaLearner GaussianLearner ProductLearner SizesLearner ValuesLearner",
     ),
 }
 

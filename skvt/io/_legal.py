@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvt.models.mixture import SIZES
 from skvt.readers.validation import LARGEST
 
 # The models of each estimator.
@@ -56,6 +57,12 @@ def _full(own, d, k):
     return {"": 1 + d + t, "prior": (2 + d + t,), "center": (d,), "added": (t,)}
 
 
+def _counts(own, d, width, rest):
+    """Shapes of a component of columns of counts, ``width`` numbers in each, and their exposure."""
+    d -= own.exposure == "column"
+    return {"prior": (d, width), "shares": (d,), "": d * width + rest}
+
+
 def _topics(own, d, k):
     return {"doc_topic_prior": (k,), "topic_word_prior": [(d,), (d, k)], "start": (k, d)}
 
@@ -82,8 +89,11 @@ SHAPES = {
     "models.KnownVarianceGaussian": lambda own, d, k: {
         "": 2 * d + 1, "prior": (d, 2), "center": (d,)
     },
-    "models.Bernoulli": lambda own, d, k: {"": 2 * d, "prior": (d, 2)},
-    "models.Poisson": lambda own, d, k: {"": 2 * d + 1, "prior": (d, 2)},
+    "models.Bernoulli": lambda own, d, k: {"": 2 * d + own.sparse, "prior": (d, 2)},
+    "models.Poisson": lambda own, d, k: _counts(own, d, 2, 1 + own.sparse),
+    "models.NegativeBinomial": lambda own, d, k: _counts(
+        own, d, SIZES.size + 2 * own.points.size, 1 + own.points.size
+    ),
     "models.Multinomial": lambda own, d, k: {"": d, "prior": (d,)},
     "models.Categorical": lambda own, d, k: {"": sum(own.sizes), "prior": (sum(own.sizes),)},
     "models.WeightedFullGaussian": lambda own, d, k: {
@@ -119,6 +129,8 @@ STATISTICS = {
 # Fields of models that are positive wherever they have a value.
 # (within the range that priors have)
 POSITIVE = (
+    "typical",
+    "points",
     "doc_topic_prior",
     "topic_word_prior",
     "sampling_prior",
@@ -187,6 +199,18 @@ def _are_blocks(blocks, n_features):
     )
 
 
+def _fits_exposure(own, n_features, k):
+    return own.exposure in ("none", "column", "row_total")
+
+
+def _fits_points(own, n_features, k):
+    return (
+        _fits_exposure(own, n_features, k)
+        and own.points.ndim == 1 <= own.points.size
+        and bool(np.all(np.diff(own.points) > 0.0))
+    )
+
+
 def _fits_cells(cells, n_features, k):
     pairs = list(zip(cells.levels, cells.edges, strict=True))
     return (
@@ -243,6 +267,8 @@ CHECKS = {
     "models.Product": _fits_blocks,
     "models.Indicated": _fits_indicators,
     "models.StudentT": _fits_student,
+    "models.Poisson": _fits_exposure,
+    "models.NegativeBinomial": _fits_points,
     "models.Cells": _fits_cells,
     "models.Joins": _fits_joins,
     "models.Categorical": lambda own, d, k: len(own.sizes) == d and min(own.sizes) > 0,

@@ -126,6 +126,8 @@ def look(X, components, handle_unknown):
                 _categories(X, columns, j) if isinstance(given, str) else list(given[place])
                 for place, j in enumerate(positions)
             ]
+        if spec.reads_exposure:
+            positions = [*positions, _exposure_of(X, spec, name, blocks)]
         done.append(TableBlock(name, spec, np.array(positions, np.intp), categories))
     types = () if columns is None else tuple(column.type for column in columns)
     table = Table(tuple(done), names, handle_unknown, container_of(X), types)
@@ -245,6 +247,17 @@ def _positions(X, key, name):
         return [int(j) for j in column_indices(X, key)]
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"The columns of {name!r} are not in X: {error}") from error
+
+
+def _exposure_of(X, spec, name, blocks):
+    """Position of the column that is the exposure of a block's counts."""
+    found = _positions(X, spec.exposure, name)
+    if len(found) != 1 or any(found[0] in positions for _, _, positions in blocks):
+        raise ValueError(
+            f"The 'exposure' parameter of {name!r} must be 'row_total' or a column that belongs to "
+            f"no component. Got {spec.exposure!r}."
+        )
+    return found[0]
 
 
 def _check_blocks(blocks, names):

@@ -24,6 +24,7 @@ from skvt.readers._columns import (
     with_column,
 )
 from skvt.readers.validation import check_magnitude
+from skvt.rows import dense
 from skvt.typing import IndexArray
 
 
@@ -147,7 +148,11 @@ class Table:
     def _check(self, X):
         """Raise ValueError for numbers that the blocks do not allow."""
         for block in self.blocks:
-            values = X[:, as_slice(block.columns)]
+            own = block.columns
+            if block.spec.reads_exposure:
+                own, exposures = own[:-1], X[:, own[-1:]]
+                self._check_exposures(dense(exposures), block)
+            values = X[:, as_slice(own)]
             stored = values.data if sp.issparse(values) else values
             _CHECKS[block.spec.encoding](stored, block, self)
             if not block.spec.allows_missing and np.isnan(stored).any():
@@ -156,6 +161,13 @@ class Table:
                     f"{type(block.spec).__name__} needs complete rows. Use Poisson() for counts "
                     "with missing values, or fill them in."
                 )
+
+    def _check_exposures(self, values, block):
+        if not np.all((values > 0.0) & np.isfinite(values)):
+            raise ValueError(
+                f"The exposure of {block.name!r}, column {self.names[block.columns[-1]]!r}, must "
+                f"hold positive numbers. Got {values[~(values > 0.0) | np.isinf(values)][0]:g}."
+            )
 
     def modelled(self, X):
         """The columns of X that belong to a block."""

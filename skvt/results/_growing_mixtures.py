@@ -73,8 +73,9 @@ class GrowingMixin(MoveLogMixin):
             - "block", "column": names, positions where columns have none.
             - "quantity": "mean" and "standard deviation" of real columns, "probability" of a one,
               of a category or, in counts of tokens, of the column, "rate" of counts (of a
-              :class:`~skvt.components.Hurdle`, of those beyond the first), "share not 0" beside a
-              point mass at 0, "share observed" where missing values are informative.
+              :class:`~skvt.components.Hurdle`, of those beyond the first; for an exposure of 1) and
+              "dispersion" of negative binomials, "share not 0" beside a point mass at 0, "share
+              observed" where missing values are informative.
             - "category": the value whose probability it is; otherwise missing (None).
             - "estimate": posterior mean, of standard deviations the posterior median; in the units
               of the data.

@@ -7,12 +7,21 @@ import pytest
 import scipy.sparse as sp
 from sklearn import clone
 from sklearn.compose import make_column_selector
+from sklearn.metrics import adjusted_rand_score
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import FunctionTransformer
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
-from skvt.components import Bernoulli, Categorical, Gaussian, Hurdle, Multinomial, Poisson
+from skvt.components import (
+    Bernoulli,
+    Categorical,
+    Gaussian,
+    Hurdle,
+    Multinomial,
+    NegativeBinomial,
+    Poisson,
+)
 
 N_ROWS = 240
 COLOURS = np.array(["red", "blue", "red"])
@@ -479,3 +488,50 @@ def test_that_values_are_missing_may_tell_clusters_apart():
 def test_hurdles_that_cannot_be_are_refused(component, said):
     with pytest.raises(ValueError, match=said):
         mixture(components=[("one", component, [0])]).fit(np.arange(9.0)[:, None])
+
+
+def visits(n_rows=300):
+    """Counts of three kinds of rows in proportion to years, and the kinds."""
+    rng = np.random.default_rng(0)
+    kind, years = rng.integers(3, size=n_rows), rng.uniform(1.0, 8.0, n_rows)
+    rates = np.array([[6.0, 0.2, 1.0], [0.2, 6.0, 1.0], [1.0, 1.0, 9.0]])[kind]
+    counts = rng.poisson(years[:, None] * rates * rng.gamma(2.0, 0.5, (n_rows, 3)))
+    return pd.DataFrame(counts, columns=["a", "b", "c"]).assign(years=years), kind
+
+
+def test_counts_that_spread_are_found_in_proportion_to_their_exposure():
+    frame, kind = visits()
+    blocks = [("visits", NegativeBinomial(exposure="years"), ["a", "b", "c"])]
+    mixture = MemoizedDPMixture(components=blocks, max_iter=20, random_state=0).fit(frame)
+    assert mixture.n_components_ == 3
+    assert adjusted_rand_score(kind, mixture.predict(frame)) > 0.8
+    bounds = np.array(mixture.history_["elbo"])
+    assert np.all(np.diff(bounds) > -1e-8 * abs(bounds[-1]))
+    described = mixture.describe()
+    assert set(described["quantity"]) == {"rate", "dispersion"}
+    rates = described.query("quantity == 'rate' and column == 'c'")["estimate"]
+    assert rates.max() == pytest.approx(9.0, rel=0.2)
+    drawn, _ = mixture.sample(4)
+    assert drawn.columns.tolist() == ["a", "b", "c", "years"]
+    np.testing.assert_allclose(drawn["years"], frame["years"].mean())
+    # a row of no counts at all: twice the years, twice the counts
+    held = frame[:1].astype(float).assign(a=np.nan, b=np.nan, c=np.nan)
+    one, two = (mixture.impute(held.assign(years=years)) for years in (2.0, 4.0))
+    np.testing.assert_allclose(two, 2.0 * one)
+
+
+@pytest.mark.parametrize(
+    ("exposure", "change", "message"),
+    [
+        ("a", {}, "column that belongs to no component. Got 'a'"),
+        ("absent", {}, "columns of 'visits' are not in X"),
+        ("years", {"years": 0.0}, r"exposure of 'visits', column 'years'.*positive.*Got 0"),
+        ("years", {"years": np.nan}, r"exposure of 'visits', column 'years'.*positive.*Got nan"),
+    ],
+)
+def test_exposures_are_checked(exposure, change, message):
+    frame, _ = visits(20)
+    for component in (Poisson(exposure=exposure), NegativeBinomial(exposure=exposure)):
+        mixture = MemoizedDPMixture(components=[("visits", component, ["a", "b", "c"])])
+        with pytest.raises(ValueError, match=message):
+            mixture.fit(frame.assign(**change))

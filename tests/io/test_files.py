@@ -103,6 +103,8 @@ def test_tables_with_all_their_categories(path):
             "flag": rng.random(60) < 0.3,
             "level": pd.Categorical(rng.choice([1, 2, 5], 60)),
             "count": rng.poisson(3.0, 60),
+            "falls": rng.poisson(rng.gamma(1.0, 2.0, 60)),
+            "years": rng.uniform(1.0, 3.0, 60),
         }
     )
     table.loc[3:9, "real"] = np.nan
@@ -111,7 +113,8 @@ def test_tables_with_all_their_categories(path):
         ("numbers", components.Gaussian(covariance_type="diag", mean_prior="auto"), ["real"]),
         ("kinds", components.Categorical(missing="informative"), ["word", "flag", "level"]),
         ("counts", components.Hurdle(components.Poisson(rate_prior="auto"), missing="informative"),
-         slice("count", None)),
+         ["count"]),
+        ("rates", components.NegativeBinomial(exposure="years"), ["falls"]),
     ]  # fmt: skip
     saved = skvt.MemoizedDPMixture(components=blocks, max_iter=5, random_state=0).fit(table)
     loaded = through(saved, path)
@@ -123,7 +126,7 @@ def test_tables_with_all_their_categories(path):
 
 
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "categorical", "bernoulli",
-                                        components.Multinomial(),
+                                        "negative_binomial", components.Multinomial(),
                                         "ordinal"], ids=str)  # fmt: skip
 @pytest.mark.parametrize("columns", [[1, 2], [0, 2], [1, 0]], ids=str)
 def test_columns_may_be_left_out_of_a_table(likelihood, columns, path):

@@ -13,7 +13,7 @@ from scipy.special import betaln, digamma, gammaln, multigammaln
 from scipy.stats import multivariate_normal, multivariate_t, nbinom, norm
 
 from skvt.expfam import Normal, NormalGamma, NormalWishart, Wishart
-from skvt.models.mixture import Categorical, Poisson
+from skvt.models.mixture import Categorical, NegativeBinomial, Poisson
 from skvt.models.mixture import _components as components
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -331,6 +331,48 @@ def gamma_divergence(q, p):
     return float((kl + a * (d - b) / b).sum())
 
 
+# ------------------------------------------------------------------------ negative binomials
+NB_SIZES = np.geomspace(0.05, 100.0, 16)
+
+
+def log_binomials(x):
+    """Log of Gamma(x + r) / (Gamma(r) x!) for each size r, (..., G)."""
+    x = np.nan_to_num(x)[..., None]
+    return gammaln(x + NB_SIZES) - gammaln(NB_SIZES) - gammaln(x + 1.0)
+
+
+def negative_binomial_log_density(q, x, center):
+    seen, both = ~np.isnan(x), digamma(q["a"] + q["b"])
+    logs = log_binomials(x) + NB_SIZES * (digamma(q["a"]) - both)
+    logs += np.nan_to_num(x)[:, None] * (digamma(q["b"]) - both)
+    return (q["share"] * logs)[seen].sum()
+
+
+def negative_binomial_update(q, X, r, center):
+    seen = ~np.isnan(X)
+    a = q["a"] + NB_SIZES * (r @ seen)[:, None]
+    b = q["b"] + (r @ np.nan_to_num(X))[:, None]
+    logs = np.log(q["share"]) + np.einsum("n,ndg->dg", r, log_binomials(X))
+    logs += betaln(a, b) - betaln(q["a"], q["b"])
+    share = np.exp(logs - logs.max(axis=1, keepdims=True))
+    share /= share.sum(axis=1, keepdims=True)
+    return {"share": share, "a": a, "b": b, "scale": q["scale"]}
+
+
+def negative_binomial_predictive(q, x, center):
+    """Mixture of beta negative binomials."""
+    seen, x = ~np.isnan(x), np.nan_to_num(x)
+    logs = betaln(q["a"] + NB_SIZES, q["b"] + x[:, None]) - betaln(q["a"], q["b"])
+    return np.log((q["share"] * np.exp(logs + log_binomials(x))).sum(axis=1))[seen].sum()
+
+
+def negative_binomial_divergence(q, p):
+    a, b, c, d = q["a"], q["b"], p["a"], p["b"]
+    kl = betaln(c, d) - betaln(a, b) + (a - c) * digamma(a) + (b - d) * digamma(b)
+    kl += (c + d - a - b) * digamma(a + b) + np.log(q["share"] / p["share"])
+    return float((q["share"] * kl).sum())
+
+
 # ----------------------------------------------------------------------------- the kinds
 @dataclass(frozen=True)
 class Kind:
@@ -411,6 +453,13 @@ def _poisson(D, dtype):
     return Poisson(prior, dtype)
 
 
+def _negative_binomial(D, dtype):
+    share = np.linspace(2.0, 1.0, NB_SIZES.size)
+    shape, rate = np.linspace(0.8, 2.5, D), np.linspace(0.4, 1.3, D)
+    component = NegativeBinomial(np.empty((D, 0)), dtype, np.ones(1))
+    return component.with_prior(shape, rate, share)
+
+
 def gaussian_rows(n, D, rng):
     """Two clusters on either side of the centre."""
     sides = rng.choice([-2.0, 2.0], size=(n, 1))
@@ -467,6 +516,9 @@ KINDS = {
                         categorical_predictive, categorical_divergence),
     "Poisson": Kind(_poisson, event_rows, poisson_log_density, poisson_update,
                     poisson_predictive, gamma_divergence),
+    "negative binomial": Kind(_negative_binomial, event_rows, negative_binomial_log_density,
+                              negative_binomial_update, negative_binomial_predictive,
+                              negative_binomial_divergence),
 }  # fmt: skip
 
 

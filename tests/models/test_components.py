@@ -9,6 +9,7 @@ import pytest
 import scipy.sparse as sp
 from models._textbook import (
     KINDS,
+    NB_SIZES,
     binary_rows,
     center_of,
     count_rows,
@@ -20,17 +21,17 @@ from models._textbook import (
 from scipy.integrate import quad
 from scipy.special import digamma
 from scipy.stats import f as f_distribution
-from scipy.stats import gamma, kstest, norm, poisson, rankdata
+from scipy.stats import gamma, kstest, nbinom, norm, poisson, rankdata
 from scipy.stats import t as student_t
 
 from skvt.expfam import Dirichlet, NormalGamma, Stats
-from skvt.models.mixture import Categorical, Poisson
+from skvt.models.mixture import Categorical, NegativeBinomial, Poisson
 from skvt.models.mixture import _components as components
 from skvt.models.mixture._components import _generic_log_predictive
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 
-DISCRETE = ("Bernoulli", "multinomial", "categorical", "Poisson")
+DISCRETE = ("Bernoulli", "multinomial", "categorical", "Poisson", "negative binomial")
 GAUSSIANS = [name for name in KINDS if name not in DISCRETE]
 OF_PRECISION = [name for name in GAUSSIANS if name != "known variance"]
 MISSING = [name for name, kind in KINDS.items() if kind.make(2, np.float64).missing]
@@ -100,6 +101,30 @@ def test_prior_plus_features_is_the_conjugate_update(name, D, how):
             np.testing.assert_allclose(found[part], value, rtol=1e-10, atol=1e-12, err_msg=part)
 
 
+@pytest.mark.parametrize("name", ["Bernoulli", "Poisson"])
+def test_sparse_features_say_what_dense_ones_do(name):
+    _, component, X, resp, lam = setup(name, gaps=True)
+    sparse, held = replace(component, sparse=True), sp.csr_array(X)
+    features = sparse.features(held)
+    assert sp.issparse(features) and features.nnz <= 2 * held.nnz + 2 * len(X)
+    np.testing.assert_allclose(features.toarray(), dense(sparse.features(X)), atol=1e-12)
+    sums = features.T.dot(resp).T
+    np.testing.assert_allclose(sparse.natural_parameters(sums), lam)
+    expected = component.features(X) @ component.table(lam).T
+    np.testing.assert_allclose(features @ sparse.table(lam).T, expected, atol=1e-11)
+    found = sparse.log_predictive(held, lam)
+    np.testing.assert_allclose(found, component.log_predictive(X, lam), atol=1e-12)
+
+
+def test_structured_inference_sees_non_negative_statistics_of_sparse_rows():
+    _, component, X, resp, lam = setup("Bernoulli", gaps=True)
+    sparse = replace(component, sparse=True)
+    sums = sparse.features(sp.csr_array(X)).T.dot(resp).T
+    own = sparse.sums_of(sparse.spread(sums))
+    assert own.min() >= 0.0
+    np.testing.assert_allclose(sparse.natural_parameters(own), lam)
+
+
 @each_kind
 def test_a_table_is_the_mean_over_draws_of_the_posterior(name):
     # independent of every formula for E[t]: only the family's sampler and log p(x | phi)
@@ -124,6 +149,8 @@ def log_density_given(component, x, phi):
         return np.log(phi[:, starts + x.astype(int)]).sum(axis=1)
     if isinstance(component, Poisson):
         return poisson.logpmf(x, phi).sum(axis=1)
+    if isinstance(component, NegativeBinomial):
+        return nbinom.logpmf(x, phi.size, phi.size / (phi.size + phi.rate)).sum(axis=1)
     if isinstance(component, components.Bernoulli):
         return np.log(np.where(x == 1.0, phi[..., 0], phi[..., 1])).sum(axis=1)
     if isinstance(component, components.KnownVarianceGaussian):
@@ -296,16 +323,17 @@ def test_missing_values_are_integrated_out(name):
         return np.exp(component.log_predictive(np.array([[row[0], value]]), lam)[0, 0])
 
     if name in DISCRETE:
-        total = sum(
-            joint(float(value))
-            for value in range(300 if name == "Poisson" else 2 + (name == "categorical"))
-        )
+        largest = {"Poisson": 300, "negative binomial": 100_000, "categorical": 3}.get(name, 2)
+        values = np.arange(float(largest))
+        rows = np.column_stack([np.full(largest, row[0]), values])
+        total = np.exp(component.log_predictive(rows, lam)).sum()
     else:
         total = sum(quad(joint, *ends)[0] for ends in [(-np.inf, row[1]), (row[1], np.inf)])
     assert np.exp(with_gap) == pytest.approx(total, rel=1e-7)
     nothing = np.full((1, 2), np.nan)
     assert component.log_predictive(nothing, lam)[0, 0] == pytest.approx(0.0, abs=1e-12)
-    assert np.all(dense(component.features(nothing)) == 0.0)
+    of_nothing = dense(component.features(nothing)) @ component.table(lam).T
+    np.testing.assert_allclose(of_nothing, 0.0, atol=1e-10)
 
 
 @each_kind
@@ -336,7 +364,9 @@ whole_and_completed = pytest.mark.parametrize("how", ["whole", "completed"])
 
 
 @whole_and_completed
-@pytest.mark.parametrize("name", [name for name in KINDS if name != "multinomial"])
+@pytest.mark.parametrize(
+    "name", [name for name in KINDS if name not in ("multinomial", "negative binomial")]
+)
 def test_draws_have_the_moments_of_the_predictive(name, how):
     # after few rows, so that the uncertainty of the mean shows
     _, component, _, _, lam = setup(name, n=6, K=1)
@@ -430,6 +460,8 @@ def test_missing_values_are_filled_in_by_their_conditional_mean(name):
                 mean = q["concentration"][:, 0] / q["concentration"].sum(axis=1)
             elif name == "Poisson":
                 mean = q["shape"] / q["rate"]
+            elif name == "negative binomial":
+                mean = (q["share"] * NB_SIZES * q["b"] / (q["a"] - 1.0)).sum(axis=1)
             else:
                 mean = center + np.ravel(q.get("mean", np.zeros(3)))
             expected = mean.copy()

@@ -6,7 +6,7 @@ from skvt.models.mixture._components import (
     KnownVarianceGaussian,
     Multinomial,
 )
-from skvt.models.mixture._discrete import Categorical, Poisson
+from skvt.models.mixture._discrete import Categorical, Poisson, split_exposure
 from skvt.models.mixture._gaussian_prior import (
     MATRICES,
     ROWS_PER_COLUMN,
@@ -31,11 +31,14 @@ from skvt.models.mixture._learned_priors import (
     GaussianLearner,
     PriorLearner,
     ProductLearner,
+    SizesLearner,
     ValuesLearner,
 )
 from skvt.models.mixture._marginals import Marginals, relevance
 from skvt.models.mixture._model import Mixture
+from skvt.models.mixture._negative_binomial import NegativeBinomial
 from skvt.models.mixture._product import Block, Product, as_slice, of_block
+from skvt.models.mixture._sizes import SIZES, exposure_points
 from skvt.models.mixture._starts import begun_at, labelled_statistics
 from skvt.models.mixture._student import student_t_component
 from skvt.models.mixture._weights import (
@@ -48,6 +51,7 @@ from skvt.models.mixture._weights import (
 __all__ = [
     "MATRICES",
     "ROWS_PER_COLUMN",
+    "SIZES",
     "Assignments",
     "Bernoulli",
     "Block",
@@ -66,11 +70,13 @@ __all__ = [
     "Mixture",
     "MixtureGivenGlobals",
     "Multinomial",
+    "NegativeBinomial",
     "Poisson",
     "PriorLearner",
     "Product",
     "ProductLearner",
     "SeparateSticks",
+    "SizesLearner",
     "StickBreaking",
     "SymmetricDirichlet",
     "ValuesLearner",
@@ -78,6 +84,7 @@ __all__ = [
     "begun_at",
     "by_elbow",
     "choose_clusters",
+    "exposure_points",
     "gaussian_component",
     "indicated",
     "join_components",
@@ -85,6 +92,7 @@ __all__ = [
     "latent_gaussian",
     "of_block",
     "relevance",
+    "split_exposure",
     "student_t_component",
     "values_beside",
     "weighted_moments",

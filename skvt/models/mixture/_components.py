@@ -91,6 +91,10 @@ class ConjugateComponent:
         """Transpose of :meth:`spread`."""
         return t
 
+    def sums_of(self, own: Array) -> Array:
+        """Sums with this ``M S``: where M is no permutation, a subclass overrides it."""
+        return self.gather(own)
+
     def natural_parameters(self, sums: Array) -> Array:
         """``lam = eta + M S``."""
         return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
@@ -813,20 +817,51 @@ class KnownVarianceGaussian(_Centred, _MissingMixin):
 
 @dataclass(frozen=True)
 class Bernoulli(PairOfEachColumn, ConjugateComponent):
-    """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2)."""
+    """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2).
+
+    With ``sparse``, they are ``[x, -x - missing, 1]``, which but for the last are 0 where x is.
+    """
 
     prior: Array
     dtype: np.dtype[Any]
+    sparse: bool = False
 
     family = Dirichlet
     base = 0.0
     missing = True
 
     def features(self, X: Any) -> Any:
-        """``[x_d, 1 - x_d]``, D of each; both 0 where x is missing."""
-        X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
-        ones = np.concatenate([X, 1.0 - X], axis=1)
-        return np.nan_to_num(ones, copy=False)
+        """See the class, D of each but the last; 0 where x is missing, unless ``sparse``."""
+        if not self.sparse:
+            X = np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
+            ones = np.concatenate([X, 1.0 - X], axis=1)
+            return np.nan_to_num(ones, copy=False)
+        X = sp.csr_array(X, dtype=np.float64)
+        missing = np.isnan(X.data)
+        ones, others = (
+            sp.csr_array((data, X.indices, X.indptr), X.shape)
+            for data in (np.where(missing, 0.0, X.data), np.where(missing, -1.0, -X.data))
+        )
+        rows = sp.csr_array(np.ones((X.shape[0], 1)))
+        return sp.csr_array(sp.hstack([ones, others, rows], format="csr"))
+
+    def spread(self, sums: Array) -> Array:
+        """(..., P) -> (..., D, 2)."""
+        if not self.sparse:
+            return super().spread(sums)
+        D = len(self.prior)
+        return np.stack([sums[..., :D], sums[..., D:-1] + sums[..., -1:]], axis=-1)
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        rows = [t[..., 1].sum(axis=-1, keepdims=True)] if self.sparse else []
+        return np.concatenate([t[..., 0], t[..., 1], *rows], axis=-1)
+
+    def sums_of(self, own: Array) -> Array:
+        """Non-negative sums with this ``M S``, if it is."""
+        sums = self.gather(own)
+        sums[..., 2 * len(self.prior) :] = 0.0
+        return sums
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Columns are independent, so that the predictive is linear in the features."""

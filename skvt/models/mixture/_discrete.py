@@ -1,26 +1,21 @@
 """Components for columns of categories and of counts."""
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.special import gammaln
+from scipy.special import gammaln, xlogy
 
 from skvt.expfam import DirichletColumns, Gamma
-from skvt.models.mixture._components import (
-    ConjugateComponent,
-    PairOfEachColumn,
-    with_draws,
-    with_means,
-)
+from skvt.models.mixture._components import ConjugateComponent, with_draws
 from skvt.models.mixture._kernels import indicators
 from skvt.models.mixture._marginals import Marginals, of_probabilities, of_rates
 from skvt.ties import stable_argmax
 from skvt.typing import Array
 
 
-def _dense(X: Any) -> Array:
+def dense_rows(X: Any) -> Array:
     # row by row in memory, so that rounding does not depend on the layout of X
     return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
 
@@ -57,7 +52,7 @@ class Categorical(ConjugateComponent):
 
     def features(self, X: Any) -> Array:
         """``[x_d = c]`` for each column and category, all 0 where x_d is missing."""
-        X = _dense(X)
+        X = dense_rows(X)
         out = np.zeros((X.shape[0], sum(self.sizes)))
         indicators(X, np.cumsum(self.sizes), out)
         return out
@@ -105,22 +100,105 @@ class Categorical(ConjugateComponent):
         return after - self.family.log_normalizers(self.prior)
 
 
-@dataclass(frozen=True)
-class Poisson(PairOfEachColumn, ConjugateComponent):
-    """Independent columns of counts, each Poisson(rate_kd) with gamma prior; ``prior`` (D, 2).
+def split_exposure(
+    X: Any, exposure: str, typical: float = 1.0, shares: Array | None = None
+) -> tuple[Any, Array]:
+    """Counts, as CSR or a dense array, and the exposure of each row, (n,).
 
-    Features are ``[x, seen, rest]``, where ``rest = -sum_d log x_d!`` is the part of the log
-    density that does not depend on the rates.
+    It is 1 ("none"), the last column ("column"), or the total of the row ("row_total"), divided by
+    the share of the total that its columns without missing values have among all rows; of a row
+    without any value it is the typical one.
+    """
+    X = sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
+    if exposure == "none":
+        return X, np.ones(X.shape[0])
+    if exposure == "column":
+        last = X[:, [-1]]
+        return X[:, :-1], (last.toarray() if sp.issparse(last) else last).ravel()
+    values = X.data if sp.issparse(X) else X
+    missing = np.isnan(values)
+    if not missing.any():
+        return X, np.asarray(X.sum(axis=1)).ravel()
+    seen, holes = np.where(missing, 0.0, values), missing.astype(np.float64)
+    if sp.issparse(X):
+        seen, holes = (sp.csr_array((v, X.indices, X.indptr), X.shape) for v in (seen, holes))
+    even = np.full(X.shape[1], 1.0 / X.shape[1])
+    share = 1.0 - holes @ (even if shares is None else shares)
+    known = share > 1e-9
+    total = np.asarray(seen.sum(axis=1)).ravel() / np.where(known, share, 1.0)
+    return X, np.where(known, total, typical)
+
+
+class OfExposure:
+    """Independent columns of counts in proportion to an exposure of the row.
+
+    Attributes
+    ----------
+    exposure : {"none", "column", "row_total"}
+        See :func:`split_exposure`.
+    typical : float
+        Mean exposure of the rows of the fit, that of rows that are drawn.
+    shares : ndarray, shape (D,), or None
+        Shares of the columns in the total of all rows.
+    """
+
+    if TYPE_CHECKING:
+        exposure: str
+        typical: float
+        shares: Array | None
+
+        @property
+        def prior(self) -> Array: ...
+        def means(self, lam: Array) -> Array: ...
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns, with that of the exposure."""
+        return len(self.prior) + (self.exposure == "column")
+
+    def split(self, X: Any) -> tuple[Any, Array]:
+        """Counts and exposures, see :func:`split_exposure`."""
+        return split_exposure(X, self.exposure, self.typical, self.shares)
+
+    def of_all_columns(self, values: Array, exposures: Any) -> Array:
+        """Values of the columns of counts (..., D), with the exposures where these are a column."""
+        if self.exposure != "column":
+            return values
+        last = np.broadcast_to(exposures, values.shape[:-1]).astype(values.dtype)
+        return np.concatenate([values, last[..., None]], axis=-1)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Missing values at the expected rates times the exposure, (K, n, D)."""
+        X, (_, exposures) = np.asarray(X, np.float64), self.split(X)
+        means = exposures[:, None] * self.means(lam)[:, None]
+        return np.where(np.isnan(X), self.of_all_columns(means, exposures), X)
+
+
+@dataclass(frozen=True)
+class Poisson(OfExposure, ConjugateComponent):
+    """Independent columns of counts, each Poisson(e_n rate_kd), gamma priors; ``prior`` (D, 2).
+
+    Features are ``[x_d, e seen_d, rest]``, D of each of the first two, with the row's exposure e
+    and ``rest = sum_d x_d log e - log x_d!``, the part of the log density that does not depend on
+    the rates. With ``sparse`` they are ``[x_d, -e missing_d, rest, e]``, which are 0 where x_d is.
 
     Parameters
     ----------
     prior : ndarray, shape (D, 2)
         Shape and rate of each column's gamma prior.
     dtype : dtype
+    sparse : bool
+        Whether features of sparse rows are sparse.
+    exposure, typical, shares
+        See :class:`OfExposure`.
     """
 
     prior: Array
     dtype: np.dtype[Any]
+    sparse: bool = False
+    exposure: str = "none"
+    typical: float = 1.0
+    shares: Array | None = None
 
     family = Gamma
     missing = True
@@ -128,38 +206,72 @@ class Poisson(PairOfEachColumn, ConjugateComponent):
     @property
     def base(self) -> Array:
         """``rest`` as it is."""
-        return np.append(np.zeros(2 * self.n_features), 1.0)
+        return np.append(np.zeros(2 * len(self.prior)), [1.0, 0.0] if self.sparse else 1.0)
 
-    def features(self, X: Any) -> Array:
-        """``[x_d, seen_d]``, D of each, and ``-sum_d log x_d!``; 0 where x_d is missing."""
-        X = _dense(X)
+    def features(self, X: Any) -> Any:
+        """See the class; 0 where x_d is missing."""
+        counts, exposures = self.split(X)
+        if sp.issparse(counts) and self.sparse:
+            missing = np.isnan(counts.data)
+            values = np.where(missing, 0.0, counts.data)
+            rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+            rest = xlogy(values, exposures[rows]) - gammaln(values + 1.0)
+            rest = np.bincount(rows, rest, counts.shape[0])
+            holes = sp.csr_array(
+                (np.where(missing, -exposures[rows], 0.0), counts.indices, counts.indptr),
+                counts.shape,
+                copy=True,
+            )
+            holes.eliminate_zeros()
+            counts = sp.csr_array((values, counts.indices, counts.indptr), counts.shape)
+            of_rows = sp.csr_array(np.column_stack([rest, exposures]))
+            return sp.csr_array(sp.hstack([counts, holes, of_rows], format="csr"))
+        X = dense_rows(counts)
         seen = ~np.isnan(X)
         X = np.where(seen, X, 0.0)
         rest = -gammaln(X + 1.0).sum(axis=1, keepdims=True)
-        return np.concatenate([X, seen, rest], axis=1)
+        exposures = exposures[:, None]
+        if self.exposure != "none":
+            rest += xlogy(X, exposures).sum(axis=1, keepdims=True)
+        if self.sparse:
+            return np.concatenate([X, np.where(seen, 0.0, -exposures), rest, exposures], axis=1)
+        return np.concatenate([X, seen * exposures, rest], axis=1)
 
     def spread(self, sums: Array) -> Array:
-        """(..., 2D + 1) -> (..., D, 2)."""
-        return super().spread(sums[..., :-1])
+        """(..., P) -> (..., D, 2)."""
+        D = len(self.prior)
+        seen = sums[..., D : 2 * D] + (sums[..., -1:] if self.sparse else 0.0)
+        return np.stack([sums[..., :D], seen], axis=-1)
 
     def gather(self, t: Array) -> Array:
         """Transpose of :meth:`spread`."""
-        return np.concatenate([super().gather(t), np.zeros((*t.shape[:-2], 1))], axis=-1)
+        rest = [np.zeros((*t.shape[:-2], 1))]
+        if self.sparse:
+            rest.append(t[..., 1].sum(axis=-1, keepdims=True))
+        return np.concatenate([t[..., 0], t[..., 1], *rest], axis=-1)
 
-    def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """Missing values at the expected rates, (K, n, D)."""
-        return with_means(X, Gamma.mean(lam))
+    def column_evidence(self, sums: Array) -> Array:
+        """Columns are independent; an exposure has none."""
+        return self.of_all_columns(super().column_evidence(sums), 0.0)
+
+    def means(self, lam: Array) -> Array:
+        """Expected rates for an exposure of 1, (K, D)."""
+        return Gamma.mean(lam)
 
     def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn; columns are independent."""
-        return with_draws(X, self.sample(lam, len(X), rng))
+        return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of independent negative binomials, the posterior predictive."""
+        return self._drawn(lam, np.full(n_rows, self.typical), rng)
+
+    def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         shape, rate = lam[..., 0], lam[..., 1]
-        rates = rng.standard_gamma(shape, size=(n_rows, shape.size)) / rate
-        return rng.poisson(rates).astype(self.dtype)
+        rates = rng.standard_gamma(shape, size=(exposures.size, shape.size)) / rate
+        draws = rng.poisson(exposures[:, None] * rates).astype(self.dtype)
+        return self.of_all_columns(draws, exposures)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Rates of the columns."""
+        """Rates of the columns for an exposure of 1."""
         return (of_rates(lam[..., 0], lam[..., 1]),)

@@ -5,7 +5,7 @@ weights and components are drawn from q, and responsibilities are exact given th
 2]. For weights and components whose families are Dirichlets: Bernoulli and multinomial ones.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -89,7 +89,8 @@ class MixtureGivenGlobals(Mixture):
             shapes, logs, own = columns
             corrected = corrected_statistics(shapes, Gammas.of_all(logs), own, run)
             blocks.append(corrected.T.reshape(hat.shape))
-        return Stats((blocks[0], self.component.gather(blocks[1])))
+        component: Any = self.component
+        return Stats((blocks[0], component.sums_of(blocks[1])))
 
     def project(self, stats: RunningStats) -> None:
         """Enforce ``lam >= prior``, and the order of components preferred by the weights."""
@@ -109,8 +110,13 @@ class MixtureGivenGlobals(Mixture):
     # ---------------------------------------------------------------------------------- rows
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """As for a mixture, with the statistics of the weights in their form."""
-        counts, sums = super().initial(data, rng).arrays
-        return RunningStats([self.weights.statistics(counts), sums])
+        return RunningStats(self._in_their_form(super().initial(data, rng).arrays))
+
+    def _in_their_form(self, arrays: Sequence[Array]) -> tuple[Array, Array]:
+        """Statistics of the weights, and non-negative ones of components, of a mixture's."""
+        counts, sums = arrays
+        component: Any = self.component
+        return self.weights.statistics(counts), component.sums_of(component.spread(sums))
 
     def local_step(
         self,
@@ -128,5 +134,4 @@ class MixtureGivenGlobals(Mixture):
         result = super().local_step(batch, global_params, inv_temp, run, **requested)
         if result.stats is None:
             return result
-        counts, sums = result.stats.arrays
-        return replace(result, stats=Stats((self.weights.statistics(counts), sums)))
+        return replace(result, stats=Stats(self._in_their_form(result.stats.arrays)))

@@ -451,6 +451,29 @@ class GammaLearner(_Ascent):
 
 
 @dataclass(frozen=True)
+class SizesLearner(_Ascent):
+    """Learns the probabilities of negative binomials' sizes, the same for all columns."""
+
+    def values(self, component: Any) -> dict[str, Any]:
+        """The probabilities of dispersions, in ascending order."""
+        return {"dispersion_prior": np.exp(self.parameters(component))[::-1].copy()}
+
+    def parameters(self, component: Any) -> Array:
+        """Logarithms of the probabilities."""
+        return np.log(component.family.of_sizes(component.prior[0]).share)
+
+    def at(self, component: Any, x: Array) -> Any:
+        """The component with these probabilities."""
+        return component.with_shares(np.exp(x - x.max()))
+
+    def step(self, component: Any, sums: Array) -> Array:
+        """The mean of their posterior over components and columns; one more is spread over all."""
+        share = component.family.of_sizes(component.natural_parameters(sums)).share
+        share = share.reshape(-1, share.shape[-1])
+        return np.log((share.sum(axis=0) + 1.0 / share.shape[1]) / (len(share) + 1.0))
+
+
+@dataclass(frozen=True)
 class ProductLearner:
     """Learns the priors of blocks of columns, each by its own learner, None where given."""
 

@@ -18,7 +18,7 @@ class Marginals(NamedTuple):
     Attributes
     ----------
     quantity : str
-        "mean", "standard deviation", "probability" or "rate".
+        "mean", "standard deviation", "probability", "rate" or "dispersion".
     columns : ndarray of int, shape (Q,)
         Whose parameters they are: places among the component's columns.
     estimate : ndarray, shape (K, Q)

@@ -1,6 +1,7 @@
 """Seeds: the components that a mixture begins with, found among the rows."""
 
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from skvt.typing import Array
 ROWS_TO_SEED = 2_000
 # Where seeds are also looked for, by ``init_params``.
 _SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
-# Rows whose tables are held at a time.
+# Rows whose tables are held at a time, and numbers in these.
 _ROWS_AT_ONCE = 512
+_NUMBERS_AT_ONCE = 2**18
 
 
 def memberships_of_seeds(
@@ -61,10 +63,15 @@ def distinct_rows(component: Component, X: Any, weights: Array) -> tuple[Any, An
     """Rows and weights; of few rows the distinct ones in order, with their weights added up.
 
     Subsequent draws then depend neither on the order of few rows, nor on whether a row occurs twice
-    or has weight 2, nor on whether rows are sparse whose features are not.
+    or has weight 2, nor on whether rows are sparse.
     """
-    if X.shape[0] > ROWS_TO_SEED or (sp.issparse(X) and component.sparse):
+    if X.shape[0] > ROWS_TO_SEED:
         return X, weights
+    if sp.issparse(X) and component.sparse:
+        keys = _keys(X)
+        order = np.array(sorted(range(len(keys)), key=keys.__getitem__), np.intp)
+        first = np.array([True, *(keys[a] != keys[b] for a, b in pairwise(order))])
+        return X[order[first]], np.bincount(np.cumsum(first) - 1, weights=weights[order])
     X = X.toarray() if sp.issparse(X) else X
     # as np.unique(X, axis=0) does, in which an interrupt may become a TypeError of NumPy's
     order = np.argsort(np.ascontiguousarray(X).view([("", X.dtype)] * X.shape[1])[:, 0])
@@ -73,6 +80,15 @@ def distinct_rows(component: Component, X: Any, weights: Array) -> tuple[Any, An
     inverse = np.empty(order.size, np.intp)
     inverse[order] = np.cumsum(first) - 1
     return ranked[first], np.bincount(inverse, weights=weights)
+
+
+def _keys(X: Any) -> list[tuple[float, ...]]:
+    """What sparse rows without negative values can be sorted by as if they were dense."""
+    X = sp.csr_array(X, copy=True)
+    X.eliminate_zeros()
+    values = np.where(np.isnan(X.data), np.inf, X.data)
+    pairs = np.column_stack([-X.indices.astype(np.float64), values]).ravel().tolist()
+    return [tuple(pairs[2 * a : 2 * b]) for a, b in pairwise(X.indptr.tolist())]
 
 
 def _nearest_seed(
@@ -124,7 +140,7 @@ def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
     And the size of the terms of the sum, (n,), relative to which it is rounded.
     """
     out, size = np.empty((2, features.shape[0]))
-    for chunk in _chunks(features.shape[0]):
+    for chunk in _chunks(*features.shape):
         tables = _tables(component, features, chunk)
         part = features[chunk]
         product = part.multiply(tables) if sp.issparse(part) else part * tables
@@ -133,5 +149,6 @@ def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
     return out, size
 
 
-def _chunks(n_rows: int) -> list[slice]:
-    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
+def _chunks(n_rows: int, n_numbers: int) -> list[slice]:
+    step = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // n_numbers))
+    return [slice(start, start + step) for start in range(0, n_rows, step)]

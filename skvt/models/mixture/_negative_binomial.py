@@ -1,0 +1,257 @@
+"""Negative binomial columns: counts that spread more than a Poisson's."""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+from scipy.special import betaincinv
+
+from skvt.compiled import gammaln_array as gammaln
+from skvt.models.mixture._components import ConjugateComponent, with_draws
+from skvt.models.mixture._discrete import OfExposure
+from skvt.models.mixture._marginals import Marginals
+from skvt.models.mixture._sizes import SIZES, OfSizes, SizesAndRates, betaln
+from skvt.typing import Array, IndexArray
+
+# Counts whose log h_r(x) is tabulated.
+_TABULATED = 1024
+# Least probability of a size that predictive densities take into account.
+_LEAST_SHARE = 1e-9
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(OfExposure, ConjugateComponent):
+    """Independent columns of counts, each negative binomial; see :class:`SizesAndRates`.
+
+    Features are, for G sizes and J exposures, ``[log h_g(x_d), x_d L_j, -missing_d L_j, L_j,
+    rest]`` with Lagrange's polynomials L_j at the row's exposure and ``rest = sum_d x_d log e``.
+    All but the last J + 1 are 0 where x_d is.
+
+    Parameters
+    ----------
+    prior : ndarray, shape (D, G + 2 J)
+    dtype : dtype
+    points : ndarray, shape (J,)
+        Exposures e_j.
+    exposure, typical, shares
+        See :class:`OfExposure`.
+    """
+
+    prior: Array
+    dtype: np.dtype[Any]
+    points: Array
+    exposure: str = "none"
+    typical: float = 1.0
+    shares: Array | None = None
+
+    missing = True
+    sparse = True
+
+    def with_prior(self, shape: Array, rate: Array, share: Array) -> "NegativeBinomial":
+        """With ``shape`` counts in an exposure of ``rate`` (D,) as the prior, and shares of sizes.
+
+        In the limit of large sizes these are the shape and the rate of a gamma prior.
+        """
+        pseudo = (n[:, None] * self.family.typical for n in (shape, rate / self.typical))
+        prior = np.concatenate([np.zeros((len(shape), SIZES.size)), *pseudo], axis=1)
+        return replace(self, prior=prior).with_shares(share)
+
+    def with_shares(self, share: Array) -> "NegativeBinomial":
+        """With these prior probabilities of sizes (G,)."""
+        prior, now = self.prior.copy(), self.family.of_sizes(self.prior).share
+        whole = self.family.log_normalizer(prior)[:, None]
+        prior[:, : SIZES.size] += np.log(share / share.sum()) - np.log(now) - whole
+        return replace(self, prior=prior)
+
+    @cached_property
+    def family(self) -> SizesAndRates:
+        """The family of each column."""
+        return SizesAndRates(self.points, self._polynomials(np.array([self.typical]))[0])
+
+    @property
+    def base(self) -> Array:
+        """``rest`` as it is."""
+        D, J = len(self.prior), self.points.size
+        return np.append(np.zeros(D * (SIZES.size + 2 * J) + J), 1.0)
+
+    def _polynomials(self, exposures: Array) -> Array:
+        """Lagrange's polynomials at exposures (n,), (n, J); those outside count as the ends."""
+        places = np.log(self.points)
+        if places.size == 1:
+            return np.ones((exposures.size, 1))
+        number = places.size
+        angles = np.pi * (np.arange(number) + 0.5) / number
+        x = (np.log(exposures) - places.mean()) / (places[-1] - places.mean()) * np.cos(angles[0])
+        # discrete orthogonality of Chebyshev polynomials at their zeros
+        orders = np.arange(number)
+        at_points = np.cos(np.outer(orders, np.pi - angles)) * np.where(orders, 2.0, 1.0)[:, None]
+        chebyshev = np.cos(np.outer(np.arccos(np.clip(x, -1.0, 1.0)), orders))
+        return np.asarray(chebyshev @ at_points / number)
+
+    @cached_property
+    def _tabulated(self) -> Array:
+        return _log_h(np.arange(float(_TABULATED)))
+
+    def _log_h(self, counts: Array) -> Array:
+        """``log h_g(x)`` of counts (m,), (m, G)."""
+        small = counts < _TABULATED
+        if small.all():
+            return self._tabulated[counts.astype(np.intp)]
+        out = np.empty((counts.size, SIZES.size))
+        out[small] = self._tabulated[counts[small].astype(np.intp)]
+        out[~small] = _log_h(counts[~small])
+        return out
+
+    def split(self, X: Any) -> tuple[Any, Array]:
+        """Counts and exposures, these no farther out than the points."""
+        counts, exposures = super().split(X)
+        return counts, np.clip(exposures, self.points[0], self.points[-1])
+
+    def features(self, X: Any) -> Any:
+        """See the class; CSR of sparse rows."""
+        counts, exposures = self.split(X)
+        L = self._polynomials(exposures)
+        G, J, D = SIZES.size, self.points.size, len(self.prior)
+        if not sp.issparse(counts):
+            n, missing = len(counts), np.isnan(counts)
+            counts = np.where(missing, 0.0, counts)
+            out = np.empty((n, D * (G + 2 * J) + J + 1))
+            out[:, : D * G] = self._log_h(counts.ravel()).reshape(n, -1)
+            out[:, D * G : D * (G + J)] = (counts[..., None] * L[:, None]).reshape(n, -1)
+            holes = missing[..., None] * -L[:, None]
+            out[:, D * (G + J) : D * (G + 2 * J)] = holes.reshape(n, -1)
+            out[:, -J - 1 : -1], out[:, -1] = L, counts.sum(axis=1) * np.log(exposures)
+            return out
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        missing = np.isnan(counts.data)
+        values = np.where(missing, 0.0, counts.data)
+        rest = np.bincount(rows, values, counts.shape[0]) * np.log(exposures)
+        holes = sp.csr_array((missing, counts.indices, counts.indptr), counts.shape, copy=True)
+        holes.eliminate_zeros()
+        L_of_holes = -np.repeat(L, np.diff(holes.indptr), axis=0)
+        parts = [
+            _widened(counts, self._log_h(values)),
+            _widened(counts, values[:, None] * L[rows]),
+            _widened(holes, L_of_holes),
+            sp.csr_array(np.column_stack([L, rest])),
+        ]
+        return sp.csr_array(sp.hstack(parts, format="csr"))
+
+    def spread(self, sums: Array) -> Array:
+        """(..., P) -> (..., D, G + 2 J)."""
+        G, J, D = SIZES.size, self.points.size, len(self.prior)
+        ends = D * np.array([G, G + J, G + 2 * J])
+        h, x, holes, rows = np.split(sums[..., :-1], ends, axis=-1)
+        lead = sums.shape[:-1]
+        h, x, holes = h.reshape(*lead, D, G), x.reshape(*lead, D, J), holes.reshape(*lead, D, J)
+        return np.concatenate([h, x, holes + rows[..., None, :]], axis=-1)
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        lead, (G, J) = t.shape[:-2], (SIZES.size, self.points.size)
+        parts = [t[..., :G], t[..., G : G + J], t[..., G + J :]]
+        flat = [part.reshape(*lead, -1) for part in parts]
+        return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Columns are independent; an exposure has none."""
+        return self.of_all_columns(super().column_evidence(sums), 0.0)
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Mixtures of beta negative binomials over the sizes, (n, K) in nats.
+
+        Exact where exposures are the same. Otherwise ``b / (b + e)`` is taken for Beta(A', B') with
+        its mean at b* and ``1 / A' + 1 / B' = 1 / A + 1 / B``, the spread of its logit. Of zeros,
+        the sum over columns is interpolated between exposures.
+        """
+        counts, exposures = self.split(X)
+        counts = sp.csr_array(counts)
+        counts.eliminate_zeros()
+        rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
+        missing = np.isnan(counts.data)
+        L, q = self._polynomials(exposures), self.family.of_sizes(lam)
+        out = np.empty((counts.shape[0], len(lam)))
+        for k in range(len(lam)):
+            own = OfSizes(*(part[k] for part in q))
+            columns = np.repeat(np.arange(lam.shape[1]), self.points.size)
+            zeros = _log_density(own, columns, 0.0, np.tile(self.points, lam.shape[1]))
+            zeros = zeros.reshape(-1, self.points.size)
+            values = np.where(missing, 0.0, counts.data)
+            entries = _log_density(own, counts.indices, values, exposures[rows])
+            entries[missing] = 0.0
+            entries -= (L[rows] * zeros[counts.indices]).sum(axis=1)
+            out[:, k] = L @ zeros.sum(axis=0) + np.bincount(rows, entries, len(out))
+        return out
+
+    def means(self, lam: Array) -> Array:
+        """Expected rates for an exposure of 1, (K, D)."""
+        return self.family.mean(lam).rate
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draws from the predictive distribution at the typical exposure."""
+        return self._drawn(lam, np.full(n_rows, self.typical), rng)
+
+    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        """Missing values drawn; columns are independent."""
+        return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
+
+    def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
+        size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)
+        means = exposures[:, None] * rate * rng.standard_gamma(size) / size
+        # (a rate of which no row is known may be larger than what can be drawn)
+        draws = rng.poisson(np.minimum(means, 1e15)).astype(self.dtype)
+        return self.of_all_columns(draws, exposures.astype(self.dtype))
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Rates for an exposure of 1, and dispersions 1 / r.
+
+        Ends of the rates' intervals are geometric means over sizes of the ends given each.
+        """
+        q, places = self.family.of_sizes(lam), np.arange(lam.shape[1])
+
+        def of_rates(p: float) -> Array:
+            below = betaincinv(q.b, q.a, p)
+            logs = np.log(below) - np.log1p(-below) + np.log(SIZES / q.scale)
+            return np.exp((q.share * logs).sum(axis=-1))
+
+        def of_dispersions(p: float) -> Array:
+            place = (q.share[..., ::-1].cumsum(axis=-1) < p).sum(axis=-1)
+            return (1.0 / SIZES[::-1])[np.minimum(place, SIZES.size - 1)]
+
+        return (
+            Marginals("rate", places, self.means(lam), of_rates),
+            Marginals("dispersion", places, q.share @ (1.0 / SIZES), of_dispersions),
+        )
+
+
+def _log_h(counts: Array) -> Array:
+    """``log Gamma(x + r) - log Gamma(r) - log x!``, (m, G)."""
+    counts = counts[:, None]
+    return gammaln(counts + SIZES) - gammaln(SIZES) - gammaln(counts + 1.0)
+
+
+def _widened(X: Any, values: Array) -> Any:
+    """CSR of which each entry of X becomes a row of ``values`` (nnz, W) beside each other."""
+    width = values.shape[1]
+    indices = (X.indices[:, None].astype(np.int64) * width + np.arange(width)).ravel()
+    shape = (X.shape[0], X.shape[1] * width)
+    return sp.csr_array((values.ravel(), indices, X.indptr.astype(np.int64) * width), shape)
+
+
+def _log_density(q: OfSizes, columns: IndexArray, counts: Any, exposures: Array) -> Array:
+    """Predictive log density of entries (m,) of columns, under one component."""
+    counts = np.broadcast_to(np.asarray(counts, np.float64), columns.shape)
+    density = np.zeros(columns.size)
+    for g, size in enumerate(SIZES):
+        used = np.flatnonzero((q.share[:, g] > _LEAST_SHARE)[columns])
+        d, x = columns[used], counts[used]
+        a, b = q.a[d, g], q.b[d, g]
+        pi = 1.0 / (1.0 + exposures[used] * b / (a * q.scale[d, g]))
+        total = a * b / ((a + b) * pi * (1.0 - pi))
+        a, b = total * pi, total * (1.0 - pi)
+        logs = betaln(a + size, b + x) - betaln(a, b)
+        logs += gammaln(x + size) - gammaln(size) - gammaln(x + 1.0)
+        density[used] += q.share[d, g] * np.exp(logs)
+    return np.log(density)

@@ -1,0 +1,165 @@
+"""Negative binomials and exposures: bounds by quadrature, slopes, predictives, draws."""
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from models._textbook import NB_SIZES, log_binomials
+from scipy.special import betaln, logsumexp
+from scipy.stats import nbinom, poisson
+
+from skvt.models.mixture import NegativeBinomial, Poisson, exposure_points
+
+F8 = np.dtype(np.float64)
+
+
+def exposed(n=40, *, seed=0, spread=1.15):
+    """Counts of two columns in proportion to exposures, these in the last column."""
+    rng = np.random.default_rng(seed)
+    e = np.exp(rng.uniform(-spread, spread, n))
+    X = rng.poisson(e[:, None] * rng.gamma(0.7, 1.0 / 0.7, (n, 2)) * [3.0, 0.2])
+    return np.column_stack([X, e])
+
+
+def component_for(X, *, D=2, exposure="column"):
+    e = X[:, -1] if exposure == "column" else X.sum(axis=1)
+    points = exposure_points(e.min(), e.max())
+    shape, rate = np.linspace(1.0, 1.5, D), np.linspace(0.3, 2.0, D)
+    component = NegativeBinomial(
+        np.empty((D, 0)), F8, points, exposure=exposure, typical=float(e.mean())
+    )
+    return component.with_prior(shape, rate, np.ones(16))
+
+
+def log_marginal_of_sizes(x, e, shape, rate, typical):
+    """Log of p(x | r_g) for each size, by the trapezoidal rule over log b."""
+    grid, step = np.linspace(-25.0, 25.0, 5_001, retstep=True)
+    b, out = np.exp(grid), []
+    for g, r in enumerate(NB_SIZES):
+        a = 1.0 + r * rate / typical
+        logs = a * grid - (a + shape) * np.log(b + typical) + shape * np.log(typical)
+        logs -= betaln(a, shape)
+        for count, own, binomial in zip(x, e, log_binomials(x)[:, g], strict=True):
+            logs += binomial + r * grid - (r + count) * np.log(b + own) + count * np.log(own)
+        out.append(logsumexp(logs) + np.log(step))
+    return np.array(out)
+
+
+def test_the_bound_is_below_the_evidence_by_little_and_exact_for_like_exposures():
+    X = exposed()
+    component = component_for(X)
+    shape, rate = np.array([1.0, 1.5]), np.array([0.3, 2.0])
+    sums = component.features(X).sum(axis=0)
+    found = component.column_evidence(sums[None])[0, :2]
+    own = [
+        logsumexp(log_marginal_of_sizes(X[:, d], X[:, 2], shape[d], rate[d], component.typical))
+        for d in range(2)
+    ]
+    evidence = np.array(own) - np.log(16.0) - X[:, :2].T @ np.log(X[:, 2])
+    gap = evidence - found
+    assert np.all(gap > -1e-5) and np.all(gap < 0.1)
+    # exposures that are all the same, but not 1
+    X[:, 2] = 2.5
+    component = component_for(X)
+    sums = component.features(X).sum(axis=0)
+    found = component.column_evidence(sums[None])[0, :2]
+    for d in range(2):
+        a, b = 1.0 + NB_SIZES * rate[d] / 2.5, shape[d]
+        logs = log_binomials(X[:, d]).sum(axis=0) - betaln(a, b)
+        logs += betaln(a + 40 * NB_SIZES, b + X[:, d].sum())
+        expected = logsumexp(logs) - np.log(16.0) - X[:, d].sum() * np.log(2.5)
+        assert found[d] == pytest.approx(expected, abs=1e-6)
+
+
+def test_expected_logarithms_are_the_slopes_of_the_bound():
+    component = component_for(exposed())
+    lam = component.natural_parameters(component.features(exposed()).sum(axis=0)[None])
+    t = component.family.expectation(lam)[0]
+    for d, i in [(0, 3), (0, 18), (1, 20), (0, 30), (1, 33)]:
+        change = np.zeros_like(lam)
+        change[0, d, i] = 1e-4
+        high, low = (component.family.log_normalizer(lam + sign * change) for sign in (1, -1))
+        assert t[d, i] == pytest.approx((high - low)[0, d] / 2e-4, rel=1e-6, abs=1e-8)
+
+
+def test_exposures_between_the_points_are_as_good_as_exact():
+    component = component_for(exposed())
+    e = np.exp(np.linspace(-1.1, 1.1, 57))
+    L = component._polynomials(e)
+    for b in (1e-3, 0.3, 1.0, 40.0, 1e4):
+        np.testing.assert_allclose(L @ np.log(b + component.points), np.log(b + e), atol=3e-6)
+
+
+def test_predictive_densities_sum_to_one_and_are_those_of_draws():
+    X, n = exposed(), 40_000
+    component = component_for(X)
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    row = np.array([np.nan, np.nan, 2.0])
+    draws = component.conditional_sample(np.tile(row, (n, 1)), lam[0], np.random.default_rng(1))
+    mean = component.conditional_mean(row[None], lam)[0, 0]
+    np.testing.assert_allclose(mean, [*2.0 * component.means(lam)[0], 2.0])
+    for d in range(2):
+        assert draws[:, d].mean() == pytest.approx(mean[d], abs=5 * draws[:, d].std() / n**0.5)
+    rows = np.tile(row, (20_000, 1))
+    rows[:, 0] = np.arange(20_000)
+    p = np.exp(component.log_predictive(rows, lam)[:, 0])
+    assert p.sum() == pytest.approx(1.0, abs=1e-4)
+    for value in range(4):  # (the posterior of the rate is approximated in the densities)
+        assert np.mean(draws[:, 0] == value) == pytest.approx(p[value], abs=5e-3)
+
+
+def test_predictives_with_exposures_are_close_to_the_exact_ones():
+    X = exposed(400)
+    component = component_for(X)
+    lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+    phi = component.family.sample(np.broadcast_to(lam[0], (4_000, *lam.shape[1:])),
+                                  np.random.default_rng(0))  # fmt: skip
+    for row in ([0.0, 0.0, 0.4], [3.0, 1.0, 3.0], [30.0, 0.0, 1.0]):
+        mean = row[2] * phi.rate
+        logs = nbinom.logpmf(row[:2], phi.size, phi.size / (phi.size + mean)).sum(axis=1)
+        p = np.exp(logs)
+        found = np.exp(component.log_predictive(np.array([row]), lam)[0, 0])
+        assert found == pytest.approx(p.mean(), abs=5.0 * p.std() / 4_000**0.5)
+
+
+@pytest.mark.parametrize("kind", ["negative binomial", "Poisson", "Poisson, row_total"])
+def test_features_of_sparse_rows_are_those_of_dense_ones(kind):
+    X = exposed()
+    X[3, 0] = X[7] = np.nan
+    X[:, -1] = np.nan_to_num(X[:, -1], nan=1.0)
+    if kind == "negative binomial":
+        component = component_for(exposed())
+    else:
+        exposure = "row_total" if "row" in kind else "column"
+        prior = np.ones((3 if "row" in kind else 2, 2))
+        component = Poisson(prior, F8, sparse=True, exposure=exposure)
+    features = component.features(sp.csr_array(X))
+    assert sp.issparse(features)
+    np.testing.assert_allclose(features.toarray(), component.features(X), atol=1e-12)
+    lam = component.natural_parameters(features.toarray().sum(axis=0)[None])
+    np.testing.assert_allclose(
+        component.log_predictive(sp.csr_array(X), lam), component.log_predictive(X, lam)
+    )
+
+
+def test_poisson_with_exposures_is_the_textbooks():
+    X = exposed()
+    for sparse in (False, True):
+        component = Poisson(np.array([[2.0, 0.5], [1.0, 0.7]]), F8, sparse, exposure="column")
+        lam = component.natural_parameters(component.features(X).sum(axis=0)[None])
+        np.testing.assert_allclose(lam[0, :, 0], X[:, :2].sum(axis=0) + np.array([2.0, 1.0]))
+        np.testing.assert_allclose(lam[0, :, 1], X[:, 2].sum() + np.array([0.5, 0.7]))
+        shape, rate = lam[0].T
+        expected = nbinom.logpmf(X[:, :2], shape, rate / (rate + X[:, 2:])).sum(axis=1)
+        np.testing.assert_allclose(component.log_predictive(X, lam)[:, 0], expected)
+        # the features' constant is all that does not depend on the rates
+        t = np.stack([np.log([[1.5, 0.4]]), [[-1.5, -0.4]]], axis=-1)
+        logs = poisson.logpmf(X[:, :2], X[:, 2:] * [1.5, 0.4]).sum(axis=1)
+        np.testing.assert_allclose(component.features(X) @ component.table_of(t)[0], logs)
+
+
+def test_a_row_total_is_what_it_would_be_without_holes():
+    shares = np.array([0.5, 0.3, 0.2])
+    component = Poisson(np.ones((3, 2)), F8, exposure="row_total", typical=9.0, shares=shares)
+    X = np.array([[5.0, 3.0, 2.0], [5.0, np.nan, 2.0], [np.nan] * 3, [0.0] * 3])
+    for held in (X, sp.csr_array(X)):
+        np.testing.assert_allclose(component.split(held)[1], [10.0, 10.0, 9.0, 0.0])
