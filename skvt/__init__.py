@@ -12,6 +12,7 @@ from skvt.estimators import (
     TemperedLDA,
     seeded_prior,
 )
+from skvt.readers import ColumnWarning
 from skvt.results import consensus, top_words, topic_shares, topic_table
 
 __version__ = "0.1.0.dev0"
@@ -19,6 +20,7 @@ __version__ = "0.1.0.dev0"
 __all__ = [
     "AnnealedFactorialMixture",
     "CAVIGaussianMixture",
+    "ColumnWarning",
     "MemoizedDPGMM",
     "MemoizedDPMixture",
     "MemoizedHDP",

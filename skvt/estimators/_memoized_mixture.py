@@ -19,7 +19,7 @@ from skvt.fitting import (
 from skvt.inference import Workers
 from skvt.models.mixture import Block, Mixture, Product, ProductLearner, as_slice, of_block
 from skvt.posterior import JointPosterior, Posterior
-from skvt.readers import TableReader, levels
+from skvt.readers import REMEDIES, TableReader, levels
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
@@ -100,6 +100,13 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         The categories of each column, in the order of their codes, by the name of the block: arrays
         of their type, or of objects where they have several.
 
+    table_report_ : dict of list
+        What was found of the columns before any work, one entry each of "column", "kind", "found",
+        "remedy": columns without a value, constant ones, identifiers (30 rows or more of which nine
+        tenths have a category of their own, or whole numbers without gaps), one value in nine
+        tenths of the rows, whole numbers with 3 to 6 values read as real, counts whose variance is
+        three times their mean, columns that repeat another. A :class:`~skvt.ColumnWarning` says so,
+        but for these counts, as clusters spread, too. Empty for chunks of Dask.
     priors_ : dict of dict
         Parameters of the priors as used or learned, by the block's name.
 
@@ -384,6 +391,17 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         """
         X, labels = super().sample(n_samples, random_state)
         return self._table.rows_of(X), labels
+
+    @property
+    def table_report_(self):
+        """What was found of the columns, see the class's attributes."""
+        kinds = [finding[1] for finding in self._table.findings]
+        columns = {"column": 0, "kind": 1, "found": 2}
+        report = {
+            name: [finding[place] for finding in self._table.findings]
+            for name, place in columns.items()
+        }
+        return report | {"remedy": [REMEDIES[kind] for kind in kinds]}
 
     def predict_column(self, X, column):
         """Predict a column from the other values of each row.

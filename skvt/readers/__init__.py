@@ -1,5 +1,6 @@
 """Rows as numbers, and back."""
 
+from skvt.readers._audit import REMEDIES, ColumnWarning
 from skvt.readers._columns import levels
 from skvt.readers._reader import (
     BinaryReader,
@@ -13,7 +14,9 @@ from skvt.readers._table_reader import TableReader
 from skvt.readers._tables import Table, TableBlock
 
 __all__ = [
+    "REMEDIES",
     "BinaryReader",
+    "ColumnWarning",
     "ContiguousReader",
     "CountReader",
     "DocumentReader",

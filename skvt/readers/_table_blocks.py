@@ -18,6 +18,7 @@ from skvt.components import (
     Multinomial,
 )
 from skvt.components.specs import BY_NAME
+from skvt.readers._audit import audited, has_few_values, left_out
 from skvt.readers._columns import columns_of, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
@@ -92,18 +93,32 @@ class Look(NamedTuple):
 
 
 def table_of(X, components, handle_unknown):
-    """The :class:`Table` of rows like X, with their categories."""
-    return joint_table({0: look(X, components, handle_unknown)})
+    """The :class:`Table` of rows like X, with their categories, and what was found of columns."""
+    columns = None if _is_of_floats(X) else columns_of(X)
+    findings = left_out(columns) if isinstance(components, str) and columns is not None else {}
+    table = joint_table({0: look(X, components, handle_unknown, findings)})
+    blocks = ((block.spec, block.columns.tolist()) for block in table.blocks)
+    findings |= audited(X, columns, blocks)
+    return replace(
+        table, findings=tuple((str(table.names[j]), *findings[j]) for j in sorted(findings))
+    )
 
 
-def look(X, components, handle_unknown):
-    """The :class:`Look` at rows, where others may have other categories."""
-    numbers = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
+def _is_of_floats(X):
+    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
+
+
+def look(X, components, handle_unknown, ignored=None):
+    """The :class:`Look` at rows.
+
+    They are all rows if it is known which columns "auto" leaves out (``ignored``); otherwise others
+    may have other categories.
+    """
     names = names_of(X)
-    columns = None if numbers else columns_of(X)
+    columns = None if _is_of_floats(X) else columns_of(X)
     values = {}
     if isinstance(components, str):
-        blocks = _automatic(X, columns, names)
+        blocks = _automatic(X, columns, names, ignored)
         for j in [j for _, spec, own in blocks if spec.encoding == "real" for j in own]:
             values[j] = Values.of(X[:, j] if columns is None else columns[j].numbers())
     else:
@@ -199,15 +214,19 @@ def _check_alike(tables):
                 )
 
 
-def _automatic(X, columns, names):
-    """Blocks by the types of the columns; of a sparse matrix, counts."""
+def _automatic(X, columns, names, ignored):
+    """Blocks by the types of the columns, and by few whole numbers; of a sparse matrix, counts."""
     if sp.issparse(X):
         return [("counts", Multinomial(), list(range(X.shape[1])))]
     if columns is None:
         return [("numbers", Gaussian("diag"), list(range(X.shape[1])))]
+    kinds = [
+        "category" if ignored is not None and has_few_values(column) else column.kind
+        for column in columns
+    ]
     blocks = []
     for kind, (name, make) in _AUTOMATIC.items():
-        positions = [j for j, column in enumerate(columns) if column.kind == kind]
+        positions = [j for j, own in enumerate(kinds) if own == kind and j not in (ignored or ())]
         if positions:
             blocks.append((name, make(), positions))
     others = [j for j, column in enumerate(columns) if column.kind is None]

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from skvt.readers._audit import warn_of_columns
 from skvt.readers._columns import is_frame
 from skvt.readers._reader import Reader
 from skvt.readers._table_blocks import joint_table, look, table_of
@@ -47,6 +48,8 @@ class TableReader(Reader):
             X = X.astype(self.dtype, copy=False)
         if all(block.spec.missing == "ignore" for block in table.blocks):
             warn_of_empty_rows(table.modelled(X))
+        if self.table is None:
+            warn_of_columns(table.findings)
         return replace(self, columns=columns, dtype=X.dtype, table=table), X
 
     def resumed(self, attributes, dtype):

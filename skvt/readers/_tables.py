@@ -63,6 +63,8 @@ class Table:
     # the container of the rows of fit, and the types of the columns
     container: str = "array"
     types: tuple[str, ...] = ()
+    # what was found of the columns, see skvt.readers._audit: (column, kind, value)
+    findings: tuple[tuple[str, str, str], ...] = ()
 
     def encode(self, X):
         """X as numbers, (n, D) in its own precision or float64; ValueError for illegal values."""

@@ -1,5 +1,6 @@
 """Validation of data and parameters; errors name the value, the range and the remedy."""
 
+import sys
 import warnings
 from numbers import Integral
 
@@ -176,6 +177,15 @@ def out_of_range(what):
     )
 
 
+def stack_level():
+    """The ``stacklevel`` by which a warning names the line that called the package."""
+    frame, level = sys._getframe(1), 1
+    inside = {"skvt", "sklearn", "contextlib"}
+    while frame.f_back and frame.f_globals.get("__name__", "").partition(".")[0] in inside:
+        frame, level = frame.f_back, level + 1
+    return level
+
+
 def warn_of_empty_rows(X):
     """Warn of rows without any value: only the weights inform their assignments."""
     values = X.data if sp.issparse(X) else X
@@ -193,7 +203,7 @@ def warn_of_empty_rows(X):
             f"{number} of {X.shape[0]} rows have no value: all are NaN. Nothing is known of them "
             "but the prior probabilities; leave them out if that is not meant.",
             UserWarning,
-            stacklevel=4,
+            stacklevel=stack_level(),
         )
 
 

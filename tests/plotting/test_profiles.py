@@ -79,6 +79,7 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
 
 
 @pytest.mark.parametrize(("n_each", "n_clusters"), [(1, 2), (12, 3), (2, 20)])
+@pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")  # (columns repeat)
 def test_texts_stay_in_their_cells_and_numbers_are_all_there(n_each, n_clusters):
     fitted = frame(n_each, n_clusters, n_rows=40 * n_clusters)
     display = ProfilesDisplay.from_estimator(fitted)

@@ -1,0 +1,89 @@
+"""What is found of a table's columns before any work."""
+
+import warnings
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.metrics import adjusted_rand_score
+
+import skvt
+from skvt.components import Categorical, Gaussian
+
+
+def clusters():
+    rng = np.random.default_rng(0)
+    group = rng.integers(3, size=300)
+    return pd.DataFrame(
+        {
+            "a": rng.normal(np.array([0.0, 4.0, 8.0])[group]),
+            "b": rng.normal(np.array([0.0, 4.0, -4.0])[group]),
+            "c": np.array(list("xyz"))[(group + (rng.random(300) < 0.1)) % 3],
+        }
+    )
+
+
+def with_noise(table):
+    n = len(table)
+    return table.assign(
+        number=np.arange(n) + 17,
+        name=[f"row {i}" for i in range(n)],
+        date=pd.date_range("2020", periods=n).astype(str),
+        same=1.0,
+        line=1.0 - 2.0 * table.a,
+        renamed=table.c.map({"x": 3, "y": 1, "z": 2}).astype(str),
+        nothing=np.full(n, None, object),
+    )
+
+
+def test_columns_that_say_nothing_change_no_cluster():
+    table = clusters()
+    alone = skvt.MemoizedDPMixture(random_state=0).fit(table)
+    with pytest.warns(skvt.ColumnWarning, match=r"'line' \(column 0, left out\)") as caught:
+        beside = skvt.MemoizedDPMixture(random_state=0).fit(with_noise(table))
+    assert len(caught) == 1 and caught[0].filename == __file__
+    groups = alone.predict(table), beside.predict(with_noise(table))
+    assert adjusted_rand_score(*groups) > 0.95
+    report = beside.table_report_
+    assert dict(zip(report["column"], report["kind"], strict=True)) == {
+        "number": "identifier", "name": "identifier", "date": "identifier", "same": "constant",
+        "line": "repeated", "renamed": "repeated", "nothing": "missing",
+    }  # fmt: skip
+    # new rows may have other names, numbers and dates
+    other = with_noise(table[:50]).assign(name="new", number=-1, nothing="here now")
+    assert np.array_equal(beside.predict(other), groups[1][:50])
+
+
+def test_few_whole_numbers_are_levels_and_prices_are_no_identifiers():
+    rng = np.random.default_rng(1)
+    price = rng.choice(np.arange(1_000, 90_000), 400, replace=False)
+    table = pd.DataFrame({"grade": rng.integers(1, 6, size=400), "price": price})
+    model = skvt.MemoizedDPMixture(max_iter=2, random_state=0).fit(table)
+    blocks = {block.name: list(table.columns[block.columns]) for block in model._table.blocks}
+    assert blocks == {"numbers": ["price"], "categories": ["grade"]}
+    assert not model.table_report_["column"]
+
+
+@pytest.mark.parametrize(
+    ("values", "component", "kind"),
+    [
+        (np.r_[np.zeros(95), 1.5, 2.5, 0.5, 7.0, 3.0], Gaussian(), "one value"),
+        (np.arange(100) % 4.0, Gaussian(), "few values"),
+        (np.arange(100.0), Categorical(), "identifier"),
+        (np.full(100, np.nan), Gaussian(), "missing"),
+    ],
+)
+def test_what_is_likely_read_wrongly_is_named(values, component, kind):
+    X = np.c_[np.random.default_rng(0).normal(size=100), values]
+    blocks = [("a", Gaussian(), [0]), ("b", component, [1])]
+    with pytest.warns(skvt.ColumnWarning, match="'1'"):
+        model = skvt.MemoizedDPMixture(components=blocks, max_iter=1, random_state=0).fit(X)
+    assert model.table_report_["kind"] == [kind]
+
+
+def test_measurements_and_few_rows_are_not_warned_of():
+    X = np.random.default_rng(0).normal(size=(200, 3)).round(1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", skvt.ColumnWarning)
+        skvt.MemoizedDPMixture(max_iter=1, random_state=0).fit(X)
+        skvt.MemoizedDPMixture(max_iter=1, random_state=0).fit(np.ones((5, 2)))
