@@ -392,8 +392,14 @@ def test_columns_that_no_array_has_take_no_memory(path):
         tracemalloc.stop()
 
 
+def progress_of(document):
+    return document["estimator"]["fields"]["_progress"]["fields"]
+
+
 def remembered_of(document):
-    return document["estimator"]["fields"]["_progress"]["fields"]["engine"]["dict"]
+    """What the engines and what follows passes remember, of all of them together."""
+    parts = dict(progress_of(document)["engine"]["dict"])
+    return [entry for own in (*parts["engines"], *parts["after_pass"]) for entry in own["dict"]]
 
 
 @pytest.mark.parametrize(
@@ -440,7 +446,7 @@ def test_positions_of_columns_in_two_dimensions_are_refused(path):
 def test_an_engine_takes_up_nothing_of_another(path):
     document, members = parts_of(VERSION_1 / "MemoizedDPGMM.part.skvt")
     other, _ = parts_of(VERSION_1 / "StructuredBernoulliMixture.part.skvt")
-    remembered_of(document)[:] = remembered_of(other)
+    progress_of(document)["engine"] = progress_of(other)["engine"]
     put(path, document, members)
     with pytest.raises(ValueError, match="does not remember"):
         load(path).resume(rows())
