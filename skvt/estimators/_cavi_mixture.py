@@ -212,9 +212,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         if old is not None:
             return old
         require_rows(self, X, self.n_components)
-        for name in ("noise_variance", "prior_variance"):
-            check_variance(name, getattr(self, name), X.dtype)
-        center, _ = weighted_moments(X, weights, "diag", False)
+        center, variances = weighted_moments(X, weights, "diag", False)
+        squares = {"noise_variance": variances, "prior_variance": variances + center**2}
+        for name, square in squares.items():
+            check_variance(name, getattr(self, name), X.dtype, square.max())
         prior = Normal.from_standard(-center, self.prior_variance)
         component = KnownVarianceGaussian(prior, center, float(self.noise_variance), X.dtype)
         model = Mixture(

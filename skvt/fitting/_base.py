@@ -112,6 +112,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     # How rows are read.
     _reads = Reader
 
+    def __init_subclass__(cls):
+        super().__init_subclass__()
+        if "__init__" in vars(cls):  # of those that classes share, each has the ones it takes
+            own = set(cls._get_param_names())
+            legal = cls._parameter_constraints.items()
+            cls._parameter_constraints = {name: of for name, of in legal if name in own}
+
     # ----------------------------------------------------------------------- for subclasses
     def _build_model(self, X, weights, old=None):
         """The model for rows like X.

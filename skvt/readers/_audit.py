@@ -17,7 +17,7 @@ FILLED = 0.9
 FEW_VALUES = 6
 # Variance over mean from which counts spread more than Poisson.
 OVERDISPERSED = 3.0
-# Columns and rows among which repeated ones are searched for.
+# Columns among which repeated ones are searched for, and rows at which numbers are looked at.
 MOST_COLUMNS, MOST_ROWS = 500, 10_000
 # Columns of one kind that a warning names.
 NAMED = 5
@@ -128,9 +128,9 @@ def audited(X, columns, blocks):
 def _codes(column, encoding):
     """Values as floats, NaN where missing; categories by the order in which they occur."""
     if isinstance(column, np.ndarray):
-        return np.asarray(column, np.float64)
+        return np.asarray(_sample(column), np.float64)
     if encoding != "category" and column.kind != "category":
-        return column.numbers()
+        return _sample(column.numbers())
     code_of = {}
     values = column.objects()
     try:
@@ -141,10 +141,15 @@ def _codes(column, encoding):
         return np.zeros(len(values))
 
 
+def _sample(values):
+    """Evenly spaced values of a long column."""
+    return values[:: max(1, len(values) // MOST_ROWS)]
+
+
 def _finding(values, component):
     """(kind, value) of a column, or None."""
     n_rows = values.size
-    values = values[~np.isnan(values)]
+    values = values[np.isfinite(values)]
     distinct, counts = np.unique(values, return_counts=True)
     if distinct.size < 2:
         return ("constant", f"{distinct[0]:g}") if distinct.size else ("missing", "no value")
@@ -175,16 +180,20 @@ def _repeated(coded):
 
 def _signature(values):
     """Bytes that columns have in common which say the same; None if they say nothing."""
+    observed = np.isfinite(values)
+    where, values = observed.tobytes(), values[observed]
     distinct, codes = np.unique(values, return_inverse=True)
     if distinct.size < 2:
         return None
-    if distinct.size < values.size:
+    if 2 * distinct.size <= values.size:
         # groups, numbered in the order in which they occur
         seen = np.full(distinct.size, codes.size)
         np.minimum.at(seen, codes, np.arange(codes.size))
-        return seen[codes].tobytes()
-    centred = values - values.mean()
-    return np.round(centred / (values.std() * np.sign(centred[0]) or 1.0), 6).tobytes()
+        return where, seen[codes].tobytes()
+    with np.errstate(over="ignore", invalid="ignore"):  # (such values are refused elsewhere)
+        centred = values - values.mean()
+        line = centred / (values.std() * np.sign(centred[0]) or 1.0)
+    return where, np.round(line, 6).tobytes()
 
 
 def warn_of_columns(findings):

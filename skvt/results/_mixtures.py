@@ -10,6 +10,7 @@ from skvt.readers import RealReader
 from skvt.readers.chunks import by_chunk, is_chunked
 from skvt.readers.validation import positive_int
 from skvt.results._clusters import ClustersMixin, together
+from skvt.sklearn_private import num_samples
 from skvt.ties import stable_argmax
 
 
@@ -23,7 +24,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         """Label the rows of ``fit``, and join the components by them."""
         super()._look_again(X, weights, given)
         if not is_chunked(given):
-            whole = X.shape[0] == np.shape(given)[0]
+            whole = X.shape[0] == num_samples(given)
             rows = X if whole else self._read(given)
             self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
 

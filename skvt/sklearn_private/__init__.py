@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from sklearn.utils._indexing import _get_column_indices as column_indices
 from sklearn.utils._param_validation import Interval, StrOptions
 from sklearn.utils.validation import _check_sample_weight as check_sample_weight
+from sklearn.utils.validation import _num_samples as num_samples
 
 try:
     from sklearn.base import _fit_context as fit_context
@@ -32,4 +33,5 @@ __all__ = [
     "check_sample_weight",
     "column_indices",
     "fit_context",
+    "num_samples",
 ]

@@ -24,7 +24,7 @@ from estimators._registry import (
     takes,
 )
 
-from skvt import MemoizedHDP
+from skvt import MemoizedHDP, StructuredBernoulliMixture
 from skvt.metrics import document_completion_split
 from skvt.temperature import ConstantTemperature, GeometricAnnealing, LinearAnnealing
 
@@ -200,17 +200,19 @@ SPARSE_HOLDERS_THAT_ENGINES_SEE = (
 
 
 @cache
-def _plain(number, rounded):
+def _plain(number, rounded, sparse):
     """What each way to hold the table of an entry is compared with."""
     entry = ENTRIES[number]
     X = entry.data()
     X = np.round(X - X.min()) if rounded else X
-    fitted = entry.make().fit(X)
-    return X, fitted, entry.make().partial_fit(X), entry.answers(fitted, X)
+    # (its sums over sparse rows have other last digits, and so its draws)
+    own = sp.csr_array(X) if sparse and entry.cls is StructuredBernoulliMixture else X
+    fitted = entry.make().fit(own)
+    return X, fitted, entry.make().partial_fit(own), entry.answers(fitted, own)
 
 
-def _assert_alike(entry, hold, *, rounded=False):
-    X, fitted, streamed, answers = _plain(ENTRIES.index(entry), rounded)
+def _assert_alike(entry, hold, *, rounded=False, sparse=False):
+    X, fitted, streamed, answers = _plain(ENTRIES.index(entry), rounded, sparse)
     held = hold(X.copy())
     assert_same_fit(fitted, entry.make().fit(held))
     assert_same_fit(streamed, entry.make().partial_fit(held))
@@ -234,7 +236,7 @@ def test_how_a_dense_table_is_held_does_not_matter(entry, holder):
 
 @_held_by(SPARSE_HOLDERS, SPARSE_HOLDERS_THAT_ENGINES_SEE, [e for e in ENTRIES if e.takes.sparse])
 def test_how_a_sparse_table_is_held_does_not_matter(entry, holder):
-    _assert_alike(entry, SPARSE_HOLDERS[holder], rounded=True)
+    _assert_alike(entry, SPARSE_HOLDERS[holder], rounded=True, sparse=True)
 
 
 @every_estimator
@@ -250,7 +252,7 @@ def test_a_memory_mapped_table_is_taken(entry, tmp_path):
 
     _assert_alike(entry, lambda X: mapped("X", X))
     if entry.takes.sparse:
-        _assert_alike(entry, mapped_parts)
+        _assert_alike(entry, mapped_parts, sparse=True)
 
 
 @every_topic_model

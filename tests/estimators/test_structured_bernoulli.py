@@ -12,8 +12,8 @@ from sklearn.naive_bayes import BernoulliNB
 
 from skvt import StructuredBernoulliMixture
 from skvt.datasets import make_bernoulli_mixture
-from skvt.estimators import _structured_bernoulli
 from skvt.expfam import Beta, Dirichlet
+from skvt.readers import validation
 
 LAWS = ["dirichlet_process", "dirichlet_distribution"]
 METHODS = ["structured", "memoized", "online", "batch"]
@@ -384,7 +384,7 @@ def test_a_structured_stream_longer_than_assumed_forgets():
 
 @pytest.mark.parametrize("container", [np.asarray, sp.csr_array], ids=["dense", "sparse"])
 def test_a_value_that_is_not_binary_is_found_wherever_it_stands(container, monkeypatch):
-    monkeypatch.setattr(_structured_bernoulli, "_CHECKED", 6)
+    monkeypatch.setattr(validation, "_CHECKED", 6)
     for row, column in ((0, 0), (4, 1), (6, 2)):
         X = np.ones((7, 3))
         X[row, column] = 0.5
