@@ -120,7 +120,12 @@ def with_column(X, j, holes, values):
             mixed[place] = value
         series = nw.new_series(series.name, mixed, nw.Object, backend=frame.implementation)
     else:
-        series = series.scatter(places, filled.tolist() if filled.dtype == object else filled)
+        dtype, own = series.dtype, filled.tolist() if filled.dtype == object else filled
+        if dtype == nw.Categorical and frame.implementation.is_polars():
+            # (polars 1.0 does not take strings there)
+            series = series.cast(nw.String).scatter(places, own).cast(dtype)
+        else:
+            series = series.scatter(places, own)
     return frame.with_columns(series).to_native()
 
 
