@@ -60,7 +60,7 @@ display = TopicsDisplay.from_estimator(
     topics, feature_names=names, n_words=7, topics=best, n_columns=3
 )
 for panel, k in zip(display.axes_, best, strict=True):
-    panel.set_title(f"{labels[k]}: {agreement[k]:.2f}")
+    panel.set_title(f"{labels[k]}: {agreement[k]:.2f}", fontsize="small", loc="left")
 
 # %%
 # The same as a table. Words by relevance tell topics apart; ``topic_labels_`` are names that go

@@ -80,7 +80,9 @@ class TopicsDisplay:
             places = np.arange(words.size)
             self.bars_.append(panel.barh(places, weights[k, words], **(bar_kw or {})))
             panel.set_yticks(places, names[words].astype(str))
-            panel.set_title(f"topic {k}" if words.size else f"topic {k}: no words")
+            panel.set_title(
+                f"topic {k}" if words.size else f"topic {k}: no words", fontsize="small"
+            )
             panel.invert_yaxis()
         return self
 
