@@ -395,13 +395,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     @property
     def table_report_(self):
         """What was found of the columns, see the class's attributes."""
-        kinds = [finding[1] for finding in self._table.findings]
-        columns = {"column": 0, "kind": 1, "found": 2}
-        report = {
-            name: [finding[place] for finding in self._table.findings]
-            for name, place in columns.items()
-        }
-        return report | {"remedy": [REMEDIES[kind] for kind in kinds]}
+        rows = [(*finding, REMEDIES[finding[1]]) for finding in self._table.findings]
+        names = ("column", "kind", "found", "remedy")
+        return {name: [row[place] for row in rows] for place, name in enumerate(names)}
 
     def predict_column(self, X, column):
         """Predict a column from the other values of each row.

@@ -1,11 +1,12 @@
 """What the columns of a table are like, before any work: what says nothing, repeats or misleads."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from skvt.readers.validation import stack_level
+from skvt.typing import Array
 
 # Rows from which a column is judged: fewer are distinct, or the same, by chance.
 FEWEST_ROWS = 30
@@ -50,100 +51,104 @@ class ColumnWarning(UserWarning):
     """
 
 
-def is_identifier(column):
-    """Whether categories, or whole numbers, are (nearly) all distinct, in 30 rows or more."""
-    if column.kind == "category":
-        values = [value for value in column.objects() if value is not None]
-        try:
-            n_distinct = len(set(values))
-        except TypeError:
-            return False
-        return _all_distinct(n_distinct, len(values))
-    if column.kind != "real":
-        return False
-    distinct, n_rows = _whole_numbers(column)
-    # (whole numbers far apart are measurements, such as prices; row numbers leave no gap)
-    return _all_distinct(distinct.size, n_rows) and np.median(np.diff(distinct)) <= 1.0
+class Seen(NamedTuple):
+    """A column, looked at once.
+
+    Attributes
+    ----------
+    values : ndarray of float
+        NaN where missing; categories by the order in which they occur; of a long column of numbers
+        evenly spaced ones.
+    is_identifier : bool
+        Whether categories, or whole numbers without gaps, are (nearly) all distinct.
+    has_few_values : bool
+        Whether numbers are whole and of three to six values.
+    """
+
+    values: Array
+    is_identifier: bool = False
+    has_few_values: bool = False
+
+    @classmethod
+    def of(cls, column):
+        """Of a column of a data frame or of an array of objects, or of an array of floats."""
+        if isinstance(column, np.ndarray):
+            return cls(np.asarray(_sample(column), np.float64))
+        if column.kind not in ("real", "binary"):
+            codes, n_distinct = _codes(column.objects())
+            n_observed = np.count_nonzero(~np.isnan(codes))
+            named = column.kind == "category" and _all_distinct(n_distinct, n_observed)
+            return cls(codes, named)
+        values = column.numbers()
+        observed = values[~np.isnan(values)]
+        if column.kind == "binary" or observed.size < FEWEST_ROWS or not _are_whole(observed):
+            return cls(_sample(values))
+        distinct = np.unique(observed)
+        # (whole numbers far apart are measurements, such as prices; row numbers leave no gap)
+        numbered = _all_distinct(distinct.size, observed.size) and (
+            np.median(np.diff(distinct)) <= 1.0
+        )
+        return cls(_sample(values), numbered, 2 < distinct.size <= FEW_VALUES)
 
 
-def has_few_values(column):
-    """Whether a column of numbers holds three to six whole ones, in 30 rows or more."""
-    if column.kind != "real":
-        return False
-    distinct, n_rows = _whole_numbers(column)
-    return 2 < distinct.size <= FEW_VALUES and n_rows >= FEWEST_ROWS
-
-
-def _whole_numbers(column):
-    """The distinct values of a column, none if any is no whole number, and how many there are."""
-    values = column.numbers()
-    values = values[~np.isnan(values)]
-    with np.errstate(invalid="ignore"):
-        whole = np.array_equal(values, np.floor(values)) and np.isfinite(values).all()
-    return np.unique(values) if whole else values[:0], values.size
+def _are_whole(values):
+    return np.isfinite(values).all() and np.array_equal(values, np.floor(values))
 
 
 def _all_distinct(n_distinct, size):
     return size >= FEWEST_ROWS and n_distinct >= DISTINCT * size
 
 
-def left_out(columns):
-    """What was found of the columns that "auto" leaves out, by their positions."""
-    found = {}
-    for j, column in enumerate(columns):
-        if is_identifier(column):
-            found[j] = "identifier", "left out"
-        elif column.kind == "category" and column.categories is None:
-            if all(value is None for value in column.objects()):
-                found[j] = "missing", "left out"
-    coded = {
-        j: _codes(column, column.kind)
-        for j, column in enumerate(columns)
-        if j not in found and column.kind is not None
-    }
-    if coded and len(coded[min(coded)]) >= FEWEST_ROWS:
-        found |= {j: ("repeated", f"column {i}, left out") for i, j in _repeated(coded)}
-    return found
-
-
-def audited(X, columns, blocks):
-    """What was found of the columns of blocks ``(spec, positions)``, by their positions.
-
-    ``columns`` is None for arrays of floats. Of sparse rows nothing is asked, since their zeros
-    are most of them, and little of few rows.
-    """
-    if sp.issparse(X) or X.shape[0] < FEWEST_ROWS:
-        return {}
-    coded, findings = {}, {}
-    for spec, positions in blocks:
-        for j in positions:
-            coded[j] = _codes(X[:, j] if columns is None else columns[j], spec.encoding)
-            found = _finding(coded[j], type(spec).__name__)
-            if found is not None:
-                findings[j] = found
-    repeated = {j: ("repeated", f"column {i}") for i, j in _repeated(coded) if i not in findings}
-    return repeated | findings
-
-
-def _codes(column, encoding):
-    """Values as floats, NaN where missing; categories by the order in which they occur."""
-    if isinstance(column, np.ndarray):
-        return np.asarray(_sample(column), np.float64)
-    if encoding != "category" and column.kind != "category":
-        return _sample(column.numbers())
-    code_of = {}
-    values = column.objects()
+def _codes(values):
+    """Numbers of categories in the order in which they occur, NaN for None; how many there are."""
+    code_of = {None: np.nan}
     try:
-        return np.array(
-            [np.nan if v is None else code_of.setdefault(v, len(code_of)) for v in values], float
-        )
+        codes = [code_of.setdefault(value, len(code_of) - 1) for value in values]
     except TypeError:  # (what cannot be a category is an error elsewhere)
-        return np.zeros(len(values))
+        return np.zeros(len(values)), 1
+    return np.array(codes, np.float64), len(code_of) - 1
 
 
 def _sample(values):
     """Evenly spaced values of a long column."""
     return values[:: max(1, len(values) // MOST_ROWS)]
+
+
+def left_out(columns, seen):
+    """What was found of the columns that "auto" leaves out, by their positions."""
+    found = {}
+    for j, column in enumerate(columns):
+        if seen[j].is_identifier:
+            found[j] = "identifier", "left out"
+        elif column.kind == "category" and column.categories is None:
+            if np.isnan(seen[j].values).all():
+                found[j] = "missing", "left out"
+    others = {
+        j: seen[j].values
+        for j, column in enumerate(columns)
+        if j not in found and column.kind is not None
+    }
+    if others and len(others[min(others)]) >= FEWEST_ROWS:
+        found |= {j: ("repeated", f"column {i}, left out") for i, j in _repeated(others)}
+    return found
+
+
+def audited(seen, table, n_rows):
+    """What was found of the columns that the table's blocks describe, by their positions."""
+    findings = {}
+    for block in table.blocks:
+        for place, j in enumerate(block.columns.tolist()):
+            found = _finding(seen[j].values, type(block.spec).__name__)
+            if found and found[0] == "identifier":
+                # (of numbers, evenly spaced ones alone were looked at)
+                n_levels = len(block.categories[place])
+                n_seen = seen[j].values.size / np.count_nonzero(~np.isnan(seen[j].values))
+                found = found if n_levels * n_seen >= DISTINCT * n_rows else None
+            if found:
+                findings[j] = found
+    modelled = {j: seen[j].values for block in table.blocks for j in block.columns.tolist()}
+    repeated = {j: ("repeated", f"column {i}") for i, j in _repeated(modelled) if i not in findings}
+    return repeated | findings
 
 
 def _finding(values, component):

@@ -18,7 +18,7 @@ from skvt.components import (
     Multinomial,
 )
 from skvt.components.specs import BY_NAME
-from skvt.readers._audit import audited, has_few_values, left_out
+from skvt.readers._audit import FEWEST_ROWS, Seen, audited, left_out
 from skvt.readers._columns import columns_of, container_of, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
@@ -95,10 +95,20 @@ class Look(NamedTuple):
 def table_of(X, components, handle_unknown):
     """The :class:`Table` of rows like X, with their categories, and what was found of columns."""
     columns = None if _is_of_floats(X) else columns_of(X)
-    findings = left_out(columns) if isinstance(components, str) and columns is not None else {}
-    table = joint_table({0: look(X, components, handle_unknown, findings)})
-    blocks = ((block.spec, block.columns.tolist()) for block in table.blocks)
-    findings |= audited(X, columns, blocks)
+    seen, findings, kinds = {}, {}, None
+    if isinstance(components, str) and columns is not None:
+        seen = {j: Seen.of(column) for j, column in enumerate(columns)}
+        findings = left_out(columns, seen)
+        kinds = [
+            "left out" if j in findings else "category" if seen[j].has_few_values else column.kind
+            for j, column in enumerate(columns)
+        ]
+    table = joint_table({0: look(X, components, handle_unknown, kinds)})
+    # of sparse rows nothing is asked, since their zeros are most of them
+    if X.shape[0] >= FEWEST_ROWS and not sp.issparse(X):
+        for j in {j for block in table.blocks for j in block.columns.tolist()} - seen.keys():
+            seen[j] = Seen.of(X[:, j] if columns is None else columns[j])
+        findings |= audited(seen, table, X.shape[0])
     return replace(
         table, findings=tuple((str(table.names[j]), *findings[j]) for j in sorted(findings))
     )
@@ -108,17 +118,16 @@ def _is_of_floats(X):
     return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
 
 
-def look(X, components, handle_unknown, ignored=None):
-    """The :class:`Look` at rows.
+def look(X, components, handle_unknown, kinds=None):
+    """The :class:`Look` at rows, where others may have other categories.
 
-    They are all rows if it is known which columns "auto" leaves out (``ignored``); otherwise others
-    may have other categories.
+    ``kinds`` are those that "auto" takes the columns for; by default those of their types.
     """
     names = names_of(X)
     columns = None if _is_of_floats(X) else columns_of(X)
     values = {}
     if isinstance(components, str):
-        blocks = _automatic(X, columns, names, ignored)
+        blocks = _automatic(X, columns, names, kinds)
         for j in [j for _, spec, own in blocks if spec.encoding == "real" for j in own]:
             values[j] = Values.of(X[:, j] if columns is None else columns[j].numbers())
     else:
@@ -214,19 +223,16 @@ def _check_alike(tables):
                 )
 
 
-def _automatic(X, columns, names, ignored):
-    """Blocks by the types of the columns, and by few whole numbers; of a sparse matrix, counts."""
+def _automatic(X, columns, names, kinds):
+    """Blocks by the kinds of the columns; of a sparse matrix, counts."""
     if sp.issparse(X):
         return [("counts", Multinomial(), list(range(X.shape[1])))]
     if columns is None:
         return [("numbers", Gaussian("diag"), list(range(X.shape[1])))]
-    kinds = [
-        "category" if ignored is not None and has_few_values(column) else column.kind
-        for column in columns
-    ]
+    kinds = kinds or [column.kind for column in columns]
     blocks = []
     for kind, (name, make) in _AUTOMATIC.items():
-        positions = [j for j, own in enumerate(kinds) if own == kind and j not in (ignored or ())]
+        positions = [j for j, own in enumerate(kinds) if own == kind]
         if positions:
             blocks.append((name, make(), positions))
     others = [j for j, column in enumerate(columns) if column.kind is None]

@@ -167,7 +167,8 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         ndarray of int, shape (n_samples,)
             Components, numbered from 0.
         """
-        return self.fit(X, y, sample_weight=sample_weight).predict(X)
+        labels = self.fit(X, y, sample_weight=sample_weight)._fitted.labels
+        return self.predict(X) if labels is None else labels.astype(np.intp)
 
     @by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
