@@ -23,6 +23,7 @@ from skvt.fitting import (
 )
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA
+from skvt.readers.validation import stack_level
 from skvt.results import TopicEditsMixin, TopicsMixin, simplest
 from skvt.temperature import LinearAnnealing
 
@@ -330,7 +331,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             "bound is too loose to count topics. If you expect several, give their number to "
             "StructuredLDA(n_components=...).",
             UserWarning,
-            stacklevel=6,
+            stacklevel=stack_level(),
         )
 
     def _of_start(self, number, model, plan):

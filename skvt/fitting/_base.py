@@ -32,7 +32,7 @@ from skvt.inference import (
 from skvt.monitoring import FitMonitor, compilation_announced
 from skvt.readers import Reader
 from skvt.readers.chunks import chunks_of, is_chunked, loaded, loads_of, released
-from skvt.readers.validation import out_of_range
+from skvt.readers.validation import out_of_range, stack_level
 from skvt.sklearn_private import (
     CallbackSupportMixin,
     fit_context,
@@ -557,7 +557,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     @staticmethod
     def _warn_unconverged(reasons):
-        warnings.warn(f"No convergence within {reasons}", ConvergenceWarning, stacklevel=6)
+        warnings.warn(
+            f"No convergence within {reasons}", ConvergenceWarning, stacklevel=stack_level()
+        )
 
     @all_or_nothing
     def resume(self, X, y=None, sample_weight=None):

@@ -122,6 +122,8 @@ class Reader:
     def weighted(self, X, sample_weight):
         """Rows of positive weight, and their weights as float64."""
         weights = check_sample_weight(sample_weight, X, dtype=np.float64, ensure_non_negative=True)
+        if not weights.any():  # (scikit-learn before 1.8 lets them pass)
+            raise ValueError("Sample weights must contain at least one non-zero number.")
         with np.errstate(over="ignore", under="ignore"):
             as_computed = weights.astype(X.dtype)
         if np.any((as_computed == 0.0) != (weights == 0.0)) or np.isinf(as_computed).any():

@@ -15,6 +15,7 @@ from skvt.models.mixture import (
     choose_clusters,
     join_components,
 )
+from skvt.readers.validation import stack_level
 from skvt.rows import some_rows
 
 # Maximum number of rows whose assignments are used, and per component; of more rows, a uniform
@@ -111,7 +112,9 @@ class ClustersMixin:
         joins = self._of_joins("hierarchy_", ValueError)
         if isinstance(n_clusters, str) and n_clusters == "auto":
             if joins.n_clusters == 1 < joins.n_components:
-                warnings.warn(f"All rows are in {self.n_clusters_reason_}.", stacklevel=3)
+                warnings.warn(
+                    f"All rows are in {self.n_clusters_reason_}.", stacklevel=stack_level()
+                )
             return joins.clusters(joins.n_clusters)
         number = isinstance(n_clusters, Integral) and not isinstance(n_clusters, bool | np.bool_)
         if not number or not 1 <= n_clusters <= joins.n_components:

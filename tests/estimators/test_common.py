@@ -98,7 +98,6 @@ def _brief(entry, **params):
 @parametrize_with_checks(
     [_brief(entry) for entry in CLASSES],
     expected_failed_checks=_expected_failures,
-    xfail_strict=True,
 )
 def test_scikit_learn_check(estimator, check):
     check(estimator)
