@@ -12,16 +12,24 @@ TABLE_WIDTH = 14.0
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of a cell that its text may fill.
 FILLED = 0.94
+# Letters of a name in a line, and width in inches of a cell that has room for two lines: longer
+# names would leave the table no height.
+LONGEST_LINE, TWO_LINES = 20, 0.3
+# The scale of colours ends at this quantile of the cells, but not below so many nats per row.
+SCALED, LEAST_SCALE = 0.95, 0.1
 
 
 class ProfilesDisplay:
     """Profiles of components or clusters: their parameters, and which columns distinguish them.
 
-    A row for each component or cluster, a column for each column of the data, grouped by block.
-    Colours are ``column_relevance_``, the evidence in nats per row that a column distinguishes it
-    from all other rows. Cells show its parameters: the mean of numbers, rounded to a third of a
-    standard deviation or finer; the most probable category and its probability; the
-    probability of a one; the rate of counts. Text that does not fit is shortened or left out.
+    A row for the whole table and one for each component or cluster, a column for each column of
+    the data, the most relevant first, those of a block together. Colours are
+    ``column_relevance_``, the evidence in nats per row that a column distinguishes a component
+    from all other rows; of the whole table their mean, weighted by the components. Cells show
+    parameters: the mean of numbers, rounded to a third of a standard deviation or finer; the most
+    probable category and its probability; the probability of a one; the rate of counts. Of the
+    whole table they are those of the mixture, the means over its components. Text that does not
+    fit is shortened or left out.
 
     Make it by :meth:`from_estimator`.
 
@@ -37,11 +45,11 @@ class ProfilesDisplay:
     figure_ : matplotlib Figure
         Figure of the axes.
     image_ : matplotlib AxesImage
-        Relevance as colours.
-    texts_ : ndarray of matplotlib Text or None, shape (n_shown, n_columns_shown)
+        Relevance as colours, of shape (1 + n_shown, n_columns_shown): the whole table is on top.
+    texts_ : ndarray of matplotlib Text or None, shape (1 + n_shown, n_columns_shown)
         Of each cell; None where it did not fit.
     components_ : ndarray of int, shape (n_shown,)
-        Numbers of the components shown, from the top.
+        Numbers of the components shown, from the top, below the whole table.
     columns_ : list of tuple
         Block and name of the columns shown, from the left.
 
@@ -55,7 +63,7 @@ class ProfilesDisplay:
     >>> wine["strength"] = pd.cut(wine.pop("alcohol"), 3, labels=["low", "medium", "high"])
     >>> mixture = MemoizedDPMixture(random_state=0).fit(wine)
     >>> display = ProfilesDisplay.from_estimator(mixture)
-    >>> display.columns_[-1]
+    >>> sorted(display.columns_)[0]
     ('categories', 'strength')
     """
 
@@ -75,13 +83,15 @@ class ProfilesDisplay:
             Numbers of the components (of a table of clusters, the clusters) to show, in this order;
             None shows all, the heaviest on top.
         columns : list or None, default=None
-            Names of the columns to show; None shows all.
+            Names of the columns to show, in this order; None shows all, by their weighted mean
+            relevance, those of a block together.
         max_columns : int or None, default=50
-            If there are more columns, those with the largest weighted mean relevance are shown.
-            None shows all.
+            If there are more columns, the first so many are shown, and the axis says how many are
+            not. None shows all.
         image_kw : dict or None, default=None
             Parameters of ``Axes.imshow``. By default blue, the darker the larger the square root of
-            the relevance; what is below 0 is white.
+            the relevance; what is below 0 is white, what is above the 95 % quantile of the
+            components' cells as dark as that.
         text_kw : dict or None, default=None
             Parameters of ``Axes.text``.
 
@@ -97,32 +107,40 @@ class ProfilesDisplay:
         """
         kind = _kind(self.table)
         cells, relevance, weights, keys = _read(self.table, kind)
-        heaviest = np.argsort(-weights, kind="stable")
-        numbers = heaviest if components is None else chosen(components, len(weights), "components")
-        places = _places(keys, columns, max_columns, weights @ relevance)
-        self.components_, self.columns_ = numbers, [keys[j] for j in places]
+        whole = len(weights) - 1
+        heaviest = np.argsort(-weights[:whole], kind="stable")
+        self.components_ = (
+            heaviest if components is None else chosen(components, whole, "components")
+        )
+        places = _places(keys, columns, max_columns, relevance[whole])
+        self.columns_ = [keys[j] for j in places]
+        numbers = np.append(whole, self.components_)
         shown = relevance[np.ix_(numbers, places)]
         if ax is None:
             ax = single(None)
             lines = any(len(cells[k, j]) > 1 for k in numbers for j in places)
-            longest = max(len(str(name)) for _, name in self.columns_)
+            longest = min(LONGEST_LINE, max(len(str(name)) for _, name in self.columns_))
             _resize(ax.figure, *shown.shape, two_lines=lines, longest=longest)
         self.ax_, self.figure_ = ax, ax.figure
         image_kw = image_kw or {}
         self._own_scale = not {"norm", "vmin", "vmax"} & image_kw.keys()
         if self._own_scale:
-            image_kw = image_kw | {"norm": _square_root(max(shown.max(), 1e-12))}
+            image_kw = image_kw | {"norm": _square_root(shown[1:])}
         self.image_ = ax.imshow(shown, **({"cmap": "Blues", "aspect": "auto"} | image_kw))
-        self._frame(weights[numbers], kind)
+        rows = [f"{k}: {weights[k]:.1%}" for k in self.components_]
+        self._frame(["all", *rows], kind, len(keys) if columns is None else len(places))
         self._write(cells, numbers, places, text_kw or {})
         return self
 
-    def _frame(self, weights, kind):
+    def _frame(self, rows, kind, n_all):
         """Names of rows and columns, blocks, the bar of colours."""
-        ax, names = self.ax_, [str(name) for _, name in self.columns_]
+        ax, figure = self.ax_, self.figure_
+        cell = ax.get_window_extent().width / figure.dpi / len(self.columns_)
+        names = [_short(name, 2 if cell > TWO_LINES else 1) for _, name in self.columns_]
         rotation = 90 if max(map(len, names)) > 3 else 0
         ax.set_xticks(range(len(names)), names, rotation=rotation, fontsize="small")
-        rows = [f"{k}: {w:.1%}" for k, w in zip(self.components_, weights, strict=True)]
+        if n_all > len(names):
+            ax.set_xlabel(f"{n_all - len(names)} less relevant columns not shown", fontsize="small")
         ax.set_yticks(range(len(rows)), rows, fontsize="small")
         ax.set_ylabel(f"{kind} and its weight", fontsize="small")
         ax.tick_params(length=0)
@@ -130,6 +148,7 @@ class ProfilesDisplay:
         ax.set_yticks(np.arange(1, len(rows)) - 0.5, minor=True)
         ax.grid(which="minor", color="white", linewidth=1.0)
         ax.tick_params(which="minor", length=0)
+        ax.axhline(0.5, color="0.25", linewidth=1.5)
         blocks = [block for block, _ in self.columns_]
         starts = [j for j, block in enumerate(blocks) if j == 0 or block != blocks[j - 1]]
         ends = [*starts[1:], len(blocks)]
@@ -138,11 +157,19 @@ class ProfilesDisplay:
         top = ax.secondary_xaxis("top")
         centres = [0.5 * (start + end - 1) for start, end in zip(starts, ends, strict=True)]
         widths = [end - start for start, end in zip(starts, ends, strict=True)]
-        titles = [blocks[start] for start in starts]
+        titles = [_short(blocks[start], 1) for start in starts]
         top.set_xticks(centres, titles)
         top.tick_params(length=0)
         top.spines["top"].set_visible(False)
-        bar = ax.figure.colorbar(self.image_, ax=ax, pad=0.01, aspect=30, fraction=0.03)
+        above = self._own_scale and self.image_.get_array().max() > self.image_.norm.vmax
+        bar = figure.colorbar(
+            self.image_,
+            ax=ax,
+            pad=0.01,
+            aspect=30,
+            fraction=0.03,
+            extend="max" if above else "neither",
+        )
         bar.set_label("relevance (nats per row)", fontsize="small")
         bar.ax.tick_params(labelsize="small")
         if self._own_scale:  # at equal distances of the square root
@@ -161,7 +188,7 @@ class ProfilesDisplay:
         """Width and height of a cell in pixels, when all but its text is in its place."""
         self.figure_.draw_without_rendering()
         extent = self.ax_.get_window_extent()
-        return extent.width / len(self.columns_), extent.height / len(self.components_)
+        return extent.width / len(self.columns_), extent.height / (1 + len(self.components_))
 
     def _write(self, cells, numbers, places, text_kw):
         """The text of each cell in the longest form that fits."""
@@ -263,9 +290,9 @@ def _read(table, kind):
     -------
     cells : dict
         From component, or cluster, and place of a column to the parts of its text: a category and a
-        probability, or a number.
-    relevance : ndarray, shape (K, n_columns)
-    weights : ndarray, shape (K,)
+        probability, or a number. The whole table has the number K.
+    relevance : ndarray, shape (K + 1, n_columns)
+    weights : ndarray, shape (K + 1,)
     keys : list of tuple
         Block and name of each column.
     """
@@ -279,12 +306,29 @@ def _read(table, kind):
     for k, block, column, *said in zip(*(list(table[n]) for n in names), strict=True):
         if not said[0].startswith("share "):  # of rows that have a value
             entries[k, keys[block, column]][1].append(tuple(said))
+    weights = np.array([weights[k] for k in sorted(weights)])
     relevance = np.zeros((len(weights), len(keys)))
     for place, (value, _) in entries.items():
         relevance[place] = value
-    steps = {j: _step([entries[k, j][1] for k in weights]) for j in keys.values()}
-    cells = {(k, j): _parts(said, steps[j]) for (k, j), (_, said) in entries.items()}
-    return cells, relevance, np.array([weights[k] for k in sorted(weights)]), list(keys)
+    said_of = {j: [entries[k, j][1] for k in range(len(weights))] for j in keys.values()}
+    cells = {}
+    for j, described in said_of.items():
+        step = _step(described)
+        for k, said in enumerate([*described, _mixed(described, weights / weights.sum())]):
+            cells[k, j] = _parts(said, step)
+    relevance = np.vstack([relevance, weights @ relevance / weights.sum()])
+    return cells, relevance, np.append(weights, 1.0), list(keys)
+
+
+def _mixed(described, weights):
+    """What is said of a column in the whole table: means over components."""
+    powers = {"standard deviation": 2.0}  # shown where means are zero: variances add up
+    sums = {}
+    for weight, said in zip(weights, described, strict=True):
+        for quantity, category, estimate in said:
+            key = quantity, category
+            sums[key] = sums.get(key, 0.0) + weight * estimate ** powers.get(quantity, 1.0)
+    return [(*key, total ** (1.0 / powers.get(key[0], 1.0))) for key, total in sums.items()]
 
 
 def _step(described):
@@ -347,9 +391,9 @@ def _places(keys, columns, most, means):
                 f"{unknown[0] if unknown else columns!r} instead."
             )
         return [j for name in columns for j, own in enumerate(names) if own == name]
-    if most is None or most >= len(keys):
-        return list(range(len(keys)))
-    return sorted(np.argsort(-means, kind="stable")[:most].tolist())
+    best = np.argsort(-means, kind="stable")[:most].tolist()
+    blocks = list(dict.fromkeys(keys[j][0] for j in best))
+    return sorted(best, key=lambda j: blocks.index(keys[j][0]))
 
 
 def _resize(figure, n_rows, n_columns, *, two_lines, longest):
@@ -359,8 +403,21 @@ def _resize(figure, n_rows, n_columns, *, two_lines, longest):
     figure.set_size_inches(max(4.0, cell * n_columns + 1.8), height + 0.5 + 0.08 * longest)
 
 
-def _square_root(largest):
-    """Colours from 0 to the largest value, by its square root; what is below 0 is 0."""
+def _square_root(relevance):
+    """Colours by the square root: what is below 0 is 0, a few cells far above the rest are one."""
     from matplotlib.colors import PowerNorm
 
+    usual = np.quantile(relevance, SCALED, method="lower")
+    largest = max(usual, min(relevance.max(), LEAST_SCALE), 1e-12)
     return PowerNorm(0.5, vmin=0.0, vmax=largest, clip=True)
+
+
+def _short(name, n_lines):
+    """A name in so many lines, without the middle of what is too long."""
+    name, room = str(name), n_lines * LONGEST_LINE
+    if len(name) > room:
+        name = f"{name[: room // 2]}…{name[1 - room // 2 :]}"
+    if len(name) <= LONGEST_LINE:
+        return name
+    half = (len(name) + 1) // 2
+    return f"{name[:half]}\n{name[half:]}"

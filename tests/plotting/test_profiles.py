@@ -41,21 +41,27 @@ def mixture():
 
 
 def shown(display):
-    return [[None if text is None else text.get_text() for text in row] for row in display.texts_]
+    """Texts of the components; of the whole table those of ``texts_[0]``."""
+    rows = [[None if text is None else text.get_text() for text in row] for row in display.texts_]
+    return rows[1:]
 
 
 def test_colours_are_relevances_and_texts_what_components_are(mixture):
     display = ProfilesDisplay.from_estimator(mixture)
     order = np.argsort(-mixture.weights_)
     np.testing.assert_array_equal(display.components_, order)
-    assert_allclose(display.image_.get_array(), mixture.column_relevance_[order])
     names = [(block, name) for block, _, columns in mixture.blocks_ for name in columns]
-    assert display.columns_ == names
-    assert [text.get_text() for text in display.ax_.get_xticklabels()] == [n for _, n in names]
+    means = mixture.weights_ @ mixture.column_relevance_
+    places = np.argsort(-means)
+    assert display.columns_ == [names[j] for j in places]
+    relevance = mixture.column_relevance_[order][:, places]
+    assert_allclose(display.image_.get_array(), np.vstack([means[places], relevance]), rtol=1e-6)
+    labels = [text.get_text() for text in display.ax_.get_xticklabels()]
+    assert labels == [name for _, name in display.columns_]
     entries = mixture.describe().to_dict("records")
     table = {(e["component"], e["column"], e["quantity"]): e["estimate"] for e in entries}
     for k, row in zip(order, shown(display), strict=True):
-        length, place, opened, visits = row
+        length, place, opened, visits = (row[list(places).index(j)] for j in range(4))
         # rounded to less than a standard deviation, and no finer than is of use
         deviation = table[k, "length 0", "standard deviation"]
         assert abs(float(length) - table[k, "length 0", "mean"]) < deviation / 3.0
@@ -68,13 +74,15 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
         assert float(opened) == pytest.approx(table[k, "open 0", "probability"], abs=0.005)
         assert float(visits) == pytest.approx(table[k, "visits 0", "rate"], abs=1.0)
     clusters = ProfilesDisplay.from_estimator(mixture, n_clusters=2)
-    assert_allclose(clusters.image_.get_array(), mixture.column_relevance(2)[clusters.components_])
+    relevance = mixture.column_relevance(2)[clusters.components_][:, places]
+    order = [clusters.columns_.index(names[j]) for j in places]
+    assert_allclose(clusters.image_.get_array()[1:, order], relevance)
     assert sorted(clusters.components_) == [0, 1]
     assert clusters.ax_.get_ylabel() == "cluster and its weight"
     again = ProfilesDisplay(mixture.describe().to_dict("list")).plot(
         components=[2, 0], columns=["visits 0", "place 0"], image_kw={"vmin": -1.0, "vmax": 2.0}
     )
-    assert_allclose(again.image_.get_array(), mixture.column_relevance_[[2, 0]][:, [3, 1]])
+    assert_allclose(again.image_.get_array()[1:], mixture.column_relevance_[[2, 0]][:, [3, 1]])
     assert again.image_.get_clim() == (-1.0, 2.0)
 
 
@@ -97,12 +105,57 @@ def test_texts_stay_in_their_cells_and_numbers_are_all_there(n_each, n_clusters)
     assert all(text is None for text in large.texts_.ravel())
 
 
-def test_of_many_columns_those_are_shown_that_tell_most(mixture):
-    display = ProfilesDisplay.from_estimator(mixture, max_columns=2)
-    means = mixture.weights_ @ mixture.column_relevance_
-    names = [name for _, _, columns in mixture.blocks_ for name in columns]
-    expected = [names[j] for j in np.sort(np.argsort(-means)[:2])]
-    assert [name for _, name in display.columns_] == expected
+def described(relevance, weights, means, names):
+    """The table of ``describe`` of columns of counts, each in a block of its own of two columns."""
+    entries = [
+        (k, weight, f"block {j // 2}", name, "rate", None, means[k][j], relevance[k][j])
+        for k, weight in enumerate(weights)
+        for j, name in enumerate(names)
+    ]
+    header = ("component", "weight", "block", "column", "quantity", "category", "estimate",
+              "relevance")  # fmt: skip
+    return dict(zip(header, map(list, zip(*entries, strict=True)), strict=True))
+
+
+def test_the_whole_table_is_on_top_and_the_most_relevant_column_and_block_come_first():
+    relevance = [[1.0, 2.0, 0.0, 5.0], [3.0, 2.5, -0.1, 1.0]]
+    rates = [[10.0, 1.0, 4.0, 100.0], [20.0, 1.0, 8.0, 500.0]]
+    table = described(relevance, [0.75, 0.25], rates, list("abcd"))
+    display = ProfilesDisplay(table).plot()
+    # mean relevances: 1.5, 2.125, -.025, 4
+    assert [name for _, name in display.columns_] == ["d", "c", "b", "a"]
+    whole = [float(text.get_text()) for text in display.texts_[0]]
+    assert_allclose(whole, [200.0, 5.0, 1.0, 12.5], rtol=0.05)
+    assert [text.get_text() for text in display.ax_.get_yticklabels()][:1] == ["all"]
+    assert_allclose(display.image_.get_array()[0], [4.0, -0.025, 2.125, 1.5])
+    fewer = ProfilesDisplay(table).plot(max_columns=3)
+    assert [name for _, name in fewer.columns_] == ["d", "b", "a"]
+    assert fewer.ax_.get_xlabel() == "1 less relevant columns not shown"
+    assert not display.ax_.get_xlabel()
+
+
+def test_one_cell_does_not_pale_the_others_and_noise_stays_pale():
+    relevance = np.full((3, 4), 2.0)
+    relevance[1, 2] = 5_000.0
+    rates = np.ones((3, 4))
+    usual = ProfilesDisplay(described(relevance, [0.4, 0.3, 0.3], rates, list("abcd"))).plot()
+    assert usual.image_.norm(2.0) > 0.9 and usual.image_.colorbar.extend == "max"
+    relevance = np.full((3, 4), 0.001)
+    relevance[1, 2] = 5_000.0
+    noise = ProfilesDisplay(described(relevance, [0.4, 0.3, 0.3], rates, list("abcd"))).plot()
+    assert noise.image_.norm(0.001) < 0.2
+
+
+@pytest.mark.parametrize("n_columns", [6, 20])
+def test_long_names_leave_the_table_its_room(n_columns):
+    names = [f"{j:02d} satisfied with the last journey"[:33] for j in range(n_columns)]
+    table = described(np.ones((2, n_columns)), [0.5, 0.5], np.ones((2, n_columns)), names)
+    fig, ax = plt.subplots(layout="constrained")
+    display = ProfilesDisplay(table).plot(ax)
+    fig.draw_without_rendering()
+    assert ax.get_window_extent().height > 0.5 * fig.bbox.height
+    labels = [label.get_text() for label in ax.get_xticklabels()]
+    assert len(set(labels)) == n_columns and [name for _, name in display.columns_] == names
 
 
 def test_deviations_speak_where_there_are_no_means():
