@@ -415,25 +415,31 @@ def cut_table(load):
     return X, np.array(kinds)
 
 
-def by_indicators(imputer, X, kinds):
-    """Rows filled by indicators: a missing category is that whose indicator is highest; None."""
-    parts, ends = [], []
+def by_indicators(imputer, X, kinds, left_out=0):
+    """Rows filled by indicators: a missing category is that whose indicator is highest; None.
+
+    Indicators of a category sum to one. Regressions of each on all others find just that, so that
+    holes stay at the values with which they were filled first: there one level is ``left_out``.
+    """
+    parts, levels = [], []
     for j, kind in enumerate(kinds):
         x = X[:, [j]]
+        known = np.unique(x[~np.isnan(x)])
         if kind == "category":
-            known = np.unique(x[~np.isnan(x)])
-            x = np.where(np.isnan(x), np.nan, (x == known).astype(float))
+            x = np.where(np.isnan(x), np.nan, (x == known[left_out:]).astype(float))
         parts.append(x)
-        ends.append(x.shape[1])
+        levels.append(known)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         filled = imputer.fit_transform(np.column_stack(parts))
     out = X.copy()
-    for j, part in enumerate(np.split(filled, np.cumsum(ends)[:-1], axis=1)):
+    ends = np.cumsum([part.shape[1] for part in parts])[:-1]
+    for j, part in enumerate(np.split(filled, ends, axis=1)):
         holes = np.isnan(X[:, j])
         if kinds[j] == "category":
-            known = np.unique(X[~holes, j])
-            out[holes, j] = known[part[holes].argmax(axis=1)]
+            rest = 1.0 - part.sum(axis=1, keepdims=True)
+            scores = np.hstack([rest, part]) if left_out else part
+            out[holes, j] = levels[j][scores[holes].argmax(axis=1)]
         else:
             out[holes, j] = part[holes, 0] > 0.5 if kinds[j] == "binary" else part[holes, 0]
     return out, None
@@ -483,7 +489,9 @@ def imputation_part(args):
                 "mixture, full": partial(by_mixture, "full", args=args, seed=seed),
                 "mixture, tied": partial(by_mixture, "tied", args=args, seed=seed),
                 "mixture, diag": partial(by_mixture, "diag", args=args, seed=seed),
-                "IterativeImputer": partial(by_indicators, IterativeImputer(random_state=0)),
+                "IterativeImputer": partial(
+                    by_indicators, IterativeImputer(random_state=0), left_out=1
+                ),
                 "KNNImputer": partial(by_indicators, KNNImputer()),
                 "mean, mode": partial(by_indicators, SimpleImputer()),
                 "ordered: mixture, full": partial(by_latent, "full", args=args, seed=seed),
