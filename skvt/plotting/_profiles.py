@@ -12,11 +12,14 @@ TABLE_WIDTH = 14.0
 FONT_SIZES = (8.0, 7.0, 6.0)
 # Share of a cell that its text may fill.
 FILLED = 0.94
-# Letters of a name in a line, and width in inches of a cell that has room for two lines: longer
+# Letters of a name in a line, and the width in inches of a cell that has room for two lines: longer
 # names would leave the table no height.
-LONGEST_LINE, TWO_LINES = 20, 0.3
-# The scale of colours ends at this quantile of the cells, but not below so many nats per row.
-SCALED, LEAST_SCALE = 0.95, 0.1
+LONGEST_LINE = 20
+TWO_LINES = 0.3
+# The scale of colours ends at this quantile of the cells, or at this relevance in nats per row if
+# that is more.
+SCALED = 0.95
+LEAST_SCALE = 0.1
 
 
 class ProfilesDisplay:
@@ -86,8 +89,7 @@ class ProfilesDisplay:
             Names of the columns to show, in this order; None shows all, by their weighted mean
             relevance, those of a block together.
         max_columns : int or None, default=50
-            If there are more columns, the first so many are shown, and the axis says how many are
-            not. None shows all.
+            Number of columns to show at most; the axis says how many are left out. None shows all.
         image_kw : dict or None, default=None
             Parameters of ``Axes.imshow``. By default blue, the darker the larger the square root of
             the relevance; what is below 0 is white, what is above the 95 % quantile of the
@@ -413,7 +415,7 @@ def _square_root(relevance):
 
 
 def _short(name, n_lines):
-    """A name in so many lines, without the middle of what is too long."""
+    """A name in one or two lines, without the middle of what is too long."""
     name, room = str(name), n_lines * LONGEST_LINE
     if len(name) > room:
         name = f"{name[: room // 2]}…{name[1 - room // 2 :]}"

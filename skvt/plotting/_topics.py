@@ -3,8 +3,11 @@
 import numpy as np
 
 from skvt.plotting._axes import chosen, panels
-from skvt.readers.validation import column_names, positive_int
+from skvt.readers.validation import column_names
 from skvt.results.topic_words import topic_probabilities
+
+# Panels that are drawn unless topics are named.
+MOST_TOPICS = 30
 
 
 class TopicsDisplay:
@@ -47,7 +50,7 @@ class TopicsDisplay:
         self.topics = topics
         self.feature_names = feature_names
 
-    def plot(self, ax=None, *, n_words=10, topics=None, n_topics=30, n_columns=5, bar_kw=None):
+    def plot(self, ax=None, *, n_words=10, topics=None, n_columns=5, bar_kw=None):
         """Draw a panel for each topic.
 
         Parameters
@@ -57,10 +60,8 @@ class TopicsDisplay:
         n_words : int, default=10
             Number of words per topic.
         topics : array-like of int or None, default=None
-            Numbers of the topics to show, in this order; None shows the first ``n_topics``.
-        n_topics : int or None, default=30
-            How many topics to show if ``topics`` is None; below the last panel stands how many
-            there are besides. None shows all, of hundreds in some ten seconds for each hundred.
+            Numbers of the topics to show, in this order. None shows the first thirty, since a
+            hundred panels take some ten seconds; below the last stands how many there are besides.
         n_columns : int, default=5
             Number of panels in a row.
         bar_kw : dict or None, default=None
@@ -72,8 +73,9 @@ class TopicsDisplay:
             The display itself.
         """
         weights, names = np.asarray(self.topics), np.asarray(self.feature_names)
-        n_topics = None if n_topics is None else positive_int("n_topics", n_topics)
-        numbers = chosen(topics, weights.shape[0], "topics")[: n_topics if topics is None else None]
+        numbers = chosen(topics, weights.shape[0], "topics")
+        left = max(numbers.size - MOST_TOPICS, 0) if topics is None else 0
+        numbers = numbers[: numbers.size - left]
         size = (2.4, 0.5 + 0.2 * n_words)
         self.axes_, self.bounding_ax_ = panels(ax, numbers.size, n_columns, size)
         self.figure_ = self.axes_[0].figure
@@ -88,8 +90,7 @@ class TopicsDisplay:
                 f"topic {k}" if words.size else f"topic {k}: no words", fontsize="small"
             )
             panel.invert_yaxis()
-        if topics is None and numbers.size < weights.shape[0]:
-            left = weights.shape[0] - numbers.size
+        if left:
             panel.set_xlabel(f"{left} more topics not shown", loc="right")
         return self
 
@@ -102,7 +103,6 @@ class TopicsDisplay:
         ax=None,
         n_words=10,
         topics=None,
-        n_topics=30,
         n_columns=5,
         bar_kw=None,
     ):
@@ -117,7 +117,7 @@ class TopicsDisplay:
         feature_names : array-like of str of shape (n_features,) or None, default=None
             Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a
             pipeline gives, or those that the columns of the data had, else column numbers.
-        ax, n_words, topics, n_topics, n_columns, bar_kw : see :meth:`plot`
+        ax, n_words, topics, n_columns, bar_kw : see :meth:`plot`
             How to draw them.
 
         Returns
@@ -135,10 +135,5 @@ class TopicsDisplay:
         weights = topic_probabilities(estimator)
         names = column_names(estimator, feature_names, weights.shape[1])
         return cls(weights, names).plot(
-            ax,
-            n_words=n_words,
-            topics=topics,
-            n_topics=n_topics,
-            n_columns=n_columns,
-            bar_kw=bar_kw,
+            ax, n_words=n_words, topics=topics, n_columns=n_columns, bar_kw=bar_kw
         )
