@@ -19,6 +19,15 @@ class Posterior:
         Such as the Dirichlet.
     eta : ndarray, shape (..., D)
         Natural parameters, the event in the last axis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0.0], [9.0]], 100, axis=0)
+    >>> weights = MemoizedDPGMM(random_state=0).fit(X).posterior_.weights
+    >>> weights.sample(5, random_state=0).shape, weights.mean().shape
+    ((5, 2), (2,))
     """
 
     def __init__(self, family: Family, eta: Array) -> None:
@@ -112,6 +121,17 @@ class JointPosterior:
     ----------
     **blocks : Posterior
         Blocks by name. Also attributes: ``posterior.weights``.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPGMM
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0.0], [9.0]], 100, axis=0)
+    >>> posterior = MemoizedDPGMM(random_state=0).fit(X).posterior_
+    >>> sorted(posterior.blocks)
+    ['components', 'weights']
+    >>> posterior.sample(3, random_state=0)["components"].mean.shape
+    (3, 2, 2)
     """
 
     def __init__(self, **blocks: Posterior) -> None:

@@ -104,6 +104,12 @@ class ComponentSpec(BaseEstimator):
     exposure : str, int or None
         Another column of the table that the component reads behind its own: to what the counts of a
         row are in proportion. None and "row_total" are no column.
+
+    Examples
+    --------
+    >>> from skvt.components import Bernoulli, ComponentSpec
+    >>> isinstance(Bernoulli(), ComponentSpec), Bernoulli().encoding
+    (True, 'binary')
     """
 
     encoding = "real"
@@ -217,6 +223,16 @@ class Gaussian(ComponentSpec):
     See Also
     --------
     skvt.MemoizedDPGMM : The same for tables of real columns only.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPMixture
+    >>> from skvt.components import Gaussian
+    >>> X = np.random.default_rng(0).normal(size=(200, 2)) + np.repeat([[0.0], [9.0]], 100, axis=0)
+    >>> blocks = [("size", Gaussian("diag"), slice(None))]
+    >>> MemoizedDPMixture(components=blocks, random_state=0).fit(X).n_components_
+    2
     """
 
     _parameter_constraints = {
@@ -307,6 +323,11 @@ class LatentGaussian(ComponentSpec):
     lower than the best possible one by what correlations say that ordinal columns have with each
     other. Predictive densities are estimates, by 128 points for the probability of what the ordinal
     columns say.
+
+    Examples
+    --------
+    >>> from skvt.components import LatentGaussian
+    >>> blocks = [("survey", LatentGaussian(ordinal=["grade"]), ["age", "grade"])]
     """
 
     _parameter_constraints = {
@@ -375,6 +396,16 @@ class Categorical(ComponentSpec):
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.
+
+    Examples
+    --------
+    >>> from skvt import MemoizedDPMixture
+    >>> from skvt.components import Categorical
+    >>> X = [["cat", "milk"], ["dog", "bone"]] * 50
+    >>> blocks = [("survey", Categorical(concentration_prior=0.1), slice(None))]
+    >>> mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    >>> mixture.predict_column(X[:2], 1).tolist()
+    ['milk', 'bone']
     """
 
     encoding = "category"
@@ -426,6 +457,15 @@ class Bernoulli(ComponentSpec):
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.
+
+    Examples
+    --------
+    >>> from skvt import MemoizedDPMixture
+    >>> from skvt.components import Bernoulli
+    >>> X = [[1, 1, 1, 0, 0, 0], [0, 0, 0, 1, 1, 1]] * 50
+    >>> blocks = [("flags", Bernoulli(feature_prior="auto"), slice(None))]
+    >>> MemoizedDPMixture(components=blocks, random_state=0).fit(X).n_components_
+    2
     """
 
     encoding = "binary"
@@ -517,6 +557,19 @@ class Poisson(_Counts):
     See Also
     --------
     skvt.components.NegativeBinomial : Counts that spread more.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPMixture
+    >>> from skvt.components import Poisson
+    >>> rng = np.random.default_rng(0)
+    >>> years = rng.uniform(1.0, 9.0, 200)
+    >>> visits = rng.poisson(years * np.repeat([1.0, 20.0], 100))
+    >>> blocks = [("visits", Poisson(exposure=1), [0])]  # in proportion to column 1
+    >>> mixture = MemoizedDPMixture(components=blocks, random_state=0)
+    >>> mixture.fit(np.column_stack([visits, years])).n_components_
+    2
     """
 
     def __init__(self, shape_prior=1.0, *, rate_prior=None, exposure=None, missing="ignore"):
@@ -580,6 +633,11 @@ class NegativeBinomial(_Counts):
     exposure the bound is lower than the best possible one, by some hundredths of a nat for each
     column and component. Predictive densities are exact without an exposure; with one, the
     posterior of a rate is approximated by a beta prime for each row.
+
+    Examples
+    --------
+    >>> from skvt.components import NegativeBinomial
+    >>> blocks = [("genes", NegativeBinomial(exposure="row_total"), slice(None))]
     """
 
     _parameter_constraints = _Counts._parameter_constraints | {
@@ -647,6 +705,15 @@ class Multinomial(ComponentSpec):
     concentration_prior : float or "auto", default=1.0
         Concentration of the Dirichlet prior at each column. "auto" starts with 1 and learns one
         value for all columns, between 0.001 and 1,000, at the maximum of the bound.
+
+    Examples
+    --------
+    >>> from skvt import MemoizedDPMixture
+    >>> from skvt.components import Multinomial
+    >>> X = [[9, 1, 0], [0, 2, 8]] * 50
+    >>> blocks = [("words", Multinomial(), slice(None))]
+    >>> MemoizedDPMixture(components=blocks, random_state=0).fit(X).n_components_
+    2
     """
 
     encoding = "count"
@@ -708,6 +775,18 @@ class StudentT(ComponentSpec):
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt import MemoizedDPMixture
+    >>> from skvt.components import StudentT
+    >>> X = np.random.default_rng(0).normal(size=(200, 2))
+    >>> X[0] = 1000.0  # a slip
+    >>> blocks = [("measured", StudentT(), slice(None))]
+    >>> mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    >>> int(mixture.score_samples(X).argmin())
+    0
     """
 
     _parameter_constraints = {

@@ -67,7 +67,14 @@ class FitPlan:
 
 
 class TemperaturePolicy(BaseEstimator):
-    """Base of the recipes: parameters, their check, and ``start``."""
+    """Base of the recipes: parameters, their check, and ``start``.
+
+    Examples
+    --------
+    >>> from skvt.temperature import LinearAnnealing, TemperaturePolicy
+    >>> isinstance(LinearAnnealing(), TemperaturePolicy)
+    True
+    """
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for parameters that are illegal, or not possible under the plan.

@@ -29,7 +29,21 @@ _PER_NUMBER, _PER_DIGIT = 32, 7
 
 
 class FileError(ValueError):
-    """A file that is no model file of skvt, or a damaged one."""
+    """A file that is no model file of skvt, or a damaged one.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import skvt
+    >>> path = os.path.join(tempfile.mkdtemp(), "damaged.skvt")
+    >>> with open(path, "w") as file:
+    ...     _ = file.write("no model")
+    >>> try:
+    ...     skvt.load(path)
+    ... except skvt.io.FileError:
+    ...     print("damaged")
+    damaged
+    """
 
 
 def member_of(number):

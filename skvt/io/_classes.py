@@ -171,6 +171,13 @@ def register(prefix, *classes):
         the package.
     *classes : type
         Files run nothing of them but the validation of estimators' parameters.
+
+    Examples
+    --------
+    >>> from skvt import MemoizedDPGMM, io
+    >>> class Mixture(MemoizedDPGMM):
+    ...     pass
+    >>> io.register("mylab", Mixture)  # files then say "mylab.Mixture"
     """
     rooms = {name.partition(".")[0] for name in PLACES}
     if not prefix.isidentifier() or prefix in rooms:

@@ -48,6 +48,17 @@ def save(estimator, path, *, dtype=None):
     --------
     load : Read the file.
     skvt.callbacks.Checkpoint : Write one during a fit.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import skvt
+    >>> X = np.random.default_rng(0).normal(size=(100, 2))
+    >>> path = os.path.join(tempfile.mkdtemp(), "mixture.skvt")
+    >>> skvt.save(skvt.MemoizedDPGMM(random_state=0).fit(X), path)
+    >>> skvt.load(path).predict(X[:2]).shape
+    (2,)
     """
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
@@ -109,6 +120,18 @@ def load(path):
         If it is no such file, a damaged one, or one of a later version of the format.
     OSError
         If it cannot be read.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np
+    >>> import skvt
+    >>> X = np.random.default_rng(0).normal(size=(100, 2))
+    >>> path = os.path.join(tempfile.mkdtemp(), "mixture.skvt")
+    >>> mixture = skvt.MemoizedDPGMM(random_state=0).fit(X)
+    >>> skvt.save(mixture, path)
+    >>> bool(skvt.load(path).elbo_ == mixture.elbo_)
+    True
     """
     with Archive(path) as archive:
         document = archive.document()

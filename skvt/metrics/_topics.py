@@ -43,6 +43,14 @@ def document_completion_split(X):
     -------
     observed, held_out : csr_array of shape (n_samples, n_features)
         With ``observed + held_out == X``.
+
+    Examples
+    --------
+    >>> from skvt.metrics import document_completion_split
+    >>> X = [[4, 0, 6], [0, 8, 2]]
+    >>> observed, held_out = document_completion_split(X)
+    >>> (observed + held_out).toarray().tolist() == X
+    True
     """
     return split_tokens(_counts(X))
 
@@ -81,6 +89,15 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     .. [1] S. Mandt et al. (2016). Variational tempering. AISTATS.
     .. [2] A. Asuncion, M. Welling, P. Smyth, Y. W. Teh (2009). On smoothing and inference for topic
        models. UAI.
+
+    Examples
+    --------
+    >>> from sklearn.decomposition import LatentDirichletAllocation
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.metrics import document_completion_score
+    >>> X = make_topic_corpus(200, n_components=3, n_features=30, random_state=0).X
+    >>> lda = LatentDirichletAllocation(3, random_state=0).fit(X[:150])  # or of any library
+    >>> score = document_completion_score(lda.components_, X[150:], doc_topic_prior=1 / 3)
     """
     X = _counts(X)
     topic_word = _topic_weights(topic_word, X)
@@ -145,6 +162,15 @@ def held_out_log_likelihood(
     ----------
     .. [1] H. Wallach, I. Murray, R. Salakhutdinov, D. Mimno (2009). Evaluation methods for topic
        models. ICML.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skvt.metrics import held_out_log_likelihood
+    >>> topics = np.array([[0.5, 0.25, 0.25]])  # of a single topic, the likelihood is known
+    >>> nats = held_out_log_likelihood(topics, [[2, 1, 0]], doc_topic_prior=1.0)
+    >>> np.round(np.exp(nats), 6).tolist()
+    [0.0625]
     """
     X = _counts(X)
     if not np.array_equal(X.data, np.floor(X.data)):
@@ -224,6 +250,13 @@ def perplexity(log_predictive):
     -------
     float
         Number of equally probable words that would be as hard to predict.
+
+    Examples
+    --------
+    >>> import math
+    >>> from skvt.metrics import perplexity
+    >>> round(perplexity(-math.log(50)), 6)
+    50.0
     """
     return float(np.exp(-check_scalar(log_predictive, "log_predictive", Real)))
 

@@ -94,6 +94,14 @@ class LinearAnnealing(_Annealing):
     An initial temperature of 1.5 over most of the passes was better than plain stochastic inference
     on every corpus tried, and replication improved it as much again (``benchmarks/``). 1.25 was
     slightly better on one small corpus and 2 on another; from 3 on, topics become alike.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.temperature import LinearAnnealing
+    >>> lda = TemperedLDA(10, temperature=LinearAnnealing(initial_temperature=2.0, share=0.5))
+    >>> lda.set_params(temperature__share=0.9).temperature.share
+    0.9
     """
 
     def _temperature_at(self, progress: float) -> float:
@@ -113,6 +121,12 @@ class GeometricAnnealing(_Annealing):
         As in :class:`LinearAnnealing`.
     share : float, default=0.75
         As in :class:`LinearAnnealing`.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.temperature import GeometricAnnealing
+    >>> lda = TemperedLDA(10, temperature=GeometricAnnealing(initial_temperature=2.0, n_passes=5))
     """
 
     def _temperature_at(self, progress: float) -> float:

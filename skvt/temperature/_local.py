@@ -104,6 +104,16 @@ class LocalTempering(VariationalTempering):
         As in :class:`LinearAnnealing`, while T > 1.
     log_partition : str, default="closed_form"
         As in :class:`VariationalTempering`.
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.temperature import LocalTempering
+    >>> X = make_topic_corpus(60, n_components=3, n_features=30, random_state=0).X
+    >>> lda = TemperedLDA(3, temperature=LocalTempering(), max_iter=8, random_state=0).fit(X)
+    >>> lda.history_["temperature"][-1]
+    1.0
     """
 
     _share_remembered = 0.5

@@ -192,6 +192,17 @@ class VariationalTempering(TemperaturePolicy):
         - "mean_log": E[log g], VT16's lower bound.
         - "nested": nested Monte Carlo (equation 14), in effect the largest of its draws.
         - "map": log g at the mode of the priors (equation 15, sign corrected).
+
+    Examples
+    --------
+    >>> from skvt import TemperedLDA
+    >>> from skvt.datasets import make_topic_corpus
+    >>> from skvt.temperature import VariationalTempering
+    >>> X = make_topic_corpus(60, n_components=3, n_features=30, random_state=0).X
+    >>> policy = VariationalTempering(max_temperature=1.4)
+    >>> lda = TemperedLDA(3, temperature=policy, max_iter=8, random_state=0).fit(X)
+    >>> lda.history_["temperature"][-1]
+    1.0
     """
 
     @property
