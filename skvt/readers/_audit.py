@@ -144,6 +144,8 @@ def audited(seen, table, n_rows):
                 n_levels = len(block.categories[place])
                 n_seen = seen[j].values.size / np.count_nonzero(~np.isnan(seen[j].values))
                 found = found if n_levels * n_seen >= DISTINCT * n_rows else None
+            elif found and found[0] == "constant" and block.categories is not None:
+                found = "constant", str(block.categories[place][0])  # (values are codes)
             if found:
                 findings[j] = found
     modelled = {j: seen[j].values for block in table.blocks for j in block.columns.tolist()}

@@ -242,6 +242,12 @@ def _automatic(X, columns, names, kinds):
             "components='auto' does not take. Turn it into numbers or strings, or leave it out of "
             "a list of 'components'."
         )
+    if not blocks:
+        raise ValueError(
+            "components='auto' leaves out every column: each is an identifier, repeats another "
+            f"one or is missing throughout (columns {', '.join(map(repr, names[:5]))}"
+            f"{', ...' if len(names) > 5 else ''}). List the 'components' to use them."
+        )
     return blocks
 
 

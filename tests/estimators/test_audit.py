@@ -30,6 +30,7 @@ def with_noise(table):
         name=[f"row {i}" for i in range(n)],
         date=pd.date_range("2020", periods=n).astype(str),
         same=1.0,
+        word="only",
         line=1.0 - 2.0 * table.a,
         renamed=table.c.map({"x": 3, "y": 1, "z": 2}).astype(str),
         nothing=np.full(n, None, object),
@@ -47,11 +48,17 @@ def test_columns_that_say_nothing_change_no_cluster():
     report = beside.table_report_
     assert dict(zip(report["column"], report["kind"], strict=True)) == {
         "number": "identifier", "name": "identifier", "date": "identifier", "same": "constant",
-        "line": "repeated", "renamed": "repeated", "nothing": "missing",
+        "word": "constant", "line": "repeated", "renamed": "repeated", "nothing": "missing",
     }  # fmt: skip
+    assert report["found"][report["column"].index("word")] == "only"
     # new rows may have other names, numbers and dates
     other = with_noise(table[:50]).assign(name="new", number=-1, nothing="here now")
     assert np.array_equal(beside.predict(other), groups[1][:50])
+
+
+def test_a_table_of_identifiers_alone_is_refused():
+    with pytest.raises(ValueError, match=r"leaves out every column.*'number', 'name'.*components"):
+        skvt.MemoizedDPMixture().fit(with_noise(clusters())[["number", "name"]])
 
 
 def test_few_whole_numbers_are_levels_and_prices_are_no_identifiers():
