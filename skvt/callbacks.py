@@ -11,7 +11,7 @@ from skvt.io import PARTIAL, save
 
 
 class Checkpoint:
-    """Write the fit to a file after every so many passes, so that it can be resumed.
+    """Write the fit to a file every few passes, so that it can be resumed.
 
     A file is written as a whole or not at all, and the one before it is kept under its name with
     ``.previous`` appended. ``skvt.load(path).resume(X)`` then ends as the fit would have ended

@@ -12,8 +12,8 @@ from skvt.ties import stable_order
 CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 # Those whose scales of priors are diagonal: rows too few for a matrix determine no others.
 DIAGONAL = ("spherical", "diag", "low_rank")
-# Rows of the sample, evenly spaced, and numbers of components that short fits begin with, the
-# larger no more than leaves so many rows for each.
+# Number of rows of the sample, evenly spaced, and numbers of components that short fits begin
+# with, at most the sample's number of rows over the number of rows that each needs.
 MOST_ROWS = 3_000
 NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20

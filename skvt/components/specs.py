@@ -43,7 +43,7 @@ def is_auto(value):
 
 
 def learned_names(given, names):
-    """Those of an object's parameters that are to be learned."""
+    """Names of an object's parameters that are to be learned."""
     return frozenset(name for name in names if is_auto(getattr(given, name)))
 
 
@@ -54,7 +54,7 @@ def gaussian_prior(given):
 
 
 def gaussian_component(given, X, weights, error=0.0, most=None):
-    """The Gaussian component of an estimator or a description, of at most so many components.
+    """The Gaussian component of an estimator or a description, with ``most`` components at most.
 
     Returns
     -------
@@ -601,8 +601,8 @@ class NegativeBinomial(_Counts):
     Parameters
     ----------
     shape_prior : float, default=1.0
-        The prior of a rate counts for so many events, that of :class:`Poisson` in the limit of no
-        dispersion.
+        Number of events that the prior of a rate counts for, as of :class:`Poisson` in the limit of
+        no dispersion.
 
     rate_prior : float, array-like of shape (n_columns,), or None, default=None
         The exposure in which these were counted. None is the shape divided by the column's mean
@@ -867,7 +867,7 @@ class Hurdle(ComponentSpec):
 
     @property
     def encoding(self):
-        """That of the component."""
+        """Encoding of the component's columns."""
         return self.component.encoding
 
     def check(self):

@@ -133,7 +133,7 @@ class Component(Protocol):
 
     @property
     def alone(self) -> "Component":
-        """The same without what components share: itself where each has globals of its own.
+        """The component without shared globals; itself where each component has its own.
 
         What is done to components one by one, as if there were no others, is done with this.
         """

@@ -57,7 +57,7 @@ class LocalTotals:
         self.weight += other.weight
 
     def scaled(self, total: float) -> "LocalTotals":
-        """The same for rows of weight ``total``."""
+        """These totals, scaled to rows of weight ``total``."""
         factor = total / self.weight
         return LocalTotals(self.tempered * factor, self.untempered * factor, total)
 

@@ -307,7 +307,7 @@ class Restartable(Memoizable, Protocol):
     """A model that can begin with another number of components."""
 
     def resized(self, n_components: int) -> Self:
-        """The same model with another number of initial components."""
+        """The model with another number of initial components."""
 
 
 class Mergeable(Memoizable, Protocol):

@@ -63,8 +63,8 @@ class MoveTools:
         ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
         Likewise.
     annealed : callable
-        ``annealed(model, X, weights, n_components)`` fits the model anew to rows of these weights,
-        with falling temperature, and returns its statistics. Likewise.
+        ``annealed(model, X, weights, n_components)`` fits the model from a new start to rows of
+        these weights with falling temperature, and returns its statistics. Likewise.
     """
 
     n_iter: int
@@ -129,7 +129,7 @@ class Move(Continued):
         """Before the pass."""
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
-        """What shall be noted of the next batch, of so many rows; None for nothing.
+        """What to note of the next batch of ``n_rows`` rows; None for nothing.
 
         It can be pickled: the batch may lie elsewhere.
         """

@@ -208,7 +208,7 @@ class RunningPolicy:
 
     @property
     def requested(self) -> dict[str, bool]:
-        """What a local step shall compute for this policy."""
+        """What a local step computes for this policy."""
         return {"with_energy": self.wants_energy, "with_marginal": self.wants_marginal}
 
     @property

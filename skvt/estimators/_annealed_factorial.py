@@ -54,7 +54,8 @@ FIRST_ACTIVATION = 0.3
 # Annealing begins at this share of the temperature above which all components are the same: hotter,
 # a few directions of the data take up all components. And at no more than a limit: rows of
 # thousands of columns determine their activations at any temperature.
-SHARE_OF_CRITICAL, HOTTEST = 0.25, 6.0
+SHARE_OF_CRITICAL = 0.25
+HOTTEST = 6.0
 # Learned temperatures begin here, and fall at once where that is too hot.
 HOTTEST_LEARNED = 10.0
 

@@ -27,8 +27,10 @@ from skvt.readers.validation import stack_level
 from skvt.results import TopicEditsMixin, TopicsMixin, simplest
 from skvt.temperature import LinearAnnealing
 
-# Topics of the annealed starts that follow where a fit ends at one, and documents for each of them.
-LAST_LOOK, DOCUMENTS_OF_EACH = (20, 50), 10
+# Numbers of topics of the annealed starts that follow a fit which ends at one topic.
+LAST_LOOK = 20, 50
+# Documents needed for each topic of such a start.
+DOCUMENTS_OF_EACH = 10
 # Smallest and largest number of documents of a batch where the user gives none.
 ROWS_OF_BATCH = 250, 5_000
 # What to do where a topic is to have words of the user's.
@@ -36,8 +38,10 @@ NO_PRIOR_OF_EACH = (
     " Topics whose number is found share one prior, since births, merges and deletes exchange "
     "them; components_init begins with topics of yours."
 )
-# Where they are learned, learning begins with these.
-TOPIC_WORD_PRIOR, TOPIC_CONCENTRATION, DOC_TOPIC_CONCENTRATION = 0.1, 1.0, 0.5
+# First values of what is learned.
+TOPIC_WORD_PRIOR = 0.1
+TOPIC_CONCENTRATION = 1.0
+DOC_TOPIC_CONCENTRATION = 0.5
 
 
 @with_shared_texts

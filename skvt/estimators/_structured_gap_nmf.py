@@ -42,9 +42,12 @@ from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import StrOptions
 
-# Structured passes of a fit come in so many rounds with coordinate ascent after each, unless that
-# left fewer than so many to a round; the share of coordinate ascent that comes before the last.
-ROUNDS, FEWEST_PASSES, SHARE_BETWEEN = 5, 20, 1 / 3
+# Rounds of structured passes in a fit, with coordinate ascent after each.
+ROUNDS = 5
+# Fewest structured passes of a round; with fewer passes there are fewer rounds.
+FEWEST_PASSES = 20
+# Share of all coordinate ascent that comes before the last round ends.
+SHARE_BETWEEN = 1 / 3
 
 
 @with_shared_texts

@@ -14,21 +14,28 @@ from skvt.sklearn_private import StrOptions
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 # Steps of a fit of M minibatches a pass: 5 / M (0.4 + t / M)^-decay.
-FIT_SCALE, FIT_DELAY = 5.0, 0.4
+FIT_SCALE = 5.0
+FIT_DELAY = 0.4
 # "annealed" begins at HOTTEST where the prior of the topics is HOT_PRIOR at most. Draws of such
 # topics are nearly zero for words not seen in them, and assignments hardly move; from COOL_PRIOR
 # on, the draws themselves vary as much as is good.
-HOTTEST, HOT_PRIOR, COOL_PRIOR = 1.5, 0.02, 0.1
+HOTTEST = 1.5
+HOT_PRIOR = 0.02
+COOL_PRIOR = 0.1
 # It lasts a third of the passes: what is drawn takes long to settle, at steps that fall.
 SHARE = 1.0 / 3.0
 # eta under which the topics of tokens are drawn, if it is not given: larger than the most probable,
 # under which the sampler moves less. (That of the topics is learned: ``benchmarks/``.)
 COLLAPSED_PRIOR = 0.1
-# Passes of "collapsed" and of the others where none are given, and from how many on "auto" is the
-# former: one takes a tenth of the time of one with draws of the topics, and gains less. Shares of
-# them over which topics are averaged.
-COLLAPSED_PASSES, PASSES, MANY_PASSES = 200, 40, 100
-COLLAPSED_AVERAGED, AVERAGED = 0.5, 0.25
+# Default numbers of passes, of "collapsed" and of the other global steps: a collapsed pass takes a
+# tenth of the time of one with draws of the topics, and gains less.
+COLLAPSED_PASSES = 200
+PASSES = 40
+# Number of passes from which "auto" is "collapsed".
+MANY_PASSES = 100
+# Shares of the passes over which topics are averaged.
+COLLAPSED_AVERAGED = 0.5
+AVERAGED = 0.25
 # Documents of which the sampler takes count before it goes on to the next.
 ROWS_OF_SWEEP = 16_384
 
@@ -105,7 +112,7 @@ class StructuredLDA(TopicEstimator):
     average : float or None, default=None
         Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
         the temperature is 1 then: the posterior is that of the mean of ``components_`` after each.
-        An accepted move begins the mean anew. With 0, and of fewer than two such passes, the
+        An accepted move restarts the mean. With 0, and of fewer than two such passes, the
         topics are those after the last pass; learned priors always are. None is 0.5 where topics
         are summed out, see ``global_step``, and 0.25 otherwise.
 

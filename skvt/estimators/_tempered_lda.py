@@ -14,9 +14,12 @@ from skvt.models.lda import LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 
 # Steps of a fit of M minibatches a pass: 2.8 / M (0.8 + t / M)^-decay.
-FIT_SCALE, FIT_DELAY = 2.8, 0.8
+FIT_SCALE = 2.8
+FIT_DELAY = 0.8
 # Steps of a polish are those of StructuredLDA: 5 / M (0.4 + t / M)^-0.7, M minibatches a pass.
-POLISH_SCALE, POLISH_DELAY, POLISH_DECAY = 5.0, 0.4, 0.7
+POLISH_SCALE = 5.0
+POLISH_DELAY = 0.4
+POLISH_DECAY = 0.7
 
 
 @with_shared_texts
@@ -61,7 +64,7 @@ class TemperedLDA(TopicEstimator):
     average : float, default=0.25
         Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
         the temperature is 1 then: the posterior is that of the mean of ``components_`` after each.
-        An accepted move begins the mean anew. With 0, and of fewer than two such passes, the
+        An accepted move restarts the mean. With 0, and of fewer than two such passes, the
         topics are those after the last pass; learned priors always are. Not for coordinate
         ascent, which converges.
 

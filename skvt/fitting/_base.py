@@ -302,7 +302,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return self
 
     def _add_starts(self, starts, plan):
-        """When all starts have ended, add the seeds of others that shall follow."""
+        """When all starts have ended, add the seeds of those that are to follow."""
 
     def _of_start(self, number, model, plan):
         """The model and the plan of the start of this number, from 0."""
@@ -336,7 +336,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return before.seen == (checksum(data.X, data.weights), data.batch_size)
 
     def _taken_up(self, plan, interrupted):
-        """The same of an interrupted fit."""
+        """The draft, plan and rows with which an interrupted fit goes on."""
         before = self._fitted.draft()
         if interrupted.row_starts is not None:
             before.state.row_starts = interrupted.row_starts.copy()

@@ -88,7 +88,7 @@ class Fitted:
             self.parameters = before.parameters
 
     def without_rows(self):
-        """The same without what is kept of rows, to be sent elsewhere."""
+        """The fit without what it keeps of rows, to be sent to other processes."""
         kept = {name: vars(self.state)[name] for name in State.__dataclass_fields__}
         return replace(
             self,

@@ -37,7 +37,7 @@ def rate_of(estimator, scale=1.0):
 
 
 def mixture_moves(most):
-    """What makes each move, in the order in which they finish, of at most so many components.
+    """Makers of moves, in the order in which they finish, for at most ``most`` components.
 
     Deletes before merges, so that each row of a vanishing component goes to its best one.
     """

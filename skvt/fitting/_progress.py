@@ -17,8 +17,9 @@ _SAMPLED = 1000
 _HASHED = 2**22
 # Largest number of rows of small calls of a stream that are gathered to a batch.
 _MOST_GATHERED = 500
-# Births are tried when a gathered batch has grown by these rows, and by this factor.
-_GROWN_BY, _GROWTH = 20, 1.3
+# Rows and factor by which a gathered batch must have grown before births are tried again.
+_GROWN_BY = 20
+_GROWTH = 1.3
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class RowsSeen:
 
     @classmethod
     def of(cls, X, weights):
-        """Those of these rows."""
+        """Shape, type and digest of rows and their weights."""
         n_rows = X.shape[0]
         rows = np.unique(np.linspace(0, n_rows - 1, min(n_rows, _SAMPLED)).astype(np.int64))
         sample, of_rows = some_rows(X, weights, rows)

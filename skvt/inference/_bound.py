@@ -27,7 +27,7 @@ def global_divergence(model: Model, stats: RunningStats) -> float:
 
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
-    """The untempered ELBO of ``data`` at the globals ``prior + stats``, q(z) optimised anew.
+    """The untempered ELBO of ``data`` at the globals ``prior + stats``, with q(z) optimised.
 
     Returns
     -------

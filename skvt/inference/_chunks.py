@@ -23,7 +23,7 @@ from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.rows import Sums, layout_of, mapped, of_each_row, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray
 
-# Memoized inference updates the globals so many times a pass.
+# Updates of the globals in a pass of memoized inference.
 UPDATES_OF_PASS = 10
 # Most rows of a visit that is a part of a sum over all rows: the globals are sent to each, while
 # the local variables of its rows, and temporary arrays, take memory there.
@@ -70,7 +70,7 @@ class BlockFacts(NamedTuple):
 
 
 def facts_of(block: Chunk) -> BlockFacts:
-    """Those of a block."""
+    """Facts of a block of rows."""
     X, weights = block.X, block.weights
     is_weighted = bool(np.any(weights != 1.0))
     n_rows, n_columns = X.shape
@@ -252,7 +252,7 @@ class BatchSlice(NamedTuple):
     seed: int | None = None
 
     def rows(self, n_rows: int) -> IndexArray:
-        """Their numbers in the chunk, which has so many rows."""
+        """Positions of the batch's rows in its chunk of ``n_rows`` rows."""
         order: IndexArray = np.arange(n_rows)
         if self.seed is not None:
             order = np.random.default_rng(self.seed).permutation(n_rows)
@@ -343,7 +343,7 @@ class SharedGlobals(NamedTuple):
 
 
 def _common_scope(batches: Sequence[BatchHandle]) -> BatchScope | None:
-    """That of all batches, if globals of it are less than half of those of each; else None."""
+    """Scope of all batches together if it is less than half of all globals; else None."""
     first, n_active = batches[0].scope, 0
     if first.active is None:
         alike = all(head.scope == first for head in batches)

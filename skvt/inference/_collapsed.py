@@ -20,12 +20,14 @@ from skvt.inference._visit import VisitRequest
 from skvt.progress import Continued
 from skvt.typing import Array, IndexArray
 
-# Priors of the globals are learned once in so many passes: it takes a look at all globals.
+# Passes between updates of the globals' priors, each of which takes a look at all globals.
 PASSES_PER_PRIOR = 5
-# Rows are placed anew after each such share of the passes, of so many passes at least, and the last
-# time when that share is over.
-SHARE_BETWEEN, FEWEST_BETWEEN, SHARE_PLACED = 0.03, 6, 0.5
-# Bytes of batches that are kept from pass to pass, and not prepared for each anew.
+# Share of all passes, and fewest passes, between two times when rows are drawn without their past.
+SHARE_BETWEEN = 0.03
+FEWEST_BETWEEN = 6
+# Share of all passes after which that ends.
+SHARE_PLACED = 0.5
+# Bytes of prepared batches that are kept from pass to pass; others are prepared for each pass.
 MOST_PREPARED = 2**30
 
 
@@ -40,10 +42,10 @@ class CollapsedInference(Continued):
     Parameters
     ----------
     n_passes : int
-        Number of passes of the fit; 0 where rows are not to be placed anew.
+        Number of passes of the fit; 0 where no rows are drawn without their past.
     """
 
-    # (not when rows are placed anew: a resumed fit may have another number of passes)
+    # (not when rows are drawn without their past: a resumed fit may have another number of passes)
     kept: ClassVar[dict[str, Any]] = {
         "_pass": int,
         "_ends": Annotated[list[IndexArray], "components"],

@@ -32,10 +32,12 @@ from skvt.progress import Continued
 from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
 
-# Rows for each component of a fresh mixture among which its seeds are found: at least, for each
-# column, and at most.
+# Rows for each component of a fresh mixture among which its seeds are found: at least,
 _ROWS_PER_SEED = 50
-_ROWS_PER_COLUMN, _MOST_PER_SEED = 4, 1_000
+# for each column,
+_ROWS_PER_COLUMN = 4
+# and at most.
+_MOST_PER_SEED = 1_000
 # Passes of a fresh mixture without merges and in all, and the gain in nats per row that ends it.
 _PASSES_UNMERGED = 5
 _FRESH_PASSES = 40
@@ -44,9 +46,12 @@ _FRESH_TOL = 1e-4
 _MOST_ROUNDS = 5
 # Stop after this many consecutive reverted passes.
 _MOST_TAKEN_BACK = 2
-# Passes of an annealed fit in which the temperature falls and in all, and the size of its batches.
-_HOT_PASSES, _ANNEALED_PASSES = 8, 10
-_MOST_BATCHES, _ROWS_PER_BATCH = 10, 100
+# Passes of an annealed fit, and those of them in which the temperature falls.
+_ANNEALED_PASSES = 10
+_HOT_PASSES = 8
+# Its largest number of batches, and smallest number of rows of a batch.
+_MOST_BATCHES = 10
+_ROWS_PER_BATCH = 100
 
 
 class MemoVisits(NamedTuple):
@@ -124,7 +129,7 @@ class MemoizedInference(Continued):
     ) -> PassResult:
         """One pass over the batches in random order; ``state`` changes in place.
 
-        Where the state has memos of an earlier fit to the same rows, local steps that begin anew
+        Where the state has memos of an earlier fit to the same rows, local steps without a start
         may end in other optima: passes that lower the bound are taken back.
 
         Returns
@@ -193,8 +198,8 @@ class MemoizedInference(Continued):
     def _has_fallen(self, model: Memoizable, state: MemoizedState) -> bool:
         """Whether a pass has lowered the bound, in which case it is taken back.
 
-        Local steps that search, and begin anew each time, may end in another optimum. (Moves that
-        changed components have raised the bound by more; births of mixtures are judged later.)
+        Local steps that search, each time from the beginning, may end in another optimum. (Moves
+        that changed components have raised the bound by more; births of mixtures are judged later.)
         """
         if self._reached is None:
             return False

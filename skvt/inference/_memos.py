@@ -12,8 +12,10 @@ from skvt.typing import Array, IndexArray
 
 # Memos whose sum is kept, and sums whose sum is.
 _SUMMED = 32
-# Columns from which on a memo's array may be packed, and the share of them that is kept at most.
-_WIDE, _WORTH_PACKING = 64, 0.5
+# Number of columns from which a memo's array may be packed.
+_WIDE = 64
+# Largest share of its columns that is kept.
+_WORTH_PACKING = 0.5
 
 
 @dataclass(frozen=True)

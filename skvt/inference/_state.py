@@ -127,13 +127,13 @@ class State:
     def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
         """A state of other components, which stand at these places of those of before.
 
-        ``change`` makes their statistics; those from which priors are learned begin anew.
+        ``change`` makes their statistics; those from which priors are learned are reset.
         """
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
     def with_memos(self) -> "MemoizedState":
-        """The same state, with memos."""
+        """The state, with memos."""
         return MemoizedState(**vars(self))
 
     def without_memos(self, total: float) -> "State":

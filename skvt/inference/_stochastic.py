@@ -18,8 +18,8 @@ from skvt.schedules import RobbinsMonro
 
 M = TypeVar("M", bound=Model)
 
-# In a stream, priors of the globals are learned once in so many steps: it takes a look at all
-# globals, where a step takes one at those of its rows.
+# Steps of a stream between updates of the globals' priors, each of which takes a look at all
+# globals, where a step looks only at those of its rows.
 STEPS_PER_PRIOR = 16
 
 

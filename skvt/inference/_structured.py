@@ -35,7 +35,7 @@ class StructuredInference(StochasticInference[Drawable]):
         Step number -> rho.
     global_step : {"ssvi", "ssvi-a", "mean_field", "map"}
     most_of_share : float or None
-        In a stream that counts its rows, a step is at most so many times the share of its rows in
+        In a stream that counts its rows, a step is at most this many times the share of its rows in
         all rows so far.
     """
 

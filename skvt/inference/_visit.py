@@ -69,7 +69,7 @@ class VisitRequest:
     mean_inv_temp : float
         Its mean, by which the statistics will be multiplied.
     requested : dict
-        What the local step shall compute: its keywords.
+        What the local step is to compute: its keywords.
     start : ndarray, shape (n, ...), or None
         Where the local step of each row begins.
     pair_entropies : bool or None

@@ -20,12 +20,15 @@ PARTIAL = ".partial"
 _KINDS = "biufU"
 # Elements of an array that are looked at together, where copies of all would take memory.
 PART = 2**17
-# Bytes of memory that load may take: so many times the size of the file, and so many bytes.
-_TIMES, _MORE = 10, 2**23
+# Memory that load may take: this multiple of the file's size,
+_TIMES = 10
+# and these bytes more.
+_MORE = 2**23
 # Bytes that what JSON describes takes, as JSON and as what is made of it: by these characters, and
 # numbers by those between them or by their digits, whichever are fewer.
 _PER_MARK = {"{": 200, "[": 180, ",": 16, ":": 40, '"': 13}
-_PER_NUMBER, _PER_DIGIT = 32, 7
+_PER_NUMBER = 32
+_PER_DIGIT = 7
 
 
 class FileError(ValueError):

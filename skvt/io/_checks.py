@@ -33,7 +33,7 @@ _ROUNDING = 1e-3
 def check_estimator(estimator, memory):
     """Raise FileError unless this is a fitted estimator whose parts fit together.
 
-    What is computed of them takes at most so many bytes of ``memory``.
+    What is computed of them takes at most ``memory`` bytes.
     """
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
@@ -205,7 +205,7 @@ def _check_memos(state, shapes, n_components, memory):
     if not memos.is_whole():
         raise FileError("Memos without place.")
     entries = [entry for level in memos._levels for entry in level if entry is not None]
-    # components after so many changes
+    # number of components after each number of changes
     numbers = {n_made: len(packed.memo.stats.arrays[0]) for packed, n_made in entries}
     first = min(numbers, default=0)
     n = most = numbers.get(first, 0)
@@ -296,7 +296,7 @@ def _legal_parts(model, stats):
 
 
 def _is_positive(parameters):
-    """Those of Dirichlet, beta and gamma variables are."""
+    """Whether all are positive and finite, as parameters of Dirichlet, beta and gamma are."""
     return bool(np.all(parameters > 0.0) and np.all(np.isfinite(parameters)))
 
 

@@ -204,7 +204,7 @@ def class_of(name):
 
 @cache
 def _names():
-    """The same the other way round, by module and qualified name: nothing is imported."""
+    """Names in files by module and qualified name of the class; nothing is imported."""
     return {place: name for name, place in PLACES.items()}
 
 

@@ -238,7 +238,7 @@ def _is_in_range(array):
 
 
 def _parts(array):
-    """The elements, so many at a time."""
+    """The elements, in parts of limited size."""
     flat = array.reshape(-1, order="A")
     for start in range(0, flat.size, PART):
         yield flat[start : start + PART]

@@ -44,8 +44,10 @@ from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 from skvt.typing import Array, IndexArray
 
-# If there are fewer rows per fresh component, a mixture of fewer components is fitted, too.
-FEWER, ROWS_FOR_EACH = 3, 200
+# Number of rows for each fresh component below which a mixture of fewer components is fitted, too.
+ROWS_FOR_EACH = 200
+# Number of components of that one.
+FEWER = 3
 # Least number of rows of a component that may be split.
 FEWEST_ROWS = 20.0
 # A component whose mass has changed by a larger fraction since its births failed is tried like a
@@ -343,7 +345,7 @@ class Birth(Move):
             self._failed, self._judged_by = {}, now
 
     def _fail(self, target: _Target, number: int = 1) -> None:
-        """Remember that a birth from this target failed, and count it so many times."""
+        """Remember that a birth from this target failed, and count it ``number`` times."""
         for id_, mass in zip(target.ids, target.masses, strict=True):
             self._failed[id_] = mass, self._tries(mass, id_) + number
 
@@ -391,10 +393,11 @@ class Birth(Move):
     ) -> Memo | None:
         """The memo of a fresh mixture whose bound is higher than that of a memo; None without one.
 
-        Of one component for all rows, or of at most so many. Started from many seeds, a mixture of
-        few rows ends in components of which no pair is better merged, though fewer, different ones
-        would be better: so it is also started from few. Whether rows are few depends on the
-        parameters of a component, too; so this is also tried where the larger mixture is no better.
+        Of one component for all rows, or of at most the goal's number. Started from many seeds, a
+        mixture of few rows ends in components of which no pair is better merged, though fewer,
+        different ones would be better: so it is also started from few. Whether rows are few
+        depends on the parameters of a component, too; so this is also tried where the larger
+        mixture is no better.
         Components that differ in few of many directions are seen by neither, but where rows are
         least normal.
 

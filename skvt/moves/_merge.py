@@ -14,7 +14,7 @@ from skvt.typing import Array, IndexArray
 
 # A component with fewer expected rows is removed at the end of a fit.
 FEWEST_ROWS = 1.0
-# Nats by which the bound must rise where priors are learned anew.
+# Nats by which the bound must rise where a merge takes other learned priors.
 SMALLEST_GAIN = 0.1
 # Maximum cost of removing it in nats: if it is larger, the component explains what others do not,
 # such as a row of weight 1/2.
@@ -131,7 +131,7 @@ class Merge(Move):
         return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
 
     def _relearn(self, model: Mergeable, memo: Memo, a: int, b: int) -> float:
-        """Gain of the bound if a and b are one under priors learned anew; 0 if it does not rise."""
+        """Gain of the bound if a and b are one under priors learned for it; 0 if it falls."""
         before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
         if before is model or memo.merge_entropy_loss is None:
             return 0.0
@@ -151,7 +151,7 @@ class Merge(Move):
 
     @staticmethod
     def _gain(model: Mergeable, arrays: tuple[Array, ...], memo: Memo, a: int, b: int) -> float:
-        """That of :func:`pair_gains` among components of these statistics."""
+        """Gain of the pair (a, b) by :func:`pair_gains`, given the statistics ``arrays``."""
         assert memo.merge_entropy_loss is not None  # or it were no pair
         gain = model.merge_gains(Stats(arrays), np.array([a]), np.array([b]))
         return float(gain[0] - memo.merge_entropy_loss[a, b])

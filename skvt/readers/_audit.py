@@ -18,8 +18,10 @@ FILLED = 0.9
 FEW_VALUES = 6
 # Variance over mean from which counts spread more than Poisson.
 OVERDISPERSED = 3.0
-# Columns among which repeated ones are searched for, and rows at which numbers are looked at.
-MOST_COLUMNS, MOST_ROWS = 500, 10_000
+# Columns among which repeated ones are searched for.
+MOST_COLUMNS = 500
+# Rows at which numbers are looked at.
+MOST_ROWS = 10_000
 # Columns of one kind that a warning names.
 NAMED = 5
 # Kinds of finding, and what to do.

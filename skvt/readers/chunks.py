@@ -53,7 +53,7 @@ class Loads(NamedTuple):
 
     @property
     def handles(self):
-        """Those of the rows."""
+        """Handles of the chunks of rows."""
         return [Handle(number, rows) for number, rows in enumerate(self.rows)]
 
 

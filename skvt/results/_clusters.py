@@ -18,9 +18,9 @@ from skvt.models.mixture import (
 from skvt.readers.validation import stack_level
 from skvt.rows import some_rows
 
-# Maximum number of rows whose assignments are used, and per component; of more rows, a uniform
-# sample.
-ROWS_TO_JOIN, ROWS_TO_JOIN_EACH = 10_000, 200
+# Most rows whose assignments are used, or for each component; of more rows, a uniform sample.
+ROWS_TO_JOIN = 10_000
+ROWS_TO_JOIN_EACH = 200
 # Criteria by which pairs are chosen.
 CRITERIA = ("auto", "share", "entropy", "evidence")
 
@@ -106,7 +106,7 @@ class ClustersMixin:
         return self._clusters_of_components(n_clusters)
 
     def _clusters_of_components(self, n_clusters):
-        """The same; without a number None."""
+        """Cluster of each component, numbered from 0; None without a number of clusters."""
         if n_clusters is None:
             return None
         joins = self._of_joins("hierarchy_", ValueError)

@@ -29,7 +29,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     # --------------------------------------------------------------------------- validation
     def _prior_vector(self, name, size, size_name, default, *, n_topics=None, remedy=""):
-        """The prior's vector: given, or so many of the default, which is where learning starts.
+        """The prior's vector: given, or filled with the default, which is where learning starts.
 
         With ``n_topics``, it may be an array of a vector for each topic, too; otherwise the
         ``remedy`` is what to do where one is given.
