@@ -10,7 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skvt import AnnealedFactorialMixture
 from skvt.datasets import make_shapes
 from skvt.models.factorial import _superposition
-from skvt.temperature import ConstantTemperature, VariationalTempering
+from skvt.temperature import ConstantTemperature
 
 X, ACTIVATIONS, COMPONENTS = make_shapes(4_000, random_state=0)
 
@@ -32,26 +32,6 @@ def test_all_pictures_are_found_and_what_is_learned_is_right(temperature):
     # every fit ends in the model itself
     assert estimator.history_["temperature"][-1] == 1.0
     assert max(estimator.history_["temperature"]) > 1.5
-
-
-def test_without_moves_annealing_is_better_than_none():
-    bounds = {}
-    for temperature in (None, "annealed"):
-        bounds[temperature] = [
-            AnnealedFactorialMixture(8, temperature=temperature, moves=(), random_state=seed)
-            .fit(X)
-            .elbo_
-            for seed in range(4)
-        ]
-    assert np.mean(bounds["annealed"]) > np.mean(bounds[None]) + 0.1 * len(X)
-
-
-def test_the_learned_temperature_comes_down():
-    policy = VariationalTempering(max_temperature=10.0, replication=1.0)
-    history = AnnealedFactorialMixture(8, temperature=policy, random_state=0).fit(X).history_
-    temperatures = np.array(history["temperature"])
-    assert temperatures[0] > 5.0 and temperatures[-1] == 1.0
-    assert np.all(np.diff(temperatures) < 0.5)
 
 
 def test_what_is_given_is_kept():

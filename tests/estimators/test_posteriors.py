@@ -2,18 +2,12 @@
 
 import numpy as np
 import pytest
-from estimators._registry import every_estimator, every_growing_mixture, published
+from estimators._registry import every_class, every_growing_mixture, published
 from sklearn.exceptions import NotFittedError
 
 from skvt import MemoizedDPGMM, StructuredLDA
-from skvt.posterior import JointPosterior, Posterior
 
 N_DRAWS = 2_000
-
-
-def blocks(posterior):
-    """The posteriors of the blocks by name; of one block, itself."""
-    return posterior.blocks if isinstance(posterior, JointPosterior) else {"": posterior}
 
 
 def arrays(value):
@@ -23,7 +17,7 @@ def arrays(value):
     return list(value) if isinstance(value, tuple) else [np.asarray(value)]
 
 
-@every_estimator
+@every_class
 def test_draws_have_the_moments_and_the_entropy_of_the_posterior(entry):
     posterior = entry.make(**entry.still).fit(entry.data(n_rows=200)).posterior_
     draws = posterior.sample(N_DRAWS, random_state=0)
@@ -41,7 +35,7 @@ def test_draws_have_the_moments_and_the_entropy_of_the_posterior(entry):
     assert posterior.entropy() == pytest.approx(-logs.mean(), abs=5.0 * error)
 
 
-@every_estimator
+@every_class
 def test_draws_follow_the_random_state(entry):
     posterior = entry.make().fit(entry.data()).posterior_
     one, again, other = (arrays(posterior.sample(2, seed)) for seed in (0, 0, 1))
@@ -49,17 +43,6 @@ def test_draws_follow_the_random_state(entry):
         np.testing.assert_array_equal(a, b)
         assert not np.array_equal(a, c) and not np.array_equal(a[0], a[1])
     assert np.ndim(posterior.log_prob(posterior.mean())) == 0
-
-
-@every_estimator
-def test_a_posterior_says_what_it_is(entry):
-    posterior = entry.make().fit(entry.data()).posterior_
-    for name, block in blocks(posterior).items():
-        if isinstance(block, JointPosterior):
-            assert f"{name}={block!r}" in f"={posterior!r}"
-            continue
-        assert isinstance(block, Posterior)
-        assert f"{name}=Posterior({block.family.__name__}, members=" in f"={posterior!r}"
 
 
 def test_what_a_posterior_says_is_readable():

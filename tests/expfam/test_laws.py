@@ -268,12 +268,10 @@ def test_entropy_is_minus_the_mean_log_density_of_draws(family, eta):
 
 
 @each_moderate
-def test_draws_have_the_mean_the_variance_and_the_expectation_of_the_member(family, eta):
+def test_draws_have_the_mean_and_the_variance_of_the_member(family, eta):
     n = 40_000
     x = draws(family, eta, n, seed=3)
-    checks = [
-        (np.array([statistic(family, take(x, i)) for i in range(4000)]), family.expectation(eta))
-    ]
+    checks = []
     for field, mean, variance in zip(
         fields(x), fields(family.mean(eta)), fields(family.variance(eta)), strict=True
     ):
@@ -474,14 +472,11 @@ CALIBRATION = {
 }
 
 
-@pytest.mark.parametrize(
-    "replicates", [REPLICATES, pytest.param(20_000, marks=pytest.mark.slow)], ids=["few", "many"]
-)
 @pytest.mark.parametrize("name", CALIBRATION)
-def test_the_parameters_of_data_have_every_rank_among_draws_of_the_posterior(name, replicates):
+def test_the_parameters_of_data_have_every_rank_among_draws_of_the_posterior(name):
     family, case, scalars = CALIBRATION[name]
-    rng = np.random.default_rng(replicates)
-    truth, eta = case(rng, replicates)
+    rng = np.random.default_rng(REPLICATES)
+    truth, eta = case(rng, REPLICATES)
     drawn = family.sample(np.broadcast_to(eta, (DRAWS, *eta.shape)), rng)
     for one, others in zip(scalars(truth), scalars(drawn), strict=True):
         rank = (others < one).sum(axis=0)

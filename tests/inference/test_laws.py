@@ -1,7 +1,5 @@
 """Laws of the engines, seen through estimators: they hold for any model and any temperature."""
 
-import pickle
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -143,16 +141,6 @@ def test_evaluations_are_of_the_globals_after_the_pass(learning_method):
         assert fitted.elbo(X) == pytest.approx(fitted.elbo_, rel=1e-12)
 
 
-def test_history_holds_one_entry_of_everything_for_each_pass():
-    for learning_method in ("batch", "online"):
-        fitted = estimator(learning_method=learning_method, max_iter=3).fit(corpus(6))
-        names = "n_iter elbo objective temperature learning_rate n_components seconds"
-        assert set(fitted.history_) == set(names.split())
-        assert all(len(values) == 3 for values in fitted.history_.values())
-        assert fitted.history_["n_iter"] == [1, 2, 3]
-        assert np.all(np.diff(fitted.history_["seconds"]) >= 0.0)
-
-
 def test_the_division_into_batches_does_not_change_coordinate_ascent():
     X = corpus(7)
     model = LDA(np.full(5, 0.2), np.full(X.shape[1], 0.2))
@@ -241,27 +229,6 @@ class UnitTemperatureOfEachRow(ConstantTemperature):
 
 
 @pytest.mark.parametrize("learning_method", ["batch", "online"])
-@pytest.mark.parametrize(
-    "temperature",
-    [
-        ConstantTemperature(1.0),
-        ConstantTemperature(),
-        LinearAnnealing(1.0, 3.0, replication=1.0),
-        LinearAnnealing(1.5, 0.0),
-    ],
-    ids=["constant", "default", "annealed from 1", "annealed at once"],
-)
-def test_unit_temperature_changes_nothing(learning_method, temperature):
-    X = corpus(12)
-    plain = estimator(learning_method=learning_method, max_iter=3).fit(X)
-    same = estimator(learning_method=learning_method, max_iter=3, temperature=temperature).fit(X)
-    np.testing.assert_array_equal(same.components_, plain.components_)
-    assert same.elbo_ == plain.elbo_
-    for name in ("elbo", "objective", "temperature"):
-        assert same.history_[name] == plain.history_[name]
-
-
-@pytest.mark.parametrize("learning_method", ["batch", "online"])
 def test_unit_temperature_of_each_row_changes_nothing(learning_method, monkeypatch):
     monkeypatch.setattr("skvt.contracts.RunningPolicy.wants_energy", property(lambda self: True))
     X = corpus(12)
@@ -308,19 +275,6 @@ def test_annealing_ends_at_unit_temperature_with_an_untempered_bound(learning_me
 
 
 # ----------------------------------------------------------------------------- rows and weights
-@pytest.mark.parametrize("temperature", [None, ConstantTemperature(1.3)], ids=["T=1", "T=1.3"])
-def test_weights_are_repetitions(temperature):
-    X = corpus(14)
-    weights = np.random.default_rng(15).integers(0, 4, 60)
-    repeated = X[np.repeat(np.arange(60), weights)]
-    by_weight = estimator(temperature=temperature).fit(X, sample_weight=weights)
-    by_row = estimator(temperature=temperature).fit(repeated)
-    np.testing.assert_allclose(by_weight.components_, by_row.components_, rtol=1e-9)
-    assert by_weight.elbo_ == pytest.approx(by_row.elbo_, rel=1e-11)
-    for name in ("elbo", "objective"):
-        np.testing.assert_allclose(by_weight.history_[name], by_row.history_[name], rtol=1e-11)
-
-
 def test_weights_of_learned_priors_are_repetitions_too():
     X = corpus(14)
     weights = np.random.default_rng(15).integers(0, 4, 60)
@@ -373,77 +327,6 @@ def test_other_processes_give_the_same_to_the_last_bit():
     assert elsewhere.history_["elbo"] == alone.history_["elbo"]
 
 
-def read_only(X):
-    X = X.copy()
-    for part in (X.data, X.indices, X.indptr):
-        part.flags.writeable = False
-    return X
-
-
-def wide_indices(X):
-    X = X.copy()
-    X.indices, X.indptr = X.indices.astype(np.int64), X.indptr.astype(np.int64)
-    return X
-
-
-def memory_mapped(X, folder):
-    parts = {}
-    for name in ("data", "indices", "indptr"):
-        np.save(folder / f"{name}.npy", getattr(X, name))
-        parts[name] = np.load(folder / f"{name}.npy", mmap_mode="r")
-    return sp.csr_array((parts["data"], parts["indices"], parts["indptr"]), shape=X.shape)
-
-
-CONTAINERS = {
-    "dense": lambda X, folder: X.toarray(),
-    "csr_matrix": lambda X, folder: sp.csr_matrix(X),
-    "csc": lambda X, folder: X.tocsc(),
-    "int64 indices": lambda X, folder: wide_indices(X),
-    "counts of int": lambda X, folder: X.astype(np.int64),
-    "read-only": lambda X, folder: read_only(X),
-    "read-only int64 indices": lambda X, folder: read_only(wide_indices(X)),
-    "memory-mapped": memory_mapped,
-}
-
-
-@pytest.mark.parametrize("learning_method", ["batch", "online"])
-@pytest.mark.parametrize("contain", CONTAINERS.values(), ids=CONTAINERS.keys())
-def test_the_container_of_the_counts_does_not_matter(contain, learning_method, tmp_path):
-    X = corpus(19)
-    expected = estimator(learning_method=learning_method, max_iter=2).fit(X)
-    contained = contain(X, tmp_path)
-    fitted = estimator(learning_method=learning_method, max_iter=2).fit(contained)
-    np.testing.assert_array_equal(fitted.components_, expected.components_)
-    assert fitted.elbo(contained) == expected.elbo(X)
-
-
-def test_entries_out_of_order_stored_zeros_and_duplicates_do_not_matter():
-    X = corpus(20)
-    rng = np.random.default_rng(21)
-    coo = X.tocoo()
-    # every entry in two parts, some of them zero, in any order
-    part = np.where(rng.random(coo.nnz) < 0.3, 0.0, 1.0)
-    data = np.concatenate([coo.data - part, part])
-    row, column = np.tile(coo.coords[0], 2), np.tile(coo.coords[1], 2)
-    order = np.lexsort((rng.random(data.size), row))
-    indptr = np.concatenate([[0], np.cumsum(np.bincount(row, minlength=60))])
-    messy = sp.csr_array((data[order], column[order], indptr), shape=X.shape)
-    before = messy.copy()
-    expected, fitted = estimator().fit(X), estimator().fit(messy)
-    np.testing.assert_allclose(fitted.components_, expected.components_, rtol=1e-12)
-    np.testing.assert_array_equal(messy.data, before.data)
-    np.testing.assert_array_equal(messy.indices, before.indices)
-
-
-def test_single_precision_fits_end_close_to_double_ones():
-    X = corpus(22, n=100)
-    wide = estimator(max_iter=5).fit(X)
-    single = estimator(max_iter=5).fit(X.astype(np.float32))
-    assert single.components_.dtype == np.float32
-    assert single.transform(X.astype(np.float32)).dtype == np.float32
-    assert single.elbo_ == pytest.approx(wide.elbo_, rel=1e-3)
-
-
 @pytest.mark.parametrize("learning_method", ["batch", "online"])
 def test_warm_start_goes_on_where_the_last_fit_ended(learning_method):
     X = corpus(23)
@@ -457,16 +340,6 @@ def test_warm_start_goes_on_where_the_last_fit_ended(learning_method):
         whole = estimator(max_iter=6).fit(X)
         np.testing.assert_allclose(fitted.components_, whole.components_, rtol=1e-12)
     assert fitted.elbo_ > elbo
-
-
-def test_a_pickled_fit_continues_as_the_original():
-    X = corpus(24)
-    original = estimator(learning_method="online").partial_fit(X)
-    twin = pickle.loads(pickle.dumps(original))
-    np.testing.assert_array_equal(twin.transform(X), original.transform(X))
-    np.testing.assert_array_equal(
-        twin.partial_fit(X).components_, original.partial_fit(X).components_
-    )
 
 
 # -------------------------------------------------------------------------------- stopping
@@ -490,15 +363,6 @@ def test_a_fit_does_not_converge_while_it_is_hot():
     # four hot passes, then two evaluations to compare
     assert fitted.n_iter_ >= 5
     assert fitted.history_["temperature"][-1] == 1.0
-
-
-def test_of_several_starts_the_best_is_kept():
-    X = corpus(27)
-    fitted = estimator(n_init=4, max_iter=4).fit(X)
-    assert fitted.restart_elbos_.shape == (4,)
-    assert len(set(fitted.restart_elbos_)) == 4
-    assert fitted.elbo_ == fitted.restart_elbos_.max()
-    assert fitted.elbo(X) == pytest.approx(fitted.elbo_, rel=1e-12)
 
 
 # ---------------------------------------------------------------- what one step does, term by term

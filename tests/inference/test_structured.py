@@ -1,6 +1,5 @@
 """Structured inference: its steps by their formulas, and what holds for all of its variants."""
 
-import pickle
 from itertools import product
 
 import numpy as np
@@ -26,9 +25,6 @@ from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
 from skvt.temperature import (
     ConstantTemperature,
-    LinearAnnealing,
-    LocalTempering,
-    VariationalTempering,
 )
 
 LOCAL_STEPS = ("gibbs", "cvb0", "mean_field")
@@ -157,8 +153,7 @@ def test_draws_depend_on_the_seed_and_the_step_only():
 
 
 # ----------------------------------------------------------------------- lam stays positive
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("local", ["gibbs", "mean_field"])
+@pytest.mark.parametrize("local, dtype", [("gibbs", np.float64), ("mean_field", np.float32)])
 def test_ssvi_with_a_tiny_prior_stays_positive_and_finite(local, dtype):
     X = corpus(10, n_words=80, dtype=dtype)
     fitted = estimator(
@@ -213,40 +208,7 @@ def test_a_vocabulary_of_one_word():
 
 
 # ------------------------------------------------------------------------------- estimators
-@each_local
-@each_global
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_number_of_workers_does_not_change_a_bit(local, kind, dtype):
-    X = corpus(12, n=150, n_words=120, dtype=dtype)
-    fits = [
-        estimator(
-            local_step=local, global_step=kind, n_jobs=n_jobs, max_iter=2, batch_size=70,
-            temperature="annealed", doc_topic_prior="auto",
-        ).fit(X)
-        for n_jobs in (1, 3)
-    ]  # fmt: skip
-    np.testing.assert_array_equal(fits[0].components_, fits[1].components_)
-    assert fits[0].history_["objective"] == fits[1].history_["objective"]
-    assert fits[0].elbo_ == fits[1].elbo_
-    np.testing.assert_array_equal(fits[0].transform(X), fits[1].transform(X))
-    assert fits[0].components_.dtype == fits[0].transform(X).dtype == dtype
-
-
-@pytest.mark.parametrize("kind", ["ssvi", "ssvi-a"])
-def test_streams_are_reproducible_and_survive_pickling(kind):
-    X = corpus(13)
-    whole = estimator(global_step=kind).partial_fit(X).partial_fit(X)
-    twin = pickle.loads(pickle.dumps(estimator(global_step=kind).partial_fit(X))).partial_fit(X)
-    np.testing.assert_array_equal(twin.components_, whole.components_)
-    assert whole.n_batch_iter_ == 2 * 4
-    other = estimator(global_step=kind, random_state=1).partial_fit(X).partial_fit(X)
-    # many stand at the prior
-    largest = np.maximum(other.components_, whole.components_)
-    free = largest > 1.01 * whole.topic_word_prior_
-    assert np.all((other.components_ != whole.components_)[free]) and free.sum() > 20
-
-
-@each_global
+@pytest.mark.parametrize("kind", ["ssvi", "map"])
 def test_a_failed_partial_fit_leaves_no_trace(kind, monkeypatch):
     X, Y = corpus(14), corpus(15)[:, :].copy()
     Y.data[:] = 1.0
@@ -297,31 +259,9 @@ def test_the_bound_is_in_the_history_where_it_was_evaluated():
     assert fitted.history_["elbo"][3] == pytest.approx(shorter.elbo_, rel=1e-12)
 
 
-@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
 @pytest.mark.parametrize(
-    "temperature", ["variational", VariationalTempering(), LocalTempering()], ids=str
+    "local, kind", [("gibbs", "ssvi"), ("cvb0", "ssvi-a"), ("mean_field", "ssvi")]
 )
-def test_learned_temperatures_need_mean_field_documents(local, temperature):
-    X = corpus(18)
-    with pytest.raises(ValueError, match=r"Use LinearAnnealing\(\) instead"):
-        estimator(local_step=local, temperature=temperature).fit(X)
-    fitted = estimator(local_step="mean_field", temperature=temperature).fit(X)
-    assert np.isfinite(fitted.elbo_)
-
-
-@each_local
-def test_annealed_fits_end_at_unit_temperature(local):
-    fitted = estimator(
-        local_step=local, temperature=LinearAnnealing(1.5, 2.0), max_iter=5
-    ).fit(corpus(19))  # fmt: skip
-    temperature = np.array(fitted.history_["temperature"])
-    assert temperature[0] > 1.2
-    np.testing.assert_array_equal(temperature[2:], 1.0)
-    assert fitted._fitted.state.replication == 1.0
-
-
-@each_local
-@pytest.mark.parametrize("kind", ["ssvi", "ssvi-a"])
 def test_priors_are_learned(local, kind):
     X = make_topic_corpus(
         400, n_components=4, n_features=100, mean_length=60, doc_topic_prior=0.1,
@@ -377,9 +317,10 @@ def train_and_test():
     return truth, held_out
 
 
-@each_local
-@each_global
-def test_every_pair_of_steps_learns_topics(local, kind, train_and_test):
+@pytest.mark.parametrize(
+    "local, kind", [("gibbs", "ssvi"), ("cvb0", "map"), ("mean_field", "ssvi-a")]
+)
+def test_pairs_of_steps_learn_topics(local, kind, train_and_test):
     truth, held_out = train_and_test
     settings = {"local_step": local, "global_step": kind, "batch_size": 40}
     fitted = estimator(**settings, max_iter=10, temperature="annealed").fit(truth.X)

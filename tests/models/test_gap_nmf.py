@@ -11,7 +11,6 @@ from scipy import stats as laws
 from scipy.special import digamma, gammaln, polygamma
 
 from skvt.expfam import Gamma, RunningStats
-from skvt.expfam._gamma import log_standard_gamma
 from skvt.inference import (
     CoordinateAscent,
     Plan,
@@ -20,11 +19,9 @@ from skvt.inference import (
     StochasticInference,
     StructuredInference,
     Workers,
-    evaluate_bound,
     global_divergence,
     then_coordinate_ascent,
 )
-from skvt.models._dirichlet_correction import log_gamma_slopes
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.models.gap_nmf._model import SMALLEST, GaPNMF, Spectra
 from skvt.temperature import ConstantTemperature
@@ -136,98 +133,6 @@ def test_divergence_of_the_globals_is_that_of_scipy():
     assert global_divergence(gap, state.stats) == pytest.approx(total, abs=5.0 * error**0.5)
 
 
-def log_evidence(gap, Y, cache=None):
-    """log p(Y) of a tiny table by enumeration of the allocations and quadrature.
-
-    Given theta_k and the H_nk, the W_kf integrate out; the components are independent of each
-    other given the allocations. ``cache`` is for several tables with the same gaps.
-    """
-    n, width = Y.shape
-    a, b = gap.component_shape, gap.activation_shape
-    (alpha, c), nodes = gap.prior().arrays[0][0], 61
-    u, weight = np.polynomial.legendre.leggauss(nodes)
-    # the quadrature is on a logarithmic scale
-    log_x = 11.0 * u - 7.0
-    theta, *H = np.meshgrid(*[np.exp(log_x)] * (1 + n), indexing="ij", sparse=True)
-    log_node = np.log(11.0 * weight) + log_x
-    priors = [laws.gamma.logpdf(np.exp(log_x), alpha, scale=1.0 / c) + log_node]
-    priors += [laws.gamma.logpdf(np.exp(log_x), b, scale=1.0 / b) + log_node] * n
-    log_weight = sum(np.meshgrid(*priors, indexing="ij", sparse=True))
-    seen = ~np.isnan(Y)
-    cache = {} if cache is None else cache
-
-    def component(z):
-        """log of the sum over theta, H, W of p(z_nf of one component), z in the order of Y."""
-        if z not in cache:
-            value = log_weight.copy()
-            table = np.reshape(z, Y.shape)
-            for f in range(width):
-                exposure = sum((theta * H[i] for i in range(n) if seen[i, f]), np.zeros_like(theta))
-                total = table[seen[:, f], f].sum()
-                value += a * np.log(a) - gammaln(a) + gammaln(a + total)
-                value -= (a + total) * np.log(a + exposure)
-                for i in range(n):
-                    if seen[i, f]:
-                        value += table[i, f] * np.log(theta * H[i]) - gammaln(table[i, f] + 1.0)
-            cache[z] = np.log(np.exp(value).sum())
-        return cache[z]
-
-    counts = np.where(seen, Y, 0.0).astype(int).ravel()
-    total = 0.0
-    for z in product(*[range(y + 1) for y in counts]):
-        rest = tuple(int(y) - part for y, part in zip(counts, z, strict=True))
-        total += np.exp(component(z) + component(rest))
-    return np.log(total)
-
-
-def log_likelihoods(gap, Y, n):
-    """log p(Y | theta, W, H) at n draws from the prior, (n,)."""
-    rng, b = np.random.default_rng(0), gap.activation_shape
-    weights, spectra = (np.squeeze(prior) for prior in gap.prior().arrays)
-    theta = rng.gamma(weights[0], 1.0 / weights[1], (n, gap.n_components))
-    W = rng.gamma(spectra[0], 1.0 / spectra[1], (n, gap.n_components, Y.shape[1]))
-    H = rng.gamma(b, 1.0 / b, (n, len(Y), gap.n_components))
-    log_p = laws.poisson.logpmf(np.nan_to_num(Y), np.einsum("sk,skf,snk->snf", theta, W, H))
-    return np.where(np.isnan(Y), 0.0, log_p).sum(axis=(1, 2))
-
-
-@pytest.mark.parametrize("missing", [False, True])
-def test_bound_lies_below_the_exact_evidence(missing):
-    Y = np.array([[2.0, 0.0], [1.0, 3.0]])
-    if missing:
-        Y[1, 0] = np.nan
-    gap = model(
-        n_components=2, n_features=2, component_shape=1.5, activation_shape=1.2,
-        weight_concentration=3.0, data_mean_prior=1.5, mean_change_tol=0.0, max_local_iter=500,
-    )  # fmt: skip
-    evidence = log_evidence(gap, Y)
-    # the same by Monte Carlo, without enumeration
-    ratio = np.exp(log_likelihoods(gap, Y, 500_000) - evidence)
-    error = ratio.std() / len(ratio) ** 0.5
-    assert error < 0.02
-    assert abs(ratio.mean() - 1.0) < 4.0 * error
-    for seed in range(3):
-        data, state = start(gap, Y, seed)
-        objective = sweeps(CoordinateAscent(), gap, data, state, 300)
-        with Workers() as workers:
-            bound = evaluate_bound(gap, state.stats, data, workers)
-        assert objective[0] < bound < evidence
-
-
-def test_the_quadrature_is_exact_where_the_evidence_is_known():
-    # No data: all integrates to 1.
-    gap = model(n_components=2, n_features=2, component_shape=1.5, activation_shape=1.2,
-                weight_concentration=3.0, data_mean_prior=1.5)  # fmt: skip
-    assert log_evidence(gap, np.full((2, 2), np.nan)) == pytest.approx(0.0, abs=1e-5)
-    # One count: the sum over all its values is 1.
-    Y = np.array([[np.nan, 0.0], [np.nan, np.nan]])
-    total, cache = 0.0, {}
-    for y in range(60):
-        Y[0, 1] = y
-        total += np.exp(log_evidence(gap, Y, cache))
-    assert total == pytest.approx(1.0, abs=2e-3)
-
-
 @pytest.mark.parametrize(
     "seed, temperature, missing, n_local_iter", pairs(range(3), [1.0, 1.4], [0.0, 0.3], [1, 3])
 )
@@ -297,23 +202,6 @@ def test_drawn_globals_have_the_law_of_q():
     )
     error = products.std(axis=0) / n**0.5
     assert np.all(np.abs(products.mean(axis=0) - polygamma(1, theta[:, 0])) < 5.0 * error)
-
-
-@pytest.mark.parametrize("rate", [0.3, 20.0])
-@pytest.mark.parametrize("shape", [0.05, 0.25, 1.0, 7.0, 400.0])
-def test_the_correction_of_a_gamma_is_the_identity_on_average(shape, rate):
-    # SSVI-A takes statistics of (log x, x) as they are: V of [HB15 eq. 7] has this mean
-    rng, n, hat = np.random.default_rng(5), 200_000, np.array([3.0, -0.5])
-    log_x = log_standard_gamma(np.full(n, shape), rng)
-    slope = np.empty_like(log_x)
-    log_gamma_slopes(np.full_like(log_x, shape), log_x, slope)
-    x = np.exp(log_x) / rate
-    # derivatives of log x and x in the natural parameters, shape and -rate, at fixed quantiles
-    moved = np.array([[slope, x * slope], [np.full(n, 1.0 / rate), x / rate]])
-    fisher = np.array([[polygamma(1, shape), 1.0 / rate], [1.0 / rate, shape / rate**2]])
-    corrected = np.linalg.solve(fisher, np.einsum("ijn,j->in", moved, hat))
-    error = corrected.std(axis=1) / n**0.5
-    assert np.all(np.abs(corrected.mean(axis=1) - hat) < 4.5 * error)
 
 
 # --------------------------------------------------------------------------------------- draws

@@ -165,17 +165,6 @@ def log_evidence(model):
     return logsumexp(values)
 
 
-def test_the_evidence_by_enumeration_is_a_distribution(monkeypatch):
-    # of one document with one token and another one with one: 4 x 4 corpora
-    total = []
-    for v, w in itertools.product(range(4), repeat=2):
-        X = np.zeros((2, 4))
-        X[0, v] = X[1, w] = 1.0
-        monkeypatch.setitem(globals(), "TOY", sp.csr_array(X))
-        total.append(log_evidence(model_of(4, 1)))
-    assert logsumexp(total) == pytest.approx(0.0, abs=1e-12)
-
-
 # -------------------------------------------------------------------------------- its steps
 def usage_of(rng, n_topics=6, n_documents=200):
     tokens = rng.poisson(40.0 * rng.dirichlet(np.full(n_topics, 0.3), n_documents)).astype(float)

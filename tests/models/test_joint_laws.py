@@ -33,11 +33,6 @@ def run(function, tasks):
     return [function(*task) for task in tasks]
 
 
-def replicates(few, many):
-    """So many replicates, and more in the long run of the tests."""
-    return pytest.mark.parametrize("n", [few, pytest.param(many, marks=pytest.mark.slow)])
-
-
 def scores(differences):
     """Mean over the replicates (first axis) in standard errors; 0 where nothing differs."""
     d = np.asarray(differences, float).reshape(len(differences), -1)
@@ -114,9 +109,9 @@ def assert_same_statistics(alpha, beta, n, n_tokens, before, after):
     assert z.size > 50 and np.abs(z).max() < laws.norm.isf(0.5 * ALARM / z.size)
 
 
-@replicates(5_000, 100_000)
 @pytest.mark.parametrize("n_topics", [17, 40])
-def test_topics_of_tokens_are_redrawn_by_their_law(n_topics, n):
+def test_topics_of_tokens_are_redrawn_by_their_law(n_topics):
+    n = 5_000
     # Priors as strong as the data: 20 sweeps forget where they began.
     rng = np.random.default_rng(n_topics)
     alpha = rng.uniform(0.1, 0.5, n_topics)
@@ -128,8 +123,8 @@ def test_topics_of_tokens_are_redrawn_by_their_law(n_topics, n):
     assert_same_statistics(alpha, beta, n, 8, of_both, statistics)
 
 
-@replicates(300, 6_000)
-def test_tokens_of_large_counts_are_redrawn_by_their_law(n):
+def test_tokens_of_large_counts_are_redrawn_by_their_law():
+    n = 300
     # Two words of more than 1,000 tokens, and some 600 tokens of a third; 20 topics. A sweep
     # forgets half of what is known: the prior counts as much as the tokens.
     rng = np.random.default_rng(5)
@@ -144,8 +139,8 @@ def test_tokens_of_large_counts_are_redrawn_by_their_law(n):
     assert_same_statistics(alpha, beta, n, 3_600, of_both, statistics)
 
 
-@replicates(3_000, 50_000)
-def test_one_draw_of_large_counts_keeps_the_joint_law(n):
+def test_one_draw_of_large_counts_keeps_the_joint_law():
+    n = 3_000
     # The step itself begins where it is told to, and knows of no smallest count: priors are weak.
     # Words 0 and 1 are drawn together, the tokens of word 2 stay where they are.
     rng, K = np.random.default_rng(6), 6
@@ -183,8 +178,8 @@ def test_one_draw_of_large_counts_keeps_the_joint_law(n):
     assert_centred(functions=functions)
 
 
-@replicates(400, 6_000)
-def test_topics_and_their_tokens_drawn_in_turn_keep_the_joint_law(n):
+def test_topics_and_their_tokens_drawn_in_turn_keep_the_joint_law():
+    n = 400
     # beta' given assignments as SSVI-A draws it, then assignments given beta'
     rng, n_topics, V, n_documents = np.random.default_rng(7), 20, 15, 5
     alpha, eta = np.full(n_topics, 0.4), np.linspace(0.3, 0.9, V)
@@ -220,12 +215,12 @@ def test_topics_and_their_tokens_drawn_in_turn_keep_the_joint_law(n):
 
 
 # -------------------------------------------------------------------------------------- mixtures
-@replicates(500, 8_000)
 @pytest.mark.parametrize("name", ["Bernoulli", "multinomial"])
 @pytest.mark.parametrize(
     "weights", [SeparateSticks(0.3), SymmetricDirichlet(1.5, 4)], ids=["sticks", "Dirichlet"]
 )
-def test_mixtures_and_assignments_drawn_in_turn_keep_the_joint_law(weights, name, n):
+def test_mixtures_and_assignments_drawn_in_turn_keep_the_joint_law(weights, name):
+    n = 500
     rng, K, D, n_rows = np.random.default_rng(11), 4, 3, 10
     component = KINDS[name].make(D, np.dtype(np.float64))
     model = MixtureGivenGlobals(weights, component, n_initial=K, n_fewest=K)
@@ -300,9 +295,9 @@ def redrawn_frames(rates, prior, Y, H, sweeps, seed):
     return result.start, result.stats.arrays
 
 
-@replicates(6_000, 200_000)
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_activations_of_disjoint_spectra_are_redrawn_by_their_law(missing, n):
+def test_activations_of_disjoint_spectra_are_redrawn_by_their_law(missing):
+    n = 6_000
     # Of spectra without a common bin, expected allocations are the allocations.
     rng, prior = np.random.default_rng(13), 0.6
     rates = np.kron(np.eye(3), np.ones(2)) * np.array([0.8, 0.1, 2.0, 0.5, 3.0, 6.0])
@@ -322,9 +317,9 @@ def test_activations_of_disjoint_spectra_are_redrawn_by_their_law(missing, n):
     np.testing.assert_allclose(SH, expected.T @ seen, rtol=1e-9)
 
 
-@replicates(8_000, 200_000)
 @pytest.mark.parametrize("missing", [0.0, 0.3])
-def test_activations_of_any_spectra_have_their_law_but_for_what_allocations_vary(missing, n):
+def test_activations_of_any_spectra_have_their_law_but_for_what_allocations_vary(missing):
+    n = 8_000
     # Allocations are in expectation: shape' = b + E[n | H, Y]. Given Y, E[H'] is therefore E[H],
     # and what lacks to the second moment is Var(n | H, Y) / rate^2, of multinomials.
     rng, prior = np.random.default_rng(17), 0.6

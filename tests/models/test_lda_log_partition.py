@@ -122,13 +122,6 @@ def assert_unbiased(samples, truth):
 # ---- the reference checks itself -------------------------------------------------------------
 
 
-def test_quadrature_agrees_with_dirichlet_moments():
-    for b in INV_TEMPS:
-        truth = exact_joint(b, ALPHA2, ETA2, 1, 1)
-        assert_allclose(exact_expectations(b, "joint")[1], truth, rtol=0, atol=1e-9)
-    assert_allclose(exact_multinomial(1.0, 2, 2), 0.0, atol=1e-9)
-
-
 # ---- exhaustive summation --------------------------------------------------------------------
 
 
@@ -170,28 +163,6 @@ def test_topics_that_are_all_but_known_leave_nothing_to_estimate(method, monkeyp
 
 
 # ---- order -----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("n_docs", "n_tokens"), [(1, 2), (2, 1), (2, 2)])
-@pytest.mark.parametrize("b", [0.8, 0.5, 0.2])
-def test_what_the_paper_calls_an_upper_bound_lies_below(b, n_docs, n_tokens):
-    # VT16 app. B.1 calls N D log E[g] an upper bound: it is not, from two tokens on.
-    n_all = n_docs * n_tokens
-    joint = exact_joint(b, ALPHA2, ETA2, n_docs, n_tokens)
-    assert n_all * closed_form(ALPHA2, ETA2, [b])[0][0] < joint - 1e-4
-    mean_log, log_mean = exact_expectations(b, "multinomial")
-    truth = exact_multinomial(b, n_docs, n_tokens)
-    assert n_all * mean_log < n_all * log_mean < truth - 1e-4
-    # the largest possible token sum
-    assert truth < n_all * (1.0 - b) * math.log(len(ETA2))
-
-
-def test_sampled_methods_keep_the_order_of_the_bounds_draw_by_draw():
-    methods = ("mean_log", "log_mean", "nested")
-    mean_log, log_mean, nested = (replicates(m, 3, 4, n=3) for m in methods)
-    hot = INV_TEMPS < 1
-    assert np.all(mean_log[:, hot] < log_mean[:, hot])
-    assert np.all(log_mean[:, hot] < nested[:, hot])
 
 
 @pytest.mark.parametrize("method", METHODS)

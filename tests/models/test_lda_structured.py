@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from _entrances import entrance
+from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
@@ -100,13 +101,6 @@ class Enumerated:
                 p[s] *= np.prod((self.alpha[k] + self.b * np.arange(size)) ** self.b)
         return p / p.sum()
 
-    def posterior(self):
-        """p(z | w, beta) at T = 1 by Dirichlet integrals."""
-        log_p = np.log(self.beta[self.z, self.words]).sum(axis=1)
-        log_p += np.sum(gammaln(self.alpha + self.sizes) - gammaln(self.alpha), axis=1)
-        p = np.exp(log_p - log_p.max())
-        return p / p.sum()
-
 
 # ------------------------------------------------------------------------------- the package's
 def given_topics(
@@ -141,8 +135,6 @@ DOCUMENTS = {
     "fractional": [0.0, 2.5, 0.0, 0.25],
     "less than a token": [0.6, 0.0, 0.0, 0.0],
 }
-each_document = pytest.mark.parametrize("counts", DOCUMENTS.values(), ids=DOCUMENTS.keys())
-WHOLE = [counts for name, counts in DOCUMENTS.items() if name[:3] not in ("fra", "les")]
 each_inv_temp = pytest.mark.parametrize("b", [1.0, 0.6], ids=["T=1", "T>1"])
 each_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
 
@@ -168,36 +160,16 @@ def agrees_with(law, chain, result, statistics, alpha, n):
 
 
 # ------------------------------------------------------------------------------------- Gibbs
-@each_document
-@each_inv_temp
-@each_dtype
-@pytest.mark.parametrize("n_sweeps", [1, 3])
-def test_the_law_after_some_sweeps_is_that_of_the_chain(counts, b, dtype, n_sweeps):
-    n = 20_000
+@pytest.mark.parametrize(
+    "name, b, dtype, n_sweeps", pairs(list(DOCUMENTS), [1.0, 0.6], [np.float64, np.float32], [1, 3])
+)
+def test_the_law_after_some_sweeps_is_that_of_the_chain(name, b, dtype, n_sweeps):
+    n, counts = 20_000, DOCUMENTS[name]
     model = given_topics(ALPHA, 4, dtype=dtype, n_burn_in=n_sweeps - 1, n_samples=1)
     result, statistics = local_step(model, np.tile(counts, (n, 1)), BETA, b)
     assert result.q.dtype == statistics.dtype == dtype
     chain = Enumerated(counts, ALPHA, BETA, b)
     agrees_with(chain.after(n_sweeps), chain, result, statistics, ALPHA, n)
-
-
-@pytest.mark.parametrize("counts", WHOLE)
-def test_long_chains_have_the_posterior_of_the_assignments(counts):
-    n = 20_000
-    model = given_topics(ALPHA, 4, n_burn_in=30, n_samples=1)
-    result, statistics = local_step(model, np.tile(counts, (n, 1)), BETA, seed=1)
-    chain = Enumerated(counts, ALPHA, BETA)
-    agrees_with(chain.posterior(), chain, result, statistics, ALPHA, n)
-
-
-@pytest.mark.parametrize("counts", WHOLE)
-@pytest.mark.parametrize("b", [0.8, 0.3])
-def test_hot_long_chains_have_the_joint_of_their_conditionals(counts, b):
-    n = 20_000
-    model = given_topics(ALPHA, 4, n_burn_in=30, n_samples=1)
-    result, statistics = local_step(model, np.tile(counts, (n, 1)), BETA, b, seed=2)
-    chain = Enumerated(counts, ALPHA, BETA, b)
-    agrees_with(chain.joint(), chain, result, statistics, ALPHA, n)
 
 
 @each_inv_temp
@@ -314,8 +286,8 @@ def test_the_tokens_of_an_entry_are_multinomial():
     assert laws.chisquare(of_rest, n * p[[0, 2, 3]] / p[[0, 2, 3]].sum()).pvalue > 1e-3
 
 
-@pytest.mark.parametrize("p", [0.0, 1e-5, 0.003, 0.3, 0.5, 0.9, 1.0])
-@pytest.mark.parametrize("n", [0, 1, 17, 1000, 10**6, 10**15])
+@pytest.mark.parametrize("p", [0.0, 1e-5, 0.3, 0.9, 1.0])
+@pytest.mark.parametrize("n", [0, 1, 17, 10**6, 10**15])
 def test_binomial_variates_have_their_law(n, p):
     draws, state = np.empty(2_000), np.uint64(n + 5)
     for i in range(draws.size):
@@ -332,9 +304,9 @@ def test_binomial_variates_have_their_law(n, p):
         assert laws.kstest(normal, "norm").pvalue > 1e-3
 
 
-@each_inv_temp
-@each_dtype
-@pytest.mark.parametrize("largest", [2.0**20, 1e12, 1e18])
+@pytest.mark.parametrize(
+    "b, dtype, largest", pairs([1.0, 0.6], [np.float64, np.float32], [2.0**20, 1e12, 1e18])
+)
 def test_large_counts_are_accounted_for_beside_small_ones(largest, b, dtype):
     X, beta = documents(1, n=20, dtype=dtype), topics(1, 20, 30)
     X[3, 4] = X[3, 7] = X[8] = largest
@@ -509,24 +481,6 @@ def test_cvb0_equals_dense_arithmetic(b, max_iter, tol):
         np.testing.assert_allclose(result.q[d], size, rtol=1e-9)
         expected += counts[:, None] * q
     np.testing.assert_allclose(statistics, expected, rtol=1e-9, atol=1e-12)
-
-
-@each_inv_temp
-def test_cvb0_ends_at_a_fixed_point(b):
-    counts, alpha, beta = np.array([2.0, 0.5, 1.0, 6.0]), ALPHA, BETA
-    model = given_topics(alpha, 4, "cvb0", max_doc_update_iter=10_000, mean_change_tol=1e-14)
-    result, statistics = local_step(model, counts, beta, b)
-    q = statistics / counts[:, None]
-    for w in range(4):
-        others = result.q[0] - alpha - min(counts[w], 1.0) * q[w]
-        expected = ((alpha + b * others) * beta[:, w]) ** b
-        np.testing.assert_allclose(q[w], expected / expected.sum(), rtol=1e-10)
-
-
-def test_cvb0_is_the_posterior_of_a_single_token():
-    result, _ = local_step(given_topics(ALPHA, 4, "cvb0"), np.eye(4), BETA)
-    expected = ALPHA * BETA.T / (BETA.T @ ALPHA)[:, None]
-    np.testing.assert_allclose(result.q - ALPHA, expected, rtol=1e-12)
 
 
 def test_rows_without_a_seed_are_solved_by_cvb0():

@@ -99,8 +99,8 @@ def test_a_draw_is_decided_by_its_generator(weights):
 # ------------------------------------------------------------------------------- corrections
 @each_weights
 @each_likelihood
-@pytest.mark.parametrize("n", [1000, pytest.param(8000, marks=pytest.mark.slow)])
-def test_the_correction_is_the_identity_on_average(weights, name, n):
+def test_the_correction_is_the_identity_on_average(weights, name):
+    n = 1000
     model, data, state = setup(weights, name, D=3)
     g = model.expectation(state.stats, None, run)
     hat = model.local_step(whole(model, data), g, 1.0, run).stats
@@ -114,16 +114,6 @@ def test_the_correction_is_the_identity_on_average(weights, name, n):
         assert values.shape[1:] == expected.shape
         error = values.std(axis=0) / np.sqrt(n)
         assert np.all(np.abs(values.mean(axis=0) - expected) < 5.0 * error)
-
-
-@pytest.mark.parametrize("a, b", [(1.0, 1.0), (0.2, 3.0), (40.0, 2.0), (1.0, 300.0)])
-def test_the_correction_of_a_beta_is_the_identity_on_average(a, b):
-    rng, n, hat = np.random.default_rng(4), 200_000, np.array([3.0, 5.0])
-    lam = np.tile([[a], [b]], n)
-    log_gammas = np.log(rng.gamma(lam + 1.0)) + np.log(rng.random(lam.shape)) / lam
-    values = corrected_statistics(lam, Gammas.of_all(log_gammas), np.tile(hat[:, None], n))
-    error = values.std(axis=1) / np.sqrt(n)
-    assert np.all(np.abs(values.mean(axis=1) - hat) < 4.5 * error)
 
 
 def test_many_small_topics_are_corrected_as_each_alone():
@@ -226,19 +216,3 @@ def test_a_step_beyond_the_prior_is_taken_back(weights):
         model.natural_parameters(state.stats), model.natural_parameters(prior), strict=True
     ):
         assert np.all(lam >= lowest)
-
-
-@each_weights
-def test_the_number_of_jobs_changes_nothing(weights):
-    ends = []
-    for n_jobs in (1, 2):
-        model, data, state = setup(weights, D=30, n=1500)
-        with Workers(n_jobs) as workers:
-            for kind in GLOBAL_STEPS:
-                engine = StructuredInference(lambda t: 0.5, kind)
-                engine.run_pass(
-                    model, data, state, policy_at(1.0), workers, np.random.default_rng(0)
-                )
-        ends.append(state.stats.value().arrays)
-    for one, other in zip(*ends, strict=True):
-        np.testing.assert_array_equal(one, other)

@@ -324,7 +324,6 @@ def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
     ("make", "k", "n", "n_words"),
     [
         (TemperedLDA, 16, 400, 200),
-        pytest.param(TemperedLDA, 20, 1000, 500, marks=pytest.mark.slow),
         pytest.param(StructuredLDA, 30, 1000, 500, marks=pytest.mark.slow),
     ],
 )

@@ -10,7 +10,7 @@ from sklearn.base import clone
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
 from skvt.contracts import Move, MoveRecord
-from skvt.expfam import MeanPrecision, NormalWishart, kl_divergence
+from skvt.expfam import MeanPrecision, NormalWishart
 from skvt.inference import MemoizedInference, Rows, State, Workers
 from skvt.models.mixture import Block, Mixture, Product, StickBreaking, gaussian_component
 from skvt.moves import Merge, pair_gains
@@ -87,15 +87,6 @@ def test_draws_have_the_density_the_entropy_and_the_moments():
     # means with precisions of their own are no value of the family
     apart = MeanPrecision(draws.mean[0], draws.precision[0] * np.arange(1, K + 1)[:, None, None])
     assert np.all(family.log_density(eta, apart) == -np.inf)
-
-
-def test_the_divergence_is_the_mean_of_the_densities_ratio():
-    family, eta = members()
-    priors = np.repeat(family.prior[None], K, axis=0)
-    x = drawn_members(family, eta, 800, np.random.default_rng(2))
-    ratios = (family.log_density(eta, x) - family.log_density(priors, x)).sum(axis=1)
-    error = np.std(ratios) / np.sqrt(800)
-    assert np.mean(ratios) == pytest.approx(kl_divergence(family, eta, family.prior), abs=5 * error)
 
 
 def test_expectations_are_slopes_of_the_log_normalizer():

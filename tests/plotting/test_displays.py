@@ -140,18 +140,6 @@ def test_moves_stand_at_the_passes_that_accepted_them(x):
         assert marks.get_label() == f"{move} ({sum(passes.values())})"
 
 
-def test_moves_of_topics_are_shown_too():
-    drawn = make_topic_corpus(
-        400, n_components=10, n_features=200, doc_topic_prior=0.1, topic_word_prior=0.05,
-        random_state=0,
-    )  # fmt: skip
-    fitted = TemperedLDA(10, temperature=None, max_iter=8, random_state=0).fit(drawn.X)
-    accepted = sum(fitted.move_log_["accepted"])
-    marks = MovesDisplay.from_estimator(fitted).markers_
-    assert accepted > 0
-    assert marks["split-merge"].get_label() == f"split-merge ({accepted})"
-
-
 def test_a_stream_that_follows_a_fit_is_drawn_after_it():
     X = overlapping()
     model = MemoizedDPGMM(n_components=2, max_iter=2, random_state=0).fit(X)
@@ -277,14 +265,6 @@ def test_ellipses_are_contours_of_the_components(cls, covariance_type):
             (display.ax_.get_xlim(), display.ax_.get_ylim()), contour.T, strict=True
         ):
             assert limits[0] <= values.min() and values.max() <= limits[1]
-
-
-def test_components_of_known_variance_are_circles():
-    X = np.random.default_rng(0).normal(size=(60, 2))
-    mixture = CAVIGaussianMixture(2, noise_variance=0.25, random_state=0).fit(X)
-    circles = ComponentsDisplay.from_estimator(mixture, n_std=2.0).ellipses_
-    assert_allclose([(circle.width, circle.height) for circle in circles], 2.0)
-    assert_allclose([circle.get_center() for circle in circles], mixture.means_)
 
 
 def test_tied_covariances_are_those_of_all_components():

@@ -5,8 +5,6 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-import skvt.contracts._policy as policies
-import skvt.inference._state as state
 from skvt import TemperedLDA
 from skvt.contracts import Capability, ConjugateModel, FitPlan
 from skvt.temperature import LocalTempering, VariationalTempering
@@ -132,17 +130,6 @@ def test_the_energy_of_the_pilot_is_that_of_unit_temperature():
     np.testing.assert_array_equal(temperatures[1:], 1.0)
     np.testing.assert_array_equal(replications, [10.0, 1.0, 1.0])
     assert running.done
-
-
-@every_learned
-def test_better_energies_cool(learned):
-    final = []
-    for gain in (-0.5, -0.25, -0.1):
-        temperatures, _ = walk(
-            start(learned(max_temperature=1.5)), lambda _, g=gain: REFERENCE + g, n_passes=3
-        )
-        final.append(temperatures[-1])
-    assert final[0] > final[1] > final[2] > 1.0
 
 
 # --------------------------------------------------------------------------------- the ceiling
@@ -326,28 +313,6 @@ def counts(seed=0, n_rows=48, n_features=30):
 def fitted(temperature, **changes):
     settings = {"n_components": 3, "batch_size": 8, "max_iter": 6, "random_state": 0}
     return TemperedLDA(temperature=temperature, **(settings | changes)).fit(counts())
-
-
-@every_learned
-@pytest.mark.parametrize("max_iter", [4, 12])
-def test_rows_of_a_sweep_may_come_in_chunks(learned, max_iter, monkeypatch):
-    # Local tempering jitters by the temperature of its last chunk.
-    monkeypatch.setattr(policies, "JITTER", 0.0)
-    settings = {"learning_method": "batch", "max_iter": max_iter}
-    whole = fitted(learned(), **settings)
-    monkeypatch.setattr(state, "ROWS_PER_BATCH", 7)
-    chunks = fitted(learned(), **settings)
-    assert whole.history_["temperature"][0] > 1.0
-    # Local tempering records the mean over its last chunk.
-    if learned is VariationalTempering:
-        np.testing.assert_allclose(
-            chunks.history_["temperature"], whole.history_["temperature"], rtol=1e-9
-        )
-        np.testing.assert_allclose(
-            chunks.history_["objective"], whole.history_["objective"], rtol=1e-9
-        )
-    np.testing.assert_allclose(chunks.history_["elbo"], whole.history_["elbo"], rtol=1e-9)
-    np.testing.assert_allclose(chunks.components_, whole.components_, rtol=1e-6)
 
 
 @every_learned
