@@ -80,7 +80,7 @@ METHODS = ("fit", "partial_fit", *QUESTIONS)
 
 @every_pair(
     "entry, method, what",
-    ENTRIES,
+    CLASSES,
     METHODS,
     list(ILLEGAL),
     legal=lambda entry, method, what: (

@@ -88,10 +88,8 @@ def _expected_failures(estimator):
 
 
 def _brief(entry, **params):
-    """Of the entry's engine, with passes enough for scikit-learn's checks, and room for births."""
-    room = {}
-    if "max_components" in entry.quick:
-        room["max_components"] = entry.quick["max_components"]
+    """Of the entry's engine and moves, with passes enough for scikit-learn's checks."""
+    room = {name: entry.quick[name] for name in ("max_components", "moves") if name in entry.quick}
     return entry.cls(**(entry.engine | {"max_iter": 4} | room | params))
 
 

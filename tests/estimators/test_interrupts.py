@@ -206,9 +206,10 @@ def test_an_interrupt_after_a_step_of_size_one_leaves_no_trace():
 
 
 METHODS = ("fit", "partial_fit", "transform", "predict_proba")
+# One of each class: their engines are all there are.
 EVERY = [
     pytest.param(entry, method, id=f"{entry}-{method}")
-    for entry in ENTRIES
+    for entry in CLASSES
     for method in METHODS
     if hasattr(entry.cls, method)
 ]
@@ -222,11 +223,8 @@ def taking_turns(*n_jobs):
     ]
 
 
-# One of each class: their engines are all there are.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "entry, method, n_jobs", [c for c in taking_turns(1, 2) if c.values[0] in CLASSES]
-)
+@pytest.mark.parametrize("entry, method, n_jobs", taking_turns(1, 2))
 def test_an_interrupt_at_any_line_leaves_no_trace(entry, method, n_jobs):
     model = streamed(entry, n_jobs=n_jobs)
     assert_safe(model, calling(method, entry.data(3)), Interruption())
@@ -268,7 +266,7 @@ def test_a_signal_at_a_random_moment_leaves_no_trace(entry, method, n_jobs, monk
 
     n_interrupted, previous = 0, signal.signal(signal.SIGALRM, interrupt)
     try:
-        for _ in range(100):
+        for _ in range(40):
             try:
                 signal.setitimer(signal.ITIMER_REAL, rng.uniform(1e-5, 1.2 * min(durations)))
                 getattr(model, method)(X)
@@ -283,7 +281,7 @@ def test_a_signal_at_a_random_moment_leaves_no_trace(entry, method, n_jobs, monk
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, previous)
-    assert n_interrupted > 10
+    assert n_interrupted > 4
     np.testing.assert_equal(content(getattr(model, method)(X)), content(answer))
     assert content(model) == after
 

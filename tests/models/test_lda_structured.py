@@ -243,11 +243,12 @@ def law_of_large_counts(counts, tokens, alpha, beta, b):
     return law / law.sum()
 
 
-@each_dtype
-@pytest.mark.parametrize(("b", "tokens"), [(1.0, 0), (1.0, 3), (0.6, 0)])
+@pytest.mark.parametrize(
+    "b, tokens, dtype", [(1.0, 0, np.float32), (1.0, 3, np.float64), (0.6, 0, np.float64)]
+)
 def test_large_counts_have_the_posterior_of_the_assignments(b, tokens, dtype):
     # with priors as strong as the data, or they would not show
-    n, counts, alpha = 4_000, [1200, 1500], np.array([300.0, 900.0])
+    n, counts, alpha = 1_500, [1200, 1500], np.array([300.0, 900.0])
     beta = np.array([[0.6, 0.1, 0.3], [0.1, 0.2, 0.7]])
     model = given_topics(alpha, 3, dtype=dtype, n_burn_in=25, n_samples=1)
     X = np.tile([*counts, tokens], (n, 1)).astype(dtype)
