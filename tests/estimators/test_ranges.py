@@ -6,6 +6,7 @@ Each fit here ended in numbers that are not finite, in a crash, or never.
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _pairs import pairs
 
 from skvt import StructuredGaPNMF, StructuredLDA, TemperedLDA
 from skvt.metrics import (
@@ -65,9 +66,9 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    "name, scale, dtype", pairs(list(MODELS), list(SCALES), [np.float32, np.float64])
+)
 def test_counts_up_to_the_ends_of_their_range_give_finite_answers(name, scale, dtype):
     X = SCALES[scale](counts(dtype))
     assert X.dtype == dtype
@@ -116,13 +117,16 @@ def test_a_stream_of_a_hundred_million_documents_is_finite():
         assert estimator.components_.sum() < 10.0 * total / 60.0 * X.sum()
 
 
-@pytest.mark.parametrize("holder", [np.asarray, sp.csr_array])
 @pytest.mark.parametrize(
-    "dtype, factor", [(np.float32, 1e36), (np.float64, 1e160), (np.float64, 1e-310)]
+    "name, of_type, holder",
+    pairs(
+        list(MODELS),
+        [(np.float32, 1e36), (np.float64, 1e160), (np.float64, 1e-310)],
+        [np.asarray, sp.csr_array],
+    ),
 )
-@pytest.mark.parametrize("name", MODELS)
-def test_counts_out_of_range_are_refused_before_any_work(name, dtype, factor, holder):
-    X = counts()
+def test_counts_out_of_range_are_refused_before_any_work(name, of_type, holder):
+    X, (dtype, factor) = counts(), of_type
     estimator = make(name).fit(X.astype(dtype))
     before = estimator.components_.copy()
     bad = holder((factor * X).astype(dtype))

@@ -55,6 +55,7 @@ def test_clusters_are_found(law, learning_method):
         assert np.all(np.diff(mixture.weights_) <= 1e-6)
 
 
+@pytest.mark.slow
 def test_structured_inference_finds_clusters_that_mean_field_does_not():
     # the setting of HB15 sec. 4.2, half as large
     truth = make_bernoulli_mixture(
@@ -208,26 +209,25 @@ def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, 
 
 
 # ---------------------------------------------------------------------------------- binary input
-ILLEGAL = {
-    "a count": (2.0, r"binary.* Got 2\. .*'binarize'"),
-    "a code": (-1.0, r"Got -1\. If -1 stands for a missing value, replace it by NaN"),
-    "a negative number": (-1.0, r"binary.* Got -1"),
-    "a fraction": (0.5, r"binary.* Got 0\.5"),
-    "infinity": (np.inf, "infinity"),
-}
+ILLEGAL = [
+    (2.0, r"binary.* Got 2\. .*'binarize'"),
+    (-1.0, r"Got -1\. If -1 stands for a missing value, replace it by NaN"),
+    (-1.0, r"binary.* Got -1"),
+    (0.5, r"binary.* Got 0\.5"),
+    (np.inf, "infinity"),
+]
 
 
-@pytest.mark.parametrize("what", ILLEGAL)
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array, sp.csc_matrix])
-@pytest.mark.parametrize("method", ["fit", "partial_fit", "predict", "score", "elbo"])
-def test_values_that_are_not_binary_are_refused_and_change_nothing(what, contain, method):
-    value, message = ILLEGAL[what]
-    X = bits()
-    X[3, -1] = value
+def test_values_that_are_not_binary_are_refused_and_change_nothing(contain):
     mixture = StructuredBernoulliMixture(3, max_iter=2, random_state=0).fit(bits())
     before = published(mixture)
-    with pytest.raises(ValueError, match=message):
-        getattr(mixture, method)(contain(X))
+    for value, message in ILLEGAL:
+        X = bits()
+        X[3, -1] = value
+        for method in ("fit", "partial_fit", "predict", "score", "elbo"):
+            with pytest.raises(ValueError, match=message):
+                getattr(mixture, method)(contain(X))
     np.testing.assert_equal(published(mixture), before)
 
 
@@ -350,7 +350,7 @@ def test_every_global_step_learns_from_minibatches_and_streams(law, global_step)
     assert np.median(gains) > 1.5
 
 
-@pytest.mark.parametrize("n_rows", [5, 20, 100])
+@pytest.mark.parametrize("n_rows", [20, 100])
 def test_small_calls_of_a_stream_are_small_steps(n_rows):
     X, _ = clusters(1400, D=12)
     X, test = X[:1000], X[1000:]

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _engines import policy_at
 from joblib import parallel_config
 
 from skvt import TemperedLDA
@@ -162,10 +163,6 @@ def test_the_division_into_batches_does_not_change_coordinate_ascent():
 
 
 # -------------------------------------------------------------------------- one batch of all
-def policy_at(temperature):
-    return ConstantTemperature(temperature).start(None)
-
-
 @pytest.mark.parametrize("temperature", [1.0, 1.6])
 @pytest.mark.parametrize("weighted", [False, True], ids=["plain", "weighted"])
 def test_one_batch_of_all_rows_and_a_full_step_is_coordinate_ascent(temperature, weighted):

@@ -5,6 +5,7 @@ from operator import methodcaller
 
 import numpy as np
 import pytest
+from _engines import policy_at
 from _properties import quick, sequences
 from hypothesis import given
 from hypothesis import strategies as st
@@ -34,7 +35,7 @@ from skvt.models.mixture._weights import StickBreaking
 from skvt.moves import Birth, Delete, Merge
 from skvt.moves._base import bound_of
 from skvt.schedules import RobbinsMonro
-from skvt.temperature import ConstantTemperature, LinearAnnealing
+from skvt.temperature import LinearAnnealing
 
 each_kind = pytest.mark.parametrize("name", KINDS)
 
@@ -54,10 +55,6 @@ def data_of(name, n=120, *, D=2, batch_size=30, seed=0, weighted=True, gaps=True
 
 def start(model, data, seed=0):
     return MemoizedState(model.initial(data, np.random.default_rng(seed)))
-
-
-def policy_at(temperature):
-    return ConstantTemperature(temperature).start(None)
 
 
 def bound(model, state):

@@ -5,6 +5,7 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _engines import policy_at
 from scipy.special import digamma
 
 from skvt import StructuredLDA, TemperedLDA
@@ -23,9 +24,6 @@ from skvt.inference._structured import GLOBAL_STEPS
 from skvt.models._dirichlet_correction import corrected_statistics
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
-from skvt.temperature import (
-    ConstantTemperature,
-)
 
 LOCAL_STEPS = ("gibbs", "cvb0", "mean_field")
 each_local = pytest.mark.parametrize("local", LOCAL_STEPS)
@@ -49,10 +47,6 @@ def estimator(**changes):
         "random_state": 0,
     }
     return StructuredLDA(**(settings | changes))
-
-
-def policy_at(temperature):
-    return ConstantTemperature(temperature).start(None)
 
 
 def model_of(X, local="gibbs", n_topics=5, eta=0.2):

@@ -14,6 +14,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import gammainccinv, gammaincinv, gammaln, polygamma
 
+from skvt.compiled import serial_map as run
 from skvt.expfam import RunningStats, Stats
 from skvt.models._dirichlet_correction import (
     Gammas,
@@ -23,10 +24,6 @@ from skvt.models._dirichlet_correction import (
 )
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._model import LDA
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 # ------------------------------------------------------------------------- special functions

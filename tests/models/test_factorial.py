@@ -9,6 +9,7 @@ import scipy.integrate
 import scipy.stats
 from scipy.special import logsumexp
 
+from skvt.compiled import serial_map as run
 from skvt.contracts import FitPlan, RunningPolicy
 from skvt.expfam import RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
@@ -21,10 +22,6 @@ from skvt.temperature import ConstantTemperature
 K, D = 3, 2
 CONFIGURATIONS = np.array(list(itertools.product([0.0, 1.0], repeat=K)))
 EVERYTHING = frozenset({"noise_variance", "prior_variance", "activation_prior"})
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 def model_of(missing=False, dtype=np.float64, **changes):
@@ -244,24 +241,6 @@ def test_noise_of_heated_fits_tells_equal_components_apart():
 
 
 # -------------------------------------------------------------------------------- predictions
-@pytest.mark.parametrize("missing", [False, True])
-def test_predictive_density_is_the_mean_over_draws_of_the_posterior(missing):
-    model, (X, weights) = model_of(missing), data_of(6, missing, seed=6)
-    model, state, _ = fitted(model, X, weights)
-    batch = model.batch(X, np.arange(6), weights)
-    exact = explain(model, batch, state.stats, run).log_density
-    lam, rng = model.natural_parameters(state.stats)[0], np.random.default_rng(0)
-    draws = np.array([model.family.sample(lam, rng) for _ in range(20_000)])
-    log_prior = scipy.stats.bernoulli.logpmf(CONFIGURATIONS, model.activation_prior).sum(axis=1)
-    for n in range(6):
-        there = ~np.isnan(X[n])
-        centre = np.einsum("ck,skd->scd", CONFIGURATIONS, draws[:, :, there])
-        density = scipy.stats.norm(centre, np.sqrt(0.3)).logpdf(X[n, there]).sum(axis=2)
-        values = np.exp(density + log_prior).sum(axis=1)
-        error = values.std() / np.sqrt(len(values))
-        assert abs(np.exp(exact[n]) - values.mean()) < 4.5 * error + 1e-12
-
-
 @pytest.mark.parametrize("missing", [False, True])
 @pytest.mark.parametrize("fitted_by_column", [False, True])
 def test_enumerated_activations_have_the_probabilities_of_bayes_rule(missing, fitted_by_column):

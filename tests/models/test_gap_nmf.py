@@ -6,10 +6,12 @@ from itertools import product
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _engines import policy_at
 from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammaln, polygamma
 
+from skvt.compiled import serial_map as run
 from skvt.expfam import Gamma, RunningStats
 from skvt.inference import (
     CoordinateAscent,
@@ -24,7 +26,6 @@ from skvt.inference import (
 )
 from skvt.models.gap_nmf import _kernels as kernels
 from skvt.models.gap_nmf._model import SMALLEST, GaPNMF, Spectra
-from skvt.temperature import ConstantTemperature
 
 N, F, K = 300, 7, 4  # more rows than a block
 
@@ -40,14 +41,6 @@ def spectrogram(seed, *, missing=0.0, whole=True):
 def model(**changes):
     settings = {"n_components": K, "n_features": F, "local": "mean_field", "data_mean_prior": 2.5}
     return GaPNMF(**(settings | changes))
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
-
-
-def policy_at(temperature):
-    return ConstantTemperature(temperature).start(None)
 
 
 def start(gap, Y, seed=0, weights=None, batch_size=None, *, kept=True):

@@ -15,6 +15,7 @@ from _entrances import entrance
 from models._textbook import KINDS
 from scipy import stats as laws
 
+from skvt.compiled import serial_map as run
 from skvt.expfam import RunningStats
 from skvt.models.gap_nmf._model import FrameBatch, GaPNMF, Spectra
 from skvt.models.lda import _sampling as sampling
@@ -27,10 +28,6 @@ bulk_step = entrance(sampling._bulk_step)
 
 # Probability that a test fails although the kernel is right.
 ALARM = 1e-4
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 def scores(differences):

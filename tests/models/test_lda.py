@@ -20,15 +20,12 @@ import scipy.sparse as sp
 from scipy.special import digamma, gammaln, logsumexp, softmax
 
 from skvt import TemperedLDA
+from skvt.compiled import serial_map as run
 from skvt.compiled._shared_loop import serial_map
 from skvt.expfam import RunningStats, Stats
 from skvt.models.lda import _model as _lda
 from skvt.models.lda._model import LDA
 from skvt.temperature import ConstantTemperature, LinearAnnealing
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 # ------------------------------------------------------------------- the second derivation

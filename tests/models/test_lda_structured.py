@@ -26,6 +26,7 @@ from _pairs import pairs
 from scipy import stats as laws
 from scipy.special import digamma, gammainc, gammaln, polygamma
 
+from skvt.compiled import serial_map as run
 from skvt.compiled._random_bits import binomial
 from skvt.compiled._shared_loop import COUNTER
 from skvt.expfam import RunningStats
@@ -33,10 +34,6 @@ from skvt.inference import Workers
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._given_topics import LDAGivenTopics, Topics
 from skvt.models.lda._model import LDA
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 def counter():

@@ -4,7 +4,8 @@ import pickle
 
 import numpy as np
 import pytest
-from models.test_tied import Idle, sweeps
+from _engines import sweeps
+from models.test_tied import Idle
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma as gamma_distribution
 from scipy.stats import t as student_t
@@ -227,7 +228,7 @@ def started(X, n_components):
 def test_the_bound_never_falls_and_merges_gain_what_they_promise(missing):
     X = drawn(120, D=5, rank=2, K=3, missing=missing)
     model, data, state = started(X, 5)
-    bounds = sweeps(model, data, state, 8, [Idle()])
+    bounds = sweeps(model, data, state, [Idle()], 8)
     assert np.all(np.diff(bounds) > -1e-4)
     memo = state.memos.total()
     before = bound_of(model, memo)

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from _engines import sweeps
 from models._textbook import KINDS, with_gaps
 from scipy.special import logsumexp
 
-from skvt.contracts import RunningPolicy
-from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
+from skvt.compiled import serial_map as run
+from skvt.inference import MemoizedState, Rows
 from skvt.inference._visit import memo_of
 from skvt.models.mixture import _model as _mixture
 from skvt.models.mixture._missing import Patterns
@@ -20,10 +21,6 @@ from skvt.moves._base import bound_of
 from skvt.moves._merge import pair_gains
 
 each_full = pytest.mark.parametrize("name", ["full", "zero-mean full"])
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 def mixture(name, *, D=3, K=2, dtype=np.float64, n=40):
@@ -144,19 +141,8 @@ def fitted(name, K=4, passes=15, D=3, n=150):
     model = Mixture(StickBreaking(1.3), KINDS[name].make(D, np.dtype(np.float64)), n_initial=K)
     data = Rows(X, rng.uniform(0.5, 2.0, n), 60)
     state = MemoizedState(model.initial(data, rng))
-    sweeps(model, data, state, passes)
+    sweeps(model, data, state, n=passes)
     return model, data, state
-
-
-def sweeps(model, data, state, n, moves=()):
-    bounds = []
-    with Workers() as workers:
-        for _ in range(n):
-            totals, divergence, *_ = MemoizedInference(moves).run_pass(
-                model, data, state, RunningPolicy(), workers, np.random.default_rng(0)
-            )
-            bounds.append(totals.untempered - divergence)
-    return bounds
 
 
 @each_full
@@ -174,8 +160,8 @@ def test_a_merge_gains_what_was_predicted_and_the_next_pass_no_less(name):
         after = bound_of(model, total)
         assert after - before == pytest.approx(gain, rel=1e-9)
         # what two components said of a missing value is less certain than either, not more
-        assert sweeps(model, data, state, 1)[0] > after
-    bounds = sweeps(model, data, start, 12, [Merge()])
+        assert sweeps(model, data, state)[0] > after
+    bounds = sweeps(model, data, start, [Merge()], 12)
     assert np.all(np.diff(bounds) > -1e-9 * abs(before)) and model.size(start.stats) < 4
 
 

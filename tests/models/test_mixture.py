@@ -20,6 +20,7 @@ from models._textbook import (
 from scipy.special import betaln, digamma, logsumexp, softmax, xlogy
 from scipy.stats import norm
 
+from skvt.compiled import serial_map as run
 from skvt.contracts import Capability, RunningPolicy
 from skvt.expfam import Beta
 from skvt.inference import MemoizedState, Rows, Workers, evaluate_bound
@@ -40,10 +41,6 @@ LEFT_OUT = [name for name in MISSING if not name.endswith("full")]
 def each_kind_with_and_without_gaps(test, with_gaps=MISSING):
     cases = [(name, False) for name in KINDS] + [(name, True) for name in with_gaps]
     return pytest.mark.parametrize(("name", "gaps"), cases)(test)
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 def mixture(name, *, D=2, alpha=1.3, dtype=np.float64, **start):

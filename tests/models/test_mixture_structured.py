@@ -2,9 +2,11 @@
 
 import numpy as np
 import pytest
+from _engines import policy_at
 from models._textbook import KINDS
 from scipy.special import logsumexp, softmax
 
+from skvt.compiled import serial_map as run
 from skvt.contracts import LocalTotals
 from skvt.expfam import RunningStats
 from skvt.inference import Rows, State, StochasticInference, StructuredInference, Workers
@@ -14,19 +16,10 @@ from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models.mixture._given_globals import MixtureGivenGlobals
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import SeparateSticks, SymmetricDirichlet
-from skvt.temperature import ConstantTemperature
 
 WEIGHTS = {"sticks": SeparateSticks(1.3), "dirichlet": SymmetricDirichlet(1.3, 3)}
 each_weights = pytest.mark.parametrize("weights", WEIGHTS.values(), ids=WEIGHTS.keys())
 each_likelihood = pytest.mark.parametrize("name", ["Bernoulli", "multinomial"])
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
-
-
-def policy_at(temperature):
-    return ConstantTemperature(temperature).start(None)
 
 
 def setup(weights, name="Bernoulli", *, D=4, K=3, n=40, cls=MixtureGivenGlobals, seed=0):

@@ -4,12 +4,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from _engines import sweeps as sweeps_of
 from scipy.optimize import linear_sum_assignment
 
-from skvt.contracts import MoveTools, RunningPolicy
+from skvt.contracts import MoveTools
 from skvt.datasets import make_shapes
 from skvt.expfam import RunningStats
-from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
+from skvt.inference import MemoizedState, Rows, Workers
 from skvt.models.factorial import Superposition, _superposition
 from skvt.models.factorial._model import FactorialMixture
 from skvt.moves._base import bound_of
@@ -28,16 +29,8 @@ def begun_at(components, dtype=np.float64):
     return model, MemoizedState(stats, row_starts=np.full((len(X), K), np.nan))
 
 
-def sweeps(model, state, moves, n, batch_size=1_000):
-    bounds, rng = [], np.random.default_rng(0)
-    data, engine = Rows(X, np.ones(len(X)), batch_size), MemoizedInference(moves)
-    with Workers() as workers:
-        for _ in range(n):
-            totals, divergence, *_ = engine.run_pass(
-                model, data, state, RunningPolicy(), workers, rng
-            )
-            bounds.append(totals.untempered - divergence)
-    return np.array(bounds)
+def sweeps(model, state, moves, n):
+    return sweeps_of(model, Rows(X, np.ones(len(X)), 1_000), state, moves, n)
 
 
 def matched(model, state):

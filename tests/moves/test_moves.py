@@ -6,10 +6,12 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from _engines import sweeps
 from models._textbook import KINDS
 from scipy.special import entr, softmax
 
 from skvt import MemoizedDPGMM
+from skvt.compiled import serial_map as run
 from skvt.contracts import LocalResult, Move, RunningPolicy, Solved, Stream
 from skvt.expfam import RunningStats, Stats
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers
@@ -26,10 +28,6 @@ from skvt.moves._base import bound_of
 from skvt.moves._merge import dissolve, pair_gains
 
 each_kind = pytest.mark.parametrize("name", KINDS)
-
-
-def run(function, tasks):
-    return [function(*task) for task in tasks]
 
 
 def mixture(name, *, D=2, K=1, alpha=1.3):
@@ -75,18 +73,6 @@ class Tools:
     @staticmethod
     def memo_of(model, result, batch):
         return memo_of(model, result, batch, run, pairs=True)
-
-
-def sweeps(model, data, state, moves, n=1, seed=0):
-    engine, rng = MemoizedInference(moves), np.random.default_rng(seed)
-    bounds = []
-    with Workers() as workers:
-        for _ in range(n):
-            totals, divergence, *_ = engine.run_pass(
-                model, data, state, RunningPolicy(), workers, rng
-            )
-            bounds.append(totals.untempered - divergence)
-    return np.array(bounds)
 
 
 def size(model, state):
