@@ -40,14 +40,3 @@ def test_left_to_right_has_the_enumerated_probability_as_its_mean(yardstick):
         error = ratio.std(axis=0) / n**0.5
         assert np.all(error < 0.01)  # so that a bias of a twentieth is seen
         assert np.all(np.abs(ratio.mean(axis=0) - 1.0) < 3.5 * error + 1e-12)
-
-
-@pytest.mark.slow
-def test_the_prior_that_is_sampled_is_that_of_the_documents(yardstick):
-    rng = np.random.default_rng(0)
-    topics, alpha = rng.dirichlet(np.full(40, 0.3), size=3), np.array([0.2, 1.0, 0.5])
-    shares = rng.dirichlet(alpha, size=2000)
-    documents = [rng.choice(40, size=30, p=share @ topics) for share in shares]
-    found = yardstick["sampled_prior"](documents, topics, 0.1)
-    # (the standard error of 2,000 documents is some .04)
-    np.testing.assert_allclose(found, alpha, rtol=0.15)

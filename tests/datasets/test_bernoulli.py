@@ -37,27 +37,3 @@ def test_the_prior_of_features_is_a_beta():
     means = make_bernoulli_mixture(1, n_components=4000, feature_prior=(2.0, 6.0)).means
     assert means.mean() == pytest.approx(0.25, abs=0.005)
     assert means.var() == pytest.approx(0.25 * 0.75 / 9.0, rel=0.03)
-
-
-def test_a_seed_decides_everything():
-    one, other, third = (make_bernoulli_mixture(random_state=seed) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(one.X, other.X)
-    assert not np.array_equal(one.X, third.X)
-
-
-@pytest.mark.parametrize(
-    "params, error",
-    [
-        ({"n_samples": 0}, ValueError),
-        ({"n_samples": 1.5}, TypeError),
-        ({"n_features": 0}, ValueError),
-        ({"n_components": -1}, ValueError),
-        ({"weight_concentration": 0.0}, ValueError),
-        ({"weight_concentration": [1.0, 2.0]}, ValueError),
-        ({"feature_prior": -1.0}, ValueError),
-        ({"feature_prior": [1.0, 2.0, 3.0]}, ValueError),
-    ],
-)
-def test_illegal_arguments_are_named(params, error):
-    with pytest.raises(error, match=next(iter(params))):
-        make_bernoulli_mixture(**params)

@@ -39,35 +39,3 @@ def test_orientations_turn_and_noise_and_contrast_are_as_asked_for():
     np.testing.assert_allclose(louder, 9.0 * (quiet - 0.09 * np.eye(25)), atol=1e-12)
     # sides of an edge differ by two contrasts: far from it, a pixel is one above or below
     assert quiet[0][pixel[2, 4], pixel[2, 4]] == pytest.approx(4.0 + 0.09, rel=0.2)
-
-
-def test_a_seed_decides_everything():
-    one, other = (make_edge_patches(50, random_state=3) for _ in range(2))
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert not np.array_equal(make_edge_patches(50, random_state=4).X, one.X)
-    shared = np.random.RandomState(3)
-    np.testing.assert_array_equal(make_edge_patches(50, random_state=shared).X, one.X)
-    assert not np.array_equal(make_edge_patches(50, random_state=shared).X, one.X)
-    alone = make_edge_patches(50, random_state=3, return_truth=False)
-    np.testing.assert_array_equal(alone, one.X)
-
-
-@pytest.mark.parametrize(
-    "params, error, message",
-    [
-        ({"n_samples": 0}, ValueError, "n_samples"),
-        ({"n_samples": 10.0}, TypeError, "n_samples"),
-        ({"n_components": 0}, ValueError, "n_components"),
-        ({"patch_size": 1}, ValueError, "patch_size"),
-        ({"patch_size": "5"}, TypeError, "patch_size"),
-        ({"contrast": 0.0}, ValueError, "contrast"),
-        ({"contrast": -1.0}, ValueError, "contrast"),
-        ({"noise": 0.0}, ValueError, "noise"),
-        ({"noise": None}, TypeError, "noise"),
-        ({"random_state": "seed"}, ValueError, "seed"),
-    ],
-)
-def test_illegal_parameters_are_refused_by_name(params, error, message):
-    with pytest.raises(error, match=message):
-        make_edge_patches(**({"n_samples": 10} | params))

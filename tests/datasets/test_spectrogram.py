@@ -1,7 +1,6 @@
 """Spectrograms of speech-like sounds: their law, and what is refused."""
 
 import numpy as np
-import pytest
 
 from skvt.datasets import make_spectrogram
 
@@ -44,27 +43,3 @@ def test_voiced_sounds_have_harmonics_and_the_others_one_hump():
     n_peaks = peaks.sum(axis=1)
     assert (n_peaks[:18] >= 20).all()
     np.testing.assert_array_equal(n_peaks[18:], 1)
-
-
-def test_a_seed_decides_everything():
-    one, other = (make_spectrogram(20, random_state=3) for _ in range(2))
-    for a, b in zip(one, other, strict=True):
-        np.testing.assert_array_equal(a, b)
-    np.testing.assert_array_equal(make_spectrogram(20, random_state=3, return_truth=False), one.X)
-    assert not np.array_equal(make_spectrogram(20, random_state=4).X, one.X)
-
-
-@pytest.mark.parametrize(
-    "name, value, error",
-    [
-        ("n_samples", 0, ValueError),
-        ("n_samples", 2.5, TypeError),
-        ("n_components", 0, ValueError),
-        ("n_features", 1, ValueError),
-        ("mean_count", 0.0, ValueError),
-        ("activation_shape", -1.0, ValueError),
-    ],
-)
-def test_illegal_parameters_are_named(name, value, error):
-    with pytest.raises(error, match=name):
-        make_spectrogram(**{name: value})

@@ -349,23 +349,6 @@ def test_a_pipeline_from_text_to_components(entry):
 
 
 # ------------------------------------------------------------------------- names and outputs
-@every_transforming_class
-@pytest.mark.parametrize("container, frame", [("pandas", pd.DataFrame), ("polars", pl.DataFrame)])
-def test_output_frames_have_the_components_as_columns(entry, container, frame):
-    X = entry.data()
-    names = [f"word{v}" for v in range(X.shape[1])]
-    table = frame(X, index=[f"d{i}" for i in range(40)], columns=names) if frame is pd.DataFrame \
-        else frame(X, schema=names)  # fmt: skip
-    estimator = entry.make().set_output(transform=container).fit(table)
-    assert list(estimator.feature_names_in_) == names
-    out = estimator.transform(table)
-    assert isinstance(out, frame)
-    assert list(out.columns) == list(estimator.get_feature_names_out())
-    np.testing.assert_array_equal(out.to_numpy(), entry.make().fit(X).transform(X))
-    if frame is pd.DataFrame:
-        assert list(out.index) == list(table.index)
-
-
 @every_class
 @pytest.mark.parametrize("frame", [pd.DataFrame, pl.DataFrame], ids=["pandas", "polars"])
 def test_names_of_columns_are_kept(entry, frame):
@@ -376,18 +359,6 @@ def test_names_of_columns_are_kept(entry, frame):
     assert list(estimator.feature_names_in_) == names
     plain = entry.make().fit(X)
     np.testing.assert_equal(entry.answers(estimator, table), entry.answers(plain, X))
-
-
-@every_class
-def test_columns_of_other_names_are_refused_everywhere(entry):
-    X = pd.DataFrame(entry.data()).add_prefix("word")
-    estimator = entry.make().fit(X)
-    other = X.rename(columns={"word0": "other"})
-    before = published(estimator)
-    for method in (*entry.questions, "partial_fit"):
-        with pytest.raises(ValueError, match="feature names should match"):
-            getattr(estimator, method)(other)
-    np.testing.assert_equal(published(estimator), before)
 
 
 @every_transforming_class
@@ -807,19 +778,6 @@ def test_a_failure_in_between_leaves_the_estimator_as_it_was(
         np.testing.assert_equal(published(estimator), before)
         # Nor is anything different that does not show: it goes on as if nothing had happened.
         assert_same_fit(act(estimator), whole)
-
-
-@every_class
-def test_a_wrong_number_of_columns_is_refused_and_changes_nothing(entry):
-    X = entry.data()
-    estimator = entry.make().fit(X)
-    before = published(estimator)
-    for method, wrong in product(("partial_fit", *entry.questions), (X[:, :-1], np.hstack([X, X]))):
-        message = f"X has {wrong.shape[1]} features, .* expecting {X.shape[1]}"
-        with pytest.raises(ValueError, match=message):
-            getattr(estimator, method)(wrong)
-    np.testing.assert_equal(published(estimator), before)
-    assert estimator.n_features_in_ == X.shape[1]
 
 
 @every_class

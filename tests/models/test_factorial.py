@@ -329,15 +329,6 @@ def test_the_search_raises_the_bound_of_rows_and_is_below_the_sum(missing):
     assert np.all(found <= explain(model, batch, stats, run).log_density + 1e-9)
 
 
-def test_the_bound_of_rows_is_below_their_predictive_density():
-    X, weights = data_of(seed=7)
-    model, state, _ = fitted(model_of(), X, np.ones(len(X)), passes=20)
-    batch = model.batch(X, np.arange(len(X)), weights)
-    g = model.expectation(state.stats, batch, run)
-    bound = model.local_step(batch, g, 1.0, run, with_stats=False).bound
-    assert np.all(bound <= explain(model, batch, state.stats, run).log_density + 1e-9)
-
-
 def test_draws_have_the_moments_of_the_model():
     X, weights = data_of(seed=8)
     model, state, _ = fitted(model_of(), X, weights)
@@ -369,29 +360,6 @@ def test_a_row_is_solved_the_same_in_any_company(dtype, missing):
         result = model.local_step(part, g, 1.0, run)
         np.testing.assert_allclose(result.q, whole.q[rows], rtol=1e-5, atol=1e-6)
         np.testing.assert_allclose(result.bound, whole.bound[rows], rtol=1e-5, atol=1e-5)
-
-
-def test_weights_count_rows():
-    X, _ = data_of(30, seed=10)
-    weights = np.random.default_rng(0).integers(1, 4, 30).astype(float)
-    model = model_of()
-    state = MemoizedState(model.initial(Rows(X, weights, 30), np.random.default_rng(0)))
-    repeated = np.repeat(np.arange(30), weights.astype(int))
-    results = []
-    for rows, w in ((np.arange(30), weights), (repeated, np.ones(repeated.size))):
-        batch = model.batch(X, rows, w)
-        results.append(
-            model.local_step(batch, model.expectation(state.stats, batch, run), 1.0, run)
-        )
-    for one, other in zip(results[0].stats.arrays, results[1].stats.arrays, strict=True):
-        np.testing.assert_allclose(one, other, rtol=1e-10)
-
-
-def test_single_precision_finds_the_same():
-    X, weights = data_of(seed=11)
-    _, _, double = fitted(model_of(), X, weights)
-    _, _, single = fitted(model_of(dtype=np.float32), X.astype(np.float32), weights)
-    np.testing.assert_allclose(single, double, rtol=1e-4)
 
 
 def test_the_bound_of_other_rows_begins_them_anew():
