@@ -5,8 +5,13 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 from sphinx_gallery.scrapers import matplotlib_scraper
 
-# topics first, then mixtures, factors and spectra, then what holds for all of them
+# tutorials and topics first, then mixtures, factors and spectra, then what holds for all of them
 ORDER = [
+    "plot_tutorial_texts",
+    "plot_mixed_table",
+    "plot_tutorial_cells",
+    "plot_tutorial_embeddings",
+    "plot_tutorial_api",
     "plot_text_topics",
     "plot_structured_local_optima",
     "plot_hyperparameter_sensitivity",

@@ -1,12 +1,14 @@
 """
-A table of mixed columns with holes
-===================================
+Tutorial: a table with categories and holes
+===========================================
 
-Tables have numbers, categories, flags and counts, and some values are missing. Here such a table is
-made from scikit-learn's wine data: colour intensity is a category, high proline a flag, and a fifth
-of all values is taken out. ``MemoizedDPMixture`` finds clusters of its rows
-without being told how many there are, says what makes each of them, and fills the holes.
+From a CSV file with numbers, categories, flags and holes to clusters of its rows, what makes each
+of them, and the holes filled. The file is made from scikit-learn's wine data: colour intensity is a
+category, high proline a flag, and a fifth of all values is taken out.
 """
+
+import tempfile
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -27,13 +29,20 @@ table["high_proline"] = (table.pop("proline") > 750.0).astype("boolean")
 rng = np.random.default_rng(0)
 complete = table.copy()
 holes = rng.random(table.shape) < 0.2
-table = table.mask(holes)
+file = Path(tempfile.mkdtemp()) / "wine.csv"
+table.mask(holes).to_csv(file, index=False)
+
+# %%
+# Such files are read as they are. Only flags with holes need to be told: pandas takes them for
+# objects.
+
+table = pd.read_csv(file, dtype={"high_proline": "boolean"})
 print(table.head())
 
 # %%
 # Each column gets a likelihood by its type: numbers are Gaussian, strings and categories
 # categorical, booleans Bernoulli. (A list of ``components`` says what types do not: that numbers
-# are counts, or correlated.)
+# are counts, or correlated.) How many clusters there are is found.
 
 mixture = MemoizedDPMixture(random_state=0)
 labels = mixture.fit_predict(table)
