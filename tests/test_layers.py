@@ -119,11 +119,17 @@ def breach(room, target_room, at_import):
 
 
 def private(name, path, target):
-    """What is wrong with an import of a private module or name of another folder, or None."""
+    """What is wrong with an import of a private module or name of another folder, or None.
+
+    A folder within the folder of the same room may import it.
+    """
     folder = name if path.name == "__init__.py" else name.rpartition(".")[0]
     parts = target.split(".")
     hidden = next((i for i, part in enumerate(parts) if part.startswith("_")), None)
-    if hidden is None or parts[hidden] == "__init__" or ".".join(parts[:hidden]) == folder:
+    if hidden is None or parts[hidden] == "__init__":
+        return None
+    home = ".".join(parts[:hidden])
+    if folder == home or (folder.startswith(f"{home}.") and room_of(folder) == room_of(target)):
         return None
     return "private to its folder"
 

@@ -86,13 +86,17 @@ PLACES = {
         "models.mixture._weights",
         "KnownWeights SeparateSticks StickBreaking SymmetricDirichlet",
     ),
+    **_under("models", "models.mixture.components._full", "FullGaussian ZeroMeanFullGaussian"),
     **_under(
         "models",
-        "models.mixture._components",
-        "Bernoulli DiagonalGaussian FullGaussian KnownVarianceGaussian Multinomial "
-        "SphericalGaussian ZeroMeanFullGaussian",
+        "models.mixture.components._independent",
+        "DiagonalGaussian KnownVarianceGaussian SphericalGaussian",
     ),
-    **_under("models", "models.mixture._discrete", "Categorical Poisson"),
+    **_under(
+        "models",
+        "models.mixture.components._discrete",
+        "Bernoulli Categorical Multinomial Poisson",
+    ),
     **_under("models", "models.mixture._negative_binomial", "NegativeBinomial"),
     **_under("models", "models.mixture._tied", "TiedGaussian"),
     **_under("models", "models.mixture._low_rank", "LowRankGaussian"),

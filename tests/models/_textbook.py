@@ -13,8 +13,7 @@ from scipy.special import betaln, digamma, gammaln, multigammaln
 from scipy.stats import multivariate_normal, multivariate_t, nbinom, norm
 
 from skvt.expfam import Normal, NormalGamma, NormalWishart, Wishart
-from skvt.models.mixture import Categorical, NegativeBinomial, Poisson
-from skvt.models.mixture import _components as components
+from skvt.models.mixture import Categorical, NegativeBinomial, Poisson, components
 
 LOG_2PI = np.log(2.0 * np.pi)
 

@@ -8,8 +8,7 @@ from scipy.stats import multivariate_normal
 
 from skvt import MemoizedDPGMM
 from skvt.expfam import triangle
-from skvt.models.mixture import _components as components
-from skvt.models.mixture import _gaussian_prior
+from skvt.models.mixture import _gaussian_prior, components
 from skvt.models.mixture._gaussian_prior import (
     COMPONENTS,
     GaussianPrior,

@@ -11,8 +11,8 @@ from skvt.compiled import serial_map
 from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart
 from skvt.models.mixture import Mixture, StickBreaking, latent_gaussian
-from skvt.models.mixture._components import FullGaussian
 from skvt.models.mixture._ordinal import Cells
+from skvt.models.mixture.components import FullGaussian
 
 D = 3
 

@@ -6,8 +6,7 @@ from models._textbook import KINDS, center_of, log_marginal, posterior
 from scipy import stats as laws
 
 from skvt.expfam import NormalWishart, Wishart
-from skvt.models.mixture import Mixture, StickBreaking, relevance
-from skvt.models.mixture import _components as components
+from skvt.models.mixture import Mixture, StickBreaking, components, relevance
 from skvt.models.mixture._marginals import of_probabilities
 
 GAUSSIANS = {

@@ -111,7 +111,7 @@ def test_gains_of_many_pairs_do_not_depend_on_their_division(monkeypatch):
     model, (X, weights, resp) = mixture("full"), drawn("full", K=7)
     memo = memo_from(model, X, weights, resp)
     whole = pair_gains(model, memo)
-    monkeypatch.setattr("skvt.models.mixture._components._ENTRIES_AT_ONCE", 20)
+    monkeypatch.setattr("skvt.models.mixture.components._base._ENTRIES_AT_ONCE", 20)
     for one, other in zip(pair_gains(model, memo), whole, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 

@@ -1,12 +1,5 @@
 """Mixtures of any component, with any weights."""
 
-from skvt.models.mixture._components import (
-    Bernoulli,
-    ConjugateComponent,
-    KnownVarianceGaussian,
-    Multinomial,
-)
-from skvt.models.mixture._discrete import Categorical, Poisson, split_exposure
 from skvt.models.mixture._gaussian_prior import (
     MATRICES,
     ROWS_PER_COLUMN,
@@ -46,6 +39,15 @@ from skvt.models.mixture._weights import (
     SeparateSticks,
     StickBreaking,
     SymmetricDirichlet,
+)
+from skvt.models.mixture.components import (
+    Bernoulli,
+    Categorical,
+    ConjugateComponent,
+    KnownVarianceGaussian,
+    Multinomial,
+    Poisson,
+    split_exposure,
 )
 
 __all__ = [

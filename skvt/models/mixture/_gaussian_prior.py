@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from skvt.expfam import NormalGamma, NormalWishart, Wishart, triangle
-from skvt.models.mixture import _components as components
+from skvt.models.mixture import components
 from skvt.models.mixture._low_rank import LowRankGaussian
 from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._tied import TiedGaussian

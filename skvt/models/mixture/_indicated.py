@@ -16,9 +16,9 @@ import numpy as np
 
 from skvt.contracts import Completion, Component, Holes
 from skvt.expfam import Dirichlet
-from skvt.models.mixture._components import Bernoulli
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture.components import Bernoulli
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 

@@ -7,13 +7,12 @@ densities need the probability of a box under a Student t, :mod:`skvt.models.mix
 """
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from skvt.contracts import Completion
 from skvt.models.mixture._boxes import LatentValues, box, points, roots
-from skvt.models.mixture._components import FullGaussian, _distances, _full_features, student_t
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
@@ -26,7 +25,13 @@ from skvt.models.mixture._gaussian_prior import (
 )
 from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._ordinal import Cells, OrdinalCompletion
-from skvt.models.mixture._tied import Tied
+from skvt.models.mixture._tied import TiedGaussian
+from skvt.models.mixture.components import (
+    FullGaussian,
+    full_features,
+    squared_distances,
+    student_t,
+)
 from skvt.rows import mapped, sums_of_rows
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
@@ -51,24 +56,27 @@ class _Seen(NamedTuple):
     probabilities: Array
 
 
-class _Latent:
-    """What is known of ordinal columns; mixed into Gaussians with full covariances."""
+@dataclass(frozen=True)
+class LatentGaussian(FullGaussian):
+    """N(mu_k, Lambda_k^-1) of latent values, normal-Wishart prior.
 
-    if TYPE_CHECKING:
-        center: Array
-        added: Array | None
-        cells: Cells
-        prior: Array
+    Parameters are those of :class:`FullGaussian`, whose statistics it has, with 0 for the center of
+    ordinal columns.
 
-        def _centred(self, X: Any) -> Array: ...
-        def _student(self, lam: Array) -> tuple[Array, Array, Array]: ...
+    Parameters
+    ----------
+    cells : Cells
+        The ordinal columns and their intervals.
+    """
+
+    cells: Cells = field(kw_only=True)
 
     def features(self, X: Any) -> Any:
         """``[1, x, upper triangle of x x']``, 0 for x in ordinal columns."""
         rows = self._centred(X)
         columns = self.cells.columns
         rows[:, columns] = np.where(np.isnan(rows[:, columns]), np.nan, 0.0)
-        return _full_features(rows, True, self.added)
+        return full_features(rows, True, self.added)
 
     def completion(self, table: Array) -> Completion | None:
         """q of missing and of latent values."""
@@ -80,11 +88,10 @@ class _Latent:
 
     def filled_features(self, X: Any) -> Any:
         """Of rows with latent values at the mean of a standard normal in their interval."""
-        return _full_features(self._at_scores(X) - self.center, True, self.added)
+        return full_features(self._at_scores(X) - self.center, True, self.added)
 
     def _at_scores(self, X: Any) -> Array:
-        full: Any = super()
-        return np.asarray(full.filled(self._with_latent(X, self.cells.scores(X))))
+        return np.asarray(super().filled(self._with_latent(X, self.cells.scores(X))))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Student t of the real values, times the probability of the others' intervals."""
@@ -97,12 +104,11 @@ class _Latent:
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values at their means, ordinal ones at the most probable level."""
-        full: Any = super()
         mean, levels = np.zeros(X.shape), np.zeros(1)
         for k, seen in enumerate(self._seen(X, lam)):
             # means of missing real values are linear in the latent ones
             latent = np.einsum("ns,nsj->nj", seen.weights, seen.draws)
-            rows = full.conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
+            rows = super().conditional_mean(self._with_latent(X, latent), lam[[k]])[0]
             mean += memberships[:, [k]] * rows
             levels = levels + memberships[:, k, None, None] * seen.probabilities
         for place, j in enumerate(self.cells.columns):
@@ -111,18 +117,16 @@ class _Latent:
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn: latent values by importance resampling, the others given these."""
-        full: Any = super()
         (seen,) = self._seen(X, lam[None], rng)
         below = seen.weights.cumsum(axis=1)
         drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
         latent = seen.draws[np.arange(len(drawn)), drawn]
-        rows = full.conditional_sample(self._with_latent(X, latent), lam, rng)
+        rows = super().conditional_sample(self._with_latent(X, latent), lam, rng)
         return np.where(np.isnan(X), self.cells.with_levels(rows), X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Draws of that Student t, ordinal columns at their levels."""
-        full: Any = super()
-        return self.cells.with_levels(full.sample(lam, n_rows, rng))
+        return self.cells.with_levels(super().sample(lam, n_rows, rng))
 
     def _with_latent(self, X: Any, values: Array) -> Array:
         """Rows with these values (n, J) in the ordinal columns."""
@@ -149,7 +153,7 @@ class _Latent:
         back, found = np.argsort(order, axis=1), []
         for k in range(len(lam)):
             latent = holes.filled(k)
-            distance = _distances(latent, mean[k], np.linalg.cholesky(scale[k]))
+            distance = squared_distances(latent, mean[k], np.linalg.cholesky(scale[k]))
             degrees = freedom[k] + n_known
             values = LatentValues(
                 latent[row, columns],
@@ -167,26 +171,8 @@ class _Latent:
 
 
 @dataclass(frozen=True)
-class LatentGaussian(_Latent, FullGaussian):
-    """N(mu_k, Lambda_k^-1) of latent values, normal-Wishart prior.
-
-    Parameters are those of :class:`FullGaussian`, whose statistics it has, with 0 for the center of
-    ordinal columns.
-
-    Parameters
-    ----------
-    cells : Cells
-        The ordinal columns and their intervals.
-    """
-
-    cells: Cells = field(kw_only=True)
-
-
-@dataclass(frozen=True)
-class TiedLatentGaussian(_Latent, Tied, FullGaussian):  # type: ignore[misc]
+class TiedLatentGaussian(LatentGaussian, TiedGaussian):
     """N(mu_k, Lambda^-1) of latent values with one Lambda; see :class:`LatentGaussian`."""
-
-    cells: Cells = field(kw_only=True)
 
     @property
     def alone(self) -> LatentGaussian:

@@ -33,10 +33,10 @@ from scipy.optimize import brentq
 from skvt.compiled import digamma_array as digamma
 from skvt.contracts import Component
 from skvt.expfam import triangle
-from skvt.models.mixture._components import per_component
 from skvt.models.mixture._gaussian_prior import GaussianPrior, determined, natural_prior
 from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking
+from skvt.models.mixture.components import per_component
 from skvt.typing import Array
 
 # Least and most of what is learned: rows for which a prior mean counts; concentrations, and shapes

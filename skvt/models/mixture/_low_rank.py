@@ -12,7 +12,7 @@ import numpy as np
 
 from skvt.compiled import digamma_array
 from skvt.expfam import FactorAnalysis, NormalWishart, triangle
-from skvt.models.mixture._components import (
+from skvt.models.mixture.components import (
     LOG_2PI,
     ConjugateComponent,
     FullGaussian,

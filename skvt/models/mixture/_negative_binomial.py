@@ -9,10 +9,9 @@ import scipy.sparse as sp
 from scipy.special import betaincinv
 
 from skvt.compiled import gammaln_array as gammaln
-from skvt.models.mixture._components import ConjugateComponent, with_draws
-from skvt.models.mixture._discrete import OfExposure
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, OfSizes, SizesAndRates, betaln
+from skvt.models.mixture.components import OfExposure, with_draws
 from skvt.typing import Array, IndexArray
 
 # Counts whose log h_r(x) is tabulated.
@@ -22,7 +21,7 @@ _LEAST_SHARE = 1e-9
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(OfExposure, ConjugateComponent):
+class NegativeBinomial(OfExposure):
     """Independent columns of counts, each negative binomial; see :class:`SizesAndRates`.
 
     Features are, for G sizes and J exposures, ``[log h_g(x_d), x_d L_j, -missing_d L_j, L_j,

@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.contracts import Component
-from skvt.models.mixture._components import least_normal_components, principal_components
+from skvt.models.mixture.components import least_normal_components, principal_components
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 

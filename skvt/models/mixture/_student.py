@@ -33,7 +33,10 @@ from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
 from skvt.contracts import Completion, Holes
 from skvt.expfam import NormalGamma
-from skvt.models.mixture._components import (
+from skvt.models.mixture._marginals import Marginals
+from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
+from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture.components import (
     LOG_2PI,
     ConjugateComponent,
     DiagonalGaussian,
@@ -42,9 +45,6 @@ from skvt.models.mixture._components import (
     distances,
     with_draws,
 )
-from skvt.models.mixture._marginals import Marginals
-from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
-from skvt.models.mixture._product import Block, Product
 from skvt.typing import Array
 
 # Range of the degrees of freedom, and those of a component without rows.

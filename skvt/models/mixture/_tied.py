@@ -13,34 +13,28 @@ the scatter of both about one mean.
 """
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from skvt.expfam import NormalWishart, TiedNormalWishart, Wishart
-from skvt.models.mixture._components import FullGaussian
+from skvt.models.mixture.components import FullGaussian
 from skvt.typing import Array, IndexArray
 
 # Numbers that the scatter matrices of pairs hold at a time.
 _ENTRIES_AT_ONCE = 2**21
 
 
-class Tied:
-    """What one covariance changes; mixed into :class:`FullGaussian`, whose statistics it has."""
+@dataclass(frozen=True)
+class TiedGaussian(FullGaussian):
+    """N(mu_k, Lambda^-1) with one Lambda, normal-Wishart prior; features [1, x, x x'].
+
+    Parameters are those of :class:`FullGaussian`.
+    """
 
     covariance_type = "tied"
-    if TYPE_CHECKING:
-        prior: Array
-        center: Array
-        dtype: np.dtype[Any]
-        added: Array | None
-
-        @property
-        def n_features(self) -> int: ...
-        def natural_parameters(self, sums: Array) -> Array: ...
 
     @property
-    def family(self) -> TiedNormalWishart:
+    def family(self) -> TiedNormalWishart:  # type: ignore[override]
         """K means and one precision."""
         return TiedNormalWishart(self.prior)
 
@@ -85,14 +79,5 @@ class Tied:
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (D, D)."""
-        full: Any = super()
-        means, covariances = full.moments(lam)
+        means, covariances = super().moments(lam)
         return means, covariances[0]
-
-
-@dataclass(frozen=True)
-class TiedGaussian(Tied, FullGaussian):  # type: ignore[misc]
-    """N(mu_k, Lambda^-1) with one Lambda, normal-Wishart prior; features [1, x, x x'].
-
-    Parameters are those of :class:`FullGaussian`.
-    """

@@ -1,23 +1,145 @@
-"""Components for columns of categories and of counts."""
+"""Columns of bits, categories, tokens and counts."""
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
 
-from skvt.expfam import DirichletColumns, Gamma
-from skvt.models.mixture._components import ConjugateComponent, with_draws
+from skvt.expfam import Dirichlet, DirichletColumns, Gamma
 from skvt.models.mixture._kernels import indicators
 from skvt.models.mixture._marginals import Marginals, of_probabilities, of_rates
-from skvt.ties import stable_argmax
+from skvt.models.mixture.components._base import (
+    ConjugateComponent,
+    PairOfEachColumn,
+    dense_rows,
+    with_draws,
+    with_means,
+)
+from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
 
-def dense_rows(X: Any) -> Array:
-    # row by row in memory, so that rounding does not depend on the layout of X
-    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
+@dataclass(frozen=True)
+class Bernoulli(PairOfEachColumn):
+    """Independent binary columns with beta priors; features [x, seen - x]; ``prior`` (D, 2).
+
+    With ``sparse``, they are ``[x, -x - missing, 1]``, which but for the last are 0 where x is.
+    """
+
+    prior: Array
+    dtype: np.dtype[Any]
+    sparse: bool = False
+
+    family = Dirichlet
+    base = 0.0
+    missing = True
+
+    def features(self, X: Any) -> Any:
+        """See the class, D of each but the last; 0 where x is missing, unless ``sparse``."""
+        if not self.sparse:
+            X = dense_rows(X)
+            ones = np.concatenate([X, 1.0 - X], axis=1)
+            return np.nan_to_num(ones, copy=False)
+        X = sp.csr_array(X, dtype=np.float64)
+        missing = np.isnan(X.data)
+        ones, others = (
+            sp.csr_array((data, X.indices, X.indptr), X.shape)
+            for data in (np.where(missing, 0.0, X.data), np.where(missing, -1.0, -X.data))
+        )
+        rows = sp.csr_array(np.ones((X.shape[0], 1)))
+        return sp.csr_array(sp.hstack([ones, others, rows], format="csr"))
+
+    def spread(self, sums: Array) -> Array:
+        """(..., P) -> (..., D, 2)."""
+        if not self.sparse:
+            return super().spread(sums)
+        D = len(self.prior)
+        return np.stack([sums[..., :D], sums[..., D:-1] + sums[..., -1:]], axis=-1)
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        rows = [t[..., 1].sum(axis=-1, keepdims=True)] if self.sparse else []
+        return np.concatenate([t[..., 0], t[..., 1], *rows], axis=-1)
+
+    def sums_of(self, own: Array) -> Array:
+        """Non-negative sums with this ``M S``, if it is."""
+        sums = self.gather(own)
+        sums[..., 2 * len(self.prior) :] = 0.0
+        return sums
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Columns are independent, so that the predictive is linear in the features."""
+        return self.features(X) @ self.gather(np.log(Dirichlet.mean(lam))).T
+
+    def column_probabilities(self, lam: Array, column: int) -> Array:
+        """Predictive probabilities of a zero and a one in a column, (K, 2)."""
+        return Dirichlet.mean(lam)[:, column, ::-1]
+
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Missing values replaced by the more probable value; ties give zero."""
+        out = np.array(X, np.float64)
+        ones = memberships @ Dirichlet.mean(lam)[..., 0]
+        return np.where(np.isnan(out), exceeds(ones, 0.5), out)
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Binary rows."""
+        probability = Dirichlet.mean(lam)[:, 0]
+        return (rng.random((n_rows, self.n_features)) < probability).astype(self.dtype)
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Missing values at the probabilities of ones, (K, n, D)."""
+        return with_means(X, Dirichlet.mean(lam)[..., 0])
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Probabilities of a one."""
+        ones = np.ones(self.n_features, np.intp)
+        return (of_probabilities(lam[..., 0], lam[..., 1], categories=ones),)
+
+
+@dataclass(frozen=True)
+class Multinomial(ConjugateComponent):
+    """Rows of counts, each token from Dir(phi_k); features are the counts; ``prior`` (D,).
+
+    The density is that of the sequence of tokens: without the multinomial coefficient, which does
+    not depend on parameters. The number of tokens is not modelled; rows are drawn with
+    ``n_tokens``.
+    """
+
+    prior: Array
+    dtype: np.dtype[Any]
+    n_tokens: int = 1
+
+    family = Dirichlet
+    base = 0.0
+    sparse = True
+
+    @property
+    def n_features(self) -> int:
+        """Size of the vocabulary D."""
+        return self.prior.size
+
+    def features(self, X: Any) -> Any:
+        """The counts, CSR or dense."""
+        return sp.csr_array(X, dtype=np.float64) if sp.issparse(X) else dense_rows(X)
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Rows of ``n_tokens`` tokens each, with other probabilities in each row."""
+        probabilities = Dirichlet.sample(np.broadcast_to(lam, (n_rows, lam.size)), rng)
+        return rng.multinomial(self.n_tokens, probabilities).astype(self.dtype)
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Probabilities of the columns for a token."""
+        return (of_probabilities(lam, lam.sum(axis=1, keepdims=True) - lam),)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of whether each token belongs to a column or to any other."""
+        after, before = (
+            np.stack([lam, lam.sum(axis=1, keepdims=True) - lam], axis=-1)
+            for lam in (self.natural_parameters(sums), self.prior[None])
+        )
+        return Dirichlet.log_normalizer(after) - Dirichlet.log_normalizer(before)
 
 
 @dataclass(frozen=True)
@@ -77,10 +199,6 @@ class Categorical(ConjugateComponent):
             out[holes, d] = stable_argmax(own)
         return out
 
-    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn; columns are independent."""
-        return with_draws(X, self.sample(lam, len(X), rng))
-
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
         """Rows of categories."""
         probabilities = np.split(self.family.mean(lam), np.cumsum(self.sizes)[:-1])
@@ -129,7 +247,7 @@ def split_exposure(
     return X, np.where(known, total, typical)
 
 
-class OfExposure:
+class OfExposure(ConjugateComponent):
     """Independent columns of counts in proportion to an exposure of the row.
 
     Attributes
@@ -142,14 +260,13 @@ class OfExposure:
         Shares of the columns in the total of all rows.
     """
 
-    if TYPE_CHECKING:
-        exposure: str
-        typical: float
-        shares: Array | None
+    exposure: str = "none"
+    typical: float = 1.0
+    shares: Array | None = None
 
-        @property
-        def prior(self) -> Array: ...
-        def means(self, lam: Array) -> Array: ...
+    def means(self, lam: Array) -> Array:
+        """Expected counts for an exposure of 1, (K, D)."""
+        raise NotImplementedError
 
     @property
     def n_features(self) -> int:
@@ -175,7 +292,7 @@ class OfExposure:
 
 
 @dataclass(frozen=True)
-class Poisson(OfExposure, ConjugateComponent):
+class Poisson(OfExposure):
     """Independent columns of counts, each Poisson(e_n rate_kd), gamma priors; ``prior`` (D, 2).
 
     Features are ``[x_d, e seen_d, rest]``, D of each of the first two, with the row's exposure e

@@ -1,0 +1,58 @@
+"""Likelihoods of the components of mixtures."""
+
+from skvt.models.mixture.components._base import (
+    LOG_2PI,
+    ConjugateComponent,
+    PairOfEachColumn,
+    per_component,
+    with_draws,
+)
+from skvt.models.mixture.components._directions import least_normal_components, principal_components
+from skvt.models.mixture.components._discrete import (
+    Bernoulli,
+    Categorical,
+    Multinomial,
+    OfExposure,
+    Poisson,
+    split_exposure,
+)
+from skvt.models.mixture.components._full import (
+    FullGaussian,
+    ZeroMeanFullGaussian,
+    distances,
+    full_features,
+    log_normal_gammas,
+    squared_distances,
+    student_t,
+)
+from skvt.models.mixture.components._independent import (
+    DiagonalGaussian,
+    KnownVarianceGaussian,
+    SphericalGaussian,
+)
+
+__all__ = [
+    "LOG_2PI",
+    "Bernoulli",
+    "Categorical",
+    "ConjugateComponent",
+    "DiagonalGaussian",
+    "FullGaussian",
+    "KnownVarianceGaussian",
+    "Multinomial",
+    "OfExposure",
+    "PairOfEachColumn",
+    "Poisson",
+    "SphericalGaussian",
+    "ZeroMeanFullGaussian",
+    "distances",
+    "full_features",
+    "least_normal_components",
+    "log_normal_gammas",
+    "per_component",
+    "principal_components",
+    "split_exposure",
+    "squared_distances",
+    "student_t",
+    "with_draws",
+]

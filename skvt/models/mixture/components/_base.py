@@ -1,0 +1,231 @@
+"""What components of mixtures share, see :class:`skvt.contracts.Component`."""
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from skvt.contracts import Capability, Completion
+from skvt.models.mixture._marginals import Marginals
+from skvt.typing import Array, IndexArray
+
+LOG_2PI = np.log(2.0 * np.pi)
+# Rows times components times columns that a predictive density holds at a time.
+_ENTRIES_AT_ONCE = 2**22
+
+
+def _generic_log_predictive(component: Any, X: Any, lam: Array) -> Array:
+    """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
+    if component.added is not None:
+        component = replace(component, added=None)
+    features = component.features(X)
+    features = features.toarray() if sp.issparse(features) else features
+    base = features @ np.broadcast_to(component.base, features.shape[1])
+    before = per_component(component.family.log_normalizer(lam))
+    out = np.empty((X.shape[0], lam.shape[0]))
+    step = max(1, _ENTRIES_AT_ONCE // lam.size)
+    for start in range(0, X.shape[0], step):
+        rows = slice(start, start + step)
+        after = lam + component.spread(features[rows])[:, None]
+        after = component.family.log_normalizer(after)
+        out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before
+    return out + base[:, None]
+
+
+def per_component(values: Array) -> Array:
+    """Sum over all axes but the first."""
+    return values.reshape(values.shape[0], -1).sum(axis=1)
+
+
+class ConjugateComponent:
+    """Base of components: ``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,).
+
+    A subclass has ``family``, ``prior``, ``n_features`` and ``dtype``, see :class:`Component`;
+    ``base``, the coefficients (P,) of its features that do not depend on phi; :meth:`spread` and
+    :meth:`gather` where features are not statistics as they are; ``features`` and ``sample``.
+    """
+
+    missing: bool = False
+    sparse: bool = False
+    capabilities: frozenset[Capability] = frozenset()
+    # what is added to squares of each row
+    added: Array | None = None
+    if TYPE_CHECKING:  # fields, properties or class attributes of those who inherit
+
+        @property
+        def family(self) -> Any: ...
+        @property
+        def prior(self) -> Array: ...
+        @property
+        def n_features(self) -> int: ...
+        @property
+        def center(self) -> Any: ...
+        @property
+        def base(self) -> Any: ...
+
+        def features(self, X: Any) -> Any: ...
+        def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array: ...
+
+    def spread(self, sums: Array) -> Array:
+        """``M S``: features are the statistics unless a subclass overrides it."""
+        return sums
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        return t
+
+    def sums_of(self, own: Array) -> Array:
+        """Sums with this ``M S``: where M is no permutation, a subclass overrides it."""
+        return self.gather(own)
+
+    def natural_parameters(self, sums: Array) -> Array:
+        """``lam = eta + M S``."""
+        return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
+
+    def table(self, lam: Array) -> Array:
+        """``T = M' E[t] + base measure``."""
+        return self.table_of(self.family.expectation(lam))
+
+    def table_of(self, t: Array) -> Array:
+        """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
+        return self.gather(t) + self.base
+
+    def row_tables(self, features: Array) -> Array:
+        """Tables of components that have seen one row each, see :class:`Component`."""
+        return self.table(self.natural_parameters(features))
+
+    def completion(self, table: Array) -> Completion | None:
+        """No completion unless a subclass overrides it."""
+        return None
+
+    def filled(self, X: Any) -> Any:
+        """Rows as they are."""
+        return X
+
+    def filled_features(self, X: Any) -> Any:
+        """Features of rows whose missing values are filled in."""
+        return self.features(self.filled(X))
+
+    def projected(self, X: Any, weights: Array, directions: Any) -> tuple[Any, Any] | None:
+        """None unless a subclass overrides it."""
+        return None
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """Rows with missing values at their means given the rest of the row, (K, n, D).
+
+        Under the posterior predictive of each component; for a Student t without a mean, at its
+        location. No missing values unless a subclass overrides it.
+        """
+        raise NotImplementedError
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Missing values drawn, independent of the rest unless a subclass overrides it."""
+        return with_draws(X, self.sample(lam, X.shape[0], rng))
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Exact posterior predictive, see :class:`Component`."""
+        return _generic_log_predictive(self, X, lam)
+
+    @property
+    def alone(self) -> Any:
+        """Itself: components share nothing unless a subclass overrides it."""
+        return self
+
+    def apart(self, lam: Array) -> Array:
+        """``lam``, see :attr:`alone`."""
+        return lam
+
+    def log_evidence(self, sums: Array) -> Array:
+        """Log marginal likelihood of each component's rows, ``A(eta + S_k) - A(eta)``, (K,) nats.
+
+        With the base measure; M(S_k) of [HS13 eq. 12]. The sum is that of all rows, also where
+        components share something.
+        """
+        after = per_component(self.family.log_normalizer(self.natural_parameters(sums)))
+        before = self.family.log_normalizer(self.prior).sum()
+        return np.asarray(after - before + (sums * self.base).sum(axis=1))
+
+    def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
+        """``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12], see :class:`Component`."""
+        if a.size == 0:
+            return np.zeros(0)
+        single, used = np.zeros(len(sums)), np.union1d(a, b)
+        single[used] = self.log_evidence(sums[used])
+        gain = -single[a] - single[b]
+        step = max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))
+        for start in range(0, a.size, step):
+            pairs = slice(start, start + step)
+            gain[pairs] += self.log_evidence(sums[a[pairs]] + sums[b[pairs]])
+        return gain
+
+    def uncentred(self, lam: Array) -> tuple[Any, Array]:
+        """The family and ``lam`` in the coordinates of the data."""
+        return self.family, lam
+
+    def parts(self, lam: Array) -> dict[str, tuple[Any, Array]]:
+        """Components of which this one consists, with their ``lam``: none."""
+        return {}
+
+    def without_indicator(self, column: int) -> Any:
+        """Itself, see :class:`Component`."""
+        return self
+
+    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        """Missing values replaced by their means, see :class:`Component`."""
+        mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
+        return np.where(np.isnan(X), mean, X)
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Posterior marginals of the columns' parameters; none unless a subclass overrides it."""
+        return ()
+
+    def column_evidence(self, sums: Array) -> Array:
+        """See :class:`Component`.
+
+        Exact here if the family has a member for each column; a member shared by columns is divided
+        equally among them.
+        """
+        after = self.family.log_normalizer(self.natural_parameters(sums))
+        own = after - self.family.log_normalizer(self.prior)
+        if own.ndim == 1:
+            own = np.repeat(own[:, None] / self.n_features, self.n_features, axis=1)
+        return np.asarray(own)
+
+    def _centred(self, X: Any) -> Array:
+        # row by row in memory, so that rounding does not depend on the layout of X
+        return np.subtract(X, self.center, order="C", dtype=np.float64)
+
+
+class PairOfEachColumn(ConjugateComponent):
+    """Two features and two natural parameters of each column; ``prior`` (D, 2)."""
+
+    @property
+    def n_features(self) -> int:
+        """Number of columns D."""
+        return self.prior.shape[0]
+
+    def spread(self, sums: Array) -> Array:
+        """(..., 2D) -> (..., D, 2)."""
+        return np.stack(np.split(sums, 2, axis=-1), axis=-1)
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
+
+
+def with_means(X: Any, means: Array) -> Array:
+    """Rows with missing values at the means (K, D) of their columns, (K, n, D)."""
+    X = dense_rows(X)
+    return np.where(np.isnan(X), means[:, None], X)
+
+
+def with_draws(X: Any, draws: Array) -> Array:
+    """Rows with missing values replaced by those of the draws, (n, D)."""
+    X = dense_rows(X)
+    return np.where(np.isnan(X), draws, X)
+
+
+def dense_rows(X: Any) -> Array:
+    # row by row in memory, so that rounding does not depend on the layout of X
+    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)

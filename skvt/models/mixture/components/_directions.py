@@ -1,0 +1,67 @@
+"""Directions in which rows differ, where births look for clusters."""
+
+from typing import Any
+
+import numpy as np
+
+from skvt.ties import exceeds, stable_order
+from skvt.typing import Array
+
+# Relative eigenvalue below which a direction counts as constant.
+_LEAST_EIGENVALUE = 1e-9
+# Fixed-point steps towards directions of extreme kurtosis.
+_STEPS_OF_KURTOSIS = 10
+
+
+def completed_rows(X: Any, weights: Array) -> Array:
+    """Rows in float64, NaN replaced by the means of the columns."""
+    rows = np.array(X, np.float64)
+    missing = np.isnan(rows)
+    if missing.any():
+        seen = weights @ ~missing
+        means = (weights @ np.where(missing, 0.0, rows)) / np.where(seen > 0.0, seen, 1.0)
+        rows = np.where(missing, means, rows)
+    return rows
+
+
+def _spectrum(X: Array, weights: Array) -> tuple[Array, Array, Array]:
+    """Standardised columns (n, D), and eigenvalues and eigenvectors of their correlations."""
+    share = weights / weights.sum()
+    X = X - share @ X
+    deviation = np.sqrt(share @ X**2)
+    X = X / np.where(deviation > 0.0, deviation, 1.0)
+    return X, *np.linalg.eigh((X * share[:, None]).T @ X)
+
+
+def principal_components(X: Array, weights: Array, number: int) -> Array:
+    """The first principal components of the standardised columns, (n, number or more).
+
+    Those of the same variance as the last one are there, too.
+    """
+    X, variances, directions = _spectrum(X, weights)
+    number = min(number, variances.size)
+    last, scale = variances[-number], variances[-1]
+    kept = ~exceeds(last, variances, scale=scale)
+    components: Array = X @ directions[:, kept]
+    return components
+
+
+def least_normal_components(X: Array, weights: Array, number: int) -> Array:
+    """Rows in the directions in which they are least normal by their kurtosis, (n, number).
+
+    Fixed points of the kurtosis of whitened rows, from the columns of most extreme kurtosis on.
+    Components of the same covariance are told apart there and nowhere else.
+    """
+    X, variances, basis = _spectrum(X, weights)
+    kept = variances > _LEAST_EIGENVALUE * variances[-1]
+    basis = basis[:, kept]
+    # symmetric, so that it does not depend on the basis where eigenvalues are the same
+    Z = X @ ((basis / np.sqrt(variances[kept])) @ basis.T)
+    share = weights / weights.sum()
+    excess = np.abs(share @ Z**4 - 3.0)
+    W = np.eye(Z.shape[1])[:, stable_order(-excess, scale=1.0)[:number]]
+    for _ in range(_STEPS_OF_KURTOSIS):
+        W = (Z * share[:, None]).T @ (Z @ W) ** 3 - 3.0 * W  # [HyvarinenOja97 eq. 8]
+        W, _ = np.linalg.qr(W)
+    projected: Array = Z @ W
+    return projected

@@ -1,0 +1,300 @@
+"""Gaussians with full covariances, and the Student t of their predictive densities."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from skvt.compiled import digamma_array
+from skvt.compiled import gammaln_array as _gammaln
+from skvt.contracts import Completion
+from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
+from skvt.models.mixture._kernels import outer_features
+from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
+from skvt.models.mixture._missing import CompletionOfTable, GaussianCompletion, has_holes
+from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
+from skvt.models.mixture.components._independent import CentredMixin
+from skvt.typing import Array
+
+
+class _FullMixin(ConjugateComponent):
+    """Gaussians with full covariances, whose predictive is a multivariate Student t."""
+
+    missing = True
+
+    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+        """Mean (K, D), shape matrix times degrees of freedom (K, D, D), and these (K,)."""
+        raise NotImplementedError
+
+    def completion(self, table: Array) -> Completion | None:
+        """q of missing values."""
+        return CompletionOfTable(self.center, table, self.n_features)
+
+    def filled(self, X: Any) -> Any:
+        """Rows with missing values at their mean under the prior."""
+        return self.conditional_mean(X, self.prior[None])[0] if has_holes(X) else X
+
+    def log_predictive(self, X: Any, lam: Array) -> Array:
+        """Student t with nu - D + 1 degrees of freedom [Bishop06 eq. 10.81]."""
+        return student_t(self._centred(X), *self._student(lam))
+
+    def conditional_mean(self, X: Any, lam: Array) -> Array:
+        """``x_m`` at its mean given ``x_o`` under that Student t, (K, n, D)."""
+        mean, scale, _ = self._student(lam)
+        holes = GaussianCompletion.of_scale(self.center, mean, scale).holes(X, np.ones(1))
+        if holes is None:
+            return np.repeat(np.asarray(X, np.float64)[None], len(lam), axis=0)
+        filled = np.stack([holes.filled(k) for k in range(len(lam))]) + self.center
+        return np.where(holes.missing, filled, X)
+
+    def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
+        """Draws of ``x_m`` given ``x_o``, a Student t of more degrees of freedom, (n, D).
+
+        With f degrees of freedom and ``delta`` the squared distance of ``x_o`` in its marginal
+        shape matrix, f + |o|, and the conditional shape matrix times ``(f + delta) / (f + |o|)``.
+        """
+        mean, scale, freedom = self._student(lam[None])
+        holes = GaussianCompletion.of_scale(self.center, mean, scale).holes(X, np.ones(1))
+        if holes is None:
+            return np.array(X, np.float64)
+        n_seen = self.n_features - holes.missing.sum(axis=1)
+        distance = squared_distances(holes.filled(0), mean[0], np.linalg.cholesky(scale[0]))
+        spread = np.sqrt((1.0 + distance) / rng.chisquare(freedom[0] + n_seen))
+        noise = rng.standard_normal(holes.X.shape) * spread[:, None]
+        return np.where(holes.missing, holes.filled(0, noise) + self.center, X)
+
+
+@dataclass(frozen=True)
+class FullGaussian(CentredMixin, _FullMixin):
+    """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x'].
+
+    Parameters
+    ----------
+    prior : ndarray, shape (2 + D + D(D+1)/2,)
+        Of the data minus ``center``.
+    center : ndarray, shape (D,)
+        Subtracted from the rows, so that a distant origin does not cost precision.
+    dtype : dtype
+    added : ndarray, shape (D (D + 1) / 2,), or None
+        Added to ``x x'`` of each row where columns are dependent; densities are of rows as they
+        are. See :mod:`skvt.models.mixture._gaussian_prior`.
+    """
+
+    prior: Array
+    center: Array
+    dtype: np.dtype[Any]
+    added: Array | None = None
+
+    covariance_type = "full"
+    family = NormalWishart
+
+    @property
+    def base(self) -> Array:
+        """Constant of the density, at the feature that counts rows."""
+        base = np.zeros(self.prior.size - 1)
+        base[0] = -0.5 * self.n_features * LOG_2PI
+        return base
+
+    def features(self, X: Any) -> Any:
+        """``[1, x, upper triangle of x x']``, see :func:`full_features`."""
+        return full_features(self._centred(X), True, self.added)
+
+    def spread(self, sums: Array) -> Array:
+        """A row counts for log|Lambda| / 2 and for -mu' Lambda mu / 2."""
+        return np.concatenate([sums[..., :1], sums], axis=-1)
+
+    def gather(self, t: Array) -> Array:
+        """Transpose of :meth:`spread`."""
+        out = t[..., 1:].copy()
+        out[..., 0] += t[..., 0]
+        return out
+
+    def row_tables(self, features: Array) -> Array:
+        """See :class:`Component`; the prior's scale is inverted once, changes are of rank one."""
+        if self.added is not None:
+            return super().row_tables(features)
+        q, D = NormalWishart.standard(self.prior), self.n_features
+        kappa, nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
+        deviation = features[:, 1 : 1 + D] - q["mean"]
+        inverse, mean = np.linalg.inv(q["scale_inverse"]), q["mean"] + deviation / kappa
+        direction, share = deviation @ inverse, q["mean_precision"] / kappa
+        growth = 1.0 + share * np.einsum("ni,ni->n", deviation, direction)
+        scaled = direction * np.sqrt(share / growth)[:, None]
+        precision_mean = nu * (mean @ inverse)
+        precision_mean -= nu * scaled * np.einsum("ni,ni->n", scaled, mean)[:, None]
+        square = np.einsum("ni,ni->n", mean, precision_mean) + D / kappa
+        prior_log_det = 2.0 * NormalWishart.expectation(self.prior)[0]
+        # E[log|Lambda|] grows with the degrees of freedom, by digamma of all halves but two
+        halves = 0.5 * (q["degrees_of_freedom"] - np.array([D - 1.0, -1.0]))
+        log_det = prior_log_det + np.diff(digamma_array(halves)) - np.log(growth)
+        halved = triangle.pack_statistic(np.ones((D, D)))
+        packed = triangle.pack_statistic(inverse) - halved * triangle.pack_outer(scaled)
+        t = [0.5 * log_det[:, None], -0.5 * square[:, None], precision_mean, nu * packed]
+        return self.table_of(np.concatenate(t, axis=1))
+
+    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+        q = NormalWishart.standard(lam)
+        kappa = q["mean_precision"]
+        return (
+            q["mean"],
+            q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None],
+            q["degrees_of_freedom"] - self.n_features + 1.0,
+        )
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draws of that Student t."""
+        mean, scale, freedom = self._student(lam[None])
+        return draw_student_t(mean[0], scale[0], freedom[0], n_rows, rng) + self.center
+
+    def moments(self, lam: Array) -> tuple[Array, Array]:
+        """Mean (K, D) and inverse of the expected precision (K, D, D)."""
+        q = NormalWishart.standard(lam)
+        covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
+        return q["mean"] + self.center, covariances
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Means and standard deviations of the columns."""
+        mean, kappa, shape, rate = self._of_columns(lam)
+        return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of each column in the Gaussian model of this column alone."""
+        _, kappa, shape, rate = self._of_columns(self.natural_parameters(sums))
+        _, *before = self._of_columns(self.prior[None])
+        return log_normal_gammas(kappa, shape, rate) - log_normal_gammas(*before)
+
+    def _of_columns(self, lam: Array) -> tuple[Array, Array, Array, Array]:
+        """Normal-gamma of each column: m, kappa, shape, rate, which broadcast to (K, D)."""
+        q = NormalWishart.standard(lam)
+        shape, rate = _variances_of_columns(q)
+        return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
+
+
+@dataclass(frozen=True)
+class ZeroMeanFullGaussian(_FullMixin):
+    """N(0, Lambda_k^-1) with Wishart prior; features [1, x x']."""
+
+    prior: Array
+    n_features: int
+    dtype: np.dtype[Any]
+    added: Array | None = None
+
+    covariance_type = "full"
+    family = Wishart
+    center = 0.0
+
+    @property
+    def base(self) -> Array:
+        """Constant of the density, at the feature that counts rows."""
+        base = np.zeros(self.prior.size)
+        base[0] = -0.5 * self.n_features * LOG_2PI
+        return base
+
+    def features(self, X: Any) -> Any:
+        """``[1, upper triangle of x x']``, see :func:`full_features`."""
+        return full_features(self._centred(X), False, self.added)
+
+    def _student(self, lam: Array) -> tuple[Array, Array, Array]:
+        q = Wishart.standard(lam)
+        freedom = q["degrees_of_freedom"] - self.n_features + 1.0
+        return np.zeros((lam.shape[0], self.n_features)), q["scale_inverse"], freedom
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draws of that Student t."""
+        q = Wishart.standard(lam)
+        freedom = q["degrees_of_freedom"] - self.n_features + 1.0
+        return draw_student_t(np.zeros(self.n_features), q["scale_inverse"], freedom, n_rows, rng)
+
+    def moments(self, lam: Array) -> tuple[Array, Array]:
+        """Mean (K, D) and inverse of the expected precision (K, D, D)."""
+        q = Wishart.standard(lam)
+        covariances = q["scale_inverse"] / q["degrees_of_freedom"][:, None, None]
+        return np.zeros((lam.shape[0], self.n_features)), covariances
+
+    def marginals(self, lam: Array) -> tuple[Marginals, ...]:
+        """Standard deviations of the columns."""
+        return (of_deviations(*_variances_of_columns(Wishart.standard(lam))),)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Of each column in the Gaussian model of this column alone."""
+        after, before = (
+            Gamma.log_normalizer(Gamma.from_standard(*_variances_of_columns(Wishart.standard(lam))))
+            for lam in (self.natural_parameters(sums), self.prior[None])
+        )
+        return after - before
+
+
+def _variances_of_columns(q: dict[str, Array]) -> tuple[Array, Array]:
+    """Of each column of a Wishart, shape (K, 1) and rate (K, D) of the inverse of its variance."""
+    scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
+    freedom = q["degrees_of_freedom"][:, None] - scale.shape[1] + 1.0
+    return 0.5 * freedom, 0.5 * scale
+
+
+def log_normal_gammas(kappa: Array, shape: Array, rate: Array) -> Array:
+    """Log-normalisers (K, D) of normal-gammas, which do not depend on where their means are."""
+    kappa, shape, rate = np.broadcast_arrays(kappa, shape, rate)
+    eta = NormalGamma.from_standard(np.zeros((*rate.shape, 1)), kappa[..., None], shape, rate)
+    return NormalGamma.log_normalizer(eta)
+
+
+def full_features(X: Array, linear: bool, added: Array | None) -> Array:
+    """``[1, x, upper triangle of x x']`` of centred rows, x if ``linear``; ``added`` to the last.
+
+    With 0 for missing values. All features of a row without any value are 0: its density is one.
+    """
+    features = outer_features(X, linear=linear)
+    if added is not None:
+        features[:, -added.size :] += features[:, :1] * added
+    return features
+
+
+def student_t(X: Array, mean: Array, scale: Array, freedom: Array) -> Array:
+    """Log density of the multivariate Student t, (n, K) in nats; NaN are left out.
+
+    X is (n, D), ``mean`` (K, D), ``scale`` (K, D, D) the inverse scale of the precision, so that
+    ``shape matrix = scale / freedom``.
+    """
+    apart, half_logdet, n_features, holes = distances(X, mean, scale)
+    total = 0.5 * (freedom + n_features)
+    constant = _gammaln(total) - _gammaln(0.5 * freedom) - 0.5 * n_features * np.log(np.pi)
+    density = constant - half_logdet - total * np.log1p(apart)
+    if holes is not None:
+        density[holes.missing.all(axis=1)] = 0.0
+    return np.asarray(density)
+
+
+def distances(X: Array, mean: Array, scale: Array) -> tuple[Array, Array, Any, Any]:
+    """Of what is there of rows (n, D) under scales (K, D, D): their marginals.
+
+    Squared distances from the means (n, K), half the log-determinants (n, K) or (K,), number of
+    columns (n, 1) or one for all, and the holes; what is missing is at its mean given the rest,
+    which adds nothing to the distance.
+    """
+    n_features: Any = X.shape[1]
+    cholesky = np.linalg.cholesky(scale)
+    half_logdet = np.log(np.diagonal(cholesky, axis1=1, axis2=2)).sum(axis=1)
+    holes = None
+    if has_holes(X):
+        holes = GaussianCompletion.of_scale(0.0, mean, scale).holes(X, np.ones(1))
+    if holes is not None:
+        half_logdet = half_logdet + holes.half_log_det()
+        n_features = (~holes.missing).sum(axis=1)[:, None]
+    out = np.empty((X.shape[0], mean.shape[0]))
+    for k in range(mean.shape[0]):
+        out[:, k] = squared_distances(X if holes is None else holes.filled(k), mean[k], cholesky[k])
+    return out, half_logdet, n_features, holes
+
+
+def squared_distances(X: Array, mean: Array, cholesky: Array) -> Array:
+    """``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,)."""
+    white = (X - mean) @ np.linalg.inv(cholesky).T
+    return np.einsum("nd,nd->n", white, white)
+
+
+def draw_student_t(
+    mean: Array, scale: Array, freedom: Array, n_rows: int, rng: np.random.Generator
+) -> Array:
+    """Draws with that density, (n_rows, D)."""
+    normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
+    return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1)))
