@@ -9,13 +9,7 @@ from sklearn.base import BaseEstimator, clone
 
 from skvt.components._covariance_types import bounds_of_types
 from skvt.models import mixture as models
-from skvt.rows import (
-    has_sparse_rows,
-    mapped,
-    of_each_row,
-    sums_of_rows,
-    total_and_weight,
-)
+from skvt.rows import has_sparse_rows, mapped, of_each_row, sums_of_rows, total_and_weight
 from skvt.sklearn_private import Interval, StrOptions
 
 AUTO = StrOptions({"auto"})

@@ -40,10 +40,7 @@ from skvt.models.factorial import (
 from skvt.posterior import Posterior
 from skvt.readers import ContiguousReader
 from skvt.readers.chunks import by_chunk
-from skvt.readers.validation import (
-    check_variance,
-    positive_int,
-)
+from skvt.readers.validation import check_variance, positive_int
 from skvt.results import MixtureEstimator
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import Interval

@@ -4,12 +4,7 @@ from dataclasses import replace
 
 from skvt.estimators._topics import TopicEstimator, moves_and_mean, policy_of_topics
 from skvt.fitting import NATURAL, with_shared_texts
-from skvt.inference import (
-    CoordinateAscent,
-    Plan,
-    StochasticInference,
-    then_polish,
-)
+from skvt.inference import CoordinateAscent, Plan, StochasticInference, then_polish
 from skvt.models.lda import LDAGivenTopics
 from skvt.schedules import RobbinsMonro
 

@@ -33,10 +33,7 @@ from skvt.monitoring import FitMonitor, compilation_announced
 from skvt.readers import Reader
 from skvt.readers.chunks import chunks_of, is_chunked, loaded, loads_of, released
 from skvt.readers.validation import out_of_range, stack_level
-from skvt.sklearn_private import (
-    CallbackSupportMixin,
-    fit_context,
-)
+from skvt.sklearn_private import CallbackSupportMixin, fit_context
 from skvt.ties import exceeds
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.

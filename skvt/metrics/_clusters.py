@@ -3,11 +3,7 @@
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
-from sklearn.utils import (
-    check_array,
-    check_consistent_length,
-    column_or_1d,
-)
+from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
 
 def cluster_alignment(labels_true, labels_pred, *, method="majority"):

@@ -4,11 +4,7 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import (
-    check_array,
-    check_random_state,
-    check_scalar,
-)
+from sklearn.utils import check_array, check_random_state, check_scalar
 
 from skvt.compiled import mix
 from skvt.inference import Workers

@@ -9,14 +9,7 @@ from typing import NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
-from skvt.components import (
-    Bernoulli,
-    Categorical,
-    ComponentSpec,
-    Gaussian,
-    Hurdle,
-    Multinomial,
-)
+from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
 from skvt.readers._audit import FEWEST_ROWS, Seen, audited, left_out
 from skvt.readers._columns import columns_of, container_of, names_of

@@ -8,13 +8,7 @@ import numpy as np
 
 from skvt.fitting import attribute_of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
-from skvt.models.mixture import (
-    Assignments,
-    Evidence,
-    by_elbow,
-    choose_clusters,
-    join_components,
-)
+from skvt.models.mixture import Assignments, Evidence, by_elbow, choose_clusters, join_components
 from skvt.readers.validation import stack_level
 from skvt.rows import some_rows
 

@@ -10,11 +10,7 @@ from skvt.expfam import Beta
 from skvt.fitting import MEMOIZED_CONSTRAINTS, MoveLogMixin
 from skvt.inference import Workers
 from skvt.models import n_active
-from skvt.models.mixture import (
-    Block,
-    Product,
-    relevance,
-)
+from skvt.models.mixture import Block, Product, relevance
 from skvt.readers import Table, TableBlock
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import column_names, positive_int

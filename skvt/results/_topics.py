@@ -12,12 +12,7 @@ from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
 from skvt.readers.chunks import by_chunk, is_chunked, sums_of_chunks
-from skvt.readers.validation import (
-    LARGEST,
-    LEGAL_RANGE,
-    in_range,
-    require_prior,
-)
+from skvt.readers.validation import LARGEST, LEGAL_RANGE, in_range, require_prior
 from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
 from skvt.results.topic_words import top_words
 

@@ -17,12 +17,7 @@ from sklearn.utils.validation import check_consistent_length
 
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import column_names, preprocessing_and_model
-from skvt.results.topic_words import (
-    first_words,
-    relevance,
-    topic_probabilities,
-    word_probabilities,
-)
+from skvt.results.topic_words import first_words, relevance, topic_probabilities, word_probabilities
 from skvt.ties import stable_argmax
 
 

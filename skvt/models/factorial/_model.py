@@ -15,14 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skvt.compiled import serial_map
-from skvt.contracts import (
-    BatchScope,
-    Capability,
-    ConjugateModel,
-    LocalResult,
-    RowBatch,
-    RowSource,
-)
+from skvt.contracts import BatchScope, Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors

@@ -22,13 +22,7 @@ import scipy.sparse as sp
 from numpy.typing import DTypeLike
 
 from skvt.compiled import digamma_array
-from skvt.contracts import (
-    Capability,
-    ConjugateModel,
-    LocalResult,
-    RowBatch,
-    RowSource,
-)
+from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, RowSource
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.models import n_active
 from skvt.models.gap_nmf import _kernels as kernels
