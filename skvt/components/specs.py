@@ -71,7 +71,9 @@ def gaussian_component(given, X, weights, error=0.0, most=None):
                 "covariance_type='auto' leave it None, or 'auto' to learn it."
             )
         learned = learned_names(given, GAUSSIAN_PRIORS)
-        kind = next(iter(bounds_of_types(X, weights, build, learned, most)))
+        kind = "diag"  # (of one column all types are alike)
+        if X.shape[1] > 1:
+            kind = next(iter(bounds_of_types(X, weights, build, learned, most)))
     return build(X, weights, kind)
 
 

@@ -50,8 +50,8 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         masks, or a callable such as :func:`~sklearn.compose.make_column_selector`; those not listed
         are left out. "auto"
         takes columns by their types: booleans for Bernoulli ("flags"), strings, objects and
-        categories for Categorical ("categories"), other numbers for Gaussian("diag") ("numbers"),
-        those with a point mass for Hurdle(Gaussian("diag")) ("hurdles"); a sparse matrix for
+        categories for Categorical ("categories"), other numbers for Gaussian("auto") ("numbers"),
+        those with a point mass for Hurdle(Gaussian("auto")) ("hurdles"); a sparse matrix for
         Multinomial ("counts"). A point mass is zero, the smallest or the largest value of a column
         if more than a tenth of its values are this one, and the others more than ten different
         ones, or as many as half of their number. Nested parameters are

@@ -17,7 +17,7 @@ from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
 
 # Components that "auto" chooses by the types of columns.
-_AUTOMATIC = {"real": ("numbers", lambda: Gaussian("diag")),
+_AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
 # Share of a column's values above which one of them is a point mass. (Clusters were lost from about
@@ -221,7 +221,7 @@ def _automatic(X, columns, names, kinds):
     if sp.issparse(X):
         return [("counts", Multinomial(), list(range(X.shape[1])))]
     if columns is None:
-        return [("numbers", Gaussian("diag"), list(range(X.shape[1])))]
+        return [("numbers", Gaussian("auto"), list(range(X.shape[1])))]
     kinds = kinds or [column.kind for column in columns]
     blocks = []
     for kind, (name, make) in _AUTOMATIC.items():
