@@ -140,6 +140,7 @@ OTHERWISE = {
         "of each component, as in scikit-learn; without moves",
     ),
     "mean_change_tol": ({"StructuredGaPNMF"}, "of rows solved from nothing alone"),
+    "n_polish": ({"MemoizedHDP"}, "sweeps of collapsed sampling; passes of CVB0"),
     "exp_dirichlet_component_": ({"MemoizedHDP"}, "topics are phi where beta are weights"),
     # (topics as in scikit-learn's twin)
     "components_": (

@@ -269,8 +269,11 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                             model = self._build_model(X, weights)
                     # an engine serves one fit
                     interrupted, plan = None, self._plan(model, X, weights)
-        self._fitted, self.converged_ = starts.best, starts.converged
-        if plan.phases[-1].engine.knows_exact_bound:
+            best, self.converged_ = starts.best, starts.converged
+            several = best.model.size(best.stats) > 1
+            polished = plan.polish and several and best.policy.at_unit_temperature
+            self._fitted = self._polished(best, plan, workers) if polished else best
+        if plan.phases[-1].engine.knows_exact_bound and not polished:
             self._fitted.seen = checksum(X, weights), plan.data.batch_size
         self.__dict__.pop("_progress", None)
         self.restart_elbos_ = np.array(starts.elbos)
@@ -297,6 +300,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 "fewer may describe the rows."
             )
         return self
+
+    @staticmethod
+    def _polished(fitted, plan, workers):
+        """The best start after its polish, with the bound of the posterior that results."""
+        data = rows_of(plan.data.X, plan.data.weights, None)
+        state = plan.polish(fitted.model, fitted.state, plan.data, workers)
+        elbo = evaluate_bound(fitted.model, state.plain_stats, data, workers)
+        return replace(fitted, state=state, elbo=float(elbo), cache={})
 
     def _add_starts(self, starts, plan):
         """When all starts have ended, add the seeds of those that are to follow."""

@@ -4,7 +4,7 @@ from skvt.inference._after_pass import Averaging, MovesBetween
 from skvt.inference._bound import evaluate_bound, global_divergence, local_results
 from skvt.inference._chunks import Chunk, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
-from skvt.inference._collapsed import CollapsedInference
+from skvt.inference._collapsed import CollapsedInference, collapsed_means
 from skvt.inference._coordinate import CoordinateAscent
 from skvt.inference._gain import gain_per_unit, perplexity, perplexity_fall
 from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
@@ -45,6 +45,7 @@ __all__ = [
     "VisitResult",
     "Workers",
     "active_site",
+    "collapsed_means",
     "evaluate_bound",
     "facts_of",
     "fit_loop",

@@ -13,7 +13,7 @@ from skvt.contracts import (
     Requirement,
     RunningPolicy,
 )
-from skvt.expfam import RunningStats
+from skvt.expfam import RunningStats, Stats
 from skvt.inference._parallel import Workers
 from skvt.inference._state import PriorStats, Rows, State
 from skvt.inference._visit import VisitRequest
@@ -43,6 +43,9 @@ class CollapsedInference(Continued):
     ----------
     n_passes : int
         Number of passes of the fit; 0 where no rows are drawn without their past.
+    n_averaged : int
+        Number of them, the last ones, over which ``sums`` adds up the statistics of each batch; at
+        most half of them.
     """
 
     # (not when rows are drawn without their past: a resumed fit may have another number of passes)
@@ -57,12 +60,14 @@ class CollapsedInference(Continued):
     )
     knows_exact_bound = False
 
-    def __init__(self, n_passes: int = 0) -> None:
+    def __init__(self, n_passes: int = 0, n_averaged: int = 0) -> None:
         self._every = max(FEWEST_BETWEEN, round(SHARE_BETWEEN * n_passes))
         self._last = SHARE_PLACED * n_passes
         self._pass = 0
         self._ends: list[Array] = []
         self._prepared: list[Sequence[Any]] = []
+        self._n_passes, self._n_averaged = n_passes, n_averaged
+        self.sums: list[Stats] = []
 
     def start(self, state: State, total: float) -> State:
         """No memos: what is kept of batches is with the engine."""
@@ -94,6 +99,8 @@ class CollapsedInference(Continued):
         for batches in self._rounds(model, data, workers):
             for found in data.visit(batches, ask, expect, workers):
                 assert found.stats is not None and found.start is not None  # as it is
+                if self._n_averaged:
+                    self._include(found.stats, len(ends), placed)
                 ends.append(found.start)
                 totals.extend(found.totals)
                 prior_stats.add(found.prior)
@@ -115,6 +122,16 @@ class CollapsedInference(Continued):
             model = model.with_most_probable_priors(prior_stats, stats)
         return PassResult(totals, 0.0, model, "none")
 
+    def _include(self, changed: Stats, place: int, placed: bool) -> None:
+        """Count the changes of a batch as often as passes that are averaged see them."""
+        factor = min(self._n_passes - self._pass, self._n_averaged)
+        seen = Stats(tuple(factor * array for array in changed.arrays), changed.rows)
+        if not placed:
+            self.sums[place:] = [seen]
+            return
+        for total, array in zip(self.sums[place].arrays, seen.arrays, strict=True):
+            total += array
+
     def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterator[Sequence[Any]]:
         """The batches, which are prepared in the first pass alone unless they are large."""
         if self._prepared:
@@ -133,3 +150,22 @@ class CollapsedInference(Continued):
     def finish(self, model: Collapsible, state: State) -> float | None:
         """The bound is not known."""
         return None
+
+
+def collapsed_means(
+    model: Collapsible, data: Rows, state: State, n_passes: int, workers: Workers
+) -> list[Stats]:
+    """Statistics of each batch in the mean over the last half of this number of passes.
+
+    The passes begin with the statistics of ``state``, which changes in place.
+    """
+    n_averaged = -(-n_passes // 2)
+    engine, policy = CollapsedInference(n_passes, n_averaged), RunningPolicy()
+    rng = np.random.default_rng(state.seed)
+    for _ in range(n_passes):
+        engine.run_pass(model, data, state, policy, workers, rng)
+    for found in engine.sums:
+        for array in found.arrays:  # (what cancels may leave less than nothing)
+            np.maximum(array, 0.0, out=array)
+            array /= array.dtype.type(n_averaged)
+    return engine.sums

@@ -127,6 +127,9 @@ class Plan:
     n_passes : float or None
         Number of passes over which the temperature falls; infinite in a stream. None is that of
         ``stopping``.
+    polish : callable or None
+        ``polish(model, state, data, workers)``, after the last pass of the best start if it ends
+        at T = 1, is a state for better predictions.
     first_rows : Rows or None
         Rows from which a stream makes its initial globals; None is those of the first call.
     counts_rows : bool
@@ -146,6 +149,7 @@ class Plan:
     then: tuple[Phase, ...] = ()
     after_pass: tuple[AfterPass, ...] = ()
     n_passes: float | None = None
+    polish: Callable[[Any, State, Rows, Workers], State] | None = None
     first_rows: Rows | None = None
     counts_rows: bool = False
 

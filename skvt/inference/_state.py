@@ -1,7 +1,7 @@
 """The state of a fit between steps, and the rows."""
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from copy import copy
 from dataclasses import dataclass, field, replace
 from functools import singledispatch
@@ -132,6 +132,15 @@ class State:
         stats = RunningStats(change(self.stats.value()).arrays)
         return replace(self.draft(), stats=stats, prior_stats=PriorStats())
 
+    def with_first_block(self, of_batches: Iterable[Array]) -> Self:
+        """A state with these statistics of the first block, which add up; all else as it is."""
+        blocks = iter(of_batches)
+        first = next(blocks)
+        for block in blocks:
+            first += block
+        stats = RunningStats([first, *self.plain_stats.value().arrays[1:]])
+        return replace(self, stats=stats, replication=1.0)
+
     def with_memos(self) -> "MemoizedState":
         """The state, with memos."""
         return MemoizedState(**vars(self))
@@ -177,6 +186,16 @@ class MemoizedState(State):
             memos=Memos.of(memos),
             component_ids=self.component_ids[places],
         )
+        state.resum()
+        return state
+
+    def with_first_block(self, of_batches: Iterable[Array]) -> Self:
+        """A state with these statistics of the first block, of each memo of ``fit``."""
+        memos = Memos(self.memos)
+        for key, block in enumerate(of_batches):
+            memo = memos[key]
+            memos[key] = replace(memo, stats=Stats((block, *memo.stats.arrays[1:])))
+        state = replace(self, memos=memos)
         state.resum()
         return state
 

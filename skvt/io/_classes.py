@@ -124,6 +124,7 @@ _UNDECLARED = {
 }
 # Parameters whose default was another when files did not have them yet.
 _BEFORE = {
+    "estimators.MemoizedHDP": {"n_polish": 0},
     "estimators.StructuredLDA": {"average": 0.0},
     "estimators.TemperedLDA": {"average": 0.0},
 }

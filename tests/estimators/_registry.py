@@ -371,6 +371,7 @@ ENTRIES += [
             "n_components": 3,
             "max_iter": 4,
             "tol": 0.0,
+            "n_polish": 0,  # what the passes have found
             "batch_size": 8,
             "doc_topic_concentration": 0.5,
             "topic_word_prior": 0.1,

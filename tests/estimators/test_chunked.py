@@ -62,7 +62,8 @@ FITS = {
     "corrected": (
         skvt.StructuredLDA(4, max_iter=2, batch_size=16, global_step="ssvi", local_step="cvb0"),
         _words),
-    "topics": (skvt.MemoizedHDP(max_iter=4, batch_size=20), _words),
+    "topics": (skvt.MemoizedHDP(max_iter=4, batch_size=20, n_polish=0), _words),
+    "polished": (skvt.MemoizedHDP(3, max_iter=2, batch_size=20, n_polish=3, moves=()), _words),
     "mixture": (skvt.MemoizedDPGMM(max_iter=6, batch_size=25), _points),
     "holes": (skvt.MemoizedDPGMM(max_iter=3, covariance_prior="auto"), _holes),
     "table": (skvt.MemoizedDPMixture(max_iter=4, batch_size=25), _holes),

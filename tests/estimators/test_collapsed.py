@@ -8,9 +8,11 @@ from scipy.special import gammaln
 
 from skvt import StructuredLDA, load
 from skvt.callbacks import Checkpoint
+from skvt.contracts import RunningPolicy
 from skvt.datasets import make_topic_corpus
 from skvt.estimators import _structured_lda
-from skvt.inference import _collapsed
+from skvt.expfam import RunningStats
+from skvt.inference import CollapsedInference, State, Workers, _collapsed, collapsed_means, rows_of
 from skvt.models.lda import CollapsedLDA
 from skvt.models.lda._collapsed import TopicCounts
 from skvt.temperature import ConstantTemperature, LinearAnnealing
@@ -206,3 +208,24 @@ def test_chunks_have_the_bits_of_the_same_batches_in_memory(small_batches):
     # (the bound is summed chunk by chunk)
     assert_same_fit(parts, whole, apart={"elbo_", "restart_elbos_"})
     assert parts.elbo_ == pytest.approx(whole.elbo_, rel=1e-12)
+
+
+@pytest.mark.parametrize("n_passes", [1, 2, 13])
+def test_means_of_batches_add_up_to_those_of_the_statistics_after_the_last_passes(n_passes):
+    fit, X = collapsed().fit(counts(n_rows=50)), sp.csr_array(counts(n_rows=50))
+    model, data = fit._fitted.model, rows_of(X, np.ones(50), 12)
+
+    def begun():
+        return State(RunningStats([fit._fitted.stats.value().arrays[0].copy()]), seed=3)
+
+    with Workers(1) as workers:
+        means = collapsed_means(model, data, begun(), n_passes, workers)
+        state, engine, after = begun(), CollapsedInference(n_passes), []
+        for _ in range(n_passes):
+            engine.run_pass(model, data, state, RunningPolicy(), workers, np.random.default_rng(0))
+            after.append(state.stats.value().arrays[0])
+    expected = np.mean(after[n_passes // 2 :], axis=0)
+    total = np.zeros_like(expected)
+    for batch in means:
+        total[batch.rows] += batch.arrays[0]
+    np.testing.assert_allclose(total, expected, rtol=1e-5, atol=1e-5)

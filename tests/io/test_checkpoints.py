@@ -76,7 +76,7 @@ MOVING = {
         blobs,
     ),
     "topics": (
-        lambda: skvt.MemoizedHDP(n_components=8, max_iter=12, tol=0.0, random_state=0),
+        lambda: skvt.MemoizedHDP(n_components=8, max_iter=12, tol=0.0, n_polish=3, random_state=0),
         lambda: counts(n_rows=200, n_features=40, n_topics=4),
     ),
     "split-merge": (
@@ -103,7 +103,7 @@ def test_moves_remember_what_they_have_tried(make, data, tmp_path):
 def test_a_last_look_from_several_topics_is_taken_up(tmp_path):
     given = {"mean_length": 25.0, "doc_topic_prior": 0.3, "topic_word_prior": 0.1}
     X = make_topic_corpus(250, n_components=12, n_features=60, random_state=0, **given).X
-    fit = skvt.MemoizedHDP(max_iter=4, random_state=0)
+    fit = skvt.MemoizedHDP(max_iter=4, n_polish=3, random_state=0)
     files = fit_with_copies(fit, X, tmp_path)
     assert fit.restart_elbos_.shape == (2,) and len(files) == 3 + 4
     for file in files[1::4]:  # one of each start

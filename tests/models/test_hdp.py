@@ -352,8 +352,8 @@ def of_mixed_documents(n_documents, n_features, mean_length):
 
 def test_a_fit_from_one_topic_is_as_good_as_one_from_the_truth_where_documents_mix_topics():
     X, topics, *_ = of_mixed_documents(400, 120, 30.0)
-    truth = MemoizedHDP(12, components_init=topics, random_state=0).fit(X)
-    hdp = MemoizedHDP(random_state=0).fit(X)
+    truth = MemoizedHDP(12, components_init=topics, n_polish=0, random_state=0).fit(X)
+    hdp = MemoizedHDP(n_polish=0, random_state=0).fit(X)
     assert hdp.n_components_ == truth.n_components_ == 12
     assert hdp.elbo_ > truth.elbo_ - 0.002 * X.sum()
 
@@ -364,6 +364,27 @@ def test_a_fit_that_ends_at_one_topic_after_a_last_look_warns():
         hdp = MemoizedHDP(random_state=0).fit(X)
     assert caught[0].filename == __file__
     assert hdp.n_components_ == 1 and hdp.restart_elbos_[0] == hdp.elbo_ > hdp.restart_elbos_[1]
+
+
+def test_a_polish_changes_the_words_of_topics_alone_and_its_bound_is_that_of_all_rows():
+    X, settings = corpus(), {"batch_size": 70, "max_iter": 3, "tol": 0.0, "random_state": 0}
+    plain, hdp = (MemoizedHDP(8, n_polish=n, **settings).fit(X) for n in (0, 5))
+    for name in ("topic_weights_", "topic_ids_", "doc_topic_concentration_", "topic_word_prior_"):
+        np.testing.assert_array_equal(getattr(hdp, name), getattr(plain, name))
+    assert hdp.elbo_ == pytest.approx(hdp.elbo(X), rel=1e-12)
+    assert hdp.restart_elbos_[0] == plain.elbo_
+    # what is remembered of each batch are its own words; a stream and other fits go on with them
+    memos = hdp._fitted.memos
+    for key, memo in memos.items():
+        own = X[70 * key : 70 * (key + 1)].sum(axis=0)
+        np.testing.assert_allclose(memo.stats.arrays[0].sum(axis=0), own, atol=1e-5)
+    words = sum(memo.stats.arrays[0] for memo in memos.values())
+    np.testing.assert_allclose(hdp.components_ - hdp.topic_word_prior_, words, rtol=1e-9)
+    assert not np.allclose(hdp.components_, plain.components_, atol=1.0)
+    order = np.argsort(hdp.topic_ids_)
+    hdp.set_params(moves=()).partial_fit(X[:70], batch_id="again")
+    after = (hdp.components_ - hdp.topic_word_prior_)[np.argsort(hdp.topic_ids_)]
+    assert (after > words[order] - 1e-9).all()
 
 
 def test_deletes_that_waited_for_merges_keep_a_fit_from_its_end():
