@@ -184,6 +184,9 @@ class Model(Protocol):
     def size(self, stats: RunningStats) -> int:
         """Number of components K under these statistics."""
 
+    def compact(self, stats: RunningStats) -> tuple["Model", RunningStats]:
+        """A model and statistics of the same divergence and energy, without what they lack."""
+
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics that break the symmetry, at random or found on the data: a RunningStats."""
 
@@ -251,6 +254,10 @@ class ConjugateModel:
     def size(self, stats: RunningStats) -> int:
         """Components are the first axis of the statistics."""
         return len(stats.arrays[0])
+
+    def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
+        """As they are."""
+        return self, stats
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
         """Rows as they are."""

@@ -329,9 +329,9 @@ def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, f
     memo = state.memos.total()
     entropy, weight = float(memo.entropy.sum()), memo.weight
     del memo  # (as large as the globals)
-    energy = model.statistics_energy(
-        state.untempered(), model.expectation(state.stats, None, serial_map)
-    )
+    compact, stats = model.compact(state.stats)
+    plain = stats.scaled(1.0 / (state.inv_temp * state.replication))
+    energy = compact.statistics_energy(plain, compact.expectation(stats, None, serial_map))
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, weight)
     return totals, global_divergence(model, state.stats)

@@ -284,7 +284,7 @@ def take(array: Array, index: IndexArray) -> Array:
 
 
 def _sum(arrays: Sequence[Array]) -> Array:
-    total = np.zeros(arrays[0].shape)
-    for array in arrays:
+    total = np.array(arrays[0], np.float64)
+    for array in arrays[1:]:
         total += array
     return total

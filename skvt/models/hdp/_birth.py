@@ -284,9 +284,10 @@ class BirthOfTopics(Move):
             index = np.concatenate([np.arange(n_old), np.full(order.size, -1)])
             trial = Trial(model, parts, total, index, tools)
             words, usage = copies(trial.total.stats)
+            born = trial.narrowed(new).arrays
             if own is not None:
-                words[own] = np.maximum(words[own] - new.arrays[0].sum(axis=0), 0.0)
-            words[n_old:], usage[n_old:] = new.arrays
+                words[own] = np.maximum(words[own] - born[0].sum(axis=0), 0.0)
+            words[n_old:], usage[n_old:] = born
             gain = trial.gain(Stats((words, usage)), before, TRIAL_STEPS)
             words, usage = trial.total.stats.arrays
             lives = exceeds(words[n_old:].sum(axis=1), FEWEST_TOKENS)

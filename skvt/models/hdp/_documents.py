@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from skvt.contracts import Capability, MovableState, MoveTools, ObserverTools, Requirement, Solved
 from skvt.expfam import RunningStats, Stats
-from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._model import HDP, Globals, narrowed, occurring_in
 from skvt.moves import bound_of, is_accepted
 from skvt.typing import Array, IndexArray
 
@@ -154,30 +154,57 @@ class Trial:
     Attributes
     ----------
     total : Memo
-        Of the whole corpus, after the last update.
+        Of the whole corpus, after the last update: of words that the documents do not have, only
+        their sum, in the last column, if they are most of all.
     """
 
     def __init__(
         self, model: HDP, parts: list[Part], total: Any, index: IndexArray, tools: MoveTools
     ) -> None:
-        self._model, self._parts, self._tools = model, parts, tools
+        self._parts, self._tools = parts, tools
         self._index = np.asarray(index)
         self._old = [part.share.with_topics(self._index) for part in parts]
         self._new = self._old
         self.total = total.rearranged(self._index)
-        self._others = plus(self.total, self._old, sign=-1.0)
+        # The bound of all words is that of the narrow model and a constant.
+        self._columns = occurring_in([part.share.columns for part in parts], model.n_features)
+        self._model, self._elsewhere = model, 0.0
+        self._batches, narrow = [part.batch for part in parts], self._old
+        if self._columns is not None:
+            self._model = model.within(self._columns)
+            whole = self.total.stats
+            self.total = replace(self.total, stats=self.narrowed(whole))
+            self._elsewhere = float(
+                model.words_evidence(whole.arrays[0]).sum()
+                - self._model.words_evidence(self.total.stats.arrays[0]).sum()
+            )
+            places = [np.searchsorted(self._columns, part.share.columns) for part in parts]
+            self._batches = [
+                replace(batch, active=own) for batch, own in zip(self._batches, places, strict=True)
+            ]
+            narrow = [
+                replace(share, columns=own) for share, own in zip(narrow, places, strict=True)
+            ]
+        self._others = plus(self.total, narrow, sign=-1.0)
+
+    def narrowed(self, stats: Stats) -> Stats:
+        """Statistics of all words as those of the trial."""
+        words, *others = stats.arrays
+        if self._columns is not None:
+            words = narrowed(words, self._columns)
+        return Stats((words, *others))
 
     def update(self, stats: Stats) -> float:
         """One local step of the documents given these statistics; the bound of all in nats."""
         model, run = self._model, self._tools.run
         running, self._new = RunningStats(stats.arrays), []
-        for part in self._parts:
-            global_params = model.expectation(running, part.batch, run)
-            result = model.local_step(part.batch, global_params, 1.0, run)
-            memo = self._tools.memo_of(model, result, part.batch)
-            self._new.append(Share.of(memo, part.batch.active))
+        for batch in self._batches:
+            global_params = model.expectation(running, batch, run)
+            result = model.local_step(batch, global_params, 1.0, run)
+            memo = self._tools.memo_of(model, result, batch)
+            self._new.append(Share.of(memo, batch.active))
         self.total = plus(self._others, self._new)
-        return bound_of(model, self.total)
+        return bound_of(model, self.total) + self._elsewhere
 
     def gain(self, stats: Stats, before: float, most: int, size: float | None = None) -> float:
         """The rise of the bound after updates that begin with these statistics, in nats.
@@ -199,6 +226,7 @@ class Trial:
         state.rearrange(self._index)
         for part, old, new in zip(self._parts, self._old, self._new, strict=True):
             without = plus(state.memos[part.key], [old], sign=-1.0)
+            new = replace(new, columns=part.share.columns)
             state.memos[part.key] = plus(without, [new])
         state.resum()
 

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from skvt.contracts import MoveTools
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._merge import changes_of_pairs, merge_greedily, pairs_alike
-from skvt.models.hdp._model import HDP
+from skvt.models.hdp._model import HDP, occurring_in
 from skvt.typing import Array
 
 # Updates of all documents at once before merges.
@@ -25,6 +25,11 @@ def fresh_topics(
     X, weights = X[rows], weights[rows]
     n_topics = min(n_topics, rows.size)
     X = sp.csr_array(X.astype(model.dtype))
+    columns, whole = occurring_in([X.indices], model.n_features), model.n_features
+    if columns is not None:
+        model = model.within(columns)
+        own = np.searchsorted(columns, X.indices).astype(X.indices.dtype)
+        X = sp.csr_array((X.data, own, X.indptr), shape=(rows.size, columns.size + 1))
     stats = tools.annealed(model, X, weights, n_topics)
     batch = model.batch(X, np.arange(rows.size), weights)
     for n_steps in (STEPS_BEFORE, STEPS_AFTER):
@@ -55,4 +60,8 @@ def fresh_topics(
             pairs = pairs_alike(model, stats.arrays[0])
         if len(stats.arrays[0]) < 2:
             break
-    return stats
+    if columns is None:
+        return stats
+    words = np.zeros((len(stats.arrays[0]), whole))
+    words[:, columns] = stats.arrays[0][:, :-1]
+    return Stats((words, *stats.arrays[1:]))

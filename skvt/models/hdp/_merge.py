@@ -26,7 +26,7 @@ from skvt.contracts import (
 from skvt.expfam import Dirichlet, Stats
 from skvt.models.hdp._documents import of_topics
 from skvt.models.hdp._kernels import pair_losses
-from skvt.models.hdp._model import HDP, Globals
+from skvt.models.hdp._model import HDP, Globals, narrowed, occurring
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
 from skvt.moves import bound_of, is_accepted, size_of
 from skvt.ties import stable_order
@@ -137,8 +137,10 @@ def merge_greedily(model: HDP, memo: Any, changes: PairChanges) -> tuple[list[in
     pairs = changes.pairs
     if not len(pairs):
         return [], 0.0
-    words, usage = (array.copy() for array in memo.stats.arrays)
     size = size_of(bound_of(model, memo), memo)
+    words, usage = memo.stats.arrays
+    if (occur := occurring(words)) is not None:
+        model, words = model.within(occur), narrowed(words, occur)
     alone = model.words_evidence(words)
     of_words = np.array([
         float(model.words_evidence(words[a] + words[b])) - alone[a] - alone[b] for a, b in pairs
@@ -292,7 +294,9 @@ def _observed(
 
 def pairs_alike(model: HDP, words: Array, documents: Array | None = None) -> IndexArray:
     """Pairs (P, 2) of topics that have words or documents in common, the lower number first."""
-    n_topics = len(words)
+    n_topics, occur = len(words), occurring(words)
+    if occur is not None:
+        model, words = model.within(occur), narrowed(words, occur)
     root = np.sqrt(Dirichlet.mean(words + model.topic_word_prior))
     by_words = root @ root.T
     found: set[tuple[int, int]] = set()

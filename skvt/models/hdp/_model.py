@@ -41,7 +41,7 @@ documents) and one number. The best q(u) is a function of the usage alone. At T 
 raises L. Sticks are sorted by the usage of topics where that raises L.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -168,7 +168,7 @@ class HDP(ConjugateModel):
         words, usage = stats.arrays
         eta = self.topic_word_prior.astype(np.float64)
         # (topic by topic and in place: topics are large)
-        sums = np.array([(own * stats.scale).sum() for own in words])
+        sums = np.array([(own if stats.scale == 1.0 else own * stats.scale).sum() for own in words])
         log_sums = digamma_array(sums + eta.sum())
         if batch is not None:
             words, eta = words[:, batch.active], eta[batch.active]
@@ -207,9 +207,13 @@ class HDP(ConjugateModel):
     def words_evidence(self, words: Array) -> Array:
         """``log B(eta + S_k) - log B(eta)``: log probability of each topic's words, (...) nats."""
         eta = self.topic_word_prior.astype(np.float64)
+        sums, total = words.sum(axis=-1), eta.sum()
+        occur = occurring(words)
+        if occur is not None:  # (of the others, both terms are the same)
+            words, eta = words[..., occur], eta[occur]
         after = gammaln_array(words + eta).sum(axis=-1)
-        after -= gammaln(words.sum(axis=-1) + eta.sum())
-        return after - (gammaln_array(eta).sum() - gammaln(eta.sum()))
+        after -= gammaln(sums + total)
+        return after - (gammaln_array(eta).sum() - gammaln(total))
 
     def statistics_energy(self, stats: RunningStats, global_params: Globals) -> float:
         """The part of the bound of these documents that is linear in statistics, in nats."""
@@ -221,6 +225,25 @@ class HDP(ConjugateModel):
         """:meth:`statistics_energy` less the divergence of the globals, at the best globals."""
         words, usage = stats.arrays
         return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
+
+    def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
+        """The same posterior of the words that occur, all others as one, if most do not."""
+        occur = occurring(stats.arrays[0])
+        if occur is None:
+            return self, stats
+        words, usage = stats.value().arrays
+        return self.within(occur), RunningStats([narrowed(words, occur), usage])
+
+    def within(self, words: IndexArray) -> Self:
+        """The model of these words, all others as one, which is the last.
+
+        Dirichlet laws of topics are the same, since parts of a Dirichlet add up.
+        """
+        eta = self.topic_word_prior
+        rest = eta.sum(dtype=np.float64) - eta[words].sum(dtype=np.float64)
+        eta = np.append(eta[words], eta.dtype.type(rest))
+        topics = replace(self.topics, topic_word_prior=eta)
+        return replace(self, topics=topics, start=None, learn_topic_word_prior=False)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         """Topics most used first, where that raises the bound; None as they are."""
@@ -323,8 +346,15 @@ class HDP(ConjugateModel):
                 doc_concentration=self.learn_doc_topic_concentration,
             )
         if self.learn_topic_word_prior:
-            eta = self.topic_word_prior
-            mean_log = Dirichlet.expectation(self.natural_parameters(stats)[0]).mean()
+            eta, (model, compact) = self.topic_word_prior, self.compact(stats)
+            expected = Dirichlet.expectation(model.natural_parameters(compact)[0])
+            mean_log = expected.mean()
+            if model is not self:
+                # all words that do not occur have the same, and the last is their sum
+                n_others = self.n_features - expected.shape[1] + 1
+                others = expected[:, -1].mean() + psi(eta[0]) - psi(n_others * eta[0])
+                mean_log = expected[:, :-1].sum() / len(expected) + n_others * others
+                mean_log /= self.n_features
             learned = Dirichlet.fit_symmetric(eta[0], mean_log, self.n_features)
             changes["topics"] = replace(self.topics, topic_word_prior=np.full_like(eta, learned))
         return replace(self, **changes) if changes else self
@@ -343,8 +373,9 @@ class HDP(ConjugateModel):
         counts, weight = sums_of_rows(data.X, data.weights, column_totals)
         counts = counts * (data.total / weight)
         if self.start is None:
-            noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, self.n_features))
-            words = noise * (counts + 1.0) / n
+            words, occur = np.zeros((n, self.n_features)), np.flatnonzero(counts)
+            noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, occur.size))
+            words[:, occur] = noise * (counts[occur] + 1.0) / n
         else:
             words = self.start * (max(float(counts.sum()), 1.0) / n)
         usage = np.zeros((n, N_COLUMNS))
@@ -357,8 +388,11 @@ class HDP(ConjugateModel):
     ) -> Stats:
         """Noise of this share of the counts of words, none of the usage."""
         words, usage = stats.value().arrays
-        noise = share * words * rng.standard_normal(words.shape)
-        return Stats((np.maximum(noise, -0.5 * words), np.zeros_like(usage)))
+        noise, occur = np.zeros_like(words), np.flatnonzero(words.any(axis=0))
+        words = words[:, occur]
+        drawn = share * words * rng.standard_normal(words.shape)
+        noise[:, occur] = np.maximum(drawn, -0.5 * words)
+        return Stats((noise, np.zeros_like(usage)))
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, batch: Any, proportions: Array, topics: Array, run: Run) -> Array:
@@ -366,6 +400,25 @@ class HDP(ConjugateModel):
         return np.asarray(
             self.topics.log_predictive(batch, proportions.astype(self.dtype), topics, run)
         )
+
+
+def occurring(words: Array) -> IndexArray | None:
+    """Numbers of the words that topics (..., V) have tokens of; None where they are most of all."""
+    occur = np.flatnonzero(words.reshape(-1, words.shape[-1]).any(axis=0))
+    return occur if 2 * occur.size < words.shape[-1] else None
+
+
+def occurring_in(words: Iterable[IndexArray], n_words: int) -> IndexArray | None:
+    """All of these words in order; None where they are most of this number."""
+    occur: IndexArray = np.unique(np.concatenate(list(words)))
+    return occur if 2 * occur.size < n_words else None
+
+
+def narrowed(words: Array, columns: IndexArray) -> Array:
+    """Counts (K, V) of these words, and last those of all others together."""
+    own = words[:, columns]
+    others = np.maximum(words.sum(axis=1) - own.sum(axis=1), 0.0)
+    return np.column_stack([own, others])
 
 
 @dataclass(frozen=True)
