@@ -8,7 +8,7 @@ from _properties import quick
 from hypothesis import given
 from hypothesis import strategies as st
 
-from skvt.ties import exceeds, stable_argmax, stable_order
+from skvt.ties import exceeds, first_of_order, stable_argmax, stable_order
 
 ULP = np.finfo(float).eps
 
@@ -130,3 +130,14 @@ def test_what_is_less_than_the_tolerance_moves_nothing(levels, seed):
     np.testing.assert_array_equal(
         exceeds(moved[:, None], moved[None]), exceeds(values[:, None], values[None])
     )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_first_of_an_order_are_those_of_a_whole_one(dtype):
+    rng = np.random.default_rng(0)
+    for number in (1, 3, 19, 20, 30):
+        # neighbours of a chain are tied, its ends are not
+        chain = 1.0 + 0.7e-6 * np.arange(5) if dtype == np.float32 else 1.0 + 7e-10 * np.arange(5)
+        values = rng.permutation([*chain, *rng.integers(4, size=13), np.inf, -np.inf])
+        values = values.astype(dtype)
+        np.testing.assert_array_equal(first_of_order(values, number), stable_order(values)[:number])

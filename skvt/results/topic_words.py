@@ -7,7 +7,7 @@ from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
 from skvt.readers.validation import column_names, preprocessing_and_model
-from skvt.ties import stable_order
+from skvt.ties import first_of_order
 
 # Weight of the probability in the relevance of a word, which its authors found best.
 RELEVANCE_WEIGHT = 0.6
@@ -78,7 +78,7 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
 
 def first_words(scores, n_words, dtype=np.float64):
     """Columns of the largest scores of each row, (K, n_words); of equal ones the first."""
-    return np.stack([stable_order(-row, dtype=dtype)[:n_words] for row in scores])
+    return np.stack([first_of_order(-row, n_words, dtype=dtype) for row in scores])
 
 
 def topic_probabilities(estimator):
