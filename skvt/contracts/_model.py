@@ -184,9 +184,6 @@ class Model(Protocol):
     def size(self, stats: RunningStats) -> int:
         """Number of components K under these statistics."""
 
-    def compact(self, stats: RunningStats) -> tuple["Model", RunningStats]:
-        """A model and statistics of the same divergence and energy, without what they lack."""
-
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Statistics that break the symmetry, at random or found on the data: a RunningStats."""
 
@@ -300,6 +297,9 @@ class Memoizable(Model, Protocol):
 
     def collapsed_energy(self, stats: Stats) -> float:
         """``E_q[log p(x, z | beta)] - KL(q(beta) || p(beta))`` at the best q(beta), in nats."""
+
+    def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
+        """A model and statistics of the same energy and divergence, without what does not occur."""
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
         """The order of the components that maximises the bound; None if they are in it."""

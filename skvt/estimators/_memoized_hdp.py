@@ -112,7 +112,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
     .. shared: evaluate_every, total_samples (memoized)
 
-    n_polish : int, default=300
+    n_polish : int, default=200
         Sweeps of collapsed Gibbs sampling after the last pass of ``fit``, as of ``StructuredLDA``,
         which begin at the topics found; 0 is none. Topics are then the mean over the last half of
         them, which predicts better than mean field. Number, weights and ids of topics, the
@@ -233,7 +233,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         tol=2e-4,
         evaluate_every=-1,
         total_samples=None,
-        n_polish=300,
+        n_polish=200,
         mean_change_tol=1e-3,
         max_doc_update_iter=100,
         n_init=1,

@@ -18,7 +18,6 @@ from skvt.inference._visit import VisitRequest
 
 def global_divergence(model: Model, stats: RunningStats) -> float:
     """KL(q(beta) || p(beta)) in nats, summed over the blocks of the globals."""
-    model, stats = model.compact(stats)
     return sum(
         kl_divergence(family, lam, prior)
         for family, lam, prior in zip(

@@ -85,7 +85,7 @@ class CollapsedInference(Continued):
         """One sweep over the rows; ``state`` changes in place."""
         totals, fresh, prior_stats = LocalTotals(), None, PriorStats()
         placed = bool(self._ends) and (self._pass % self._every > 0 or self._pass > self._last)
-        begins, ends = iter(self._ends if placed else []), []
+        begins, ends = iter(self._ends if placed else []), list[Any]()
         # (of the pass, not of a batch, whose rows have numbers of their own)
         seed = int(np.random.default_rng([state.seed, self._pass]).integers(2**62))
 

@@ -329,12 +329,12 @@ def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, f
     memo = state.memos.total()
     entropy, weight = float(memo.entropy.sum()), memo.weight
     del memo  # (as large as the globals)
-    compact, stats = model.compact(state.stats)
+    model, stats = model.compact(state.stats)
     plain = stats.scaled(1.0 / (state.inv_temp * state.replication))
-    energy = compact.statistics_energy(plain, compact.expectation(stats, None, serial_map))
+    energy = model.statistics_energy(plain, model.expectation(stats, None, serial_map))
     tempered = state.inv_temp * energy + entropy
     totals = LocalTotals(tempered, energy + entropy, weight)
-    return totals, global_divergence(model, state.stats)
+    return totals, global_divergence(model, stats)
 
 
 def bound_of_all(model: Memoizable, state: MemoizedState) -> float:

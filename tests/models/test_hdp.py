@@ -213,7 +213,9 @@ def change(state, before, model):
 )
 def test_what_a_move_gains_is_what_the_bound_rises_by(move, n_topics):
     # the same pass without the move, from the same state: batches in the same order
-    X, model = corpus(), model_of(200, n_topics, eta=0.1, mean_change_tol=1e-3)
+    # (and most words do not occur: trials are of those of their documents)
+    X = sp.csr_array(sp.hstack([corpus(), sp.csr_array((300, 300))]))
+    model = model_of(500, n_topics, eta=0.1, mean_change_tol=1e-3)
     moving, found = move(), []
     finish = moving.finish
 
@@ -315,6 +317,24 @@ def test_totals_are_the_sums_of_memos_after_a_thousand_replacements():
         np.testing.assert_allclose(array, parts, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(current, parts, rtol=1e-11, atol=1e-11)
     np.testing.assert_allclose(total.arrays[0].sum(axis=0), X.sum(axis=0), rtol=1e-11)
+
+
+def test_words_that_do_not_occur_change_neither_the_bound_nor_what_is_learned(monkeypatch):
+    X = sp.csr_array(sp.hstack([sp.csr_array((300, 300)), corpus()]))
+    model = replace(model_of(500, 3, eta=0.1, mean_change_tol=1e-3), learn_topic_word_prior=True)
+    state, _, _ = fitted(X, replace(model, learn_topic_word_prior=False), n_passes=2)
+
+    def found():
+        learned = model.with_learned_priors(None, state.stats).topic_word_prior[0]
+        evidence = model.words_evidence(state.stats.value().arrays[0])
+        totals, divergence = exact_bound(model, state)
+        return [learned, totals.untempered - divergence, *evidence]
+
+    assert model.compact(state.stats)[0].n_features <= 201
+    compact = found()
+    monkeypatch.setattr(hdp_model, "occurring", lambda words: None)
+    np.testing.assert_allclose(compact, found(), rtol=1e-9)
+    assert abs(compact[0] - 0.1) > 0.01
 
 
 def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():

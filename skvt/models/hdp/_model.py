@@ -373,7 +373,8 @@ class HDP(ConjugateModel):
         counts, weight = sums_of_rows(data.X, data.weights, column_totals)
         counts = counts * (data.total / weight)
         if self.start is None:
-            words, occur = np.zeros((n, self.n_features)), np.flatnonzero(counts)
+            occur: IndexArray = np.flatnonzero(counts)
+            words: Array = np.zeros((n, self.n_features))
             noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, occur.size))
             words[:, occur] = noise * (counts[occur] + 1.0) / n
         else:
@@ -410,7 +411,7 @@ def occurring(words: Array) -> IndexArray | None:
 
 def occurring_in(words: Iterable[IndexArray], n_words: int) -> IndexArray | None:
     """All of these words in order; None where they are most of this number."""
-    occur: IndexArray = np.unique(np.concatenate(list(words)))
+    occur: IndexArray = np.unique(np.concatenate([np.empty(0, np.int64), *words]))
     return occur if 2 * occur.size < n_words else None
 
 
