@@ -151,8 +151,8 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         ``exp(E[log phi])``.
     .. shared: posterior_
     elbo_ : float
-        Evidence lower bound of the training data in nats, every constant included: that of the
-        topics as published, ``elbo(X)``. The passes maximise it and the polish does not:
+        Evidence lower bound of the training data in nats, every constant included. It is that of
+        the topics as published, ``elbo(X)``, where there was a polish, which does not maximise it:
         ``history_`` and ``restart_elbos_`` have the bounds before, which are higher at convergence.
         Not there after ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
     .. shared: history_

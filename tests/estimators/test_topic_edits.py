@@ -91,7 +91,8 @@ def counted(model):
 
 @pytest.fixture(scope="module")
 def fitted():
-    model = MemoizedHDP(6, topic_word_prior=0.1, moves=(), max_iter=5, n_batches=3, tol=0.0)
+    given = {"topic_word_prior": 0.1, "moves": (), "max_iter": 5, "n_polish": 0}
+    model = MemoizedHDP(6, n_batches=3, tol=0.0, **given)
     return pickle.dumps(model.set_params(random_state=0).fit(X))
 
 
