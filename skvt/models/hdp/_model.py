@@ -373,10 +373,8 @@ class HDP(ConjugateModel):
         counts, weight = sums_of_rows(data.X, data.weights, column_totals)
         counts = counts * (data.total / weight)
         if self.start is None:
-            occur: IndexArray = np.flatnonzero(counts)
-            words: Array = np.zeros((n, self.n_features))
-            noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, occur.size))
-            words[:, occur] = noise * (counts[occur] + 1.0) / n
+            noise = rng.gamma(_ROUGHNESS**-2, _ROUGHNESS**2, size=(n, self.n_features))
+            words = noise * (counts + 1.0) / n
         else:
             words = self.start * (max(float(counts.sum()), 1.0) / n)
         usage = np.zeros((n, N_COLUMNS))
