@@ -270,11 +270,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                     # an engine serves one fit
                     interrupted, plan = None, self._plan(model, X, weights)
             best, self.converged_ = starts.best, starts.converged
-            several = best.model.size(best.stats) > 1
-            polished = plan.polish and several and best.policy.at_unit_temperature
-            self._fitted = self._polished(best, plan, workers) if polished else best
-        if plan.phases[-1].engine.knows_exact_bound and not polished:
-            self._fitted.seen = checksum(X, weights), plan.data.batch_size
+            if plan.phases[-1].engine.knows_exact_bound:
+                best.seen = checksum(X, weights), plan.data.batch_size
+            self._fitted = self._polished(best, plan, workers)
         self.__dict__.pop("_progress", None)
         self.restart_elbos_ = np.array(starts.elbos)
         self.n_iter_ = len(self._fitted.history)
@@ -304,10 +302,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     @staticmethod
     def _polished(fitted, plan, workers):
         """The best start after its polish, with the bound of the posterior that results."""
+        several = fitted.model.size(fitted.stats) > 1
+        if plan.polish is None or not (several and fitted.policy.at_unit_temperature):
+            return fitted
         data = rows_of(plan.data.X, plan.data.weights, None)
         state = plan.polish(fitted.model, fitted.state, plan.data, workers)
         elbo = evaluate_bound(fitted.model, state.plain_stats, data, workers)
-        return replace(fitted, state=state, elbo=float(elbo), cache={})
+        return replace(fitted, state=state, elbo=float(elbo), seen=None, cache={})
 
     def _add_starts(self, starts, plan):
         """When all starts have ended, add the seeds of those that are to follow."""

@@ -227,7 +227,7 @@ class HDP(ConjugateModel):
         return float(self.words_evidence(words).sum()) + self.sticks.best_bound(usage)
 
     def compact(self, stats: RunningStats) -> tuple[Self, RunningStats]:
-        """The same posterior of the words that occur, all others as one, if most do not."""
+        """Model and statistics of the words that occur, all others as one, if most do not."""
         occur = occurring(stats.arrays[0])
         if occur is None:
             return self, stats
