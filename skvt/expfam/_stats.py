@@ -7,7 +7,7 @@ operations of this file.
 
 import weakref
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -20,6 +20,8 @@ from skvt.typing import Array, IndexArray, Run
 _SMALLEST_SCALE = 1e-6
 # Rows that a thread adds at a time.
 _ROWS = np.int64(64)
+# Of fields that concern the process alone: files do not hold them.
+_OF_PROCESS = {"of_process": True}
 
 
 @dataclass(frozen=True)
@@ -110,6 +112,7 @@ def _writeable(arrays: Iterable[Array]) -> bool:
 _Spare: TypeAlias = tuple[tuple[Array, ...], IndexArray | None, "weakref.ref[RunningStats]"]
 
 
+@dataclass(init=False, eq=False, repr=False)
 class RunningStats:
     """An engine's current statistics of the data, ``S = scale * array``.
 
@@ -124,15 +127,19 @@ class RunningStats:
         Initial value of each block; owned, and written to, by this object from here on.
     """
 
+    _arrays: tuple[Array, ...]
+    scale: float
+    # Of each array over its rows.
+    sums: tuple[Array | float, ...]
     # Arrays that :meth:`draft` may reuse, the rows in which they differ from the current ones (None
     # means all), and a weak reference to their former owner, after whose end they are free.
-    _spare: _Spare | None = None
+    _spare: _Spare | None = field(default=None, metadata=_OF_PROCESS)
     # Writes to the arrays so far. A view, see :meth:`scaled`, has its owner's number at the time it
     # was made.
-    _version = 0
-    _owner: "RunningStats | None" = None
+    _version: int = field(default=0, metadata=_OF_PROCESS)
+    _owner: "RunningStats | None" = field(default=None, metadata=_OF_PROCESS)
     # The rows that are sent of a view, see :meth:`for_rows`.
-    _rows: IndexArray | None = None
+    _rows: IndexArray | None = field(default=None, metadata=_OF_PROCESS)
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         self._arrays = tuple(arrays)

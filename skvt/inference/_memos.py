@@ -160,6 +160,7 @@ class _Packed:
 _Entry: TypeAlias = tuple[_Packed, int]
 
 
+@dataclass(init=False, eq=False)
 class Memos(MutableMapping[Hashable, Memo]):
     """The memo of each batch by its key, in the order in which they came, and their sum.
 
@@ -177,11 +178,13 @@ class Memos(MutableMapping[Hashable, Memo]):
         Initial memos; of Memos an independent copy that shares the memos.
     """
 
+    _places: dict[Hashable, int]
+    # [(memo, number of changes made to it)], [the same for each sum of 32 of them, or None] ...
+    _levels: list[list[_Entry | None]]
+    _changes: list[Callable[[Memo], Memo]]
+
     def __init__(self, memos: "Memos | Mapping[Hashable, Memo]" = MappingProxyType({})) -> None:
-        self._places: dict[Hashable, int] = {}
-        # [(memo, number of changes made to it)], [the same for each sum of 32 of them, or None] ...
-        self._levels: list[list[_Entry | None]] = [[]]
-        self._changes: list[Callable[[Memo], Memo]] = []
+        self._places, self._levels, self._changes = {}, [[]], []
         if isinstance(memos, Memos):
             self._places = dict(memos._places)
             self._levels = [list(level) for level in memos._levels]

@@ -18,7 +18,6 @@ import numpy as np
 
 from skvt.contracts import missing_members
 from skvt.fitting import VariationalEstimator
-from skvt.typing import Array
 
 ESTIMATORS = (
     "AnnealedFactorialMixture",
@@ -109,19 +108,6 @@ PLACES = {
     ),
 }
 
-# Types of fields of classes that do not declare them.
-_UNDECLARED = {
-    "inference.Memos": {
-        "_places": dict[Any, int],
-        "_levels": list[list[types.GenericAlias(tuple, ("inference.Packed", int)) | None]],
-        "_changes": list,
-    },
-    "expfam.RunningStats": {
-        "_arrays": tuple[Array, ...],
-        "scale": float,
-        "sums": tuple[Array | float, ...],
-    },
-}
 # Parameters whose default was another when files did not have them yet.
 _BEFORE = {
     "estimators.MemoizedHDP": {"n_polish": 0},
@@ -141,10 +127,6 @@ OF_ESTIMATORS = {
     "converged_": bool,
     "restart_elbos_": np.ndarray,
     "priors_": dict[str, dict[str, Any]],
-}
-# Attributes that concern the process, or the fit, alone.
-_NOT_WRITTEN = {
-    "expfam.RunningStats": {"_version", "_spare", "_owner", "_rows"},
 }
 # Fields that may be NaN: bounds not evaluated, entropies not known, rows not visited.
 MAY_BE_NAN = {
@@ -234,28 +216,27 @@ def is_tuple(cls):
 
 def fields_of(obj):
     """What is written of an object: field by field."""
-    cls, name = type(obj), name_of(type(obj))
+    cls = type(obj)
     if is_tuple(cls):
         return obj._asdict()
-    if dataclasses.is_dataclass(cls):
-        own = [field.name for field in dataclasses.fields(cls)]
-        values = {field: getattr(obj, field) for field in own}
-        if name == "estimators.Fitted":
-            values["cache"] = {}
-        return values
-    hidden = _NOT_WRITTEN.get(name, ())
-    return {field: value for field, value in vars(obj).items() if field not in hidden}
+    if not dataclasses.is_dataclass(cls):
+        return vars(obj)
+    values = {field.name: getattr(obj, field.name) for field in _fields(cls)}
+    return values | {"cache": {}} if name_of(cls) == "estimators.Fitted" else values
+
+
+def _fields(cls):
+    """Fields of a dataclass that files hold."""
+    return [own for own in dataclasses.fields(cls) if "of_process" not in own.metadata]
 
 
 @cache
 def types_of(name):
     """Types of the fields of a class, None if they are parameters that it validates itself."""
     cls = class_of(name)
-    if name in _UNDECLARED:
-        return _UNDECLARED[name]
     if dataclasses.is_dataclass(cls) or is_tuple(cls):
         hints = typing.get_type_hints(cls)
-        own = cls._fields if is_tuple(cls) else [field.name for field in dataclasses.fields(cls)]
+        own = cls._fields if is_tuple(cls) else [field.name for field in _fields(cls)]
         return {field: hints[field] for field in own}
     return None
 
@@ -274,15 +255,12 @@ def defaults_of(name):
         return dict(cls._field_defaults)
     if dataclasses.is_dataclass(cls):
         own = {}
-        for field in dataclasses.fields(cls):
+        for field in _fields(cls):
             if field.default is not dataclasses.MISSING:
                 own[field.name] = field.default
             elif field.default_factory is not dataclasses.MISSING:
                 own[field.name] = field.default_factory()
         return own
-    declared = types_of(name)
-    if declared is not None:
-        return {field: getattr(cls, field) for field in declared if hasattr(cls, field)}
     parameters = inspect.signature(cls.__init__).parameters.values()
     defaults = {one.name: one.default for one in parameters if one.default is not one.empty}
     return defaults | _BEFORE.get(name, {})

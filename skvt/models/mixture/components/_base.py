@@ -15,24 +15,6 @@ LOG_2PI = np.log(2.0 * np.pi)
 _ENTRIES_AT_ONCE = 2**22
 
 
-def _generic_log_predictive(component: Any, X: Any, lam: Array) -> Array:
-    """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
-    if component.added is not None:
-        component = replace(component, added=None)
-    features = component.features(X)
-    features = features.toarray() if sp.issparse(features) else features
-    base = features @ np.broadcast_to(component.base, features.shape[1])
-    before = per_component(component.family.log_normalizer(lam))
-    out = np.empty((X.shape[0], lam.shape[0]))
-    step = max(1, _ENTRIES_AT_ONCE // lam.size)
-    for start in range(0, X.shape[0], step):
-        rows = slice(start, start + step)
-        after = lam + component.spread(features[rows])[:, None]
-        after = component.family.log_normalizer(after)
-        out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before
-    return out + base[:, None]
-
-
 def per_component(values: Array) -> Array:
     """Sum over all axes but the first."""
     return values.reshape(values.shape[0], -1).sum(axis=1)
@@ -124,8 +106,21 @@ class ConjugateComponent:
         return with_draws(X, self.sample(lam, X.shape[0], rng))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Exact posterior predictive, see :class:`Component`."""
-        return _generic_log_predictive(self, X, lam)
+        """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
+        # (densities are of rows as they are)
+        component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
+        features = component.features(X)
+        features = features.toarray() if sp.issparse(features) else features
+        base = features @ np.broadcast_to(self.base, features.shape[1])
+        before = per_component(self.family.log_normalizer(lam))
+        out = np.empty((X.shape[0], lam.shape[0]))
+        step = max(1, _ENTRIES_AT_ONCE // lam.size)
+        for start in range(0, X.shape[0], step):
+            rows = slice(start, start + step)
+            after = lam + self.spread(features[rows])[:, None]
+            after = self.family.log_normalizer(after)
+            out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before
+        return out + base[:, None]
 
     @property
     def alone(self) -> Any:

@@ -38,6 +38,12 @@ class _FullMixin(ConjugateComponent):
         """Student t with nu - D + 1 degrees of freedom [Bishop06 eq. 10.81]."""
         return student_t(self._centred(X), *self._student(lam))
 
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draws of that Student t."""
+        mean, scale, freedom = (part[0] for part in self._student(lam[None]))
+        normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
+        return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1))) + self.center
+
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """``x_m`` at its mean given ``x_o`` under that Student t, (K, n, D)."""
         mean, scale, _ = self._student(lam)
@@ -141,11 +147,6 @@ class FullGaussian(CentredMixin, _FullMixin):
             q["degrees_of_freedom"] - self.n_features + 1.0,
         )
 
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of that Student t."""
-        mean, scale, freedom = self._student(lam[None])
-        return draw_student_t(mean[0], scale[0], freedom[0], n_rows, rng) + self.center
-
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D, D)."""
         q = NormalWishart.standard(lam)
@@ -198,12 +199,6 @@ class ZeroMeanFullGaussian(_FullMixin):
         q = Wishart.standard(lam)
         freedom = q["degrees_of_freedom"] - self.n_features + 1.0
         return np.zeros((lam.shape[0], self.n_features)), q["scale_inverse"], freedom
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of that Student t."""
-        q = Wishart.standard(lam)
-        freedom = q["degrees_of_freedom"] - self.n_features + 1.0
-        return draw_student_t(np.zeros(self.n_features), q["scale_inverse"], freedom, n_rows, rng)
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D, D)."""
@@ -290,11 +285,3 @@ def squared_distances(X: Array, mean: Array, cholesky: Array) -> Array:
     """``(x - mean)' (L L')^-1 (x - mean)`` of each row, (n,)."""
     white = (X - mean) @ np.linalg.inv(cholesky).T
     return np.einsum("nd,nd->n", white, white)
-
-
-def draw_student_t(
-    mean: Array, scale: Array, freedom: Array, n_rows: int, rng: np.random.Generator
-) -> Array:
-    """Draws with that density, (n_rows, D)."""
-    normal = rng.standard_normal((n_rows, mean.size)) @ np.linalg.cholesky(scale).T
-    return mean + normal / np.sqrt(rng.chisquare(freedom, size=(n_rows, 1)))
