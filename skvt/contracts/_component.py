@@ -14,7 +14,7 @@ local variable, see :mod:`skvt.models.mixture._missing`.
 """
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -37,11 +37,9 @@ class Holes(Protocol):
         """Add to ``sums`` (K, P) what features with 0 in the holes lack, for weights (n, K)."""
 
 
-class Completion(Protocol):
-    """Handling of missing values by a component, for one table."""
-
-    def holes(self, X: Any, inv_temps: Array) -> Holes | None:
-        """The missing values of a chunk of rows, None without any; ``inv_temps`` (n,) or (1,)."""
+#: ``completion(X, inv_temps)``: missing values of a chunk of rows, None without any, under one
+#: table; ``inv_temps`` is (n,) or (1,).
+Completion: TypeAlias = Callable[[Any, Array], Holes | None]
 
 
 class Component(Protocol):

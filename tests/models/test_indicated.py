@@ -89,6 +89,6 @@ def test_full_covariances_complete_the_holes_at_point_masses():
         both = np.concatenate([table, np.zeros((2, 2 * D))], axis=1)
         X[::2, 0] = value
         completion = component.completion(both)
-        completion.holes(X, np.ones(1)).add_to(own, np.zeros((30, 2)))
+        completion(X, np.ones(1)).add_to(own, np.zeros((30, 2)))
     assert np.abs(logits[0, ::2]).min() > 0.0
     np.testing.assert_array_equal(*logits)

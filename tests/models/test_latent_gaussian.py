@@ -11,7 +11,7 @@ from skvt.compiled import serial_map
 from skvt.contracts import RowBatch
 from skvt.expfam import NormalWishart
 from skvt.models.mixture import Mixture, StickBreaking, latent_gaussian
-from skvt.models.mixture._ordinal import Cells
+from skvt.models.mixture._ordinal import Cells, OrdinalCompletion
 from skvt.models.mixture.components import FullGaussian
 
 D = 3
@@ -96,8 +96,8 @@ def test_with_several_the_bound_is_that_of_independent_factors():
         sums = result.stats.arrays[1][0]
         energy = sums @ table[0] + np.log(0.3)
         mean, entropy = sums[1:4], 0.0
-        precision = component.completion(table).gaussian.precision[0]
-        linear = component.completion(table).gaussian.linear[0]
+        gaussian = OrdinalCompletion(component.center, table, component.cells).gaussian
+        precision, linear = gaussian.precision[0], gaussian.linear[0]
         second = sums[[4, 7, 9]]
         for j in range(D):
             others = np.delete(np.arange(D), j)

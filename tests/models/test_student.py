@@ -57,7 +57,7 @@ def test_the_bound_of_a_row_is_the_integral_over_what_is_hidden(kind):
     component, X, resp, lam = setup(kind, 2)
     table = component.table(lam)
     logits, entropy = component.features(X) @ table.T, np.zeros((len(X), 2))
-    holes = component.completion(table).holes(X, np.ones(1))
+    holes = component.completion(table)(X, np.ones(1))
     holes.add_to(logits, entropy)
     # of a row with a hole, for each component
     axis, step = np.linspace(-60.0, 60.0, 2_001, retstep=True)

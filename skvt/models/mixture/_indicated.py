@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from skvt.contracts import Completion, Component, Holes
+from skvt.contracts import Completion, Component
 from skvt.expfam import Dirichlet
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
@@ -76,7 +76,7 @@ class Indicated(Product):
     def completion(self, table: Array) -> Completion | None:
         """Completion of the values, if they need it."""
         completion = super().completion(table)
-        return None if completion is None else _CompletionOfValues(self, completion)
+        return completion and (lambda X, inv_temps: completion(self._split(X), inv_temps))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Log density of each row under each component's posterior predictive, (n, K) in nats."""
@@ -184,15 +184,3 @@ def _of_column(shares: Marginals, column: int, quantity: str) -> Marginals:
 
     place: IndexArray = np.array([column])
     return Marginals(quantity, place, shares.estimate[:, [column]], quantile)
-
-
-@dataclass(frozen=True)
-class _CompletionOfValues:
-    """Completion of the values of :class:`Indicated`."""
-
-    component: Indicated
-    completion: Completion
-
-    def holes(self, X: Any, inv_temps: Array) -> Holes | None:
-        """The missing values of a chunk of rows, and the holes at point masses."""
-        return self.completion.holes(self.component._split(X), inv_temps)

@@ -80,7 +80,7 @@ class LatentGaussian(FullGaussian):
 
     def completion(self, table: Array) -> Completion | None:
         """q of missing and of latent values."""
-        return OrdinalCompletion(self.center, table, self.cells)
+        return OrdinalCompletion(self.center, table, self.cells).holes
 
     def filled(self, X: Any) -> Any:
         """A copy of the rows with missing values at their mean under the prior."""

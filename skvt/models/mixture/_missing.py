@@ -15,7 +15,6 @@ other share the Cholesky factor of A_mm.
 """
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -65,7 +64,7 @@ class Patterns(NamedTuple):
 
 @dataclass(frozen=True)
 class GaussianCompletion:
-    """:class:`Completion` of Gaussians with full covariances.
+    """Missing values of Gaussians with full covariances, under one table.
 
     Parameters
     ----------
@@ -110,23 +109,6 @@ class GaussianCompletion:
             return None
         X[missing] = 0.0
         return GaussianHoles(self, X, missing, Patterns.of(missing), inv_temps)
-
-
-@dataclass(frozen=True)
-class CompletionOfTable:
-    """:class:`Completion` by a table (K, P), taken apart where there are holes."""
-
-    center: Any
-    table: Array
-    n_features: int
-
-    @cached_property
-    def _gaussian(self) -> GaussianCompletion:
-        return GaussianCompletion.of_table(self.center, self.table, self.n_features)
-
-    def holes(self, X: Any, inv_temps: Array) -> "GaussianHoles | None":
-        """The missing values of a chunk of rows; None if there are none."""
-        return self._gaussian.holes(X, inv_temps) if has_holes(X) else None
 
 
 @dataclass(frozen=True)

@@ -259,7 +259,7 @@ class Mixture(ConjugateModel):
         least, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
         for _ in range(most_steps):
             completion = component.completion(table)
-            holes = None if completion is None else completion.holes(batch.X, np.ones(1))
+            holes = None if completion is None else completion(batch.X, np.ones(1))
             if holes is None:
                 break
             logits, entropy = np.zeros((2, *resp.shape))
@@ -503,7 +503,7 @@ def _local_task(
         r = features @ table  # E[log p(x_n | phi_k)]
         r += log_weights
         own = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
-        holes = None if completion is None else completion.holes(X[chunk], own)
+        holes = None if completion is None else completion(X[chunk], own)
         if holes is not None:
             entropy = np.zeros_like(r)
             holes.add_to(r, entropy)

@@ -163,7 +163,7 @@ def _moments(edges: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class OrdinalCompletion:
-    """:class:`~skvt.models.mixture._missing.Completion` of Gaussians some of whose columns are cut.
+    """What is not known under one table of Gaussians some of whose columns are cut.
 
     Parameters
     ----------

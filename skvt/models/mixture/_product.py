@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from skvt.contracts import Capability, Completion, Component, Holes
 from skvt.expfam import Family
 from skvt.models.mixture._marginals import Marginals
+from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
 
@@ -222,7 +223,14 @@ class Product:
             if completion is not None:
                 place = slice(int(end) - own.shape[-1], int(end))
                 parts.append((as_slice(block.columns), place, completion))
-        return CompletionOfBlocks(tuple(parts)) if parts else None
+
+        def holes(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
+            X = dense(X)
+            found = [(place, own(X[:, columns], inv_temps)) for columns, place, own in parts]
+            there = tuple((place, holes) for place, holes in found if holes is not None)
+            return HolesOfBlocks(there) if there else None
+
+        return holes if parts else None
 
     def filled(self, X: Any) -> Any:
         """Rows with missing values at their prior means, in the blocks that need it."""
@@ -368,24 +376,6 @@ class Product:
         for block, own in zip(self.blocks, self.family.split(lam), strict=True):
             out[:, block.columns] = block.component.sample(own, n_rows, rng)
         return out
-
-
-@dataclass(frozen=True)
-class CompletionOfBlocks:
-    """Completions of some blocks, with the blocks' columns and the places of their features."""
-
-    parts: tuple[tuple[slice | IndexArray, slice, Completion], ...]
-
-    def holes(self, X: Any, inv_temps: Array) -> "HolesOfBlocks | None":
-        """The missing values of a chunk of rows; None if there are none."""
-        if sp.issparse(X):
-            X = X.toarray()
-        found = [
-            (place, completion.holes(X[:, columns], inv_temps))
-            for columns, place, completion in self.parts
-        ]
-        there = tuple((place, holes) for place, holes in found if holes is not None)
-        return HolesOfBlocks(there) if there else None
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ which has the place of a log-normaliser: its gradient is what the energy of a ro
 """
 
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,7 +31,7 @@ from scipy.special import polygamma
 
 from skvt.compiled import digamma_array as digamma
 from skvt.compiled import gammaln_array as gammaln
-from skvt.contracts import Completion, Holes
+from skvt.contracts import Completion
 from skvt.expfam import NormalGamma
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
@@ -237,7 +237,7 @@ class StudentT(Product):
 
     def completion(self, table: Array) -> Completion:
         """q of u and of missing values."""
-        return _Scaling(self, table)
+        return partial(_ScalesOfRows if self._full else _ScalesOfValues, self._gaussian, table)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Log posterior predictive density, by a quadrature over log u of 49 nodes."""
@@ -331,19 +331,6 @@ def student_t_component(
 
 
 # ---------------------------------------------------------------------------------- q(u)
-@dataclass(frozen=True)
-class _Scaling:
-    """Completion of Student t under a table (K, P)."""
-
-    component: StudentT
-    table: Array
-
-    def holes(self, X: Any, inv_temps: Array) -> Holes:
-        """What is not known of a chunk of rows."""
-        kind = _ScalesOfRows if self.component._full else _ScalesOfValues
-        return kind(self.component._gaussian, self.table, X, inv_temps)
-
-
 @dataclass(frozen=True)
 class _Scales:
     """q(u) of gammas of this shape and rate, of D columns of which some are missing.

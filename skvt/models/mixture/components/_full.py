@@ -1,6 +1,7 @@
 """Gaussians with full covariances, and the Student t of their predictive densities."""
 
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from skvt.contracts import Completion
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.models.mixture._kernels import outer_features
 from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
-from skvt.models.mixture._missing import CompletionOfTable, GaussianCompletion, has_holes
+from skvt.models.mixture._missing import GaussianCompletion, has_holes
 from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
 from skvt.typing import Array
@@ -27,8 +28,9 @@ class _FullMixin(ConjugateComponent):
         raise NotImplementedError
 
     def completion(self, table: Array) -> Completion | None:
-        """q of missing values."""
-        return CompletionOfTable(self.center, table, self.n_features)
+        """q of missing values; the table is taken apart where there are some."""
+        own = cache(partial(GaussianCompletion.of_table, self.center, table, self.n_features))
+        return lambda X, inv_temps: own().holes(X, inv_temps) if has_holes(X) else None
 
     def filled(self, X: Any) -> Any:
         """Rows with missing values at their mean under the prior."""
