@@ -113,6 +113,7 @@ if any(EXAMPLES.glob("plot_*.py")):
         # two examples at a time, each in a process of its own
         "parallel": 2,
         "show_memory": False,
+        "write_computation_times": False,
         "show_signature": False,
     }
 else:

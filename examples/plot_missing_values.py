@@ -3,6 +3,8 @@
 Missing values, integrated out
 ================================
 
+.. index:: ! missing values, ! nan
+
 A table with holes can be filled in first and modelled then, or modelled as it is.
 :class:`~skvt.MemoizedDPGMM` does the latter: what is missing of a row is one more hidden variable,
 with a distribution under each component. A growing share of ten correlated columns is removed at

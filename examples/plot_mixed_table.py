@@ -2,6 +2,8 @@
 Tutorial: a table with categories and holes
 ===========================================
 
+.. index:: ! categories holes, ! imputation
+
 From a CSV file with numbers, categories, flags and holes to clusters of its rows, what makes each
 of them, and the holes filled. The file is made from scikit-learn's wine data: colour intensity is a
 category, high proline a flag, and a fifth of all values is taken out.

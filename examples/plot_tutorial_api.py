@@ -2,6 +2,8 @@
 Tutorial: a model behind an API
 ===============================
 
+.. index:: ! latency, ! deployment, ! production
+
 From a fitted pipeline to a service: files without pickle, a first call that is not slow, the time
 of one row, threads. The texts are docstrings of NumPy, SciPy and scikit-learn.
 """

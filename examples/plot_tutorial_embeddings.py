@@ -2,6 +2,8 @@
 Tutorial: clusters of embeddings, none left out
 ===============================================
 
+.. index:: ! embeddings, ! bertopic, ! hdbscan
+
 Texts as points in a space are clustered to find subjects. HDBSCAN, which BERTopic uses by default,
 leaves points between dense regions without a cluster. A mixture gives each point the probabilities
 of its clusters, and finds their number, too. The texts are docstrings of NumPy, SciPy and

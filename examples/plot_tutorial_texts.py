@@ -2,6 +2,8 @@
 Tutorial: texts in a CSV file
 =============================
 
+.. index:: ! csv, ! texts, ! topics by year
+
 From a file of texts, some of which are missing, to topics with names, texts that stand for them,
 and their shares by year with intervals. The texts are docstrings of NumPy, SciPy and scikit-learn;
 their years are made up, so that scikit-learn's become more frequent.
