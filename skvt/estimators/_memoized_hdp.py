@@ -28,6 +28,7 @@ from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA, CollapsedLDA
 from skvt.readers.validation import stack_level
 from skvt.results import TopicEditsMixin, TopicsMixin, simplest
+from skvt.rows import sums_of_rows
 from skvt.temperature import LinearAnnealing
 
 # Numbers of topics of the annealed starts that follow a fit which ends at one topic.
@@ -41,6 +42,10 @@ NO_PRIOR_OF_EACH = (
     " Topics whose number is found share one prior, since births, merges and deletes exchange "
     "them; components_init begins with topics of yours."
 )
+# Tokens of a word in a document, on average, from which on a polish has fewer sweeps.
+MOST_REPEATED = 10.0
+# Fewest sweeps then.
+FEWEST_SWEEPS = 20
 # First values of what is learned.
 TOPIC_WORD_PRIOR = 0.1
 TOPIC_CONCENTRATION = 1.0
@@ -117,7 +122,8 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         which begin at the topics found; 0 is none. Topics are then the mean over the last half of
         them, which predicts better than mean field. Number, weights and ids of topics, the
         concentrations and ``topic_word_prior_`` stay as the passes have left them. Not where the
-        fit ends at one topic, or above T = 1.
+        fit ends at one topic, or above T = 1. A sweep costs by tokens, a pass by the words of each
+        document: where these come more than 10 times each, sweeps are fewer in proportion, but 20.
 
     mean_change_tol : float, default=1e-3
         A document's local step has converged when its topic weights (in tokens) change by less than
@@ -393,6 +399,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
 
 def _polish(n_sweeps, model, state, data, workers):
     """The state with topics of collapsed sampling, of all rows and of each batch's memo."""
+    entries, tokens = map(float, sums_of_rows(data.X, data.weights, _entries_and_tokens))
+    share = min(1.0, MOST_REPEATED * entries / max(tokens, 1.0))
+    n_sweeps = max(min(n_sweeps, FEWEST_SWEEPS), round(share * n_sweeps))
     words = state.plain_stats.value().arrays[0]
     lda = replace(
         CollapsedLDA.of(model.documents(state.plain_stats), "gibbs"), sampling_prior=COLLAPSED_PRIOR
@@ -400,6 +409,11 @@ def _polish(n_sweeps, model, state, data, workers):
     begun = State(RunningStats([np.ascontiguousarray(words.T, lda.dtype)]), seed=state.seed)
     means = collapsed_means(lda, data, begun, n_sweeps, workers)
     return state.with_first_block(_of_topics(found, words.shape) for found in means)
+
+
+def _entries_and_tokens(X, weights):
+    """Words of each document, and how often they come, in sum."""
+    return float(X.nnz), X.sum(dtype=np.float64)
 
 
 def _of_topics(found, shape):

@@ -13,7 +13,7 @@ from skvt.compiled import serial_map as run
 from skvt.contracts import MoveTools
 from skvt.datasets import make_topic_corpus
 from skvt.expfam import Stats
-from skvt.inference import MemoizedInference, Rows, State, Workers
+from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import exact_bound
 from skvt.inference._memos import Memo
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete, _sticks
@@ -405,6 +405,22 @@ def test_a_polish_changes_the_words_of_topics_alone_and_its_bound_is_that_of_all
     hdp.set_params(moves=()).partial_fit(X[:70], batch_id="again")
     after = (hdp.components_ - hdp.topic_word_prior_)[np.argsort(hdp.topic_ids_)]
     assert (after > words[order] - 1e-9).all()
+
+
+def test_a_polish_of_words_that_come_often_has_fewer_sweeps(monkeypatch):
+    X, sweeps, run_pass = corpus()[:20], [], CollapsedInference.run_pass
+
+    def counted(self, *args):
+        sweeps.append(0)
+        return run_pass(self, *args)
+
+    monkeypatch.setattr(CollapsedInference, "run_pass", counted)
+    once = X.nnz / X.sum()  # each word, on average
+    for times, n_polish, expected in ((9.9, 40, 40), (16.0, 40, 25), (99.0, 40, 20), (99.0, 3, 3)):
+        sweeps.clear()
+        settings = {"n_polish": n_polish, "moves": (), "max_iter": 1, "random_state": 0}
+        MemoizedHDP(2, **settings).fit(times * once * X)
+        assert len(sweeps) == expected
 
 
 def test_deletes_that_waited_for_merges_keep_a_fit_from_its_end():
