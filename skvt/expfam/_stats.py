@@ -103,11 +103,6 @@ def _clip_rows(array: Array, totals: Array) -> None:
             totals[k] += row[k]
 
 
-def _writeable(arrays: Iterable[Array]) -> bool:
-    """Whether all arrays can be written to: those of a file mapped read-only cannot."""
-    return all(array.flags.writeable for array in arrays)
-
-
 # Arrays, the rows in which they differ from those of the successor, and their former owner.
 _Spare: TypeAlias = tuple[tuple[Array, ...], IndexArray | None, "weakref.ref[RunningStats]"]
 
@@ -337,7 +332,9 @@ class RunningStats:
         # (atomic: of two threads only one gets it)
         spare = self.__dict__.pop("_spare", None)
         twin = self._twin()
-        if spare is None or spare[2]() is not None or not _writeable(spare[0]):
+        is_free = spare is not None and spare[2]() is None
+        # (those of a file mapped read-only cannot be written to)
+        if not is_free or not all(array.flags.writeable for array in spare[0]):
             twin._arrays = tuple(np.array(array) for array in self.arrays)
         else:
             twin._arrays, stale, _ = spare

@@ -6,8 +6,16 @@ from skvt.inference._chunks import Chunk, Chunks, ChunkWeights, facts_of
 from skvt.inference._cluster import Handle, Sealed, active_site, of_chunk
 from skvt.inference._collapsed import CollapsedInference, collapsed_means
 from skvt.inference._coordinate import CoordinateAscent
-from skvt.inference._gain import gain_per_unit, perplexity, perplexity_fall
-from skvt.inference._loop import Entry, History, Plan, Position, Stopping, fit_loop
+from skvt.inference._loop import (
+    Entry,
+    History,
+    Plan,
+    Position,
+    Stopping,
+    fit_loop,
+    perplexity,
+    perplexity_fall,
+)
 from skvt.inference._memoized import MemoizedInference, fresh_mixture
 from skvt.inference._parallel import Workers, one_blas_thread
 from skvt.inference._phases import Phase, then_coordinate_ascent, then_polish
@@ -50,7 +58,6 @@ __all__ = [
     "facts_of",
     "fit_loop",
     "fresh_mixture",
-    "gain_per_unit",
     "global_divergence",
     "local_results",
     "of_chunk",

@@ -9,6 +9,7 @@ the columns that occur in it, and what comes back are statistics.
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -519,7 +520,7 @@ class ChunkRows:
             common = self.X.site.share(SharedGlobals(first.model, expect(head), active))
 
         def tasks() -> Iterator[tuple[Any, tuple[Any, ...]]]:
-            for head, one in zip(batches, _chained(first, asked), strict=True):
+            for head, one in zip(batches, chain([first], asked), strict=True):
                 if scope is None:
                     one = replace(one, global_params=expect(head))
                 else:
@@ -531,11 +532,6 @@ class ChunkRows:
             yield self.X.site.total(function, VisitResult.total, tasks(), common)
         else:
             yield from self.X.site.each(function, tasks(), common)
-
-
-def _chained(first: VisitRequest, others: Iterator[VisitRequest]) -> Iterator[VisitRequest]:
-    yield first
-    yield from others
 
 
 def _n_words(X: Any, weights: Array) -> tuple[Any]:

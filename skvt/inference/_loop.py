@@ -22,7 +22,6 @@ from skvt.contracts import (
     TemperaturePolicy,
 )
 from skvt.inference._bound import evaluate_bound
-from skvt.inference._gain import gain_per_unit, perplexity
 from skvt.inference._parallel import Workers
 from skvt.inference._phases import Phase
 from skvt.inference._pilot import pilot_energies
@@ -30,6 +29,23 @@ from skvt.inference._state import Rows, State
 from skvt.monitoring import FitMonitor
 from skvt.ties import exceeds
 from skvt.typing import Array
+
+
+def gain_per_unit(previous: float, current: float, n_units: float) -> float:
+    """Nats per unit of data: a row, or a word of a corpus; in all for a corpus without words."""
+    return (current - previous) / (n_units or 1.0)
+
+
+def perplexity(bound: float, n_words: float) -> float:
+    """``exp(-ELBO / number of words)``."""
+    with np.errstate(over="ignore"):
+        return float(np.exp(-bound / max(1.0, n_words)))
+
+
+def perplexity_fall(previous: float, current: float, n_units: float) -> float:
+    """Fall of the perplexity."""
+    with np.errstate(invalid="ignore"):
+        return float(np.subtract(perplexity(previous, n_units), perplexity(current, n_units)))
 
 
 class Entry(NamedTuple):

@@ -84,7 +84,8 @@ def _check_fitted(fitted, estimator, memory):
         raise FileError("What priors are learned from is of other components.")
     if getattr(state, "memos", None) is not None:
         _check_memos(state, shapes, n_components, memory)
-    _check_posterior(model, state.plain_stats)
+    if not all(_legal_parts(model, state.plain_stats)):
+        raise FileError("The posterior is no distribution.")
 
 
 def _check_kind(model, estimator):
@@ -259,14 +260,8 @@ def _check_memo(packed, shapes):
         raise FileError("A memo has the entropies of other components.")
 
 
-def _check_posterior(model, stats):
-    """Natural parameters lie where their families have a normaliser."""
-    if not all(_legal_parts(model, stats)):
-        raise FileError("The posterior is no distribution.")
-
-
 def _legal_parts(model, stats):
-    """Whether natural parameters are legal, a few members at a time.
+    """Whether natural parameters lie where their families have a normaliser, a few at a time.
 
     All of them at once would be another copy of the statistics, or several.
     """

@@ -161,7 +161,9 @@ class Superposition(Move):
         changes = [c for c in candidates if c not in self._failed]
         few, many = (self._sampled(model, state, size) for size in (FIRST_SAMPLE, SAMPLE))
         work = SWEEPS * max(few.n_rows, LANES) * model.size(state.stats) ** 2
-        changes = _evenly_of(changes, max(2, int(MOST_WORK / work)))
+        most = max(2, int(MOST_WORK / work))
+        # (some of each kind)
+        changes = [changes[i] for i in _evenly(len(changes), most)] if changes else changes
         bounds = [bound_of(model, _trial(model, few, state.stats, c, 1, tools)) for c in changes]
         best = stable_order(-np.array(bounds), dtype=model.dtype)[:FINALISTS]
         highest = bound_of(model, _trial(model, many, state.stats, None, STEPS, tools))
@@ -197,11 +199,6 @@ def _anew(
     assert better.start is not None
     memo = tools.memo_of(model, better, batch)
     return solved.key, sample, memo, (batch.rows, better.start)
-
-
-def _evenly_of(changes: list[_Change], most: int) -> list[_Change]:
-    """At most ``most`` of the changes, some of each kind."""
-    return [changes[i] for i in _evenly(len(changes), most)] if changes else changes
 
 
 def _evenly(n_rows: int, most: int) -> IndexArray:

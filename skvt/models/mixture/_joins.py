@@ -119,7 +119,8 @@ class Joins:
 
     def n_from(self, share: float) -> int:
         """Number of clusters after the first joins that lose this share and more."""
-        return self.n_components - self.n_vacant - _leading(self.shares[self.n_vacant :] >= share)
+        holds = np.append(self.shares[self.n_vacant :] >= share, False)
+        return self.n_components - self.n_vacant - int(np.argmin(holds))
 
     def elbow(self, n_behind: int, steeper: float) -> int:
         """Joins before the elbow of what is lost over the rows joined so far; 0 without.
@@ -154,11 +155,6 @@ class Joins:
             members.append(np.concatenate([members[a], members[b]]))
             first[members[-1]] = members[-1].min()
         return np.unique(first, return_inverse=True)[1]
-
-
-def _leading(holds: NDArray[np.bool_]) -> int:
-    """Number of entries before the first that is false."""
-    return int(np.argmin(np.append(holds, False)))
 
 
 def _lost(x: Array, y: Array) -> Array:
