@@ -154,12 +154,15 @@ def _claimed_by_weights(mixture):
     return np.sum(weights[0] if weights.ndim == 2 else weights)
 
 
+QUICK = {"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0}
+EXACT = QUICK | {"tol": 0.0}
+
 ENTRIES = (
     [
         Entry(
             cls=TemperedLDA,
             engine={"learning_method": method},
-            quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+            quick=QUICK,
             data=counts,
             still={"moves": (), "topic_word_prior": None},
             full={"learning_method": "batch"},
@@ -176,14 +179,8 @@ ENTRIES = (
             cls=MemoizedDPGMM,
             engine={"learning_method": learning_method, "covariance_type": covariance_type},
             # one engine has births, with little room
-            quick={
-                "n_components": 3,
-                "max_iter": 4,
-                "tol": 0.0,
-                "batch_size": 8,
-                "random_state": 0,
-                "max_components": 4,
-            }
+            quick=EXACT
+            | {"max_components": 4}
             | ({} if learning_method == "memoized" else {"moves": ("merge", "delete")}),
             data=rows,
             still={"moves": ()},
@@ -205,13 +202,7 @@ ENTRIES = (
             cls=AnnealedFactorialMixture,
             # annealing and moves of ten components take a second on scikit-learn's data
             engine={"learning_method": method, "n_components": 4, "max_iter": 20},
-            quick={
-                "n_components": 3,
-                "max_iter": 4,
-                "tol": 0.0,
-                "batch_size": 8,
-                "random_state": 0,
-            },
+            quick=EXACT,
             data=sums,
             still={
                 "moves": (),
@@ -260,13 +251,7 @@ ENTRIES = (
                 "max_iter": 60,
                 "binarize": 0.5,
             },
-            quick={
-                "n_components": 3,
-                "max_iter": 4,
-                "tol": 0.0,
-                "batch_size": 8,
-                "random_state": 0,
-            },
+            quick=EXACT,
             data=bits,
             still={"moves": ()},
             full={"moves": (), "batch_size": None}
@@ -298,7 +283,7 @@ ENTRIES += [
             "n_components": 5,
             "max_iter": 30,
         },
-        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+        quick=QUICK,
         data=counts,
         still={},
         full={"learning_method": "batch"},
@@ -319,7 +304,7 @@ ENTRIES += [
             "learning_method": "online",
             "learning_offset": 64.0,
         },
-        quick={"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0},
+        quick=QUICK,
         data=counts,
         still={"moves": ()},
         full={"learning_method": "batch"},
@@ -344,15 +329,7 @@ ENTRIES += [
     Entry(
         cls=MemoizedDPMixture,
         engine={"components": [("real", "gaussian", slice(None))]},
-        quick={
-            "n_components": 3,
-            "max_iter": 4,
-            "tol": 0.0,
-            "batch_size": 8,
-            "random_state": 0,
-            "max_components": 4,
-            "moves": ("delete",),
-        },
+        quick=EXACT | {"max_components": 4, "moves": ("delete",)},
         data=rows,
         still={"moves": ()},
         full={"learning_method": "batch", "moves": ()},
@@ -367,18 +344,9 @@ ENTRIES += [
     Entry(
         cls=MemoizedHDP,
         engine={"learning_method": method},
-        quick={
-            "n_components": 3,
-            "max_iter": 4,
-            "tol": 0.0,
-            "n_polish": 0,  # what the passes have found
-            "batch_size": 8,
-            "doc_topic_concentration": 0.5,
-            "topic_word_prior": 0.1,
-            "random_state": 0,
-            # births, as above
-            "max_components": 4,
-        }
+        quick=EXACT
+        | {"n_polish": 0}  # what the passes have found
+        | {"doc_topic_concentration": 0.5, "topic_word_prior": 0.1, "max_components": 4}
         | ({} if method == "memoized" else {"moves": ("merge", "delete")}),
         data=counts,
         still={"moves": ()},

@@ -296,7 +296,7 @@ def test_normalised_by_c_of_t_the_tempered_bound_is_that_of_a_broader_mixture(te
 def test_learned_temperatures_end_at_one_below_the_evidence_of_the_tempered_models(policy):
     b = np.linspace(1.0 / 3.0, 1.0, 50)
     w = np.array([0.3, 0.7])
-    for seed in range(4):
+    for seed in range(2):
         X = few(seed)
         settings = {"weights": w, "n_init": 3, "tol": 1e-10, "max_iter": 60}
         mixture = fitted(X, temperature=policy(max_temperature=3.0, replication=1.0), **settings)

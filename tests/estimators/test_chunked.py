@@ -62,11 +62,11 @@ FITS = {
     "corrected": (
         skvt.StructuredLDA(4, max_iter=2, batch_size=16, global_step="ssvi", local_step="cvb0"),
         _words),
-    "topics": (skvt.MemoizedHDP(max_iter=4, batch_size=20, n_polish=0), _words),
+    "topics": (skvt.MemoizedHDP(max_iter=4, batch_size=20, n_polish=0, max_components=6), _words),
     "polished": (skvt.MemoizedHDP(3, max_iter=2, batch_size=20, n_polish=3, moves=()), _words),
-    "mixture": (skvt.MemoizedDPGMM(max_iter=6, batch_size=25), _points),
-    "holes": (skvt.MemoizedDPGMM(max_iter=3, covariance_prior="auto"), _holes),
-    "table": (skvt.MemoizedDPMixture(max_iter=4, batch_size=25), _holes),
+    "mixture": (skvt.MemoizedDPGMM(max_iter=6, batch_size=25, max_components=5), _points),
+    "holes": (skvt.MemoizedDPGMM(max_iter=3, moves=("merge", "delete")), _holes),
+    "table": (skvt.MemoizedDPMixture(max_iter=4, batch_size=25, max_components=5), _holes),
     "stochastic": (
         skvt.MemoizedDPGMM(3, max_iter=2, batch_size=20, learning_method="online"), _points),
     "matrix": (skvt.StructuredGaPNMF(4, max_iter=4), _words),
@@ -307,13 +307,14 @@ def test_levels_of_ordinal_columns_are_those_of_all_chunks():
 
 def test_partial_fit_takes_chunk_after_chunk():
     X = _points()
-    one = skvt.MemoizedDPGMM(random_state=0).partial_fit(chunked(X)).partial_fit(chunked(X))
-    other = skvt.MemoizedDPGMM(random_state=0)
+    settings = {"max_components": 5, "random_state": 0}
+    one = skvt.MemoizedDPGMM(**settings).partial_fit(chunked(X)).partial_fit(chunked(X))
+    other = skvt.MemoizedDPGMM(**settings)
     for rows in 2 * [X[:50], X[50:150], X[150:]]:
         other.partial_fit(rows)
     assert one.n_iter_ == 6
     np.testing.assert_array_equal(one.means_, other.means_)
-    replaced = skvt.MemoizedDPGMM(random_state=0)
+    replaced = skvt.MemoizedDPGMM(moves=(), random_state=0)
     for _ in range(2):
         replaced.partial_fit(chunked(X), batch_id="a")
     assert replaced._fitted.n_rows == 180.0

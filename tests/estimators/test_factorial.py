@@ -22,9 +22,16 @@ def found(estimator):
     return np.sum(correlations[linear_sum_assignment(-correlations)] > 0.95)
 
 
+@pytest.fixture(scope="module")
+def annealed():
+    return AnnealedFactorialMixture(8, random_state=0).fit(X)
+
+
 @pytest.mark.parametrize("temperature", ["annealed", "variational", "local"])
-def test_all_pictures_are_found_and_what_is_learned_is_right(temperature):
-    estimator = AnnealedFactorialMixture(8, temperature=temperature, random_state=0).fit(X)
+def test_all_pictures_are_found_and_what_is_learned_is_right(temperature, annealed):
+    estimator = annealed
+    if temperature != "annealed":
+        estimator = AnnealedFactorialMixture(8, temperature=temperature, random_state=0).fit(X)
     assert found(estimator) == 8
     assert estimator.noise_variance_ == pytest.approx(0.1, rel=0.05)
     np.testing.assert_allclose(estimator.activation_prior_, 0.3, atol=0.04)
@@ -64,8 +71,8 @@ def test_missing_values_may_come_later(then):
     assert estimator.posterior_.var().shape == (8, 16)
 
 
-def test_activations_are_told_by_transform():
-    estimator = AnnealedFactorialMixture(8, random_state=0).fit(X)
+def test_activations_are_told_by_transform(annealed):
+    estimator = annealed
     correlations = np.corrcoef(estimator.components_, COMPONENTS)[:8, 8:]
     ours, true = linear_sum_assignment(-correlations)
     probabilities = estimator.transform(X)
@@ -113,8 +120,8 @@ def test_a_row_is_explained_the_same_in_any_company_and_by_any_number_of_threads
         np.testing.assert_allclose(estimator.score_samples(holes[n : n + 1])[0], several[1][n])
 
 
-def test_draws_score_as_the_data_do():
-    estimator = AnnealedFactorialMixture(8, random_state=0).fit(X[:2_000])
+def test_draws_score_as_the_data_do(annealed):
+    estimator = annealed
     draws, activations = estimator.sample(1_000, random_state=1)
     assert draws.shape == (1_000, 16) and activations.shape == (1_000, 8)
     values = estimator.score_samples(X[2_000:3_000]), estimator.score_samples(draws)

@@ -135,7 +135,11 @@ def test_columns_may_be_left_out_of_a_table(likelihood, columns, path):
         likelihood = components.LatentGaussian(ordinal=columns[:1])
     for table in (X, pd.DataFrame(X, columns=["a", "b", "c"])):
         saved = skvt.MemoizedDPMixture(
-            components=[("block", likelihood, columns)], max_iter=3, tol=0.0, random_state=0
+            components=[("block", likelihood, columns)],
+            max_iter=3,
+            tol=0.0,
+            moves=("merge",),
+            random_state=0,
         )
         saved.set_callbacks(Checkpoint(path, every=2)).fit(table)
         assert_same_fit(load(path).resume(table), saved)
@@ -145,7 +149,7 @@ def test_columns_may_be_left_out_of_a_table(likelihood, columns, path):
 
 
 def test_a_long_history_is_legible(path):
-    saved = skvt.MemoizedDPGMM(max_iter=2, random_state=0).fit(rows())
+    saved = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0).fit(rows())
     saved._fitted.history.extend(saved._fitted.history[-1:] * 15_000)
     assert len(through(saved, path).history_["elbo"]) > 15_000
 
@@ -196,7 +200,7 @@ def test_files_take_little_more_memory_than_the_arrays_they_hold(dtype, most, pa
 
 def test_callbacks_stay_behind(path):
     spy = Second()
-    saved = skvt.MemoizedDPGMM(max_iter=2, random_state=0).set_callbacks(spy).fit(rows())
+    saved = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0).set_callbacks(spy).fit(rows())
     assert not hasattr(through(saved, path), "_skl_callbacks")
     assert saved._skl_callbacks == [spy]
 
@@ -244,7 +248,7 @@ class OwnPolicy(LinearAnnealing):
 
 
 def test_what_a_file_cannot_hold_is_refused_by_name(path):
-    mixture = skvt.MemoizedDPGMM(max_iter=2, random_state=0)
+    mixture = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0)
     with pytest.raises(NotFittedError):
         save(mixture, path)
     mixture.fit(rows())
@@ -262,7 +266,7 @@ def test_what_a_file_cannot_hold_is_refused_by_name(path):
 
 
 def test_what_load_would_refuse_is_not_written(path):
-    mixture = skvt.MemoizedDPGMM(max_iter=2, random_state=0).fit(rows())
+    mixture = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0).fit(rows())
     mixture._fitted.stats.arrays[0][:] = np.nan
     with pytest.raises(FileError, match="Nothing was written"):
         save(mixture, path)
@@ -272,7 +276,7 @@ def test_what_load_would_refuse_is_not_written(path):
 @pytest.mark.parametrize("interruption", [KeyboardInterrupt, OSError])
 @pytest.mark.parametrize("step", ["fsync", "replace"])
 def test_an_interrupted_save_leaves_what_was_there(interruption, step, path, monkeypatch):
-    mixture = skvt.MemoizedDPGMM(max_iter=2, random_state=0).fit(rows())
+    mixture = skvt.MemoizedDPGMM(max_iter=2, moves=(), random_state=0).fit(rows())
     save(mixture, path)
     before = path.read_bytes()
 
@@ -281,7 +285,7 @@ def test_an_interrupted_save_leaves_what_was_there(interruption, step, path, mon
 
     monkeypatch.setattr(f"os.{step}", interrupted)
     with pytest.raises(interruption):
-        save(skvt.MemoizedDPGMM(max_iter=3, random_state=1).fit(rows(1)), path)
+        save(skvt.MemoizedDPGMM(max_iter=3, moves=(), random_state=1).fit(rows(1)), path)
     assert path.read_bytes() == before
     assert list(path.parent.iterdir()) == [path]
 

@@ -267,14 +267,6 @@ def test_ellipses_are_contours_of_the_components(cls, covariance_type):
             assert limits[0] <= values.min() and values.max() <= limits[1]
 
 
-def test_tied_covariances_are_those_of_all_components():
-    model = BayesianGaussianMixture(n_components=2, covariance_type="tied", random_state=0)
-    model.fit(overlapping())
-    display = ComponentsDisplay.from_estimator(model, values="covariances")
-    for image in display.images_:
-        assert_allclose(image.get_array(), model.covariances_)
-
-
 def test_many_columns_are_a_table_of_standardised_means_or_ellipses_of_two():
     pandas = pytest.importorskip("pandas")
     rng = np.random.default_rng(0)
