@@ -95,11 +95,11 @@ class Entry:
     engine: dict
     quick: dict
     data: Callable
-    still: dict
     full: dict
-    watched: dict
     shown: tuple
     claimed: Callable
+    still: dict = field(default_factory=lambda: {"moves": ()})
+    watched: dict = field(default_factory=lambda: {"evaluate_every": 1})
     learned: tuple = ()
     remembers: bool = False
     annealed: LinearAnnealing | None = field(default_factory=LinearAnnealing)
@@ -183,9 +183,7 @@ ENTRIES = (
             | {"max_components": 4}
             | ({} if learning_method == "memoized" else {"moves": ("merge", "delete")}),
             data=rows,
-            still={"moves": ()},
             full={"learning_method": "batch", "moves": ()},
-            watched={"evaluate_every": 1},
             shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
             claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
             remembers=learning_method != "online",
@@ -211,7 +209,6 @@ ENTRIES = (
                 "activation_prior": 0.4,
             },
             full={"learning_method": "batch", "moves": ()},
-            watched={"evaluate_every": 1},
             shown=("components_",),
             claimed=lambda estimator: estimator._fitted.stats.value().arrays[-1][0],
             learned=("variational", "local"),
@@ -253,10 +250,8 @@ ENTRIES = (
             },
             quick=EXACT,
             data=bits,
-            still={"moves": ()},
             full={"moves": (), "batch_size": None}
             | ({} if learning_method == "structured" else {"learning_method": "batch"}),
-            watched={"evaluate_every": 1},
             shown=("means_", "weights_"),
             claimed=_claimed_by_weights,
             remembers=learning_method == "memoized",
@@ -306,7 +301,6 @@ ENTRIES += [
         },
         quick=QUICK,
         data=counts,
-        still={"moves": ()},
         full={"learning_method": "batch"},
         watched={"evaluate_every": 1, "perp_tol": 0.0},
         shown=("components_", "exp_dirichlet_component_"),
@@ -331,9 +325,7 @@ ENTRIES += [
         engine={"components": [("real", "gaussian", slice(None))]},
         quick=EXACT | {"max_components": 4, "moves": ("delete",)},
         data=rows,
-        still={"moves": ()},
         full={"learning_method": "batch", "moves": ()},
-        watched={"evaluate_every": 1},
         shown=("weights_",),
         claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
         remembers=True,
@@ -349,9 +341,7 @@ ENTRIES += [
         | {"doc_topic_concentration": 0.5, "topic_word_prior": 0.1, "max_components": 4}
         | ({} if method == "memoized" else {"moves": ("merge", "delete")}),
         data=counts,
-        still={"moves": ()},
         full={"learning_method": "batch", "moves": ()},
-        watched={"evaluate_every": 1},
         shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
         claimed=lambda estimator: estimator.components_.sum(),
         remembers=method != "online",

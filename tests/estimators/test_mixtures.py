@@ -89,10 +89,9 @@ def test_three_clusters_are_found_from_one_component(seed, shape, learning_metho
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("seed", range(3))
-def test_eight_orientations_of_edges_are_found_from_one_component(seed):
-    X, labels, _, _ = make_edge_patches(20_000, random_state=seed)
-    mixture = MemoizedDPGMM(mean_type="zero", random_state=seed).fit(X)
+def test_eight_orientations_of_edges_are_found_from_one_component():
+    X, labels, _, _ = make_edge_patches(20_000, random_state=0)
+    mixture = MemoizedDPGMM(mean_type="zero", random_state=0).fit(X)
     assert mixture.n_components_ == 8
     found = mixture.predict(X)
     assert adjusted_rand_score(labels, found) > 0.99
@@ -694,23 +693,6 @@ def test_at_a_constant_temperature_above_one_no_move_is_made():
 
 
 # ------------------------------------------------------------------------------------- streams
-def test_batches_with_ids_take_each_other_s_place():
-    X = rows(n_rows=200)
-    parts = np.array_split(X, 4)
-    stream = with_room(3, moves=(), random_state=0)
-    for _ in range(40):
-        for key, part in enumerate(parts):
-            stream.partial_fit(part, batch_id=key)
-    # each row once, as often as it came
-    assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(200.0, rel=1e-9)
-    assert stream._fitted.n_rows == pytest.approx(200.0)
-    assert stream.n_batch_iter_ == 160
-    # a fixed point of coordinate ascent: one more pass over all rows changes nothing
-    before = published(stream)
-    again = stream.partial_fit(parts[2], batch_id=2)
-    np.testing.assert_allclose(again.means_, before["means_"], rtol=1e-6)
-
-
 def row_of_clusters(rng):
     return 10.0 * np.c_[np.arange(8), np.zeros(8)], 100
 
@@ -845,21 +827,6 @@ def test_a_batch_of_fit_can_be_seen_again():
     # as one more pass of fit, whose batches are the same
     mixture.partial_fit(rows(5), batch_id=0)
     assert (mixture.weight_concentration_[0] - 1.0).sum() == pytest.approx(190.0, rel=1e-9)
-
-
-def test_a_stream_learns_clusters_as_they_come():
-    X, labels = clusters(600)
-    stream = with_room(random_state=0)
-    numbers = []
-    # one cluster after the other
-    for part in np.array_split(np.argsort(labels, kind="stable"), 6):
-        stream.partial_fit(X[part])
-        numbers.append(stream.n_components_)
-    assert numbers[0] == 1 and numbers[-1] == 3
-    assert adjusted_rand_score(labels, stream.predict(X)) > 0.99
-    # each row counts for its own cluster, whichever batch it came in
-    masses = np.sort(stream.weight_concentration_[0] - 1.0)
-    np.testing.assert_allclose(masses, np.sort(np.bincount(labels)), atol=1.0)
 
 
 def test_a_failure_amid_the_moves_of_a_batch_leaves_no_trace(monkeypatch):
@@ -1042,16 +1009,6 @@ def test_every_start_ends_well(init_params):
     mixture = with_room(3, init_params=init_params, random_state=0, batch_size=100).fit(X)
     assert adjusted_rand_score(labels, mixture.predict(X)) == 1.0
     assert clone(mixture).init_params == init_params
-
-
-def test_a_larger_concentration_expects_more_components():
-    X = rows(n_rows=300)
-    rest = []
-    for alpha in (0.01, 1.0, 100.0):
-        mixture = with_room(3, weight_concentration_prior=alpha, moves=(), random_state=0)
-        a, b = mixture.fit(X).weight_concentration_
-        rest.append(np.prod(b / (a + b)))
-    assert rest == sorted(rest) and rest[0] < 1e-3 < rest[2]
 
 
 # ------------------------------------------------------------------- what a stream refuses

@@ -12,7 +12,6 @@ from sklearn.naive_bayes import BernoulliNB
 
 from skvt import StructuredBernoulliMixture
 from skvt.datasets import make_bernoulli_mixture
-from skvt.expfam import Beta, Dirichlet
 from skvt.readers import validation
 
 LAWS = ["dirichlet_process", "dirichlet_distribution"]
@@ -183,20 +182,6 @@ def test_draws_come_from_the_components_in_use():
         assert np.all(np.abs(drawn[labels == k].mean(axis=0) - p) < 5.0 * error)
 
 
-@each_law
-def test_the_posterior_is_of_weights_and_betas(law):
-    mixture = fitted(clusters(100)[0], 5, weight_concentration_prior_type=law)
-    q = mixture.posterior_
-    assert q.components.family is Beta
-    assert q.weights.family is (Beta if law == "dirichlet_process" else Dirichlet)
-    draws = q.sample(500, random_state=0)
-    assert draws["components"].shape == (500, 5, 30)
-    error = np.sqrt(q.components.var() / 500)
-    assert np.all(np.abs(draws["components"].mean(axis=0) - mixture.means_) < 5.0 * error)
-    logs = q.log_prob(draws)
-    assert q.entropy() == pytest.approx(-logs.mean(), abs=5.0 * logs.std() / np.sqrt(500))
-
-
 @pytest.mark.parametrize("K", [1, 2, 3])
 @each_method
 def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, learning_method):
@@ -254,12 +239,6 @@ def test_missing_values_stay_missing_under_a_threshold():
 def test_a_negative_threshold_of_sparse_data_is_refused():
     with pytest.raises(ValueError, match=r"'binarize' .* negative .* sparse"):
         fitted(sp.csr_array(bits()), binarize=-0.5)
-
-
-@pytest.mark.parametrize("dtype", [bool, np.int8, np.uint8, np.int64])
-def test_bits_of_any_type_are_the_numbers(dtype):
-    X = bits()
-    assert_same_fit(fitted(X.astype(dtype), 3), fitted(X, 3))
 
 
 # ---------------------------------------------------------------------------------- parameters

@@ -13,7 +13,6 @@ from estimators._registry import (
     every_topic_model,
     published,
 )
-from scipy.special import digamma
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
@@ -298,28 +297,6 @@ def test_the_posterior_is_that_of_the_components(entry, dtype):
     np.testing.assert_allclose(
         posterior.var(), mean * (1.0 - mean) / (1.0 + lam.sum(axis=1, keepdims=True)), rtol=1e-4
     )
-    draws = posterior.sample(500, random_state=0)
-    assert draws.shape == (500, 3, 25)
-    np.testing.assert_allclose(draws.sum(axis=2), 1.0, rtol=1e-5)
-    deviation = (draws.mean(axis=0) - mean) / np.sqrt(posterior.var() / 500)
-    assert np.abs(deviation).max() < 5.0
-    np.testing.assert_array_equal(draws, posterior.sample(500, random_state=0))
-    assert posterior.sample().shape == (1, 3, 25)
-    assert posterior.log_prob(draws).shape == (500,)
-    assert np.ndim(posterior.log_prob(draws[0])) == 0
-    assert isinstance(posterior.entropy(), float)
-    # the entropy is the mean of -log q, up to Monte Carlo
-    logs = posterior.log_prob(draws)
-    assert posterior.entropy() == pytest.approx(-logs.mean(), abs=6 * logs.std() / np.sqrt(500))
-
-
-@every_class_of_topic_models
-def test_exponentiated_expectations_are_those_of_the_components(entry):
-    estimator = entry.make().fit(counts())
-    lam = estimator.components_
-    expected = np.exp(digamma(lam) - digamma(lam.sum(axis=1, keepdims=True)))
-    np.testing.assert_allclose(estimator.exp_dirichlet_component_, expected, rtol=1e-9)
-    assert (expected.sum(axis=1) < 1.0).all()
 
 
 @every_topic_model

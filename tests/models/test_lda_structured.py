@@ -413,21 +413,6 @@ def test_rounding_of_sums_leads_a_draw_no_further_than_its_block_of_topics():
     assert drawn[size - 1] == pytest.approx(400 * 0.25, rel=0.3)
 
 
-@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
-@each_dtype
-def test_the_number_of_threads_does_not_change_a_bit(local, dtype):
-    X, beta = documents(6, n=400, n_words=60, dtype=dtype), topics(6, 4, 60)
-    model = given_topics(np.full(4, 0.3), 60, local, dtype=dtype)
-    results = []
-    for n_jobs in (1, 2, 3):
-        with Workers(n_jobs) as workers:
-            results.append(local_step(model, X, beta, 0.8, runner=workers.run, with_energy=True))
-    for result, statistics in results[1:]:
-        np.testing.assert_array_equal(result.q, results[0][0].q)
-        np.testing.assert_array_equal(result.bound, results[0][0].bound)
-        np.testing.assert_array_equal(statistics, results[0][1])
-
-
 def test_seeds_are_all_there_is_to_a_sample():
     X, beta = documents(7), topics(7, 3, 30)
     model = given_topics(ALPHA, 30)

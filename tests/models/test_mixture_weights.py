@@ -8,7 +8,7 @@ from models._textbook import KINDS, dirichlet_divergence, log_marginal, standard
 from scipy.special import digamma, logsumexp
 
 from skvt.contracts import RunningPolicy
-from skvt.expfam import Beta, Dirichlet, RunningStats, kl_divergence
+from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.inference import MemoizedInference, MemoizedState, Rows, Workers, evaluate_bound
 from skvt.inference._memoized import exact_bound
 from skvt.models.mixture._model import Mixture
@@ -152,21 +152,6 @@ def test_separate_sticks_of_counts_are_the_sticks_of_the_process():
     assert separate.log_evidence(COUNTS) == process.log_evidence(COUNTS)
     np.testing.assert_array_equal(separate.order(COUNTS), [0, 2, 1])
     np.testing.assert_allclose(separate.mean(lam), process.mean(lam))
-
-
-@pytest.mark.parametrize("weights", [SeparateSticks(0.8), SymmetricDirichlet(0.8, 3)], ids=repr)
-def test_drawn_weights_have_the_expected_logarithms(weights):
-    lam, n = weights.natural_parameters(weights.statistics(COUNTS)), 40_000
-    draws = weights.family.sample(np.broadcast_to(lam, (n, *lam.shape)), np.random.default_rng(0))
-    t = np.log(np.stack([draws, 1.0 - draws], axis=-1)) if weights.family is Beta else np.log(draws)
-    # (a weight of the smallest concentration may underflow)
-    logs = np.array([weights.log_weights(np.maximum(part, -700.0)) for part in t])
-    error = logs.std(axis=0) / np.sqrt(n)
-    expected = weights.log_weights(weights.family.expectation(lam))
-    assert np.all(np.abs(logs.mean(axis=0) - expected) < 4.5 * error)
-    shares = np.exp(logs)
-    error = shares.std(axis=0) / np.sqrt(n)
-    assert np.all(np.abs(shares.mean(axis=0) - weights.mean(lam)) < 4.5 * error)
 
 
 @pytest.mark.parametrize("seed", range(4))
