@@ -181,32 +181,6 @@ def test_no_number_is_made_of_nan():
     assert np.isnan(value)
 
 
-def test_two_normal_variates_are_those_of_box_and_muller():
-    out = np.empty(2_000, np.float32)
-    fill_normals(np.uint64(7), out)
-    # 24 bits each, in (0, 1]
-    u, x = ((words(7, 1_000) >> np.uint64(s) & np.uint64(0xFFFFFF)) + 1.0 for s in (40, 16))
-    radius, angle = np.sqrt(-2.0 * np.log(u / 2**24)), 2.0 * np.pi * (x / 2**24 - 0.5)
-    np.testing.assert_allclose(out[:1_000], radius * np.cos(angle), atol=3e-6)
-    np.testing.assert_allclose(out[1_000:], radius * np.sin(angle), atol=3e-6)
-
-
-def test_pairs_of_normal_variates_are_those_of_the_polar_method():
-    numbers = words(5, 1_000) >> np.uint64(11)
-    x, y = 2.0 * (numbers[::2] / 2**53) - 1.0, 2.0 * (numbers[1::2] / 2**53) - 1.0
-    inside = np.flatnonzero(x * x + y * y < 1.0)
-    states = np.uint64(5) + bits.GOLDEN * np.arange(1_001, dtype=np.uint64)
-    state = states[0]
-    for i in inside[:200]:
-        a, b, state = normal_pair(state)
-        state = np.uint64(int(state) % 2**64)  # in Python its bits are a signed number
-        assert state == states[2 * i + 2]
-        # the direction is that of the point, the square of the length exponential
-        np.testing.assert_allclose(a * y[i], b * x[i], rtol=1e-12)
-        assert a * x[i] > 0.0
-        np.testing.assert_allclose(a * a + b * b, -2.0 * np.log(x[i] ** 2 + y[i] ** 2), rtol=1e-12)
-
-
 @pytest.mark.parametrize("u", [0.0, 0.3, 0.999])
 def test_resampling_is_systematic(u):
     weight = np.array([0.5, 0.0, 2.0, 0.25, 0.0, 1.0, 4.0, 0.25])

@@ -126,19 +126,6 @@ def test_exp_is_zero_below_the_normal_numbers_and_never_denormal(dtype):
     assert np.all(value[x > edge + 1.0][:-1] > 0.0)
 
 
-@pytest.mark.parametrize("dtype", PRECISIONS)
-def test_gammaln_and_digamma_obey_their_recurrences(dtype):
-    # gammaln(x + 1) - gammaln(x) = log x and digamma(x + 1) - digamma(x) = 1 / x, both laws
-    # independent of SciPy
-    x = np.random.default_rng(2).uniform(0.05, 50.0, 2000).astype(dtype)
-    tolerance = 2e-12 if dtype == np.float64 else 1e-4
-    one = dtype(1.0)
-    np.testing.assert_allclose(GAMMALN(x + one) - GAMMALN(x), np.log(x), atol=tolerance)
-    np.testing.assert_allclose(
-        DIGAMMA(x + one) - DIGAMMA(x), 1.0 / x, atol=tolerance, rtol=tolerance
-    )
-
-
 def compiling(function):
     """As numba says that it compiles a function."""
     return event.trigger_event(

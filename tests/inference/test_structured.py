@@ -162,24 +162,6 @@ def test_ssvi_with_a_tiny_prior_stays_positive_and_finite(local, dtype):
     assert np.all(np.isfinite(fitted.transform(X)))
 
 
-def test_without_the_projection_ssvi_overshoots(monkeypatch):
-    # otherwise the test above would show nothing
-    X = corpus(10, n_words=80)
-    lowest = []
-
-    def watch(self, stats):
-        lowest.append((stats.value().arrays[0] + self.topic_word_prior[:, None]).min())
-        project(self, stats)
-
-    project = LDAGivenTopics.project
-    monkeypatch.setattr(LDAGivenTopics, "project", watch)
-    estimator(
-        global_step="ssvi", topic_word_prior=1e-3, doc_topic_prior=0.05,
-        max_iter=30, batch_size=5, learning_offset=2.0, learning_decay=0.5,
-    ).fit(X)  # fmt: skip
-    assert min(lowest) < 0.0
-
-
 def test_a_prior_that_falls_does_not_leave_negative_parameters():
     X = corpus(11, n_words=80)
     settings = {"global_step": "ssvi", "learning_offset": 1.0, "learning_decay": 0.5}
@@ -276,27 +258,6 @@ def test_priors_are_learned(local, kind):
     lam = fitted.components_  # (under the eta before)
     mean_log = (digamma(lam) - digamma(lam.sum(axis=1, keepdims=True))).mean()
     assert digamma(eta) - digamma(100 * eta) == pytest.approx(mean_log, rel=0.01)
-
-
-@pytest.mark.parametrize("local", ["gibbs", "cvb0"])
-def test_rows_are_explained_at_the_mean_topics_one_by_one(local):
-    X = corpus(21)
-    fitted = estimator(local_step=local, mean_change_tol=1e-12, max_doc_update_iter=5000).fit(X)
-    shares = fitted.transform(X)
-    np.testing.assert_allclose(shares.sum(axis=1), 1.0, rtol=1e-12)
-    np.testing.assert_array_equal(fitted.transform(X[[31]]), shares[[31]])
-    # the fixed point of CVB0
-    alpha, lam = fitted.doc_topic_prior_, fitted.components_
-    beta = (lam / lam.sum(axis=1, keepdims=True)).T
-    for d in (0, 31):
-        counts = X[[d]].toarray()[0]
-        size = shares[d] * (5 * alpha + counts.sum()) - alpha
-        q = np.full((50, 5), 0.2)
-        for _ in range(3000):
-            others = np.maximum(size - np.minimum(counts, 1.0)[:, None] * q, 0.0)
-            q = (alpha + others) * beta
-            q /= q.sum(axis=1, keepdims=True)
-        np.testing.assert_allclose(counts @ q, size, rtol=1e-6, atol=1e-8)
 
 
 # ------------------------------------------------------------------- the matrix of approaches

@@ -16,7 +16,7 @@ from skvt.expfam import Stats
 from skvt.inference import CollapsedInference, MemoizedInference, Rows, State, Workers
 from skvt.inference._memoized import exact_bound
 from skvt.inference._memos import Memo
-from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete, _sticks
+from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks, _delete
 from skvt.models.hdp import _model as hdp_model
 from skvt.models.hdp._documents import Share
 from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
@@ -161,17 +161,6 @@ def test_sticks_do_not_hang_on_the_last_digit():
     law, usage = Sticks(1.5, 0.6), usage_of(rng)
     nearly = usage * (1.0 + 1e-15 * rng.standard_normal(usage.shape))
     np.testing.assert_allclose(law.best(nearly), law.best(usage), rtol=1e-9)
-
-
-def test_newton_steps_polish_as_often_as_asked(monkeypatch):
-    problem = _Problem.of(Sticks(1.5, 0.6), usage_of(np.random.default_rng(0)))
-    x, _ = problem.climbed(problem.start())
-    gradients = []
-    for n_polish in (0, 1):
-        monkeypatch.setattr(_sticks, "_POLISH", n_polish)
-        gradients.append(problem.climbed(x + 1e-6)[1])
-    # near the maximum, each step squares the distance
-    assert 0.0 < 100.0 * gradients[1] < gradients[0] < _sticks._SMALLEST_GRADIENT
 
 
 def corpus(n_topics=5, n_documents=300, seed=0):
