@@ -675,13 +675,15 @@ class Remembering(RuleBasedStateMachine):
 
     @rule()
     def save(self):
-        self.saved = self.state.checkpoint(), self.K, dict(self.rows)
+        ids = self.state.component_ids.copy()
+        self.saved = self.state.checkpoint(), self.K, dict(self.rows), ids
 
     @precondition(lambda self: self.saved is not None)
     @rule()
     def restore(self):
-        saved, self.K, self.rows = self.saved
+        saved, self.K, self.rows, ids = self.saved
         self.state.restore(saved)
+        np.testing.assert_array_equal(self.state.component_ids, ids)
         self.saved = None
 
     @rule(seed=st.integers(0, 999))
