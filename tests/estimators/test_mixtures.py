@@ -18,7 +18,6 @@ from estimators._registry import (
     rows,
 )
 from scipy.special import logsumexp
-from scipy.stats import multivariate_t
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
@@ -211,51 +210,6 @@ def test_lines_tell_the_start_the_components_and_the_moves(capsys):
 
 
 # ------------------------------------------------------------------------------------ densities
-def direct_log_density(mixture, x):
-    """Log predictive density of a row from what the estimator shows, by SciPy's Student t."""
-    kind = mixture.covariance_type
-    a, b = mixture.weight_concentration_
-    v = a / (a + b)
-    weights = v * np.concatenate([[1.0], np.cumprod(1.0 - v)[:-1]])
-    q = mixture.posterior_.components.family.standard(mixture.posterior_.components.eta)
-    nu, scale = mixture.degrees_of_freedom_prior_, mixture.covariance_prior_
-    D, K = x.size, weights.size
-    if kind == "full":
-        prior = {"degrees_of_freedom": nu, "scale_inverse": scale}
-    else:
-        prior = {"shape": 0.5 * nu, "rate": 0.5 * np.asarray(scale)}
-    if mixture.mean_type == "full":
-        prior |= {"mean": mixture.mean_prior_, "mean_precision": mixture.mean_precision_prior_}
-
-    def density(q):
-        mean = np.ravel(q.get("mean", np.zeros(D)))
-        factor = 1.0 + 1.0 / np.ravel(q["mean_precision"]) if "mean" in q else 1.0
-        if kind == "full":
-            freedom = q["degrees_of_freedom"] - D + 1.0
-            return multivariate_t(mean, q["scale_inverse"] * factor / freedom, freedom).logpdf(x)
-        scale = np.broadcast_to(q["rate"] / q["shape"], D) * factor
-        if kind == "spherical":
-            return multivariate_t(mean, np.diag(scale), 2.0 * q["shape"]).logpdf(x)
-        shapes = np.broadcast_to(q["shape"], D)
-        return sum(
-            multivariate_t([mean[d]], [[scale[d]]], 2.0 * shapes[d]).logpdf([x[d]])
-            for d in range(D)
-        )
-
-    parts = [density({name: value[k] for name, value in q.items()}) for k in range(K)]
-    return logsumexp([*parts, density(prior)], b=[*weights, 1.0 - weights.sum()])
-
-
-@each_kind
-@pytest.mark.parametrize("D", [1, 3])
-def test_the_log_density_is_what_its_definition_says(kind, D):
-    X, _ = clusters(60, D=D, distance=2.0)
-    mixture = with_room(3, random_state=0, moves=(), max_iter=5, tol=0.0, **kind).fit(X)
-    direct = [direct_log_density(mixture, x) for x in X[:15]]
-    np.testing.assert_allclose(mixture.score_samples(X[:15]), direct, rtol=1e-9)
-    assert mixture.score(X) == pytest.approx(mixture.score_samples(X).mean(), rel=1e-14)
-
-
 @every_mixture
 def test_labels_are_the_most_probable_components(entry):
     X = entry.data()

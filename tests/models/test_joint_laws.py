@@ -12,17 +12,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 from _entrances import entrance
-from models._textbook import KINDS
 from scipy import stats as laws
 
 from skvt.compiled import serial_map as run
-from skvt.expfam import RunningStats
 from skvt.models.gap_nmf._model import FrameBatch, GaPNMF, Spectra
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._given_topics import LDAGivenTopics, Topics
 from skvt.models.lda._model import LDA
-from skvt.models.mixture._given_globals import MixtureGivenGlobals
-from skvt.models.mixture._weights import SeparateSticks, SymmetricDirichlet
 
 bulk_step = entrance(sampling._bulk_step)
 
@@ -172,100 +168,6 @@ def test_one_draw_of_large_counts_keeps_the_joint_law():
             for part in (means, of_both[:, :2].T)
         ]  # fmt: skip
         functions.append(np.subtract(*pairs))
-    assert_centred(functions=functions)
-
-
-def test_topics_and_their_tokens_drawn_in_turn_keep_the_joint_law():
-    n = 400
-    # beta' given assignments as SSVI-A draws it, then assignments given beta'
-    rng, n_topics, V, n_documents = np.random.default_rng(7), 20, 15, 5
-    alpha, eta = np.full(n_topics, 0.4), np.linspace(0.3, 0.9, V)
-    model = LDAGivenTopics.of(LDA(alpha, eta), "gibbs", 14, 1)
-    rows, functions = np.arange(n_documents), []
-    for _ in range(n):
-        beta = rng.dirichlet(eta, size=n_topics)
-        sizes, counts, of_both = simulated_documents(rng, alpha, beta, n_documents, 8)
-        batch = model.batch(sp.csr_array(counts), rows, np.ones(n_documents))
-        words = batch.active
-        topics = model.drawn_globals(RunningStats([of_both.copy()]), batch, "ssvi-a", rng, run)
-        result = model.local_step(batch, topics, 1.0, run)
-        new_counts = result.stats.arrays[0]
-        of = counts.sum(axis=0)[words]
-
-        def values(log_beta, sizes, own, between, of=of, counts=counts[:, words]):
-            # ``between`` are the assignments given which beta was drawn: those of both sides
-            return np.concatenate([
-                of @ np.exp(log_beta), of @ log_beta, [(between * log_beta).sum()],
-                [(own * log_beta).sum(), (own**2).sum(), (sizes**2).sum()],
-                (sizes.T @ counts[:, 0])[:4],
-                [(own * np.exp(log_beta)).sum(), (own[:, 1:] * own[:, :-1]).sum()],
-            ])  # fmt: skip
-
-        old = of_both[words]
-        with np.errstate(divide="ignore"):
-            log_beta = np.log(beta.T[words])
-        functions.append(
-            values(np.float64(topics.log_beta), result.q - alpha, new_counts, old)
-            - values(log_beta, sizes, old, old)
-        )
-    assert_centred(functions=functions)
-
-
-# -------------------------------------------------------------------------------------- mixtures
-@pytest.mark.parametrize("name", ["Bernoulli", "multinomial"])
-@pytest.mark.parametrize(
-    "weights", [SeparateSticks(0.3), SymmetricDirichlet(1.5, 4)], ids=["sticks", "Dirichlet"]
-)
-def test_mixtures_and_assignments_drawn_in_turn_keep_the_joint_law(weights, name):
-    n = 500
-    rng, K, D, n_rows = np.random.default_rng(11), 4, 3, 10
-    component = KINDS[name].make(D, np.dtype(np.float64))
-    model = MixtureGivenGlobals(weights, component, n_initial=K, n_fewest=K)
-    functions = []
-    while len(functions) < n:
-        if weights.family.__name__ == "Dirichlet":
-            w = rng.dirichlet(np.full(K, 1.5 / K))
-        else:
-            sticks = rng.beta(1.0, 0.3, size=K)
-            w = sticks * np.append(1.0, np.cumprod(1.0 - sticks)[:-1])
-        z = rng.choice(K + 1, size=n_rows, p=np.append(w, max(0.0, 1.0 - w.sum())))
-        if z.max() == K:
-            continue  # a row of none of the components: the law is that given there are none
-        onehot = np.eye(K)[z]
-        if name == "Bernoulli":
-            p = rng.beta(*component.prior.T, size=(K, D))
-            X = (rng.random((n_rows, D)) < p[z]).astype(float)
-            with np.errstate(divide="ignore"):
-                table = np.concatenate([np.log(p), np.log1p(-p)], axis=1)
-        else:
-            p = rng.dirichlet(component.prior, size=K)
-            X = rng.multinomial(4, p[z]).astype(float)
-            with np.errstate(divide="ignore"):
-                table = np.log(p)
-        features = component.features(X)
-        features = features.toarray() if sp.issparse(features) else features
-        stats = RunningStats([weights.statistics(onehot.sum(axis=0)), onehot.T @ features])
-        g = model.drawn_globals(stats, None, "ssvi-a", rng, run)
-        result = model.local_step(model.batch(X, np.arange(n_rows), np.ones(n_rows)), g, 1.0, run)
-        cumulative = result.q.cumsum(axis=1)
-        drawn = (rng.random((n_rows, 1)) * cumulative[:, -1:] > cumulative[:, :-1]).sum(axis=1)
-
-        def values(w, table, z, expected, X=X):
-            onehot = np.eye(K)[z]
-            numbers, sums = onehot.sum(axis=0), onehot.T @ X
-            chances = np.exp(table)[:, :D]
-            return np.concatenate([
-                w, w**2, w * numbers, numbers**2, w[1:] * w[:-1], numbers[1:] * numbers[:-1],
-                chances.ravel(), (chances**2).ravel(), sums.ravel(), (sums * chances).ravel(),
-                (chances @ X.mean(axis=0)), expected,
-            ])  # fmt: skip
-
-        # expected counts of each component have the mean of the counts
-        expected = result.stats.arrays[0].reshape(K, -1)[:, 0]
-        functions.append(
-            values(np.exp(g.log_weights), g.table, drawn, expected)
-            - values(w, table, z, onehot.sum(axis=0))
-        )
     assert_centred(functions=functions)
 
 

@@ -259,6 +259,33 @@ def test_shares_are_the_expected_counts_of_the_local_step():
     assert counts.sum() > 0.99 * drawn.X.sum()
 
 
+def test_documents_of_two_topics_are_told_apart():
+    rng = np.random.default_rng(0)
+    topics = rng.dirichlet(np.full(60, 0.1), size=2)
+    kind = rng.integers(0, 2, size=80)
+    counts = sp.csr_array(np.array([rng.multinomial(20, topics[k]) for k in kind], float))
+    eta, weights = np.full(60, 0.1), np.ones(80)
+    gain, shares = _split_merge._groups(counts, weights, eta, eta.sum(), rng)
+    # twenty words leave no doubt
+    one, two = counts.T @ (kind == 0), counts.T @ (kind == 1)
+
+    def evidence(words):
+        total = gammaln(eta.sum()) - gammaln((eta + words).sum())
+        return total + (gammaln(eta + words) - gammaln(eta)).sum()
+
+    chances = np.bincount(kind) / 80
+    drawn = 80 * chances @ np.log(chances)
+    assert gain == pytest.approx(evidence(one) + evidence(two) - evidence(one + two) + drawn)
+    expected = (one + 0.5) / (one + two + 1.0)
+    # which of them is the first is open
+    np.testing.assert_allclose(
+        shares, expected if abs(shares - expected).max() < 0.1 else 1.0 - expected, rtol=1e-9
+    )
+    one = sp.csr_array(rng.multinomial(20, topics[0], size=80).astype(float))
+    alike = _split_merge._groups(one, weights, eta, eta.sum(), rng)
+    assert alike is None or alike[0] < 0.0
+
+
 def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
     # one update from the groups that are given; documents so short that they stay in doubt
     monkeypatch.setattr(_split_merge, "MIXTURE_STEPS", 1)
