@@ -106,12 +106,6 @@ def test_the_message_on_negative_counts_names_the_value(entry):
         entry.make().fit(X)
 
 
-@every_class
-def test_a_table_without_columns_is_refused(entry):
-    with pytest.raises(ValueError, match=r"0 feature\(s\)"):
-        entry.make().fit(entry.data()[:, :0])
-
-
 # ----------------------------------------------------------------------------- legal X, oddly held
 def _unsorted(X):
     X = sp.csr_array(X)

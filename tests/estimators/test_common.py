@@ -32,7 +32,6 @@ from estimators._registry import (
     published,
     takes,
 )
-from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.model_selection import GridSearchCV
@@ -207,17 +206,6 @@ def test_illegal_weights_are_refused_and_change_nothing(entry):
 
 
 # ----------------------------------------------------------------------- parameters, copies
-@every_class
-def test_a_clone_shares_no_policy_with_its_original(entry):
-    policy = LinearAnnealing(initial_temperature=1.7)
-    original = entry.make(temperature=policy)
-    twin = clone(original)
-    assert twin.temperature is not policy
-    twin.set_params(temperature__initial_temperature=3.0)
-    assert policy.initial_temperature == 1.7
-    assert original.get_params()["temperature__initial_temperature"] == 1.7
-
-
 @every_class
 def test_fit_leaves_parameters_and_policy_as_they_were(entry):
     policy = LinearAnnealing()

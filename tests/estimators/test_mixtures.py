@@ -496,26 +496,6 @@ def test_extreme_rows_give_finite_answers(entry, extreme, dtype, n_components):
     np.testing.assert_allclose(mixture.weights_.sum(), 1.0, rtol=1e-6)
 
 
-# -------------------------------------------------------------------------------------- workers
-@every_pair(
-    "dtype, learning_method, temperature",
-    [np.float64, np.float32],
-    ["memoized", "batch", "online"],
-    [None, "annealed"],
-)
-def test_number_of_workers_does_not_change_a_bit(dtype, learning_method, temperature):
-    X = rows(n_rows=4000).astype(dtype)
-    X[np.random.default_rng(0).random(X.shape) < 0.02] = np.nan
-    settings = {"learning_method": learning_method, "temperature": temperature, "max_iter": 5}
-    fits = [
-        with_room(3, n_jobs=n, batch_size=1500, random_state=0, **settings).fit(X) for n in (1, 3)
-    ]
-    assert_same_fit(fits[1], fits[0])
-    np.testing.assert_array_equal(fits[1].predict_proba(X), fits[0].predict_proba(X))
-    np.testing.assert_array_equal(fits[1].score_samples(X), fits[0].score_samples(X))
-    assert fits[1].elbo(X) == fits[0].elbo(X)
-
-
 # ------------------------------------------------------------------------------- what is recorded
 @pytest.mark.parametrize(
     "shape, learning_method", [("full", "memoized"), ("diag", "batch"), ("spherical", "online")]

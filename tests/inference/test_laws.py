@@ -324,21 +324,6 @@ def test_other_processes_give_the_same_to_the_last_bit():
     assert elsewhere.history_["elbo"] == alone.history_["elbo"]
 
 
-@pytest.mark.parametrize("learning_method", ["batch", "online"])
-def test_warm_start_goes_on_where_the_last_fit_ended(learning_method):
-    X = corpus(23)
-    settings = {"learning_method": learning_method, "warm_start": True}
-    fitted = estimator(max_iter=3, **settings).fit(X)
-    steps, elbo = fitted.n_batch_iter_, fitted.elbo_
-    fitted.fit(X)
-    assert fitted.n_batch_iter_ == 2 * steps
-    if learning_method == "batch":
-        assert fitted.history_["elbo"][3] == pytest.approx(elbo, rel=1e-12)
-        whole = estimator(max_iter=6).fit(X)
-        np.testing.assert_allclose(fitted.components_, whole.components_, rtol=1e-12)
-    assert fitted.elbo_ > elbo
-
-
 # -------------------------------------------------------------------------------- stopping
 def test_a_converged_fit_gains_less_than_the_tolerance():
     X = corpus(25)

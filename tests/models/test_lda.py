@@ -669,16 +669,6 @@ def test_learned_word_prior_keeps_topics_positive_where_most_words_do_not_occur(
         assert estimator.topic_word_prior_ < 1.0
 
 
-def test_given_priors_are_not_touched():
-    model = LDA(ALPHA, ETA)
-    batch = model.batch(sp.csr_array(X30), np.arange(3), np.ones(3))
-    result = model.local_step(
-        batch, model.expectation(model.from_topics(LAM), batch, run), 1.0, run
-    )
-    assert model.prior_statistics(batch, result) is None
-    assert model.with_learned_priors(None, model.from_topics(LAM)) is model
-
-
 def test_prior_statistics_are_the_weighted_sum_of_expected_log_proportions():
     model = LDA(ALPHA, ETA, learn_doc_topic_prior=True)
     weights = np.array([1.0, 3.0, 0.5])

@@ -47,21 +47,6 @@ def fitted(temperature, **changes):
 
 
 # ------------------------------------------------------------------------------- schedules
-@every_annealing
-@pytest.mark.parametrize("initial", [1.1, 1.5, 4.0])
-@pytest.mark.parametrize("n_passes", [None, 1.0, 2.5, 8.0])
-def test_temperature_falls_from_its_start_to_one_and_stays(annealing, initial, n_passes):
-    temperatures, done = walk(annealing(initial, n_passes), n_passes=10, batches_per_pass=50)
-    n_hot = int((temperatures > 1.0).sum())
-    # How long the default is, is a matter of experience.
-    assert 50 <= n_hot <= 450 if n_passes is None else n_hot == n_passes * 50
-    # a first step of which half has passed
-    assert initial > temperatures[0] > initial - 2.0 * (initial - 1.0) / n_hot * initial
-    assert (np.diff(temperatures[: n_hot + 1]) < 0.0).all()
-    np.testing.assert_array_equal(temperatures[n_hot:], 1.0)
-    np.testing.assert_array_equal(done, temperatures == 1.0)
-
-
 def test_linear_annealing_is_linear():
     temperatures, _ = walk(LinearAnnealing(3.0, 4.0), n_passes=10, batches_per_pass=20)
     middles = (np.arange(80) + 0.5) / 80

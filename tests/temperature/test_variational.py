@@ -327,13 +327,6 @@ def test_a_fit_of_any_length_ends_at_one(learned, learning_method, max_iter):
     assert (temperatures[0] > 1.0) == (max_iter > 1)
 
 
-@every_learned
-def test_a_single_full_pass_is_plain_inference(learned):
-    plain = fitted(None, max_iter=1, learning_method="batch")
-    tempered = fitted(learned(), max_iter=1, learning_method="batch")
-    np.testing.assert_array_equal(tempered.components_, plain.components_)
-
-
 @pytest.mark.parametrize(
     "name, value, legal",
     [
