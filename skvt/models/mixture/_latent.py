@@ -7,12 +7,12 @@ densities need the probability of a box under a Student t, :mod:`skvt.models.mix
 """
 
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from skvt.contracts import Completion
-from skvt.models.mixture._boxes import LatentValues, box, points, roots
+from skvt.models.mixture._boxes import Box, LatentValues, box, points, roots
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
@@ -35,25 +35,6 @@ from skvt.models.mixture.components import (
 from skvt.rows import mapped, sums_of_rows
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
-
-
-class _Seen(NamedTuple):
-    """Rows under one component's predictive.
-
-    Attributes
-    ----------
-    log_density : ndarray, shape (n,)
-    weights : ndarray, shape (n, S)
-        Of draws of the latent values.
-    draws : ndarray, shape (n, S, J)
-    probabilities : ndarray, shape (n, J, C)
-        Of the levels, in columns that are missing; 0 for levels that a column has not.
-    """
-
-    log_density: Array
-    weights: Array
-    draws: Array
-    probabilities: Array
 
 
 @dataclass(frozen=True)
@@ -95,7 +76,7 @@ class LatentGaussian(FullGaussian):
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Student t of the real values, times the probability of the others' intervals."""
-        return np.stack([seen.log_density for seen in self._seen(X, lam)], axis=1)
+        return np.stack([seen.log_probability for seen in self._seen(X, lam)], axis=1)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Missing values at their means, ordinal ones at the most probable level, (K, n, D)."""
@@ -134,8 +115,8 @@ class LatentGaussian(FullGaussian):
         rows[:, self.cells.columns] = values
         return rows
 
-    def _seen(self, X: Any, lam: Array, rng: np.random.Generator | None = None) -> list[_Seen]:
-        """Rows under each component's predictive; draws are random with a generator."""
+    def _seen(self, X: Any, lam: Array, rng: np.random.Generator | None = None) -> list[Box]:
+        """Rows under each component's predictive, real values too; random draws by a generator."""
         cells, n_columns = self.cells, self.cells.columns.size
         real = self._with_latent(X, np.full((X.shape[0], n_columns), np.nan)) - self.center
         mean, scale, freedom = self._student(lam)
@@ -162,11 +143,13 @@ class LatentGaussian(FullGaussian):
                 degrees,
             )
             own = box(values, (bounds[0], bounds[1]), cells.padded_edges[order], uniform)
-            draws = np.take_along_axis(own.draws, back[:, None], axis=2)
             found.append(
-                _Seen(density[:, k] + own.log_probability, own.weights, draws,
-                      own.probabilities[row, back])
-            )  # fmt: skip
+                own._replace(
+                    log_probability=density[:, k] + own.log_probability,
+                    draws=np.take_along_axis(own.draws, back[:, None], axis=2),
+                    probabilities=own.probabilities[row, back],
+                )
+            )
         return found
 
 
