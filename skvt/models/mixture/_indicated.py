@@ -18,7 +18,7 @@ from skvt.contracts import Completion, Component
 from skvt.expfam import Dirichlet
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, Product
-from skvt.models.mixture.components import Bernoulli
+from skvt.models.mixture.components import Bernoulli, ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
@@ -94,8 +94,7 @@ class Indicated(Product):
         """Missing values replaced; beside a point mass, by the mean of both parts."""
         if self._of_holes:
             return np.asarray(self._values.imputed(X, self.family.split(lam)[0], memberships))
-        mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
-        return np.where(np.isnan(X), mean, X)
+        return ConjugateComponent.imputed(self, X, lam, memberships)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """See :class:`Component`."""

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from skvt.contracts import Capability, Completion, Component, Holes
 from skvt.expfam import Family
-from skvt.models.mixture._marginals import Marginals
+from skvt.models.mixture.components import ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
 
@@ -99,7 +99,7 @@ class FamilyOfBlocks:
 
 
 @dataclass(frozen=True)
-class Product:
+class Product(ConjugateComponent):
     """A component for rows whose columns are blocks, independent given the component.
 
     Features, statistics, tables and natural parameters are those of the blocks side by side, so
@@ -154,12 +154,12 @@ class Product:
         return np.concatenate([np.broadcast_to(block.component.base, n) for block, n in widths])
 
     @property
-    def missing(self) -> bool:
+    def missing(self) -> bool:  # type: ignore[override]
         """Whether NaN may be missing values; blocks that do not allow them refuse them earlier."""
         return any(block.component.missing for block in self.blocks)
 
     @property
-    def sparse(self) -> bool:
+    def sparse(self) -> bool:  # type: ignore[override]
         """Whether features of sparse rows are sparse."""
         return any(block.component.sparse for block in self.blocks)
 
@@ -216,13 +216,11 @@ class Product:
 
     def completion(self, table: Array) -> Completion | None:
         """Completions of the blocks that need them under the table (K, P)."""
-        ends = np.cumsum(self._widths)
         parts = []
-        for block, end, own in zip(self.blocks, ends, self.of_blocks(table), strict=True):
-            completion = block.component.completion(own)
+        for block, columns, place in zip(self.blocks, self._places, self._slices, strict=True):
+            completion = block.component.completion(table[..., place])
             if completion is not None:
-                place = slice(int(end) - own.shape[-1], int(end))
-                parts.append((as_slice(block.columns), place, completion))
+                parts.append((columns, place, completion))
 
         def holes(X: Any, inv_temps: Array) -> HolesOfBlocks | None:
             X = dense(X)
@@ -237,11 +235,11 @@ class Product:
         if sp.issparse(X):  # no block of sparse rows needs it
             return X
         changed = []
-        for block in self.blocks:
-            own = X[:, as_slice(block.columns)]
+        for block, columns in zip(self.blocks, self._places, strict=True):
+            own = X[:, columns]
             part = block.component.filled(own)
             if part is not own:
-                changed.append((block.columns, part))
+                changed.append((columns, part))
         if not changed:
             return X
         out = np.array(X, np.float64)
@@ -258,18 +256,6 @@ class Product:
         """Transpose of :meth:`spread`."""
         parts = zip(self.blocks, self.family.split(t), strict=True)
         return np.concatenate([block.component.gather(part) for block, part in parts], axis=-1)
-
-    def natural_parameters(self, sums: Array) -> Array:
-        """``lam = eta + M S``, shape (K, E)."""
-        return self.prior + self.spread(np.asarray(sums, dtype=np.float64))
-
-    def table(self, lam: Array) -> Array:
-        """``E_q[T(phi_k)]``, shape (K, P)."""
-        return self.table_of(self.family.expectation(lam))
-
-    def table_of(self, t: Array) -> Array:
-        """``T`` of given ``t(phi_k)``, shape (K, P)."""
-        return self.gather(t) + self.base
 
     def row_tables(self, features: Array) -> Array:
         """Tables of components that have seen one row each, (n, P)."""
@@ -365,7 +351,7 @@ class Product:
         parts = zip(self.blocks, self.of_blocks(sums), strict=True)
         return np.concatenate([block.component.column_evidence(part) for block, part in parts], 1)
 
-    def marginals(self, lam: Array) -> list[tuple[Marginals, ...]]:
+    def marginals(self, lam: Array) -> Any:
         """Of each block the posterior marginals of its columns' parameters."""
         parts = zip(self.blocks, self.family.split(lam), strict=True)
         return [block.component.marginals(own) for block, own in parts]

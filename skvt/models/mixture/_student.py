@@ -286,10 +286,7 @@ class StudentT(Product):
         """As of the Gaussian: u changes no location."""
         return np.asarray(self._gaussian.conditional_mean(X, self.family.split(lam)[0]))
 
-    def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced by their locations."""
-        mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
-        return np.where(np.isnan(X), mean, X)
+    imputed = ConjugateComponent.imputed
 
     def conditional_sample(self, X: Any, lam: Array, rng: np.random.Generator) -> Array:
         """Missing values drawn: u given the rest of the row, by its nodes, then a Student t."""
