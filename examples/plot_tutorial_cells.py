@@ -4,8 +4,9 @@ Tutorial: cells and genes
 
 .. index:: ! anndata, ! scanpy, ! single cells, ! genes
 
-From the files of a cell sorter's counts, cells x genes, to clusters of cells, the genes that mark
-them, and programs of genes that are active together. The counts are made up: six kinds of cells.
+From the counts of a single-cell experiment, cells x genes, to clusters of cells, the genes that
+mark them, and programs of genes that are active together. The counts are made up: six kinds of
+cells.
 """
 
 import tempfile
