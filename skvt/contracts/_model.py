@@ -13,7 +13,7 @@ multiplies the natural parameters of a prior.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, Self, TypeAlias
 
@@ -41,7 +41,7 @@ class LocalResult:
     energy : ndarray of float64, shape (n,), or None
         ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
     q : ndarray, shape (n, ...)
-        Parameters of the local variational distributions.
+        Parameters of the local variational distributions; in CSR where rows have candidates.
     marginal_energy : ndarray of float64, shape (n,), or None
         The untempered energy with z summed out at the expectations of the other variables, as far
         as the model can; None if not requested.
@@ -53,6 +53,8 @@ class LocalResult:
     counts : ndarray, shape (n, K), or None
         Expected units of data of each row that belong to each component, untempered; None if the
         model does not count them.
+    candidates : ndarray of int, shape (n, J), or None
+        Components by which rows are judged at their next visit; None for all.
     """
 
     stats: Stats | None
@@ -63,15 +65,21 @@ class LocalResult:
     start: Array | None = None
     hidden_entropy: Array | None = None
     counts: Array | None = None
+    candidates: IndexArray | None = None
 
 
 @dataclass(frozen=True)
 class RowBatch:
-    """Rows prepared for local steps; consecutive rows are a view of the data."""
+    """Rows prepared for local steps; consecutive rows are a view of the data.
+
+    ``candidates`` (n, J) are components by which rows may be judged, -1 where one is gone, (n, 0)
+    if there are none yet; without, rows are judged by all.
+    """
 
     X: Any
     weights: Array
     rows: IndexArray
+    candidates: IndexArray | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, X: Any, rows: IndexArray, weights: Array) -> Self:
@@ -145,6 +153,7 @@ class Capability(StrEnum):
     COLLAPSIBLE = "local steps with the globals summed out"
     CORRECTABLE = "the correction of a draw for its dependence on q(beta)"
     TEMPERABLE = "the tempered log partition function of the model"
+    SELECTIVE = "local steps by a few of the components"
     LOCAL_SEARCH = "local steps that search anew each time, and may end in other optima"
     GROWING_TOPICS = "topics whose number is found"
     TOPICS = "topics, that is, distributions over words"

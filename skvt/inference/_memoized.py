@@ -191,6 +191,10 @@ class MemoizedInference(Continued):
             self._n_taken_back, self._goes_on = 0, False
         if policy.done:
             model = model.with_learned_priors(state.prior_stats, state.plain_stats)
+        # (by the gain of a pass in which all components judge, since the one before it)
+        judged = any(map(_asks_all, (self._n_passes, self._n_passes + 1)))
+        if state.memos.has_candidates and not judged:
+            return model, False
         # (what moves find in passes that are taken back, they find again and again)
         may_stop = self._n_taken_back >= _MOST_TAKEN_BACK or all(move.exhausted for move in moves)
         return model, may_stop
@@ -207,6 +211,7 @@ class MemoizedInference(Continued):
 
     def finish(self, model: Memoizable, state: MemoizedState) -> float:
         """Conclude the moves after the last pass. Returns the exact bound in nats."""
+        state.forget_candidates()
         for move in self._moves if self._moving else ():
             if move.conclude(model, state):
                 sort_by_mass(model, state)
@@ -273,8 +278,11 @@ class MemoizedInference(Continued):
         policy.advance(state.rows_seen / total, sum(weights) / total, state.n_steps)
         state.temper(policy.mean_inv_temp, policy.replication)
 
+        selective = Capability.SELECTIVE in model.capabilities
+        asks_all = _asks_all(self._n_passes)
+
         def ask(batch: Any) -> VisitRequest:
-            inv_temp, observers = policy.inv_temp(batch), []
+            inv_temp, observers, key = policy.inv_temp(batch), [], next(keys)
             if tools is not None:
                 observers = [move.observer(batch.weights.size, tools) for move in moves]
             return VisitRequest(
@@ -285,7 +293,8 @@ class MemoizedInference(Continued):
                 state.warm_start_of(batch),
                 bool(self._moves),
                 tuple(observers),
-                next(keys),
+                key,
+                state.candidates_of(key, batch.n_rows, asks_all) if selective else None,
             )
 
         def expect(batch: Any) -> Any:
@@ -322,6 +331,11 @@ class MemoizedInference(Continued):
             return annealed_fit(model, X, weights, n_components, workers, rng)
 
         return MoveTools(n_iter, rng, workers.run, fresh, memo, annealed)
+
+
+def _asks_all(n_passes: int) -> bool:
+    """Whether rows are judged by all components: in passes 1, 2, 4, 8 and so on, and in streams."""
+    return n_passes & (n_passes - 1) == 0
 
 
 def exact_bound(model: Memoizable, state: MemoizedState) -> tuple[LocalTotals, float]:

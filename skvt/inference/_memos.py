@@ -33,12 +33,15 @@ class Memo:
         bound. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     weight : float
         Sum of the rows' weights.
+    candidates : ndarray of int, shape (n, J), or None
+        Components by which its rows are judged at the next visit, -1 where one is gone.
     """
 
     stats: Stats
     entropy: Array
     merge_entropy_loss: Array | None
     weight: float
+    candidates: IndexArray | None = None
 
     def rearranged(self, index: IndexArray) -> "Memo":
         """Components in another order: those of ``index``, empty ones where it is -1."""
@@ -49,7 +52,13 @@ class Memo:
             square = take(take(self.merge_entropy_loss + self.merge_entropy_loss.T, index).T, index)
             merge_entropy_loss = np.triu(square, 1)
         entropy = take(self.entropy, index) if self.entropy.ndim else self.entropy
-        return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight)
+        candidates = self.candidates
+        if candidates is not None:
+            places = np.full(len(self.entropy) + 1, -1, candidates.dtype)  # (the last for -1)
+            kept = np.flatnonzero(np.asarray(index) >= 0)
+            places[np.asarray(index)[kept]] = kept
+            candidates = places[candidates]
+        return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, candidates)
 
     def merged(self, a: int, b: int, *, bounded: bool = False) -> "Memo":
         """Component a takes over the rows of b, and b is empty; a < b.
@@ -74,10 +83,10 @@ class Memo:
         else:
             merge_entropy_loss[a, a + 1 :] = merge_entropy_loss[:a, a] = np.nan
         merge_entropy_loss[b, b + 1 :] = merge_entropy_loss[:b, b] = 0.0
-        return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight)
+        return Memo(Stats(arrays), entropy, merge_entropy_loss, self.weight, self.candidates)
 
     def plus(self, other: "Memo", sign: float = 1.0) -> "Memo":
-        """The sum with another memo, or with ``sign=-1`` the difference."""
+        """The sum with another memo or with ``sign=-1`` the difference."""
         pairs = zip(self.stats.arrays, other.stats.arrays, strict=True)
         merge_entropy_loss = None
         if self.merge_entropy_loss is not None and other.merge_entropy_loss is not None:
@@ -87,6 +96,7 @@ class Memo:
             self.entropy + sign * other.entropy,
             merge_entropy_loss,
             self.weight + sign * other.weight,
+            self.candidates,
         )
 
 
@@ -235,6 +245,11 @@ class Memos(MutableMapping[Hashable, Memo]):
     def total(self) -> Memo:
         """The sum of all memos, as a memo with arrays of its own."""
         return _sum_of(self._summands())
+
+    @property
+    def has_candidates(self) -> bool:
+        """Whether the rows of any batch have candidates."""
+        return any(entry[0].memo.candidates is not None for entry in self._levels[0] if entry)
 
     @property
     def weight(self) -> float:

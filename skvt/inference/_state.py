@@ -180,7 +180,10 @@ class MemoizedState(State):
 
     def regrouped(self, change: Callable[[Stats], Stats], places: IndexArray) -> Self:
         """A state of other components, each memo changed."""
-        memos = {key: replace(memo, stats=change(memo.stats)) for key, memo in self.memos.items()}
+        memos = {
+            key: replace(memo, stats=change(memo.stats), candidates=None)
+            for key, memo in self.memos.items()
+        }
         state = replace(
             super().regrouped(change, places),
             memos=Memos.of(memos),
@@ -238,6 +241,17 @@ class MemoizedState(State):
             self.stats.add(self.initial, -factor * share)
         self.stats.add(memo.stats, factor)
         self.memos[key] = memo
+
+    def candidates_of(self, key: Hashable, n_rows: int, asks_all: bool) -> IndexArray:
+        """Components by which the rows of a batch may be judged, (n, J); (n, 0) is by all."""
+        candidates = None if asks_all or key not in self.memos else self.memos[key].candidates
+        return np.empty((n_rows, 0), np.int32) if candidates is None else candidates
+
+    def forget_candidates(self) -> None:
+        """After a fit: they are as many as the rows."""
+        if self.memos.has_candidates:
+            memos = {key: replace(memo, candidates=None) for key, memo in self.memos.items()}
+            self.memos = Memos(memos)
 
     def resum(self) -> None:
         """Make the statistics exactly the sum of the memos, without the initial ones."""

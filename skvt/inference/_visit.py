@@ -23,7 +23,7 @@ from skvt.contracts import (
 )
 from skvt.expfam import RunningStats, Stats, sum_of_stats
 from skvt.inference._memos import Memo
-from skvt.typing import Array, Run
+from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
@@ -78,6 +78,8 @@ class VisitRequest:
         What moves note of the batch.
     key : hashable
         Of the batch among the memos.
+    candidates : ndarray of int, shape (n, J), or None
+        Components by which rows may be judged; None for all.
     draw : Draw or None
         How the globals are made of ``global_params``, if they are not there yet.
     global_params : object
@@ -92,6 +94,7 @@ class VisitRequest:
     pair_entropies: bool | None = None
     observers: tuple[Observer | None, ...] = ()
     key: Hashable = None
+    candidates: IndexArray | None = None
     draw: Draw | None = None
     global_params: Any = None
 
@@ -175,6 +178,8 @@ def visit_batch(batch: Any, asked: VisitRequest, run: Run) -> VisitResult:
     global_params = asked.global_params
     if asked.draw is not None:
         global_params = asked.draw.of(model, asked.global_params, batch, run)
+    if asked.candidates is not None:
+        batch = replace(batch, candidates=asked.candidates)
     begun = batch if asked.start is None else replace(batch, start=asked.start)
     result = model.local_step(
         weighted_by_temperature(begun, inv_temp), global_params, inv_temp, run, **asked.requested
@@ -210,7 +215,8 @@ def memo_of(model: Memoizable, result: LocalResult, batch: Any, run: Run, *, pai
     """The :class:`Memo` of a local result; ``pairs`` if components may be merged."""
     entropy, merge_entropy_loss = model.memo_entropy(batch, result, run, pairs=pairs)
     assert result.stats is not None  # as requested
-    return Memo(result.stats, entropy, merge_entropy_loss, float(batch.weights.sum()))
+    weight = float(batch.weights.sum())
+    return Memo(result.stats, entropy, merge_entropy_loss, weight, result.candidates)
 
 
 def _memo_with_pairs(run: Run, model: Memoizable, result: LocalResult, batch: Any) -> Memo:

@@ -258,6 +258,12 @@ def _check_memo(packed, shapes):
         loss is None or loss.shape in ((), (n, n))
     ):
         raise FileError("A memo has the entropies of other components.")
+    rows = memo.candidates
+    legal = rows is None or (
+        rows.ndim == 2 and -1 <= rows.min(initial=0) <= rows.max(initial=0) < n
+    )
+    if not legal:
+        raise FileError("A memo has the candidates of other components.")
 
 
 def _legal_parts(model, stats):

@@ -1,7 +1,13 @@
 """The bound from statistics alone, and the rule by which moves are accepted."""
 
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
 from skvt.contracts import Capability, Memo, Memoizable, Requirement
 from skvt.ties import exceeds
+from skvt.typing import Array
 
 
 def bound_of(model: Memoizable, memo: Memo) -> float:
@@ -15,6 +21,12 @@ def size_of(bound: float, memo: Memo) -> float:
     The larger of the bound and a nat for each row: in a sum over rows, terms may cancel.
     """
     return max(abs(bound), memo.weight)
+
+
+def shares_of(q: Any, components: list[int]) -> Array:
+    """Responsibilities (n, A) of these components, of all, which may be in CSR."""
+    shares = q[:, components]
+    return np.asarray(shares.toarray() if sp.issparse(shares) else shares)
 
 
 def of_components(whom: str) -> tuple[Requirement, ...]:

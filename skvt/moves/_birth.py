@@ -38,7 +38,7 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import RunningStats, Stats
-from skvt.moves._base import bound_of, is_accepted, of_components, size_of
+from skvt.moves._base import bound_of, is_accepted, of_components, shares_of, size_of
 from skvt.moves._merge import FEWEST_ROWS as FEWEST_WON
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
@@ -446,7 +446,7 @@ def _collected(
     """What a batch has of targets: components, how many rows are wanted and what share, each."""
     batch, found = solved.batch, list[_Collected]()
     for components, most, share in wanted:
-        resp = solved.result.q[:, components]
+        resp = shares_of(solved.result.q, components)
         mass = resp.sum(axis=1)
         chosen = mass > threshold
         if share < 1.0:

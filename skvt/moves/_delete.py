@@ -1,6 +1,7 @@
 """Deletes: a nearly empty component gives its rows to the others where the exact bound rises."""
 
 from collections.abc import Hashable
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -16,7 +17,7 @@ from skvt.contracts import (
     ObserverTools,
     Solved,
 )
-from skvt.moves._base import bound_of, is_accepted, of_components, size_of
+from skvt.moves._base import bound_of, is_accepted, of_components, shares_of, size_of
 from skvt.moves._merge import dissolve
 from skvt.ties import exceeds, stable_argmax, stable_order
 
@@ -102,10 +103,12 @@ def _changes_without(
     """The key of a batch, and what would be added to its memo without each candidate."""
     batch, changes = solved.batch, dict[int, Memo]()
     for k in candidates:
-        rows = np.flatnonzero(solved.result.q[:, k] > _LEAST)
+        rows = np.flatnonzero(shares_of(solved.result.q, [k])[:, 0] > _LEAST)
         if rows.size == 0:
             continue
         part = model.batch(batch.X, rows, batch.weights[rows])
+        if batch.candidates is not None:
+            part = replace(part, candidates=batch.candidates[rows])
         with_it = model.local_step(part, solved.global_params, 1.0, tools.run)
         others = model.without_component(solved.global_params, k)
         without = model.local_step(part, others, 1.0, tools.run)

@@ -588,7 +588,8 @@ def entropies(r, weights):
 
 def memo_of_rows(r, weights, features):
     entropy, merge_entropy_loss = np.zeros(r.shape[1]), np.zeros((r.shape[1], r.shape[1]))
-    assignment_entropy(r, weights, True, entropy, merge_entropy_loss)
+    every = np.arange(r.shape[1], dtype=np.int32)[None]
+    assignment_entropy(r, every, weights, True, entropy, merge_entropy_loss)
     weighted = r * weights[:, None]
     stats = Stats((weighted.sum(axis=0), weighted.T @ features))
     return Memo(stats, entropy, merge_entropy_loss, float(weights.sum()))

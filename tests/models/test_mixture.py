@@ -108,7 +108,8 @@ def test_entropies_of_components_and_pairs(dtype):
     r[0], r[1] = 0.0, [1.0, 0.0, 0.0, 0.0, 0.0]
     r, w = r.astype(dtype), rng.uniform(0.5, 3.0, 200)
     entropy, merge_entropy_loss = np.zeros(5), np.zeros((5, 5))
-    assignment_entropy(r, w, True, entropy, merge_entropy_loss)
+    every = np.arange(r.shape[1], dtype=np.int32)[None]
+    assignment_entropy(r, every, w, True, entropy, merge_entropy_loss)
     wide = r.astype(float)
     np.testing.assert_allclose(entropy, -w @ xlogy(wide, wide), rtol=1e-10)
     for a, b in itertools.product(range(5), repeat=2):
@@ -116,7 +117,7 @@ def test_entropies_of_components_and_pairs(dtype):
         expected = entropy[a] + entropy[b] + w @ xlogy(merged, merged) if a < b else 0.0
         assert merge_entropy_loss[a, b] == pytest.approx(expected, rel=1e-9, abs=1e-9)
     alone, none = np.zeros(5), np.zeros((5, 5))
-    assignment_entropy(r, w, False, alone, none)
+    assignment_entropy(r, every, w, False, alone, none)
     np.testing.assert_array_equal(alone, entropy)
     np.testing.assert_array_equal(none, 0.0)
 

@@ -3,11 +3,13 @@
 import numpy as np
 
 from skvt.compiled import exp, jit, jit_allocating, lit, log
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 # Weights relative to a row's largest below exp(-60) are zero: far below rounding, and far above the
 # denormal numbers that would slow the matrix products down.
 _FARTHEST = 60.0
+# The same among candidates: what is left out of q is below rounding.
+_FARTHEST_CANDIDATE = 40.0
 # Smaller responsibilities do not enter the entropies of pairs (an error below 1e-12 nats a row).
 SMALLEST_SHARE = 1e-14
 
@@ -98,11 +100,121 @@ def responsibilities(logits: Array, inv_temps: Array, bound: Array, energy: Arra
         energy[n] = np.float64(largest) + np.float64(weighted * inverse)
 
 
+@jit
+def candidate_logits(
+    features: Array, table: Array, log_weights: Array, candidates: IndexArray, logits: Array
+) -> None:
+    """``logits[n, j] = E[log w_k] + <F(x_n), T_k>`` for the candidates ``k = candidates[n, j]``."""
+    for n in range(features.shape[0]):
+        row = features[n]
+        for j in range(candidates.shape[1]):
+            k = candidates[n, j]
+            own, total = table[k], lit(log_weights[k], 0.0)
+            for p in range(features.shape[1]):
+                total += row[p] * own[p]
+            logits[n, j] = total + log_weights[k]
+
+
+@jit
+def best_of_candidates(
+    logits: Array,
+    candidates: IndexArray,
+    best: IndexArray,
+    resp: Array,
+    bound: Array,
+    energy: Array,
+) -> None:
+    """The ``best`` of each row's candidates, in order, and their responsibilities [HS16].
+
+    q has no other components: of all q on this number, it has the highest bound. Rows share
+    the candidates (1, J), or have their own (n, J). Bound and energy as of `responsibilities`.
+    """
+    n_kept = best.shape[1]
+    for n in range(logits.shape[0]):
+        row, own = logits[n], candidates[n if candidates.shape[0] > 1 else 0]
+        chosen, values = best[n], resp[n]
+        for j in range(row.size):
+            if j >= n_kept and row[j] <= values[n_kept - 1]:
+                continue
+            place = min(j, n_kept - 1)
+            while place > 0 and values[place - 1] < row[j]:
+                values[place], chosen[place] = values[place - 1], chosen[place - 1]
+                place -= 1
+            values[place], chosen[place] = row[j], own[j]
+        largest, total, weighted = values[0], 0.0, 0.0
+        for j in range(n_kept):
+            distance = values[j] - largest
+            values[j] = exp(distance) if distance > -_FARTHEST_CANDIDATE else 0.0
+            total += values[j]
+            weighted += values[j] * max(distance, -_FARTHEST_CANDIDATE)
+        for j in range(n_kept):
+            values[j] /= total
+        bound[n] = largest + log(total)
+        energy[n] = largest + weighted / total
+
+
+@jit
+def add_candidate_statistics(
+    features: Array, best: IndexArray, weighted: Array, counts: Array, sums: Array
+) -> None:
+    """Add weighted responsibilities to ``counts`` (K,), and features so weighted to ``sums``."""
+    for n in range(features.shape[0]):
+        for j in range(best.shape[1]):
+            r = weighted[n, j]
+            if r > 0.0:
+                row, own = features[n], sums[best[n, j]]
+                counts[best[n, j]] += r
+                for p in range(features.shape[1]):
+                    own[p] += r * row[p]
+
+
+@jit
+def next_candidates(
+    best: IndexArray, order: IndexArray, places: IndexArray, before: IndexArray, out: IndexArray
+) -> None:
+    """The candidates of each row's next visit, ``out`` (n, J), all different.
+
+    Its best ones, as many as there is room those of the row before it in an ``order`` of rows in
+    which rows of the same best component follow each other, and one more: component after
+    component (number ``out[n, -1]`` before), so that each has its turn. ``places`` (K,) is -1
+    throughout, before and after.
+    """
+    n_kept, n_candidates, n_components = best.shape[1], out.shape[1], places.size
+    for i in range(order.size):
+        n, other = order[i], order[i - 1]
+        for j in range(n_kept):
+            out[n, j] = best[n, j]
+            places[best[n, j]] = j
+        end = n_kept
+        for j in range(n_kept):
+            k = best[other, j]
+            if places[k] < 0 and end < n_candidates - 1:
+                out[n, end] = k
+                places[k] = end
+                end += 1
+        k = before[n]
+        while end < n_candidates:
+            k = k + 1 if k + 1 < n_components else 0
+            if places[k] < 0:
+                out[n, end] = k
+                places[k] = end
+                end += 1
+        for j in range(n_candidates):
+            places[out[n, j]] = -1
+
+
 @jit_allocating
 def assignment_entropy(
-    resp: Array, weights: Array, pairs: bool, entropy: Array, merge_entropy_loss: Array
+    resp: Array,
+    components: IndexArray,
+    weights: Array,
+    pairs: bool,
+    entropy: Array,
+    merge_entropy_loss: Array,
 ) -> None:
     """Entropy of the assignments, by component and (if ``pairs``) of pairs taken together.
+
+    Responsibilities (n, J) are those of ``components`` (n, J), or (1, J) for all rows.
 
     ``entropy[k] += -sum_n w r_k log r_k`` and, for a < b, with r_ab = r_a + r_b,
 
@@ -111,25 +223,26 @@ def assignment_entropy(
     so that the component merged from both has the entropy ``H_a + H_b - merge_entropy_loss[a, b]``
     [HS13 sec. 3.2]. Only rows that both share count, and of those there are few.
     """
-    n_components = resp.shape[1]
-    shares = np.empty(n_components)
-    terms = np.empty(n_components)
-    members = np.empty(n_components, np.int64)
+    shares = np.empty(resp.shape[1])
+    terms = np.empty(resp.shape[1])
+    members = np.empty(resp.shape[1], np.int64)
     for n in range(resp.shape[0]):
         w = weights[n]
+        own = components[n if components.shape[0] > 1 else 0]
         n_members = 0
-        for k in range(n_components):
-            r = np.float64(resp[n, k])
+        for j in range(resp.shape[1]):
+            r = np.float64(resp[n, j])
             if r > 0.0:
                 term = r * log(r)
-                entropy[k] -= w * term
+                entropy[own[j]] -= w * term
                 if r > SMALLEST_SHARE:
                     shares[n_members], terms[n_members] = r, term
-                    members[n_members] = k
+                    members[n_members] = own[j]
                     n_members += 1
         if pairs and n_members > 1:
             for i in range(n_members):
                 for j in range(i + 1, n_members):
                     r = shares[i] + shares[j]
                     gain = r * log(r) - terms[i] - terms[j]
-                    merge_entropy_loss[members[i], members[j]] += w * gain
+                    a, b = members[i], members[j]
+                    merge_entropy_loss[min(a, b), max(a, b)] += w * gain

@@ -30,6 +30,7 @@ from skvt.contracts import (
     Weights,
 )
 from skvt.expfam import Family, RunningStats, Stats
+from skvt.models.mixture._candidates import has_candidates, step_of_candidates
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
@@ -99,7 +100,8 @@ class Mixture(ConjugateModel):
         """Moves if the weights allow any number of components; learned T if log C(T) is known."""
         of_weights = self.weights.capabilities
         tempered = of_weights & self.component.capabilities
-        return frozenset({Capability.MEMOIZABLE}) | (of_weights & {Capability.MERGEABLE}) | tempered
+        own = frozenset({Capability.MEMOIZABLE, Capability.SELECTIVE})
+        return own | (of_weights & {Capability.MERGEABLE}) | tempered
 
     @property
     def families(self) -> tuple[Family, ...]:
@@ -189,7 +191,11 @@ class Mixture(ConjugateModel):
         missing values of its rows, where pairs lose nothing: after a merge these have the
         mixture of both distributions, whose entropy is at least the mean of theirs.
         """
-        resp, n_components = result.q, result.q.shape[1]
+        resp: Any = result.q
+        n_components = resp.shape[1]
+        components = np.arange(n_components, dtype=np.int32)[None]
+        if sp.issparse(resp):
+            components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
         tasks = []
         for start in range(0, batch.n_rows, _ROWS_PER_TASK):
             rows = slice(start, start + _ROWS_PER_TASK)
@@ -197,12 +203,14 @@ class Mixture(ConjugateModel):
                 np.zeros(n_components),
                 np.zeros((n_components, n_components)),
             )
-            tasks.append((resp[rows], batch.weights[rows], pairs, entropy, merge_entropy_loss))
+            own = components[rows] if len(components) > 1 else components
+            shared = own, batch.weights[rows], pairs, entropy, merge_entropy_loss
+            tasks.append((resp[rows], *shared))
         run(assignment_entropy, tasks)
-        entropy = np.sum([task[3] for task in tasks], axis=0)
+        entropy = np.sum([task[4] for task in tasks], axis=0)
         if result.hidden_entropy is not None:
             entropy = entropy + result.hidden_entropy
-        return entropy, np.sum([task[4] for task in tasks], axis=0) if pairs else None
+        return entropy, np.sum([task[5] for task in tasks], axis=0) if pairs else None
 
     # --------------------------------------------------------------------------- local step
     def local_step(
@@ -216,12 +224,22 @@ class Mixture(ConjugateModel):
         with_marginal: bool = False,
         with_stats: bool = True,
     ) -> LocalResult:
-        """Responsibilities of each row; ``q`` of the result is r (n, K)."""
-        log_weights, table = global_params[0], np.ascontiguousarray(global_params[1].T)
+        """Responsibilities of each row; ``q`` of the result is r (n, K), CSR of candidates."""
+        log_weights, completion = global_params[0], self.component.completion(global_params[1])
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
+        if has_candidates(batch, completion, log_weights.size, inv_temps):
+            return step_of_candidates(
+                self.component,
+                batch,
+                *global_params[:2],
+                run,
+                with_stats=with_stats,
+                with_marginal=with_marginal,
+            )
+        table = np.ascontiguousarray(global_params[1].T)
         bound, energy = np.empty((2, batch.n_rows))
         out = _RowOutputs(np.empty((batch.n_rows, log_weights.size), self.dtype), bound, energy)
-        explained = _StepInputs(log_weights, table, self.component.completion(global_params[1]))
+        explained = _StepInputs(log_weights, table, completion)
         tasks = [
             (self.component, batch, rows, explained, inv_temps, with_stats, out)
             for rows in _tasks(batch.n_rows)

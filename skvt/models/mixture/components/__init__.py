@@ -4,6 +4,7 @@ from skvt.models.mixture.components._base import (
     LOG_2PI,
     ConjugateComponent,
     PairOfEachColumn,
+    dense_rows,
     per_component,
     with_draws,
 )
@@ -45,6 +46,7 @@ __all__ = [
     "Poisson",
     "SphericalGaussian",
     "ZeroMeanFullGaussian",
+    "dense_rows",
     "distances",
     "full_features",
     "least_normal_components",
