@@ -34,10 +34,13 @@ class Stats:
         One array for each block of the model's globals.
     rows : ndarray of int or None
         If given, ``arrays`` hold only these rows (distinct) of each block; all others are zero.
+    columns : ndarray of int or None
+        If given, ``arrays`` hold numbers to be added at ``rows`` (repeated or not) and these.
     """
 
     arrays: tuple[Array, ...]
     rows: IndexArray | None = None
+    columns: IndexArray | None = None
 
 
 def sum_of_stats(parts: Sequence[Stats]) -> Stats:
@@ -80,6 +83,17 @@ def _add_rows(
                 target[k] += factor * source[k]
                 total[k] += source[k]
         finish(counter, start, stop)
+
+
+@jit
+def _add_entries(
+    array: Array, rows: IndexArray, columns: IndexArray, factor: Any, addend: Array, totals: Array
+) -> None:
+    """array[rows, columns] += factor * addend; totals (float64) = sums of addend over rows."""
+    totals[:] = 0.0
+    for i in range(rows.size):
+        array[rows[i], columns[i]] += factor * addend[i]
+        totals[columns[i]] += addend[i]
 
 
 @jit
@@ -275,6 +289,9 @@ class RunningStats:
             if array.ndim != 2:
                 array += step * addend
                 added = addend.sum(axis=0, dtype=np.float64)
+            elif stats.columns is not None:
+                added = np.empty(array.shape[1])
+                _add_entries(array, stats.rows, stats.columns, step, addend, added)
             else:
                 n_rows, width = addend.shape
                 rows = np.arange(n_rows, dtype=np.int32) if stats.rows is None else stats.rows

@@ -12,6 +12,7 @@ from skvt.compiled import LANES, serial_map
 from skvt.expfam import RunningStats
 from skvt.models.lda import CollapsedLDA, _collapsed
 from skvt.models.lda._collapsed_kernels import MOST_TOKENS, token_bounds
+from skvt.models.lda._sparse_kernels import BLOCK
 
 ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.5, 0.9])
 
@@ -56,10 +57,11 @@ def sampled(model, X, n_sweeps):
     return pairs / n_sweeps, single / n_sweeps
 
 
-@pytest.mark.parametrize("of_topics", [False, True])
-def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_topics):
+@pytest.mark.parametrize("of_topics, dense", [(False, True), (True, True), (False, False)])
+def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_topics, dense):
     # (one group: its tokens see all changes at once)
     monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
+    monkeypatch.setattr(_collapsed, "MOST_DENSE", 2 if dense else 1)
     X = np.array([[2.0, 1.0, 0.0], [0.0, 1.0, 2.0], [1.0, 0.0, 1.0]])
     eta = np.stack([ETA, ETA[::-1] + 0.3]) if of_topics else np.stack([ETA, ETA])
     model = CollapsedLDA(ALPHA, np.ascontiguousarray(eta.T) if of_topics else ETA)
@@ -76,6 +78,37 @@ def test_topics_of_all_lines_have_their_law(monkeypatch):
     # a standard error of .004 at most
     for found, true in zip(sampled(model, X, 8000), by_enumeration(X, alpha, eta), strict=True):
         np.testing.assert_allclose(found, true, atol=0.02)
+
+
+def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
+    monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
+    monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
+    X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * BLOCK + 2)
+    eta = np.array([0.2, 0.9])
+    enumerated = by_enumeration(X, alpha, np.tile(eta, (alpha.size, 1)))
+    # a standard error of .004 at most
+    for found, true in zip(sampled(CollapsedLDA(alpha, eta), X, 8000), enumerated, strict=True):
+        np.testing.assert_allclose(found, true, atol=0.02)
+
+
+@pytest.mark.parametrize("dense", [True, False])
+def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
+    n_topics = 2 * BLOCK**2 + 3
+    monkeypatch.setattr(_collapsed, "MOST_DENSE", n_topics - (not dense))
+    rng = np.random.default_rng(0)
+    n = rng.poisson(0.5, (2, n_topics)) * 10.0
+    model = CollapsedLDA(np.full(n_topics, 0.1), np.array([0.5, 2.0]))
+    batch = model.batch(
+        sp.csr_array(np.full((60, 2), float(MOST_TOKENS))), np.arange(60), np.ones(60)
+    )
+    counts = model.counts_given_others(RunningStats([n]), batch, 0)
+    drawn = RunningStats([np.zeros_like(n)])
+    drawn.add(model.local_step(batch, counts, 1.0, serial_map).stats)
+    p = (n + model.topic_word_prior[:, None]) / (n.sum(axis=0) + 2.5)
+    expected = 60 * MOST_TOKENS * p / p.sum(axis=1, keepdims=True)
+    chi_square = ((drawn.arrays[0] - expected) ** 2 / expected).sum(axis=1)
+    # (of as many degrees of freedom less 1: six standard deviations)
+    np.testing.assert_allclose(chi_square, n_topics - 1, atol=6 * np.sqrt(2 * n_topics))
 
 
 def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
@@ -116,7 +149,9 @@ def test_a_token_knows_nothing_of_itself():
     np.testing.assert_allclose(result.bound, np.log(1.0 / 3.0), rtol=1e-5)
 
 
-def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch):
+@pytest.mark.parametrize("dense", [True, False])
+def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
+    monkeypatch.setattr(_collapsed, "MOST_DENSE", 3 if dense else 1)
     monkeypatch.setattr(_collapsed, "DOCUMENTS_OF_STREAM", 5)
     rng = np.random.default_rng(0)
     X = sp.csr_array(rng.poisson(1.0, (30, 12)).astype(float))
@@ -148,8 +183,9 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch):
     of_documents = np.zeros((30, 3))
     np.add.at(of_documents, documents[whole], own[whole])
     rest = np.setdiff1d(np.arange(30), documents[~whole])
-    np.testing.assert_allclose(before.counts[rest], of_documents[rest], rtol=1e-4)
-    np.testing.assert_allclose(before.counts.sum(axis=1), X.sum(axis=1), rtol=1e-4)
+    found = sp.csr_array(before.counts).toarray()
+    np.testing.assert_allclose(found[rest], of_documents[rest], rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(found.sum(axis=1), X.sum(axis=1), rtol=1e-4)
 
 
 def test_topics_of_other_tokens_are_refused():

@@ -5,15 +5,18 @@ others [GriffithsSteyvers04 eq. 5]. What a local step takes for globals are the 
 tokens; its statistics are by how much its own tokens change them.
 """
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, cast
 
 import numpy as np
+import scipy.sparse as sp
 
 from skvt.compiled import LANES, SharedLoop, digamma_array
 from skvt.contracts import Capability, LocalResult, PriorTerm
 from skvt.expfam import Dirichlet, RunningStats, Stats
 from skvt.models.lda import _collapsed_kernels as kernels
+from skvt.models.lda import _sparse_kernels as sparse
 from skvt.models.lda._given_topics import LDAGivenTopics
 from skvt.models.lda._kernels import WORDS
 from skvt.models.lda._model import DocumentBatch
@@ -28,6 +31,8 @@ TOKENS_OF_COUNT = 3
 STREAMS = 4
 # Documents of a group for each of these: tokens drawn at once see no changes by each other.
 DOCUMENTS_OF_STREAM = 16
+# Topics up to which sums over all of them are as fast as over those that there are.
+MOST_DENSE = 700
 # Numbers that single precision holds, and their products with each other.
 RANGE = 1e-15, 1e15
 
@@ -38,7 +43,8 @@ class TopicCounts(NamedTuple):
     Attributes
     ----------
     lam : ndarray of float32, shape (A, W)
-        Of topics beyond K, which fill lines of the kernels, 0.
+        Of topics beyond K, which fill lines of the kernels, 0. Of many topics n alone, as CSR
+        (A, K).
     totals : ndarray, shape (K,)
         Sums over all words.
     seed : int
@@ -52,6 +58,30 @@ class TopicCounts(NamedTuple):
     def at(self, places: IndexArray) -> "TopicCounts":
         """The counts of some words."""
         return self._replace(lam=self.lam[places])
+
+
+class _Draws(NamedTuple):
+    """A sweep of the G groups: what it begins with, and what it writes.
+
+    Attributes
+    ----------
+    groups : ndarray of int64, shape (G + 1,)
+        Where the documents of each begin.
+    totals : ndarray, shape (G, K)
+        Counts of all words, changed.
+    seeds : ndarray of uint64, shape (n,)
+        Changed.
+    topics : ndarray of int, shape (tokens,)
+        Written.
+    log_probability : ndarray, shape (n,)
+        0, written.
+    """
+
+    groups: IndexArray
+    totals: Array
+    seeds: Any
+    topics: IndexArray
+    log_probability: Array
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,8 +114,9 @@ class CollapsedLDA(LDAGivenTopics):
     Notes
     -----
     ``start`` of a batch are the topics of its tokens, (tokens,), and so is that of a local result;
-    without, tokens are placed given the topics alone. ``q`` is ``alpha + n_k`` (n, K), ``bound`` no
-    bound but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each document.
+    without, tokens are placed given the topics alone. ``q`` is ``n_k`` (n, K), as CSR of many
+    topics; ``bound`` no bound but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each
+    document.
     """
 
     sampling_prior: float | None = None
@@ -119,12 +150,27 @@ class CollapsedLDA(LDAGivenTopics):
     ) -> TopicCounts:
         """The globals of a batch: a :class:`TopicCounts`."""
         words, own = batch.active, self._of_sampling()
-        lam = np.empty((words.size, _width(self.n_components)), np.float32)
         eta = own.topic_word_prior[words]
+        totals = np.maximum(stats.sums[0] + own.prior_totals, RANGE[0])
+        if self.n_components > MOST_DENSE and eta.ndim == 1:
+            return TopicCounts(self._present(stats, words), totals, seed)
+        lam = np.empty((words.size, _width(self.n_components)), np.float32)
         eta = eta if eta.ndim == 2 else eta[:, None]
         kernels.pseudo_counts(stats.arrays[0], words, stats.scale, eta, *RANGE, lam)
-        totals = stats.sums[0] + own.prior_totals
-        return TopicCounts(lam, np.maximum(totals, RANGE[0]), seed)
+        return TopicCounts(lam, totals, seed)
+
+    def _present(self, stats: RunningStats, words: IndexArray) -> Any:
+        """The counts of these words as CSR (float32)."""
+        shape = words.size, self.n_components
+        indptr = np.empty(words.size + 1, np.int64)
+        # (of what is not written to, there is nothing in memory)
+        topics, values = (
+            np.empty(math.prod(shape), np.int32),
+            np.empty(math.prod(shape), np.float32),
+        )
+        sparse.present_counts(stats.arrays[0], words, stats.scale, RANGE[1], indptr, topics, values)
+        size = int(indptr[-1])
+        return sp.csr_array((values[:size], topics[:size], indptr), shape=shape)
 
     def local_step(
         self,
@@ -145,41 +191,94 @@ class CollapsedLDA(LDAGivenTopics):
             )  # fmt: skip
         batch = cast("TokenBatch", batch)
         token_indptr = batch.token_indptr
-        topics = self._begun(batch, int(token_indptr[-1]))
-        placed = batch.start is not None
         groups = self._groups(token_indptr[batch.indptr], batch.active.size)
-        n_groups, n_topics = groups.size - 1, self.n_components
-        lam = global_params.lam
-        totals = np.repeat(np.asarray(global_params.totals, np.float64)[None], n_groups, axis=0)
+        draws = _Draws(
+            groups,
+            np.repeat(np.asarray(global_params.totals, np.float64)[None], groups.size - 1, axis=0),
+            # (row numbers, so that it does not matter which rows a batch consists of)
+            row_seeds(np.uint64(global_params.seed), batch.rows),
+            self._begun(batch, int(token_indptr[-1])),
+            np.zeros(batch.n_rows),
+        )
+        if sp.issparse(global_params.lam):
+            of_topics = self._sparse_sweep(batch, global_params.lam, draws, run)
+            stats = self._moved(batch, draws.topics)
+        else:
+            of_topics = self._sweep(batch, global_params.lam, draws, run)
+            stats = self._changed(batch, draws.topics, run)
+        return LocalResult(
+            stats,
+            draws.log_probability,
+            None,
+            of_topics,
+            start=draws.topics,  # type: ignore[arg-type]  # whole numbers
+            counts=of_topics,
+        )
+
+    def _sweep(self, batch: TokenBatch, lam: Array, draws: _Draws, run: Run) -> Array:
+        """Draw the topics of all tokens by sums over all topics; returns ``n_k`` (n, K)."""
+        n_groups, n_topics = draws.groups.size - 1, self.n_components
         alpha = np.zeros(lam.shape[1], np.float32)
         alpha[:n_topics] = np.clip(self.doc_topic_prior, *RANGE)
         prior = self._of_sampling().topic_word_prior[batch.active]
         prior = np.clip(prior, *RANGE).astype(np.float32)
         prior = prior if prior.ndim == 2 else prior[:, None]
-        # (row numbers, so that it does not matter which rows a batch consists of)
-        seeds = row_seeds(np.uint64(global_params.seed), batch.rows)
         of_topics = np.zeros((batch.n_rows, n_topics), np.float32)
-        log_probability = np.zeros(batch.n_rows)
         n_streams = min(max(batch.n_rows // (n_groups * DOCUMENTS_OF_STREAM), 1), STREAMS)
         loop = SharedLoop(
-            n_groups, 1, n_streams, batch.indptr, batch.words, batch.counts, token_indptr,
-            batch.weights, seeds, alpha, prior, groups, lam, totals, placed, topics, of_topics,
-            log_probability,
+            n_groups, 1, n_streams, batch.indptr, batch.words, batch.counts, batch.token_indptr,
+            batch.weights, draws.seeds, alpha, prior, draws.groups, lam, draws.totals,
+            batch.start is not None, draws.topics, of_topics, draws.log_probability,
         )  # fmt: skip
         run(kernels.collapsed_steps, loop)
-        changed = np.empty((batch.active.size, n_topics), self.dtype)
+        return of_topics
+
+    def _changed(self, batch: TokenBatch, topics: IndexArray, run: Run) -> Stats:
+        """By how much the counts change, of all topics."""
+        changed = np.empty((batch.active.size, self.n_components), self.dtype)
         loop = SharedLoop(
             batch.active.size, WORDS, batch.word_tokens, batch.tokens, batch.token_weights,
             batch.start, topics, changed,
         )  # fmt: skip
         run(kernels.changed_statistics, loop)
-        return LocalResult(
-            Stats((changed,), rows=batch.active),
-            log_probability,
-            None,
-            self.doc_topic_prior + of_topics,
-            start=topics,  # type: ignore[arg-type]  # whole numbers
-            counts=of_topics,
+        return Stats((changed,), rows=batch.active)
+
+    def _sparse_sweep(self, batch: TokenBatch, counts: Any, draws: _Draws, run: Run) -> Any:
+        """Draw them by sums over the topics that there are; returns ``n_k`` (n, K) as CSR."""
+        placed = batch.start is not None
+        alpha = np.clip(self.doc_topic_prior, *RANGE).astype(np.float32)
+        prior = np.clip(self._of_sampling().topic_word_prior[batch.active], *RANGE)
+        own = sparse.no_proportions(np.diff(batch.token_indptr[batch.indptr]), alpha.size)
+        loop = SharedLoop(
+            draws.groups.size - 1, 1, batch.indptr, batch.word_indptr, batch.documents,
+            batch.entries, batch.counts, batch.token_indptr, batch.weights, draws.seeds,
+            alpha if placed else np.ones_like(alpha), prior.astype(np.float32), draws.groups,
+            counts.indptr, counts.indices, counts.data, placed, draws.topics, own,
+            np.ones(batch.n_rows), draws.log_probability, draws.totals,
+        )  # fmt: skip
+        run(sparse.sparse_steps, loop)
+        indptr = np.concatenate([[0], np.cumsum(own.size)])
+        places = np.arange(indptr[-1]) + np.repeat(own.first[:-1] - indptr[:-1], own.size)
+        entries = own.counts[places], own.topic[places], indptr
+        return sp.csr_array(entries, shape=(batch.n_rows, alpha.size))
+
+    def _moved(self, batch: TokenBatch, topics: IndexArray) -> Stats:
+        """By how much the counts change, token by token."""
+        order = batch.tokens
+        words = np.repeat(batch.active, np.diff(batch.word_tokens))
+        weights = batch.token_weights
+        if weights is None:
+            weights = np.ones(1, self.dtype).repeat(order.size)
+        after = topics[order]
+        if batch.start is None:
+            return Stats((weights,), rows=words, columns=after)
+        before = batch.start[order]
+        moved = np.flatnonzero(before != after)
+        words, weights = words[moved], weights[moved]
+        return Stats(
+            (np.concatenate([weights, -weights]),),
+            rows=np.concatenate([words, words]),
+            columns=np.concatenate([after[moved], before[moved]]),
         )
 
     def _of_sampling(self) -> Self:
@@ -214,7 +313,13 @@ class CollapsedLDA(LDAGivenTopics):
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
         of_none = digamma_array(alpha)
         sums = weights.sum() * of_none
-        kernels.add_log_proportions(result.counts, weights, alpha, of_none, sums)
+        if sp.issparse(result.counts):
+            counts: Any = result.counts.astype(np.float64)
+            topics = counts.indices
+            counts.data = digamma_array(alpha[topics] + counts.data) - of_none[topics]
+            sums += weights @ counts
+        else:
+            kernels.add_log_proportions(result.counts, weights, alpha, of_none, sums)
         sizes = result.counts.sum(axis=1, dtype=np.float64) + alpha.sum()
         return sums - weights @ digamma_array(sizes), weights.sum()
 

@@ -47,7 +47,7 @@ MOST_TOKENS = 1000
 # Below this probability a product of ``_MULTIPLIED`` would underflow.
 _LEAST = 1e-30
 # What rounding leaves at least of a topic's total.
-_LEAST_TOTAL = 1e-15
+LEAST_TOTAL = 1e-15
 
 
 def token_bounds(counts: Array) -> IndexArray:
@@ -58,7 +58,7 @@ def token_bounds(counts: Array) -> IndexArray:
 
 
 @part
-def _weight(count: Any, position: int, n_tokens: int) -> Any:
+def weight_of(count: Any, position: int, n_tokens: int) -> Any:
     """Whole tokens have weight 1, the last of a fractional count the rest; all alike of many."""
     if count > lit(count, 1.0 * MOST_TOKENS):
         return count / lit(count, 1.0 * MOST_TOKENS)
@@ -130,7 +130,7 @@ def _begin_document(
     for j in range(indptr[d], indptr[d + 1]):
         n_tokens = token_indptr[j + 1] - token_indptr[j]
         for i in range(n_tokens):
-            weight = np.float32(_weight(counts[j], i, n_tokens))
+            weight = np.float32(weight_of(counts[j], i, n_tokens))
             streams.words[s, t], streams.weights[s, t] = words[j], weight
             if placed:
                 streams.own[s, topics[begin + t]] += weight
@@ -243,7 +243,7 @@ def _collapsed_steps(
                     # of fractional weights rounding leaves a rest
                     own[s, k] = max(own[s, k] - weight, alpha[k])
                     table[word, k] = max(table[word, k] - in_all, prior[word, np.uint64(k * wide)])
-                    total = max(totals[g, k] - np.float64(in_all), _LEAST_TOTAL)
+                    total = max(totals[g, k] - np.float64(in_all), LEAST_TOTAL)
                     totals[g, k], inverse[k] = total, one / np.float32(total)
             for at in range(n_streams):
                 s = order[at]
@@ -321,7 +321,7 @@ def tokens_by_word(
             n_tokens = token_indptr[j + 1] - token_indptr[j]
             for i in range(n_tokens):
                 tokens[t] = token_indptr[j] + i
-                weights[t] = row_weights[documents[e]] * _weight(counts[j], i, n_tokens)
+                weights[t] = row_weights[documents[e]] * weight_of(counts[j], i, n_tokens)
                 alike = alike and weights[t] == lit(weights[t], 1.0)
                 t += 1
         word_tokens[a + 1] = t
