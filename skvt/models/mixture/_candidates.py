@@ -28,8 +28,8 @@ FEWEST_COMPONENTS = 200
 # Candidates of a row, and the most components of its q.
 N_CANDIDATES = 20
 MOST_SHARING = 10
-# Rows whose features are held at a time.
-_ROWS_PER_CHUNK = 256
+# Rows whose features are held at a time: no power of two, by which a matrix is transposed slowly.
+_ROWS_PER_CHUNK = 250
 # Maximum number of parallel tasks of a batch, and rows of a task for each component: each task has
 # a copy of the statistics.
 _MOST_TASKS = 8
