@@ -42,6 +42,16 @@ class Stats:
     rows: IndexArray | None = None
     columns: IndexArray | None = None
 
+    def whole_rows(self, width: int) -> "Stats":
+        """With rows of all ``width`` columns, of what any number is added to."""
+        if self.rows is None or self.columns is None:
+            return self
+        rows, places = np.unique(self.rows, return_inverse=True)
+        totals = tuple(np.zeros((rows.size, width), array.dtype) for array in self.arrays)
+        for total, array in zip(totals, self.arrays, strict=True):
+            np.add.at(total, (places, self.columns), array)
+        return Stats(totals, rows)
+
 
 def sum_of_stats(parts: Sequence[Stats]) -> Stats:
     """The sum, in the order of the parts; of rows that any of them holds."""

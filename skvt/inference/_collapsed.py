@@ -100,7 +100,8 @@ class CollapsedInference(Continued):
             for found in data.visit(batches, ask, expect, workers):
                 assert found.stats is not None and found.start is not None  # as it is
                 if self._n_averaged:
-                    self._include(found.stats, len(ends), placed)
+                    width = state.stats.arrays[0].shape[1]
+                    self._include(found.stats.whole_rows(width), len(ends), placed)
                 ends.append(found.start)
                 totals.extend(found.totals)
                 prior_stats.add(found.prior)
@@ -129,8 +130,12 @@ class CollapsedInference(Continued):
         if not placed:
             self.sums[place:] = [seen]
             return
+        held, rows = self.sums[place].rows, seen.rows
+        # (of many topics, rows are those of tokens that have moved)
+        same = held is None or rows is None or held.size == rows.size
+        at: Any = slice(None) if same else np.searchsorted(held, rows)  # type: ignore[arg-type]
         for total, array in zip(self.sums[place].arrays, seen.arrays, strict=True):
-            total += array
+            total[at] += array
 
     def _rounds(self, model: Collapsible, data: Rows, workers: Workers) -> Iterator[Sequence[Any]]:
         """The batches, which are prepared in the first pass alone unless they are large."""

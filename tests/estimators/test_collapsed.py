@@ -217,7 +217,9 @@ def test_chunks_have_the_bits_of_the_same_batches_in_memory(small_batches, most_
 
 
 @pytest.mark.parametrize("n_passes", [1, 2, 13])
-def test_means_of_batches_add_up_to_those_of_the_statistics_after_the_last_passes(n_passes):
+def test_means_of_batches_add_up_to_those_of_the_statistics_after_the_last_passes(
+    n_passes, most_dense
+):
     fit, X = collapsed().fit(counts(n_rows=50)), sp.csr_array(counts(n_rows=50))
     model, data = fit._fitted.model, rows_of(X, np.ones(50), 12)
 
