@@ -397,7 +397,9 @@ class Birth(Move):
         mixture of few rows ends in components of which no pair is better merged, though fewer,
         different ones would be better: so it is also started from few. Whether rows are few
         depends on the parameters of a component, too; so this is also tried where the larger
-        mixture is no better.
+        mixture is no better, and where the mixture is to replace a single component: beside a
+        small cluster, a large one may be split into parts under whose prior no two are better
+        merged.
         Components that differ in few of many directions are seen by neither, but where rows are
         least normal.
 
@@ -410,7 +412,7 @@ class Birth(Move):
         proposals = [(number, "k-means++"), (fewer, "k-means++"), (fewer, "least normal")]
         if fewer == number:
             del proposals[1]
-        few = batch.weights.size < ROWS_FOR_EACH * self._n_fresh
+        few = learns or batch.weights.size < ROWS_FOR_EACH * self._n_fresh
         memo, bound = together, bound_of(model, together)
         accepted = is_accepted(bound - target, size_of(bound, memo), least)
         for n_components, init_params in proposals:

@@ -668,6 +668,15 @@ def test_clear_clusters_are_found_by_default(layout, shape):
     assert mixture.elbo_ > known.elbo_ - 2.0
 
 
+@pytest.mark.slow
+def test_a_large_cluster_beside_a_small_one_stays_whole():
+    rng = np.random.default_rng(2)
+    X = rng.standard_normal((20_040, 3))
+    X[20_000:, 0] += 9.0
+    mixture = MemoizedDPGMM(random_state=2).fit(X)
+    assert np.bincount(mixture.predict(X)).tolist() == [20_000, 40]
+
+
 @pytest.mark.parametrize("size, unit", [(7, 1.0), (100, 1e-3), (600, 1.0)])
 def test_calls_of_any_size_find_clusters_that_come_one_after_the_other(size, unit):
     rng = np.random.default_rng(0)
