@@ -376,6 +376,7 @@ def ones_at_random(n_rows, n_columns, number):
     rows = np.repeat(np.arange(n_rows), number)
     columns = rng.integers(n_columns, size=rows.size)
     X = sp.csr_array((np.ones(rows.size), (rows, columns)), (n_rows, n_columns))
+    X.sum_duplicates()
     X.data[:] = 1.0
     return X
 
