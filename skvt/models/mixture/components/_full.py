@@ -1,7 +1,7 @@
 """Gaussians with full covariances, and the Student t of their predictive densities."""
 
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -117,21 +117,27 @@ class FullGaussian(CentredMixin, _FullMixin):
         out[..., 0] += t[..., 0]
         return out
 
+    @cached_property
+    def _of_prior(self) -> tuple[Array, float]:
+        """Inverse of the prior's scale (D, D), and E[log|Lambda|]: rows in turn need the same."""
+        scale_inverse = NormalWishart.standard(self.prior)["scale_inverse"]
+        return np.linalg.inv(scale_inverse), 2.0 * float(NormalWishart.expectation(self.prior)[0])
+
     def row_tables(self, features: Array) -> Array:
         """See :class:`Component`; the prior's scale is inverted once, changes are of rank one."""
         if self.added is not None:
             return super().row_tables(features)
         q, D = NormalWishart.standard(self.prior), self.n_features
+        inverse, prior_log_det = self._of_prior
         kappa, nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
         deviation = features[:, 1 : 1 + D] - q["mean"]
-        inverse, mean = np.linalg.inv(q["scale_inverse"]), q["mean"] + deviation / kappa
+        mean = q["mean"] + deviation / kappa
         direction, share = deviation @ inverse, q["mean_precision"] / kappa
         growth = 1.0 + share * np.einsum("ni,ni->n", deviation, direction)
         scaled = direction * np.sqrt(share / growth)[:, None]
         precision_mean = nu * (mean @ inverse)
         precision_mean -= nu * scaled * np.einsum("ni,ni->n", scaled, mean)[:, None]
         square = np.einsum("ni,ni->n", mean, precision_mean) + D / kappa
-        prior_log_det = 2.0 * NormalWishart.expectation(self.prior)[0]
         # E[log|Lambda|] grows with the degrees of freedom, by digamma of all halves but two
         halves = 0.5 * (q["degrees_of_freedom"] - np.array([D - 1.0, -1.0]))
         log_det = prior_log_det + np.diff(digamma_array(halves)) - np.log(growth)
