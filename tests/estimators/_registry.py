@@ -24,6 +24,7 @@ from skvt import (
     StructuredLDA,
     TemperedLDA,
 )
+from skvt.callbacks import Checkpoint
 from skvt.estimators._topics import TopicEstimator
 from skvt.results._mixtures import MixtureEstimator
 from skvt.temperature import LinearAnnealing
@@ -482,6 +483,19 @@ def assert_same_fit(one, other, *, apart=()):
     assert one.keys() == other.keys()
     for name in one.keys() - set(apart):
         np.testing.assert_equal(one[name], other[name], err_msg=name)
+
+
+class StopAfter(Checkpoint):
+    """Checkpoints of a fit that is interrupted after a number of passes."""
+
+    def __init__(self, path, n_passes):
+        super().__init__(path)
+        self.last = n_passes
+
+    def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
+        super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
+        if self._n_passes == self.last:
+            raise KeyboardInterrupt
 
 
 class Interrupter:

@@ -13,10 +13,10 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from estimators._registry import StopAfter
 from sklearn.base import clone
 
 import skvt
-from skvt.callbacks import Checkpoint
 from skvt.components import LatentGaussian
 from skvt.temperature import LocalTempering, VariationalTempering
 
@@ -466,20 +466,13 @@ def test_tasks_that_fit_to_chunks_leave_their_threads_to_the_chunks(client):
 
 
 def test_a_fit_to_chunks_is_resumed(tmp_path):
-    class Stop(Checkpoint):
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
-            self.n_seen = getattr(self, "n_seen", 0) + 1
-            if self.n_seen == 2:
-                raise KeyboardInterrupt
-
     X, path = chunked(_points()), tmp_path / "mixture.skvt"
     with dask.config.set(scheduler="synchronous"):
         expected = fitted("mixture")
         estimator, _ = FITS["mixture"]
         begun = type(estimator)(**estimator.get_params() | {"random_state": 0})
         with pytest.raises(KeyboardInterrupt):
-            begun.set_callbacks(Stop(path)).fit(X)
+            begun.set_callbacks(StopAfter(path, 2)).fit(X)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             assert bits(skvt.load(path).resume(X)) == bits(expected)

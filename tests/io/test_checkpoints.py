@@ -8,7 +8,15 @@ import time
 
 import numpy as np
 import pytest
-from estimators._registry import ENTRIES, assert_same_fit, counts, rows, sums, takes
+from estimators._registry import (
+    ENTRIES,
+    StopAfter,
+    assert_same_fit,
+    counts,
+    rows,
+    sums,
+    takes,
+)
 
 import skvt
 from skvt import load
@@ -141,16 +149,9 @@ def test_starts_that_are_left_know_the_ordinal_columns(tmp_path):
 
 def interrupted(path, X, **params):
     """A fit that was interrupted after its third pass."""
-
-    class Stop(Checkpoint):
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
-            if self._n_passes == 3:
-                raise KeyboardInterrupt
-
     mixture = skvt.MemoizedDPGMM(max_iter=8, tol=0.0, random_state=0, moves=(), **params)
     with pytest.raises(KeyboardInterrupt):
-        mixture.set_callbacks(Stop(path)).fit(X)
+        mixture.set_callbacks(StopAfter(path, 3)).fit(X)
     return path
 
 

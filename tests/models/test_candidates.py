@@ -2,11 +2,11 @@
 
 import numpy as np
 import pytest
+from estimators._registry import StopAfter
 from scipy.special import logsumexp
 
 import skvt
 from skvt import MemoizedDPGMM, MemoizedDPMixture
-from skvt.callbacks import Checkpoint
 from skvt.compiled import serial_map
 from skvt.components import Bernoulli, Categorical, Gaussian
 from skvt.contracts import RowBatch
@@ -104,16 +104,9 @@ def test_any_number_of_threads_has_the_same_bits(few):
 
 
 def test_a_resumed_fit_has_the_same_bits_and_its_file_the_candidates(few, tmp_path):
-    class Stop(Checkpoint):
-        def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
-            super().on_fit_task_end(estimator, context, fitted_estimator=fitted_estimator)
-            self.n_seen = getattr(self, "n_seen", 0) + 1
-            if self.n_seen == 2:
-                raise KeyboardInterrupt
-
     X, labels = many_groups()
     expected, path = fit(X, labels), tmp_path / "mixture.skvt"
-    begun = MemoizedDPGMM(**expected.get_params()).set_callbacks(Stop(path))
+    begun = MemoizedDPGMM(**expected.get_params()).set_callbacks(StopAfter(path, 2))
     with pytest.raises(KeyboardInterrupt):
         begun.fit(X)
     loaded = skvt.load(path)
