@@ -345,7 +345,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return before.seen == (checksum(data.X, data.weights), data.batch_size)
 
     def _taken_up(self, plan, interrupted):
-        """The draft, plan and rows with which an interrupted fit goes on."""
+        """The state and the start with which an interrupted fit goes on."""
         before = self._fitted.draft()
         if interrupted.row_starts is not None:
             before.state.row_starts = interrupted.row_starts.copy()

@@ -22,7 +22,8 @@ from skvt.typing import Array, IndexArray
 
 # Passes between updates of the globals' priors, each of which takes a look at all globals.
 PASSES_PER_PRIOR = 5
-# Share of all passes, and fewest passes, between two times when rows are drawn without their past.
+# Share of all passes, and fewest passes, between two in which rows are drawn given the globals
+# alone.
 SHARE_BETWEEN = 0.03
 FEWEST_BETWEEN = 6
 # Share of all passes after which that ends.
@@ -42,13 +43,13 @@ class CollapsedInference(Continued):
     Parameters
     ----------
     n_passes : int
-        Number of passes of the fit; 0 where no rows are drawn without their past.
+        Number of passes of the fit; 0 where only the first draws rows given the globals alone.
     n_averaged : int
         Number of them, the last ones, over which ``sums`` adds up the statistics of each batch; at
         most half of them.
     """
 
-    # (not when rows are drawn without their past: a resumed fit may have another number of passes)
+    # (not when rows are drawn given the globals alone: a resumed fit may have more passes)
     kept: ClassVar[dict[str, Any]] = {
         "_pass": int,
         "_ends": Annotated[list[IndexArray], "components"],

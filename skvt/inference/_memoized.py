@@ -32,11 +32,11 @@ from skvt.progress import Continued
 from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
 
-# Rows for each component of a fresh mixture among which its seeds are found: at least,
+# Fewest rows for each component of a fresh mixture among which its seeds are found,
 _ROWS_PER_SEED = 50
-# for each column,
+# number of them for each column, where there are many columns,
 _ROWS_PER_COLUMN = 4
-# and at most.
+# and largest number.
 _MOST_PER_SEED = 1_000
 # Passes of a fresh mixture without merges and in all, and the gain in nats per row that ends it.
 _PASSES_UNMERGED = 5

@@ -131,7 +131,7 @@ class Merge(Move):
         return MoveRecord(tools.n_iter, "merge", order.size, len(gone), total)
 
     def _relearn(self, model: Mergeable, memo: Memo, a: int, b: int) -> float:
-        """Gain of the bound if a and b are one under priors learned for it; 0 if it falls."""
+        """Gain of the bound if a and b are one under priors learned for it; 0 if too small."""
         before = model.with_learned_priors(None, RunningStats(memo.stats.arrays))
         if before is model or memo.merge_entropy_loss is None:
             return 0.0

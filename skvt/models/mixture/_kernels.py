@@ -8,7 +8,7 @@ from skvt.typing import Array, IndexArray
 # Weights relative to a row's largest below exp(-60) are zero: far below rounding, and far above the
 # denormal numbers that would slow the matrix products down.
 _FARTHEST = 60.0
-# The same among candidates: what is left out of q is below rounding.
+# Among candidates, weights below exp(-40) are zero: what is left out of q is below rounding.
 _FARTHEST_CANDIDATE = 40.0
 # Smaller responsibilities do not enter the entropies of pairs (an error below 1e-12 nats a row).
 SMALLEST_SHARE = 1e-14

@@ -23,6 +23,13 @@ class _FullMixin(ConjugateComponent):
 
     missing = True
 
+    @property
+    def base(self) -> Array:
+        """Constant of the density, at the feature that counts rows."""
+        base = np.zeros(self.gather(self.prior).size)
+        base[0] = -0.5 * self.n_features * LOG_2PI
+        return base
+
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         """Mean (K, D), shape matrix times degrees of freedom (K, D, D), and these (K,)."""
         raise NotImplementedError
@@ -95,13 +102,6 @@ class FullGaussian(CentredMixin, _FullMixin):
 
     covariance_type = "full"
     family = NormalWishart
-
-    @property
-    def base(self) -> Array:
-        """Constant of the density, at the feature that counts rows."""
-        base = np.zeros(self.prior.size - 1)
-        base[0] = -0.5 * self.n_features * LOG_2PI
-        return base
 
     def features(self, X: Any) -> Any:
         """``[1, x, upper triangle of x x']``, see :func:`full_features`."""
@@ -191,13 +191,6 @@ class ZeroMeanFullGaussian(_FullMixin):
     covariance_type = "full"
     family = Wishart
     center = 0.0
-
-    @property
-    def base(self) -> Array:
-        """Constant of the density, at the feature that counts rows."""
-        base = np.zeros(self.prior.size)
-        base[0] = -0.5 * self.n_features * LOG_2PI
-        return base
 
     def features(self, X: Any) -> Any:
         """``[1, upper triangle of x x']``, see :func:`full_features`."""
