@@ -53,9 +53,7 @@ class FitMonitor:
                 name, bound = "objective", entry.objective
             evaluated = "" if perplexity is None else f"perplexity {perplexity:.6g}, "
             made, self._n_moves = state.move_log[self._n_moves :], len(state.move_log)
-            tried, kept = (sum(getattr(move, what) for move in made)
-                           for what in ("proposed", "accepted"))  # fmt: skip
-            moves = f"{kept} of {tried} moves accepted, " if tried else ""
+            moves = "".join(f"{_in_words(move)}, " for move in made if move.proposed)
             print(
                 f"{self._name}pass {entry.n_iter}: {name} {bound:.6g} nats, {evaluated}"
                 f"{entry.n_components} components, {moves}"
@@ -68,6 +66,13 @@ class FitMonitor:
             reconstruction_attributes=lambda: self._snapshot(model, state, self.position),
         )
         return self.stopped
+
+
+def _in_words(move):
+    """What came of one kind of move; a birth makes several components of one."""
+    if move.move == "birth":
+        return f"{move.accepted} born of {move.proposed} tried"
+    return f"{move.move} {move.accepted} of {move.proposed}"
 
 
 class _Announced(event.Listener):

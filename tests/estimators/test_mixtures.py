@@ -201,12 +201,16 @@ def test_lines_tell_the_start_the_components_and_the_moves(capsys):
     best = 4 * int(mixture.restart_elbos_.argmax())
     shown = [int(part.group(3)) for part in parts[best : best + 4]]
     assert shown == mixture.history_["n_components"]
-    log, counts = mixture.move_log_, dict.fromkeys(range(1, 5), (0, 0))
-    for n_iter, tried, kept in zip(log["n_iter"], log["proposed"], log["accepted"], strict=True):
-        counts[n_iter] = counts[n_iter][0] + kept, counts[n_iter][1] + tried
-    assert any(tried for _, tried in counts.values())
-    for line, (kept, tried) in zip(lines[best:], counts.values(), strict=False):
-        assert (f"{kept} of {tried} moves accepted" in line) == (tried > 0)
+    log = mixture.move_log_
+    told = {n_iter: "" for n_iter in range(1, 5)}
+    for n_iter, move, tried, kept in zip(
+        *(log[key] for key in ("n_iter", "move", "proposed", "accepted")), strict=True
+    ):
+        words = f"{kept} born of {tried} tried" if move == "birth" else f"{move} {kept} of {tried}"
+        told[n_iter] += f"{words}, " if tried else ""
+    assert any("born" in words for words in told.values())
+    for line, words in zip(lines[best : best + 4], told.values(), strict=True):
+        assert f"components, {words}temperature" in line
 
 
 # ------------------------------------------------------------------------------------ densities
