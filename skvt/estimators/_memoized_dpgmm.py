@@ -19,6 +19,7 @@ from skvt.fitting import (
     check_memoized,
     memoized_plan,
     mixture_moves,
+    most_components,
     rate_of,
     with_shared_texts,
 )
@@ -263,7 +264,7 @@ default="dirichlet_process"
         self,
         n_components=1,
         *,
-        max_components=200,
+        max_components=None,
         covariance_type="full",
         mean_type="full",
         weight_concentration_prior_type="dirichlet_process",
@@ -382,7 +383,7 @@ default="dirichlet_process"
 
     def _plan(self, model, X, weights, *, stream=False):
         """Memoized inference with moves, or stochastic inference."""
-        moves = {} if self._is_finite else mixture_moves(self.max_components)
+        moves = {} if self._is_finite else mixture_moves(most_components(self))
         return memoized_plan(self, (X, weights), moves, rate_of(self), stream=stream)
 
     def _published(self, model):

@@ -20,6 +20,7 @@ from skvt.fitting import (
     attribute_of_fit,
     check_memoized,
     memoized_plan,
+    most_components,
     rate_of,
     with_shared_texts,
 )
@@ -217,12 +218,13 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         "n_polish": [NATURAL],
     }
     _fixed_in_streams = ("learning_method",)
+    _usual_most = 400  # topics that births may reach
 
     def __init__(
         self,
         n_components=1,
         *,
-        max_components=400,
+        max_components=None,
         topic_word_prior="auto",
         topic_concentration=TOPIC_CONCENTRATION,
         doc_topic_concentration="auto",
@@ -316,7 +318,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         moves = {  # merges before deletes: what two topics share needs no new assignments
             "merge": MergeTopics,
             "delete": DeleteTopic,
-            "birth": partial(BirthOfTopics, self.max_components),
+            "birth": partial(BirthOfTopics, most_components(self)),
         }
         rows, rate = (X, weights), rate_of(self)
         plan = memoized_plan(self, rows, moves, rate, ROWS_OF_BATCH, stream=stream)
@@ -334,7 +336,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def _looks(self, n_rows):
         """Numbers of topics of the starts that follow where a fit ends at one topic."""
         enough = [n for n in LAST_LOOK if n * DOCUMENTS_OF_EACH <= n_rows]
-        return sorted({min(n, self.max_components) for n in enough} - {1})
+        return sorted({min(n, most_components(self)) for n in enough} - {1})
 
     def _add_starts(self, starts, plan):
         """A last look where all starts have ended at one topic; a warning where it found no more.

@@ -13,6 +13,7 @@ from skvt.fitting import (
     check_memoized,
     memoized_plan,
     mixture_moves,
+    most_components,
     rate_of,
     with_shared_texts,
 )
@@ -185,7 +186,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         *,
         components="auto",
         handle_unknown="error",
-        max_components=200,
+        max_components=None,
         weight_concentration_prior=None,
         init_params="k-means++",
         labels_init=None,
@@ -327,7 +328,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     def _plan(self, model, X, weights, *, stream=False):
         """Memoized inference with moves, or stochastic inference."""
-        moves = mixture_moves(self.max_components)
+        moves = mixture_moves(most_components(self))
         return memoized_plan(self, (X, weights), moves, rate_of(self), stream=stream)
 
     def _published(self, model):

@@ -62,7 +62,7 @@ def begun_with_labels(model, labels, X, weights, most):
             f"label is not known, but not everywhere. Got {labels!r} instead."
         )
     known, numbers = np.unique(given[given >= 0], return_inverse=True)
-    if known.size > most:
+    if most is not None and known.size > most:
         raise ValueError(
             f"The 'max_components' parameter must be in the range [number of labels, inf) = "
             f"[{known.size}, inf). Got {most} instead."

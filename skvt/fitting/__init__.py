@@ -20,6 +20,7 @@ from skvt.fitting._plans import (
     check_number_of_batches,
     memoized_plan,
     mixture_moves,
+    most_components,
     rate_of,
     rows_of_batch,
 )
@@ -44,6 +45,7 @@ __all__ = [
     "is_annealed",
     "memoized_plan",
     "mixture_moves",
+    "most_components",
     "policy_of",
     "rate_of",
     "rows_of_batch",

@@ -17,6 +17,7 @@ from sklearn.utils.validation import check_is_fitted
 from skvt.contracts import Stream, check_requirements
 from skvt.fitting._fitted import Fitted, attribute_of_fit
 from skvt.fitting._parameters import COMMON_CONSTRAINTS
+from skvt.fitting._plans import most_components
 from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
 from skvt.inference import (
     Entry,
@@ -293,7 +294,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             )
         elif self._is_full():
             self._warn_unconverged(
-                f"max_components={self.max_components} components: births would go on. Raise "
+                f"max_components={most_components(self)} components: births would go on. Raise "
                 "max_components; or let components have another shape or other columns, of which "
                 "fewer may describe the rows."
             )
@@ -559,10 +560,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
     def _is_full(self):
         """Whether births have ended at the largest number of components."""
-        most = self.get_params(deep=False).get("max_components")
-        if most is None or "birth" not in self.moves or most <= self.n_components:
+        if "birth" not in getattr(self, "moves", ()):
             return False
-        return self._fitted.model.size(self._fitted.stats) >= most
+        size = self._fitted.model.size(self._fitted.stats)
+        return self.n_components < most_components(self) <= size
 
     @staticmethod
     def _warn_unconverged(reasons):

@@ -41,7 +41,7 @@ COMMON_CONSTRAINTS = {
 
 # Of estimators with memoized inference.
 MEMOIZED_CONSTRAINTS = COMMON_CONSTRAINTS | {
-    "max_components": [AT_LEAST_ONE],
+    "max_components": [None, AT_LEAST_ONE],
     "learning_method": [StrOptions({"memoized", "online", "batch"})],
     "n_batches": [None, AT_LEAST_ONE],
     "batch_size": [None, AT_LEAST_ONE],

@@ -23,12 +23,19 @@ def check_memoized(estimator):
         )
     check_moves(estimator.moves, ("birth", "merge", "delete"))
     fewest = estimator.n_components
-    most = estimator.get_params(deep=False).get("max_components", fewest)
+    most = most_components(estimator)
     if most < fewest:
         raise ValueError(
             f"The 'max_components' parameter must be in the range [n_components, inf) = "
             f"[{fewest}, inf). Got {most} instead."
         )
+
+
+def most_components(estimator):
+    """Number of components that births may reach; unless given, with room beyond those at first."""
+    n_components = estimator.n_components
+    most = estimator.get_params(deep=False).get("max_components", n_components)
+    return max(estimator._usual_most, 2 * n_components) if most is None else most
 
 
 def rate_of(estimator, scale=1.0):

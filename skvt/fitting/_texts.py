@@ -48,8 +48,9 @@ learning_method : {"memoized", "online", "batch"}
 learning_offset : float
     Down-weights early steps; at least 1.
 
-max_components : int
-    Maximum number of components that births may reach.
+max_components : int or None
+    Maximum number of components that births may reach. None is 200 (of topics 400), or
+    twice ``n_components`` where that is more.
 
 max_iter : int
     Maximum number of passes over the data.

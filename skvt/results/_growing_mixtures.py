@@ -22,6 +22,7 @@ class GrowingMixin(MoveLogMixin):
 
     _parameter_constraints = MEMOIZED_CONSTRAINTS
     _fixed_in_streams = ("learning_method",)
+    _usual_most = 200  # components that births may reach
 
     def _gathers_calls(self):
         return self.learning_method != "online" and "birth" in self.moves

@@ -28,12 +28,14 @@ from skvt import (
     CAVIGaussianMixture,
     MemoizedDPGMM,
     MemoizedDPMixture,
+    MemoizedHDP,
     StructuredBernoulliMixture,
     load,
     save,
 )
 from skvt.components import Gaussian
 from skvt.datasets import make_edge_patches
+from skvt.fitting import check_memoized, most_components
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 SHAPES = ["full", "diag", "spherical"]
@@ -720,6 +722,15 @@ def test_births_that_end_at_max_components_are_named():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         MemoizedDPGMM(max_components=4, random_state=0).fit(X)
+
+
+@pytest.mark.parametrize("make", [MemoizedDPGMM, MemoizedDPMixture, MemoizedHDP])
+def test_the_most_components_rise_with_those_at_first(make):
+    usual = most_components(make())
+    assert most_components(make(usual // 2)) == usual
+    many = make(usual + 1)
+    check_memoized(many)  # (was refused)
+    assert most_components(many) == 2 * (usual + 1)
 
 
 @pytest.mark.parametrize("shape", ["full", "diag", "spherical"])
