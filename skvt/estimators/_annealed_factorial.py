@@ -1,24 +1,27 @@
 """Factorial mixtures: rows as sums of subsets of components, annealed and tempered."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Real
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
 from sklearn.utils.validation import check_array
 
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
-    COMMON_CONSTRAINTS,
     POSITIVE,
     MoveLogMixin,
+    Seed,
+    Temperature,
     VariationalEstimator,
     attribute_of_fit,
     check_moves,
+    estimator,
     is_annealed,
     policy_of,
-    with_shared_texts,
 )
 from skvt.inference import (
     ROWS_PER_BATCH,
@@ -46,6 +49,7 @@ from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import Interval
 from skvt.temperature import LinearAnnealing
 
+BETWEEN = Interval(Real, 0, 1, closed="neither")
 # Where the activation prior is learned.
 FIRST_ACTIVATION = 0.3
 # Annealing begins at this share of the temperature above which all components are the same: hotter,
@@ -57,7 +61,7 @@ HOTTEST = 6.0
 HOTTEST_LEARNED = 10.0
 
 
-@with_shared_texts
+@estimator
 class AnnealedFactorialMixture(
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
@@ -176,59 +180,29 @@ class AnnealedFactorialMixture(
     (2, 8)
     """
 
-    _parameter_constraints = COMMON_CONSTRAINTS | {
-        "noise_variance": [AUTO, POSITIVE],
-        "prior_variance": [AUTO, POSITIVE],
-        "activation_prior": [AUTO, Interval(Real, 0, 1, closed="neither"), "array-like"],
-        "max_iter": [None, AT_LEAST_ONE],
-    }
-
     _reads = ContiguousReader
 
-    def __init__(
-        self,
-        n_components=10,
-        *,
-        noise_variance="auto",
-        prior_variance="auto",
-        activation_prior="auto",
-        temperature="annealed",
-        moves=("superposition",),
-        learning_method="batch",
-        learning_decay=0.7,
-        learning_offset=10.0,
-        batch_size=128,
-        n_parallel_batches=None,
-        total_samples=None,
-        max_iter=None,
-        tol=1e-5,
-        evaluate_every=-1,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.noise_variance = noise_variance
-        self.prior_variance = prior_variance
-        self.activation_prior = activation_prior
-        self.temperature = temperature
-        self.moves = moves
-        self.learning_method = learning_method
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.total_samples = total_samples
-        self.max_iter = max_iter
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 10
+    _: KW_ONLY
+    noise_variance: Annotated[float | str, AUTO, POSITIVE] = "auto"
+    prior_variance: Annotated[float | str, AUTO, POSITIVE] = "auto"
+    activation_prior: Annotated[ArrayLike | str, AUTO, BETWEEN, "array-like"] = "auto"
+    temperature: Temperature = "annealed"
+    moves: tuple[str, ...] = ("superposition",)
+    learning_method: str = "batch"
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    batch_size: int = 128
+    n_parallel_batches: int | None = None
+    total_samples: float | None = None
+    max_iter: Annotated[int | None, None, AT_LEAST_ONE] = None
+    tol: float = 1e-5
+    evaluate_every: int = -1
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Seed = None
 
     # ---------------------------------------------------------------------------------- model
     def _given_activation_prior(self):

@@ -1,12 +1,14 @@
 """The textbook mixture: known variance, known weights, coordinate ascent [BKM17 sec. 3]."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.estimators._mixtures import given_means, require_rows
 from skvt.expfam import Categorical, Normal, Stats
-from skvt.fitting import COMMON_CONSTRAINTS, POSITIVE, policy_of, with_shared_texts
+from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, policy_of
 from skvt.inference import MemoizedInference, Plan, Stopping, Workers
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
@@ -16,7 +18,7 @@ from skvt.rows import layout_of
 from skvt.schedules import RobbinsMonro
 
 
-@with_shared_texts
+@estimator
 class CAVIGaussianMixture(MixtureEstimator):
     """Gaussian mixture of known variance and weights, by coordinate ascent.
 
@@ -150,48 +152,22 @@ class CAVIGaussianMixture(MixtureEstimator):
     array([-5.,  0.,  5.])
     """
 
-    _parameter_constraints = COMMON_CONSTRAINTS | {
-        "noise_variance": [POSITIVE],
-        "prior_variance": [POSITIVE],
-        "weights": [None, "array-like"],
-    }
-
-    _fixed_parameters = ("n_components", "noise_variance", "prior_variance", "weights")
-
-    def __init__(
-        self,
-        n_components=1,
-        *,
-        noise_variance=1.0,
-        prior_variance=100.0,
-        weights=None,
-        init_params="k-means++",
-        means_init=None,
-        temperature=None,
-        max_iter=100,
-        tol=1e-6,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        verbose_interval=1,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.noise_variance = noise_variance
-        self.prior_variance = prior_variance
-        self.weights = weights
-        self.init_params = init_params
-        self.means_init = means_init
-        self.temperature = temperature
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.verbose_interval = verbose_interval
-        self.random_state = random_state
+    n_components: int = 1
+    _: KW_ONLY
+    noise_variance: Annotated[float, FIXED, POSITIVE] = 1.0
+    prior_variance: Annotated[float, FIXED, POSITIVE] = 100.0
+    weights: Annotated[ArrayLike | None, FIXED, None, "array-like"] = None
+    init_params: str = "k-means++"
+    means_init: ArrayLike | None = None
+    temperature: Temperature = None
+    max_iter: int = 100
+    tol: float = 1e-6
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
 
     # --------------------------------------------------------------------------------- model
     def _given_weights(self):

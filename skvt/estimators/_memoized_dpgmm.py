@@ -1,12 +1,13 @@
 """Dirichlet process Gaussian mixtures with memoized inference, births, merges and deletes."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.components.specs import (
     COVARIANCE_TYPES,
-    GAUSSIAN_PRIOR_CONSTRAINTS,
     gaussian_component,
     gaussian_learner,
     is_auto,
@@ -14,14 +15,19 @@ from skvt.components.specs import (
 from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows, sticks
 from skvt.fitting import (
     AT_LEAST_ONE,
-    MEMOIZED_CONSTRAINTS,
+    AUTO,
+    FIXED,
     NOT_NEGATIVE,
+    POSITIVE,
+    MemoizedMethod,
+    Seed,
+    Temperature,
     check_memoized,
+    estimator,
     memoized_plan,
     mixture_moves,
     most_components,
     rate_of,
-    with_shared_texts,
 )
 from skvt.models.mixture import MATRICES, Mixture, SymmetricDirichlet, begun_at
 from skvt.readers.validation import check_variance
@@ -31,7 +37,7 @@ from skvt.sklearn_private import StrOptions
 MOVES = ("birth", "merge", "delete")
 
 
-@with_shared_texts
+@estimator
 class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
     """Dirichlet process mixture of Gaussians that adapts its number of components.
 
@@ -238,98 +244,42 @@ default="dirichlet_process"
     3
     """
 
-    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
-        "covariance_type": [StrOptions(COVARIANCE_TYPES)],
-        "mean_type": [StrOptions({"full", "zero"})],
-        "reg_covar": [NOT_NEGATIVE],
-        **GAUSSIAN_PRIOR_CONSTRAINTS,
-        "max_rank": [None, AT_LEAST_ONE],
-    }
-
-    _fixed_parameters = (
-        "n_components",
-        "covariance_type",
-        "mean_type",
-        "weight_concentration_prior_type",
-        "weight_concentration_prior",
-        "reg_covar",
-        "mean_precision_prior",
-        "mean_prior",
-        "degrees_of_freedom_prior",
-        "covariance_prior",
-        "max_rank",
-    )
-
-    def __init__(
-        self,
-        n_components=1,
-        *,
-        max_components=None,
-        covariance_type="full",
-        mean_type="full",
-        weight_concentration_prior_type="dirichlet_process",
-        weight_concentration_prior=None,
-        mean_precision_prior="auto",
-        mean_prior="auto",
-        degrees_of_freedom_prior="auto",
-        covariance_prior="auto",
-        reg_covar=0.0,
-        max_rank=None,
-        init_params="k-means++",
-        means_init=None,
-        labels_init=None,
-        learning_method="memoized",
-        moves=MOVES,
-        n_batches=None,
-        batch_size=None,
-        n_parallel_batches=None,
-        temperature=None,
-        learning_decay=0.7,
-        learning_offset=10.0,
-        total_samples=None,
-        max_iter=100,
-        tol=1e-5,
-        evaluate_every=-1,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        verbose_interval=1,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.max_components = max_components
-        self.covariance_type = covariance_type
-        self.mean_type = mean_type
-        self.weight_concentration_prior_type = weight_concentration_prior_type
-        self.weight_concentration_prior = weight_concentration_prior
-        self.mean_precision_prior = mean_precision_prior
-        self.mean_prior = mean_prior
-        self.degrees_of_freedom_prior = degrees_of_freedom_prior
-        self.covariance_prior = covariance_prior
-        self.reg_covar = reg_covar
-        self.max_rank = max_rank
-        self.init_params = init_params
-        self.means_init = means_init
-        self.labels_init = labels_init
-        self.learning_method = learning_method
-        self.moves = moves
-        self.n_batches = n_batches
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.temperature = temperature
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.total_samples = total_samples
-        self.max_iter = max_iter
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.verbose_interval = verbose_interval
-        self.random_state = random_state
+    n_components: int = 1
+    _: KW_ONLY
+    max_components: int | None = None
+    covariance_type: Annotated[str, FIXED, StrOptions(COVARIANCE_TYPES)] = "full"
+    mean_type: Annotated[str, FIXED, StrOptions({"full", "zero"})] = "full"
+    weight_concentration_prior_type: Annotated[str, FIXED] = "dirichlet_process"
+    weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
+    mean_precision_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = "auto"
+    mean_prior: Annotated[ArrayLike | str | None, FIXED, None, AUTO, "array-like"] = "auto"
+    degrees_of_freedom_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = "auto"
+    covariance_prior: Annotated[
+        ArrayLike | str | None, FIXED, None, AUTO, "array-like", POSITIVE
+    ] = "auto"
+    reg_covar: Annotated[float, FIXED, NOT_NEGATIVE] = 0.0
+    max_rank: Annotated[int | None, FIXED, None, AT_LEAST_ONE] = None
+    init_params: str = "k-means++"
+    means_init: ArrayLike | None = None
+    labels_init: ArrayLike | None = None
+    learning_method: MemoizedMethod = "memoized"
+    moves: tuple[str, ...] = MOVES
+    n_batches: int | None = None
+    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
+    n_parallel_batches: int | None = None
+    temperature: Temperature = None
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    total_samples: float | None = None
+    max_iter: int = 100
+    tol: float = 1e-5
+    evaluate_every: int = -1
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    verbose_interval: int = 1
+    random_state: Seed = None
 
     # --------------------------------------------------------------------------------- model
     @property

@@ -1,10 +1,12 @@
 """The hierarchical Dirichlet process topic model: births, merges and deletes of topics."""
 
 import warnings
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.components.specs import is_auto
 from skvt.estimators._structured_lda import COLLAPSED_PRIOR
@@ -12,17 +14,18 @@ from skvt.expfam import RunningStats
 from skvt.fitting import (
     AT_LEAST_ONE,
     AUTO,
-    MEMOIZED_CONSTRAINTS,
-    NATURAL,
     POSITIVE,
+    MemoizedMethod,
     MoveLogMixin,
+    Seed,
+    Temperature,
     VariationalEstimator,
     attribute_of_fit,
     check_memoized,
+    estimator,
     memoized_plan,
     most_components,
     rate_of,
-    with_shared_texts,
 )
 from skvt.inference import State, collapsed_means
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
@@ -53,7 +56,7 @@ TOPIC_CONCENTRATION = 1.0
 DOC_TOPIC_CONCENTRATION = 0.5
 
 
-@with_shared_texts
+@estimator
 class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Topic model that finds its number of topics: a hierarchical Dirichlet process.
 
@@ -210,72 +213,35 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     5
     """
 
-    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
-        "topic_word_prior": [None, AUTO, POSITIVE, "array-like"],
-        "topic_concentration": [AUTO, POSITIVE],
-        "doc_topic_concentration": [AUTO, POSITIVE],
-        "max_doc_update_iter": [AT_LEAST_ONE],
-        "n_polish": [NATURAL],
-    }
-    _fixed_in_streams = ("learning_method",)
-    _usual_most = 400  # topics that births may reach
+    n_components: int = 1
+    _: KW_ONLY
+    max_components: int | None = None
+    topic_word_prior: ArrayLike | str | None = "auto"
+    topic_concentration: Annotated[float | str, AUTO, POSITIVE] = TOPIC_CONCENTRATION
+    doc_topic_concentration: Annotated[float | str, AUTO, POSITIVE] = "auto"
+    components_init: ArrayLike | None = None
+    learning_method: MemoizedMethod = "memoized"
+    moves: tuple[str, ...] = ("birth", "merge", "delete")
+    n_batches: int | None = None
+    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
+    n_parallel_batches: int | None = None
+    temperature: Temperature = None
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    max_iter: int = 100
+    tol: float = 2e-4
+    evaluate_every: int = -1
+    total_samples: float | None = None
+    n_polish: int = 200
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Seed = None
 
-    def __init__(
-        self,
-        n_components=1,
-        *,
-        max_components=None,
-        topic_word_prior="auto",
-        topic_concentration=TOPIC_CONCENTRATION,
-        doc_topic_concentration="auto",
-        components_init=None,
-        learning_method="memoized",
-        moves=("birth", "merge", "delete"),
-        n_batches=None,
-        batch_size=None,
-        n_parallel_batches=None,
-        temperature=None,
-        learning_decay=0.7,
-        learning_offset=10.0,
-        max_iter=100,
-        tol=2e-4,
-        evaluate_every=-1,
-        total_samples=None,
-        n_polish=200,
-        mean_change_tol=1e-3,
-        max_doc_update_iter=100,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.max_components = max_components
-        self.topic_word_prior = topic_word_prior
-        self.topic_concentration = topic_concentration
-        self.doc_topic_concentration = doc_topic_concentration
-        self.components_init = components_init
-        self.learning_method = learning_method
-        self.moves = moves
-        self.n_batches = n_batches
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.temperature = temperature
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.max_iter = max_iter
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.total_samples = total_samples
-        self.n_polish = n_polish
-        self.mean_change_tol = mean_change_tol
-        self.max_doc_update_iter = max_doc_update_iter
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    _usual_most = 400  # topics that births may reach
 
     # --------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):

@@ -1,21 +1,28 @@
 """Dirichlet process mixtures of rows of any columns: real, categorical, binary and counts."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
+from numpy.typing import ArrayLike
 
 from skvt.components.specs import BY_NAME, built, is_auto, learner_of
 from skvt.estimators._mixtures import begun_with_labels, require_rows, sticks
 from skvt.fitting import (
+    AT_LEAST_ONE,
     AUTO,
-    MEMOIZED_CONSTRAINTS,
+    FIXED,
+    POSITIVE,
+    MemoizedMethod,
+    Seed,
+    Temperature,
     check_memoized,
+    estimator,
     memoized_plan,
     mixture_moves,
     most_components,
     rate_of,
-    with_shared_texts,
 )
 from skvt.inference import Workers
 from skvt.models.mixture import Block, Mixture, Product, ProductLearner, as_slice, of_block
@@ -28,7 +35,7 @@ from skvt.sklearn_private import StrOptions
 MOVES = ("birth", "merge", "delete")
 
 
-@with_shared_texts
+@estimator
 class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     """Dirichlet process mixture of rows of any columns that finds its number of components.
 
@@ -172,66 +179,33 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     3
     """
 
-    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
-        "components": [AUTO, list, tuple],
-        "handle_unknown": [StrOptions({"error", "missing"})],
-    }
-
-    _fixed_parameters = ("n_components", "components", "weight_concentration_prior")
     _reads = TableReader
 
-    def __init__(
-        self,
-        n_components=1,
-        *,
-        components="auto",
-        handle_unknown="error",
-        max_components=None,
-        weight_concentration_prior=None,
-        init_params="k-means++",
-        labels_init=None,
-        learning_method="memoized",
-        moves=MOVES,
-        n_batches=None,
-        batch_size=None,
-        n_parallel_batches=None,
-        temperature=None,
-        learning_decay=0.7,
-        learning_offset=10.0,
-        total_samples=None,
-        max_iter=100,
-        tol=1e-5,
-        evaluate_every=-1,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.components = components
-        self.handle_unknown = handle_unknown
-        self.max_components = max_components
-        self.weight_concentration_prior = weight_concentration_prior
-        self.init_params = init_params
-        self.labels_init = labels_init
-        self.learning_method = learning_method
-        self.moves = moves
-        self.n_batches = n_batches
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.temperature = temperature
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.total_samples = total_samples
-        self.max_iter = max_iter
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 1
+    _: KW_ONLY
+    components: Annotated[list | str, FIXED, AUTO, list, tuple] = "auto"
+    handle_unknown: Annotated[str, StrOptions({"error", "missing"})] = "error"
+    max_components: int | None = None
+    weight_concentration_prior: Annotated[float | str | None, FIXED, None, AUTO, POSITIVE] = None
+    init_params: str = "k-means++"
+    labels_init: ArrayLike | None = None
+    learning_method: MemoizedMethod = "memoized"
+    moves: tuple[str, ...] = MOVES
+    n_batches: int | None = None
+    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
+    n_parallel_batches: int | None = None
+    temperature: Temperature = None
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    total_samples: float | None = None
+    max_iter: int = 100
+    tol: float = 1e-5
+    evaluate_every: int = -1
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Seed = None
 
     # --------------------------------------------------------------------------- parameters
     def get_params(self, deep=True):

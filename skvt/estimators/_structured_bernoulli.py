@@ -1,23 +1,30 @@
 """Mixtures of Bernoullis that find their number of clusters."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
 from numbers import Real
+from typing import Annotated
+
+from numpy.typing import ArrayLike
 
 from skvt.components.specs import beta_learner, beta_prior, is_auto
 from skvt.estimators._mixtures import require_rows
 from skvt.expfam import Beta
 from skvt.fitting import (
+    AT_LEAST_ONE,
     AUTO,
-    MEMOIZED_CONSTRAINTS,
+    FIXED,
+    FIXED_IN_STREAMS,
     POSITIVE,
+    Seed,
+    Temperature,
     check_memoized,
     check_number_of_batches,
+    estimator,
     memoized_plan,
     mixture_moves,
     policy_of,
     rate_of,
     rows_of_batch,
-    with_shared_texts,
 )
 from skvt.inference import GLOBAL_STEPS, Plan, Stopping, StructuredInference
 from skvt.models.mixture import (
@@ -41,7 +48,7 @@ SCALE_OF_FULL_STEPS = 100.0
 MOST_OF_SHARE = 2.0
 
 
-@with_shared_texts
+@estimator
 class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
     """Mixture of Bernoullis for binary rows that finds its number of clusters.
 
@@ -227,77 +234,36 @@ default="dirichlet_process"
     4
     """
 
-    _parameter_constraints = MEMOIZED_CONSTRAINTS | {
-        "weight_concentration_prior": [None, POSITIVE],
-        "feature_prior": [AUTO, POSITIVE, "array-like"],
-        "learning_method": [StrOptions({"structured", "memoized", "online", "batch"})],
-        "global_step": [StrOptions(set(GLOBAL_STEPS))],
-        "learning_scale": [None, POSITIVE],
-        "binarize": [None, Interval(Real, None, None, closed="neither")],
-    }
-
-    _fixed_parameters = (
-        "n_components",
-        "weight_concentration_prior",
-        "weight_concentration_prior_type",
-        "feature_prior",
-    )
     _reads = BinaryReader
 
-    def __init__(
-        self,
-        n_components=100,
-        *,
-        weight_concentration_prior=None,
-        weight_concentration_prior_type="dirichlet_process",
-        feature_prior=1.0,
-        learning_method="structured",
-        global_step="ssvi-a",
-        init_params="k-means++",
-        moves=("birth", "merge", "delete"),
-        n_batches=None,
-        batch_size=None,
-        n_parallel_batches=None,
-        temperature=None,
-        learning_decay=0.75,
-        learning_offset=10.0,
-        learning_scale=None,
-        total_samples=None,
-        binarize=None,
-        max_iter=500,
-        tol=1e-5,
-        evaluate_every=-1,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.weight_concentration_prior = weight_concentration_prior
-        self.weight_concentration_prior_type = weight_concentration_prior_type
-        self.feature_prior = feature_prior
-        self.learning_method = learning_method
-        self.global_step = global_step
-        self.init_params = init_params
-        self.moves = moves
-        self.n_batches = n_batches
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.temperature = temperature
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.learning_scale = learning_scale
-        self.total_samples = total_samples
-        self.binarize = binarize
-        self.max_iter = max_iter
-        self.tol = tol
-        self.evaluate_every = evaluate_every
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 100
+    _: KW_ONLY
+    weight_concentration_prior: Annotated[float | None, FIXED, None, POSITIVE] = None
+    weight_concentration_prior_type: Annotated[str, FIXED] = "dirichlet_process"
+    feature_prior: Annotated[ArrayLike | str, FIXED, AUTO, POSITIVE, "array-like"] = 1.0
+    learning_method: Annotated[
+        str, FIXED_IN_STREAMS, StrOptions({"structured", "memoized", "online", "batch"})
+    ] = "structured"
+    global_step: Annotated[str, StrOptions(set(GLOBAL_STEPS))] = "ssvi-a"
+    init_params: str = "k-means++"
+    moves: tuple[str, ...] = ("birth", "merge", "delete")
+    n_batches: int | None = None
+    batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
+    n_parallel_batches: int | None = None
+    temperature: Temperature = None
+    learning_decay: float = 0.75
+    learning_offset: float = 10.0
+    learning_scale: Annotated[float | None, None, POSITIVE] = None
+    total_samples: float | None = None
+    binarize: Annotated[float | None, None, Interval(Real, None, None, closed="neither")] = None
+    max_iter: int = 500
+    tol: float = 1e-5
+    evaluate_every: int = -1
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Seed = None
 
     # --------------------------------------------------------------------------------- model
     @property

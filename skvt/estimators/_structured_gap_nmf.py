@@ -1,7 +1,9 @@
 """Bayesian nonparametric Poisson NMF with structured stochastic variational inference."""
 
+from dataclasses import KW_ONLY
 from itertools import pairwise
 from math import ceil
+from typing import Annotated
 
 import numpy as np
 import scipy.sparse as sp
@@ -12,14 +14,14 @@ from sklearn.utils import check_array
 from skvt.expfam import Gamma
 from skvt.fitting import (
     AT_LEAST_ONE,
-    COMMON_CONSTRAINTS,
     FRACTION,
-    NATURAL,
     POSITIVE,
+    Seed,
+    Temperature,
     VariationalEstimator,
     attribute_of_fit,
+    estimator,
     policy_of,
-    with_shared_texts,
 )
 from skvt.inference import (
     ROWS_PER_BATCH,
@@ -50,7 +52,7 @@ FEWEST_PASSES = 20
 SHARE_BETWEEN = 1 / 3
 
 
-@with_shared_texts
+@estimator
 class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
     """Nonnegative matrix factorisation that determines its rank.
 
@@ -208,82 +210,37 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     (2, 12)
     """
 
-    _parameter_constraints = COMMON_CONSTRAINTS | {
-        "component_shape": [POSITIVE],
-        "activation_shape": [POSITIVE],
-        "weight_concentration_prior": [POSITIVE],
-        "data_mean_prior": [None, POSITIVE],
-        "local_step": [StrOptions({"gibbs", "mean_field"})],
-        "global_step": [StrOptions({"ssvi-a", "mean_field"})],
-        "n_burn_in": [NATURAL],
-        "n_samples": [AT_LEAST_ONE],
-        "n_local_iter": [AT_LEAST_ONE],
-        "polish": [FRACTION],
-        "max_local_iter": [AT_LEAST_ONE],
-    }
-
     _reads = CountReader
 
-    def __init__(
-        self,
-        n_components=100,
-        *,
-        component_shape=0.25,
-        activation_shape=0.2,
-        weight_concentration_prior=1.0,
-        data_mean_prior=None,
-        local_step="gibbs",
-        global_step="ssvi-a",
-        n_burn_in=2,
-        n_samples=2,
-        n_local_iter=1,
-        polish=0.25,
-        temperature=None,
-        learning_method="batch",
-        learning_decay=0.7,
-        learning_offset=10.0,
-        max_iter=1000,
-        batch_size=256,
-        n_parallel_batches=None,
-        evaluate_every=-1,
-        tol=1e-3,
-        total_samples=None,
-        mean_change_tol=1e-3,
-        max_local_iter=200,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.component_shape = component_shape
-        self.activation_shape = activation_shape
-        self.weight_concentration_prior = weight_concentration_prior
-        self.data_mean_prior = data_mean_prior
-        self.local_step = local_step
-        self.global_step = global_step
-        self.n_burn_in = n_burn_in
-        self.n_samples = n_samples
-        self.n_local_iter = n_local_iter
-        self.polish = polish
-        self.temperature = temperature
-        self.learning_method = learning_method
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.evaluate_every = evaluate_every
-        self.tol = tol
-        self.total_samples = total_samples
-        self.mean_change_tol = mean_change_tol
-        self.max_local_iter = max_local_iter
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 100
+    _: KW_ONLY
+    component_shape: Annotated[float, POSITIVE] = 0.25
+    activation_shape: Annotated[float, POSITIVE] = 0.2
+    weight_concentration_prior: Annotated[float, POSITIVE] = 1.0
+    data_mean_prior: Annotated[float | None, None, POSITIVE] = None
+    local_step: Annotated[str, StrOptions({"gibbs", "mean_field"})] = "gibbs"
+    global_step: Annotated[str, StrOptions({"ssvi-a", "mean_field"})] = "ssvi-a"
+    n_burn_in: int = 2
+    n_samples: int = 2
+    n_local_iter: Annotated[int, AT_LEAST_ONE] = 1
+    polish: Annotated[float, FRACTION] = 0.25
+    temperature: Temperature = None
+    learning_method: str = "batch"
+    learning_decay: float = 0.7
+    learning_offset: float = 10.0
+    max_iter: int = 1000
+    batch_size: int = 256
+    n_parallel_batches: int | None = None
+    evaluate_every: int = -1
+    tol: float = 1e-3
+    total_samples: float | None = None
+    mean_change_tol: float = 1e-3
+    max_local_iter: Annotated[int, AT_LEAST_ONE] = 200
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Seed = None
 
     # -------------------------------------------------------------------------------- model
     def _build_model(self, X, weights, old=None):

@@ -1,13 +1,24 @@
 """Latent Dirichlet allocation with structured stochastic variational inference."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skvt.components.specs import is_auto
 from skvt.contracts import Capability
 from skvt.estimators._topics import TopicEstimator, moves_and_mean, policy_of_topics
-from skvt.fitting import AT_LEAST_ONE, FRACTION, NATURAL, is_annealed, with_shared_texts
+from skvt.fitting import (
+    AT_LEAST_ONE,
+    FRACTION,
+    NOT_NEGATIVE,
+    OFFSET,
+    Seed,
+    Temperature,
+    estimator,
+    is_annealed,
+)
 from skvt.inference import GLOBAL_STEPS, CollapsedInference, Plan, StructuredInference
 from skvt.models.lda import CollapsedLDA, LDAGivenTopics
 from skvt.sklearn_private import StrOptions
@@ -40,7 +51,7 @@ AVERAGED = 0.25
 ROWS_OF_SWEEP = 16_384
 
 
-@with_shared_texts
+@estimator
 class StructuredLDA(TopicEstimator):
     """Latent Dirichlet allocation by structured stochastic variational inference.
 
@@ -230,75 +241,35 @@ class StructuredLDA(TopicEstimator):
     (2, 5)
     """
 
-    _parameter_constraints = TopicEstimator._parameter_constraints | {
-        "local_step": [StrOptions({"gibbs", "cvb0", "mean_field"})],
-        "global_step": [StrOptions({*GLOBAL_STEPS, "collapsed", "auto"})],
-        "average": [FRACTION, None],
-        "max_iter": [AT_LEAST_ONE, None],
-        "n_burn_in": [NATURAL],
-        "n_samples": [AT_LEAST_ONE],
-    }
-
-    def __init__(
-        self,
-        n_components=10,
-        *,
-        doc_topic_prior=None,
-        topic_word_prior=None,
-        components_init=None,
-        local_step="gibbs",
-        global_step="auto",
-        n_burn_in=2,
-        n_samples=4,
-        temperature="annealed",
-        moves=("split-merge",),
-        average=None,
-        learning_method="online",
-        learning_decay=0.7,
-        learning_offset=None,
-        max_iter=None,
-        batch_size=128,
-        n_parallel_batches=None,
-        evaluate_every=-1,
-        perp_tol=1e-1,
-        tol=None,
-        total_samples=None,
-        mean_change_tol=1e-3,
-        max_doc_update_iter=100,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.components_init = components_init
-        self.local_step = local_step
-        self.global_step = global_step
-        self.n_burn_in = n_burn_in
-        self.n_samples = n_samples
-        self.temperature = temperature
-        self.moves = moves
-        self.average = average
-        self.learning_method = learning_method
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.max_iter = max_iter
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.evaluate_every = evaluate_every
-        self.perp_tol = perp_tol
-        self.tol = tol
-        self.total_samples = total_samples
-        self.mean_change_tol = mean_change_tol
-        self.max_doc_update_iter = max_doc_update_iter
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 10
+    _: KW_ONLY
+    doc_topic_prior: ArrayLike | str | None = None
+    topic_word_prior: ArrayLike | str | None = None
+    components_init: ArrayLike | None = None
+    local_step: Annotated[str, StrOptions({"gibbs", "cvb0", "mean_field"})] = "gibbs"
+    global_step: Annotated[str, StrOptions({*GLOBAL_STEPS, "collapsed", "auto"})] = "auto"
+    n_burn_in: int = 2
+    n_samples: int = 4
+    temperature: Temperature = "annealed"
+    moves: tuple[str, ...] = ("split-merge",)
+    average: Annotated[float | None, FRACTION, None] = None
+    learning_method: str = "online"
+    learning_decay: float = 0.7
+    learning_offset: Annotated[float | None, None, OFFSET] = None
+    max_iter: Annotated[int | None, AT_LEAST_ONE, None] = None
+    batch_size: int = 128
+    n_parallel_batches: int | None = None
+    evaluate_every: int = -1
+    perp_tol: float = 1e-1
+    tol: Annotated[float | None, None, NOT_NEGATIVE] = None
+    total_samples: float | None = None
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Seed = None
 
     @property
     def _is_collapsed(self):

@@ -1,9 +1,12 @@
 """Latent Dirichlet allocation with annealed and tempered variational inference."""
 
-from dataclasses import replace
+from dataclasses import KW_ONLY, replace
+from typing import Annotated
+
+from numpy.typing import ArrayLike
 
 from skvt.estimators._topics import TopicEstimator, moves_and_mean, policy_of_topics
-from skvt.fitting import NATURAL, with_shared_texts
+from skvt.fitting import FRACTION, NOT_NEGATIVE, OFFSET, Seed, Temperature, estimator
 from skvt.inference import CoordinateAscent, Plan, StochasticInference, then_polish
 from skvt.models.lda import LDAGivenTopics
 from skvt.schedules import RobbinsMonro
@@ -17,7 +20,7 @@ POLISH_DELAY = 0.4
 POLISH_DECAY = 0.7
 
 
-@with_shared_texts
+@estimator
 class TemperedLDA(TopicEstimator):
     """Latent Dirichlet allocation by annealed and tempered variational inference.
 
@@ -178,62 +181,32 @@ class TemperedLDA(TopicEstimator):
     (2, 5)
     """
 
-    _parameter_constraints = TopicEstimator._parameter_constraints | {"n_polish": [NATURAL]}
-
-    def __init__(
-        self,
-        n_components=10,
-        *,
-        doc_topic_prior=None,
-        topic_word_prior="auto",
-        components_init=None,
-        temperature="annealed",
-        moves=("split-merge",),
-        average=0.25,
-        learning_method="online",
-        learning_decay=0.7,
-        learning_offset=None,
-        max_iter=10,
-        n_polish=0,
-        batch_size=128,
-        n_parallel_batches=None,
-        evaluate_every=-1,
-        perp_tol=1e-1,
-        tol=None,
-        total_samples=None,
-        mean_change_tol=1e-3,
-        max_doc_update_iter=100,
-        n_init=1,
-        warm_start=False,
-        n_jobs=None,
-        verbose=0,
-        random_state=None,
-    ):
-        self.n_components = n_components
-        self.doc_topic_prior = doc_topic_prior
-        self.topic_word_prior = topic_word_prior
-        self.components_init = components_init
-        self.temperature = temperature
-        self.moves = moves
-        self.average = average
-        self.learning_method = learning_method
-        self.learning_decay = learning_decay
-        self.learning_offset = learning_offset
-        self.max_iter = max_iter
-        self.n_polish = n_polish
-        self.batch_size = batch_size
-        self.n_parallel_batches = n_parallel_batches
-        self.evaluate_every = evaluate_every
-        self.perp_tol = perp_tol
-        self.tol = tol
-        self.total_samples = total_samples
-        self.mean_change_tol = mean_change_tol
-        self.max_doc_update_iter = max_doc_update_iter
-        self.n_init = n_init
-        self.warm_start = warm_start
-        self.n_jobs = n_jobs
-        self.verbose = verbose
-        self.random_state = random_state
+    n_components: int = 10
+    _: KW_ONLY
+    doc_topic_prior: ArrayLike | str | None = None
+    topic_word_prior: ArrayLike | str | None = "auto"
+    components_init: ArrayLike | None = None
+    temperature: Temperature = "annealed"
+    moves: tuple[str, ...] = ("split-merge",)
+    average: Annotated[float, FRACTION] = 0.25
+    learning_method: str = "online"
+    learning_decay: float = 0.7
+    learning_offset: Annotated[float | None, None, OFFSET] = None
+    max_iter: int = 10
+    n_polish: int = 0
+    batch_size: int = 128
+    n_parallel_batches: int | None = None
+    evaluate_every: int = -1
+    perp_tol: float = 1e-1
+    tol: Annotated[float | None, None, NOT_NEGATIVE] = None
+    total_samples: float | None = None
+    mean_change_tol: float = 1e-3
+    max_doc_update_iter: int = 100
+    n_init: int = 1
+    warm_start: bool = False
+    n_jobs: int | None = None
+    verbose: int = 0
+    random_state: Seed = None
 
     def _build_model(self, X, weights, old=None):
         lda = self._lda(X, weights, old, 1.0 / self.n_components)

@@ -6,12 +6,6 @@ import numpy as np
 
 from skvt.components.specs import is_auto
 from skvt.fitting import (
-    AT_LEAST_ONE,
-    AUTO,
-    COMMON_CONSTRAINTS,
-    FRACTION,
-    NOT_NEGATIVE,
-    POSITIVE,
     STREAM_ROWS,
     MoveLogMixin,
     VariationalEstimator,
@@ -33,15 +27,6 @@ STREAM_OFFSET = 64.0
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of latent Dirichlet allocation: a given number of topics."""
 
-    _parameter_constraints = COMMON_CONSTRAINTS | {
-        "doc_topic_prior": [None, AUTO, POSITIVE, "array-like"],
-        "topic_word_prior": [None, AUTO, POSITIVE, "array-like"],
-        "average": [FRACTION],
-        "perp_tol": [NOT_NEGATIVE],
-        "tol": [None, NOT_NEGATIVE],
-        "max_doc_update_iter": [AT_LEAST_ONE],
-        "learning_offset": [None, *COMMON_CONSTRAINTS["learning_offset"]],
-    }
     # LatentDirichletAllocation does not warn either
     _warns_unconverged = False
 

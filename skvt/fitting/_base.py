@@ -16,7 +16,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvt.contracts import Stream, check_requirements
 from skvt.fitting._fitted import Fitted, attribute_of_fit
-from skvt.fitting._parameters import COMMON_CONSTRAINTS
 from skvt.fitting._plans import most_components
 from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
 from skvt.inference import (
@@ -101,21 +100,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     its fits (``_plan``) and names its published attributes (``_published``).
     """
 
-    _parameter_constraints = COMMON_CONSTRAINTS
-    # Parameters that cannot change once a model is fitted, and those that a stream cannot change.
-    _fixed_parameters = ("n_components",)
+    # Legal values of parameters, parameters that cannot change once a model is fitted, and those
+    # that a stream cannot change: of its annotations, see `estimator`.
+    _parameter_constraints = {}
+    _fixed_parameters = ()
     _fixed_in_streams = ()
     # Whether scikit-learn's twin warns where max_iter ends a fit that has not converged.
     _warns_unconverged = True
     # How rows are read.
     _reads = Reader
-
-    def __init_subclass__(cls):
-        super().__init_subclass__()
-        if "__init__" in vars(cls):  # of those that classes share, each has the ones it takes
-            own = set(cls._get_param_names())
-            legal = cls._parameter_constraints.items()
-            cls._parameter_constraints = {name: of for name, of in legal if name in own}
 
     # ----------------------------------------------------------------------- for subclasses
     def _build_model(self, X, weights, old=None):
@@ -670,8 +663,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             return
         # scikit-learn validates those of the first call only
         self._validate_params()
-        fixed = (*self._fixed_parameters, *self._fixed_in_streams)
-        self._refuse_changes("partial_fit", fixed, "fit a clone to start anew")
+        self._refuse_changes("partial_fit", self._fixed_in_streams, "fit a clone to start anew")
         if not set(changed) <= _FREE_TO_CHANGE:
             with one_blas_thread():
                 fitted.model = self._build_model(X, weights, fitted.model)

@@ -1,8 +1,13 @@
-"""Parameters that several estimators have: legal values, and what is made of them."""
+"""Parameters of estimators: how they are declared, legal values, and what is made of them."""
 
+from dataclasses import dataclass, fields
 from numbers import Integral, Real
+from typing import Annotated, TypeAlias, dataclass_transform, get_type_hints
+
+import numpy as np
 
 from skvt.contracts import TemperaturePolicy
+from skvt.fitting._texts import with_shared_texts
 from skvt.sklearn_private import Interval, StrOptions
 from skvt.temperature import POLICIES, ConstantTemperature
 
@@ -11,24 +16,48 @@ AT_LEAST_ONE = Interval(Integral, 1, None, closed="left")
 NOT_NEGATIVE = Interval(Real, 0, None, closed="left")
 POSITIVE = Interval(Real, 0, None, closed="neither")
 FRACTION = Interval(Real, 0, 1, closed="both")
+OFFSET = Interval(Real, 1.0, None, closed="left")
 AUTO = StrOptions({"auto"})
 
-COMMON_CONSTRAINTS = {
-    "n_components": [AT_LEAST_ONE],
+# Marks of parameters that cannot change once a model is fitted, and of those that only a stream
+# cannot change.
+FIXED = object()
+FIXED_IN_STREAMS = object()
+_MARKS = {FIXED, FIXED_IN_STREAMS}
+
+Temperature: TypeAlias = TemperaturePolicy | str | None
+Seed: TypeAlias = np.random.RandomState | int | None
+MemoizedMethod = Annotated[str, FIXED_IN_STREAMS, StrOptions({"memoized", "online", "batch"})]
+
+# Legal values and marks of parameters whose annotations say nothing of them.
+CONSTRAINTS = {
+    "n_components": [FIXED, AT_LEAST_ONE],
+    "max_components": [None, AT_LEAST_ONE],
+    "doc_topic_prior": [None, AUTO, POSITIVE, "array-like"],
+    "topic_word_prior": [None, AUTO, POSITIVE, "array-like"],
+    "weight_concentration_prior_type": [
+        StrOptions({"dirichlet_process", "dirichlet_distribution"})
+    ],
     "init_params": [StrOptions({"k-means++", "random", "random_from_data"})],
     "means_init": [None, "array-like"],
     "labels_init": [None, "array-like"],
     "components_init": [None, "array-like"],
+    "n_burn_in": [NATURAL],
+    "n_samples": [AT_LEAST_ONE],
     "moves": [tuple, list],
     "learning_method": [StrOptions({"batch", "online"})],
+    "n_batches": [None, AT_LEAST_ONE],
     "batch_size": [AT_LEAST_ONE],
     "n_parallel_batches": [None, AT_LEAST_ONE],
     "temperature": [None, StrOptions(set(POLICIES)), TemperaturePolicy],
     "learning_decay": [FRACTION],
-    "learning_offset": [Interval(Real, 1.0, None, closed="left")],
+    "learning_offset": [OFFSET],
     "total_samples": [None, POSITIVE],
     "mean_change_tol": [NOT_NEGATIVE],
+    "max_doc_update_iter": [AT_LEAST_ONE],
     "max_iter": [AT_LEAST_ONE],
+    "n_polish": [NATURAL],
+    "perp_tol": [NOT_NEGATIVE],
     "tol": [NOT_NEGATIVE],
     "evaluate_every": [Interval(Integral, None, None, closed="neither")],
     "n_init": [AT_LEAST_ONE],
@@ -39,17 +68,25 @@ COMMON_CONSTRAINTS = {
     "random_state": ["random_state"],
 }
 
-# Of estimators with memoized inference.
-MEMOIZED_CONSTRAINTS = COMMON_CONSTRAINTS | {
-    "max_components": [None, AT_LEAST_ONE],
-    "learning_method": [StrOptions({"memoized", "online", "batch"})],
-    "n_batches": [None, AT_LEAST_ONE],
-    "batch_size": [None, AT_LEAST_ONE],
-    "weight_concentration_prior": [None, AUTO, POSITIVE],
-    "weight_concentration_prior_type": [
-        StrOptions({"dirichlet_process", "dirichlet_distribution"})
-    ],
-}
+
+@dataclass_transform(eq_default=False)
+def estimator(cls):
+    """A class whose annotated names are the parameters of an estimator, with their defaults.
+
+    An annotation may be ``Annotated`` with legal values as scikit-learn describes them, and with
+    the marks ``FIXED`` and ``FIXED_IN_STREAMS``; legal values are otherwise those of the name in
+    ``CONSTRAINTS``. The docstring gets the shared texts, see `skvt.fitting._texts`.
+    """
+    cls = dataclass(eq=False, repr=False)(cls)
+    hints, rules = get_type_hints(cls, include_extras=True), {}
+    for name in (field.name for field in fields(cls)):
+        own = getattr(hints[name], "__metadata__", ())
+        rules[name] = own if set(own) - _MARKS else (*own, *CONSTRAINTS.get(name, ()))
+    legal = {name: [each for each in rules[name] if each not in _MARKS] for name in rules}
+    cls._parameter_constraints = {name: legal[name] for name in legal if legal[name]}
+    cls._fixed_parameters = [name for name in rules if FIXED in rules[name]]
+    cls._fixed_in_streams = [name for name in rules if _MARKS & set(rules[name])]
+    return with_shared_texts(cls)
 
 
 def policy_of(temperature):

@@ -219,10 +219,15 @@ def fields_of(obj):
     cls = type(obj)
     if is_tuple(cls):
         return obj._asdict()
-    if not dataclasses.is_dataclass(cls):
+    if not _has_fields(cls):
         return vars(obj)
     values = {field.name: getattr(obj, field.name) for field in _fields(cls)}
     return values | {"cache": {}} if name_of(cls) == "estimators.Fitted" else values
+
+
+def _has_fields(cls):
+    """Whether it is a dataclass, but not an estimator, whose fields are its parameters alone."""
+    return dataclasses.is_dataclass(cls) and not issubclass(cls, VariationalEstimator)
 
 
 def _fields(cls):
@@ -234,7 +239,7 @@ def _fields(cls):
 def types_of(name):
     """Types of the fields of a class, None if they are parameters that it validates itself."""
     cls = class_of(name)
-    if dataclasses.is_dataclass(cls) or is_tuple(cls):
+    if _has_fields(cls) or is_tuple(cls):
         hints = typing.get_type_hints(cls)
         own = cls._fields if is_tuple(cls) else [field.name for field in _fields(cls)]
         return {field: hints[field] for field in own}
@@ -253,7 +258,7 @@ def defaults_of(name):
     cls = class_of(name)
     if is_tuple(cls):
         return dict(cls._field_defaults)
-    if dataclasses.is_dataclass(cls):
+    if _has_fields(cls):
         own = {}
         for field in _fields(cls):
             if field.default is not dataclasses.MISSING:

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from skvt.components import Gaussian
 from skvt.expfam import Beta
-from skvt.fitting import MEMOIZED_CONSTRAINTS, MoveLogMixin
+from skvt.fitting import MoveLogMixin
 from skvt.inference import Workers
 from skvt.models import n_active
 from skvt.models.mixture import Block, Product, relevance
@@ -20,8 +20,6 @@ from skvt.results._clusters import membership
 class GrowingMixin(MoveLogMixin):
     """Mixtures with births, merges and deletes."""
 
-    _parameter_constraints = MEMOIZED_CONSTRAINTS
-    _fixed_in_streams = ("learning_method",)
     _usual_most = 200  # components that births may reach
 
     def _gathers_calls(self):
