@@ -4,9 +4,9 @@ import shutil
 import subprocess
 import tempfile
 import warnings
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
@@ -29,14 +29,11 @@ def gaussian_grid(X, most, *, shapes=SHAPES, **params):
     return best[1]
 
 
-@dataclass
-class Mclust:
-    """What Mclust of R has found."""
+class Mclust(NamedTuple):
+    """What Mclust of R has found, with the best of its 14 models by BIC."""
 
-    model: str  # "VVV" and the like, by BIC among all 14
     number: int
     labels: np.ndarray
-    log_density: np.ndarray | None  # of the rows of ``test``
     cpu: float  # seconds of Mclust itself, without the start of R
 
 
@@ -44,7 +41,7 @@ class Mclust:
 MCLUST = """
 suppressMessages(library(mclust))
 X <- as.matrix(read.csv("X.csv", header = FALSE))
-fit <- function(...) Mclust(X, G = 1:{most}, verbose = FALSE, prior = {prior}, ...)
+fit <- function(...) Mclust(X, G = 1:{most}, verbose = FALSE, ...)
 one_by_one <- function(error) {{
   one <- function(name) tryCatch(fit(modelNames = name), error = function(error) NULL)
   fits <- Filter(Negate(is.null), lapply(mclust.options("emModelNames"), one))
@@ -52,32 +49,21 @@ one_by_one <- function(error) {{
 }}
 used <- system.time(m <- tryCatch(fit(), error = one_by_one))
 write.table(m$classification, "labels.csv", row.names = FALSE, col.names = FALSE)
-write.table(c(m$modelName, m$G, used[["user.self"]] + used[["sys.self"]]), "found.csv",
-            row.names = FALSE, col.names = FALSE, quote = FALSE)
-if (file.exists("test.csv")) {{
-  test <- as.matrix(read.csv("test.csv", header = FALSE))
-  density <- dens(test, modelName = m$modelName, parameters = m$parameters, logarithm = TRUE)
-  write.table(format(density, digits = 17), "density.csv", row.names = FALSE, col.names = FALSE,
-              quote = FALSE)
-}}
+cat(m$G, used[["user.self"]] + used[["sys.self"]])
 """
 
 
-def mclust(X, most, *, test=None, prior=False):
-    """Mclust with the best of its models by BIC; ``prior`` adds its conjugate prior."""
+def mclust(X, most):
+    """Mclust with the best of its models by BIC."""
     with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        np.savetxt(folder / "X.csv", X, delimiter=",")
-        if test is not None:
-            np.savetxt(folder / "test.csv", test, delimiter=",")
-        code = MCLUST.format(most=most, prior="priorControl()" if prior else "NULL")
-        done = subprocess.run(["Rscript", "-e", code], cwd=folder, capture_output=True, text=True)
+        np.savetxt(Path(folder) / "X.csv", X, delimiter=",")
+        command = ["Rscript", "-e", MCLUST.format(most=most)]
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
         if done.returncode:
             raise RuntimeError(f"mclust failed: {done.stderr.strip()}")
-        model, number, cpu = (folder / "found.csv").read_text().split()
-        density = None if test is None else np.loadtxt(folder / "density.csv", ndmin=1)
-        labels = np.loadtxt(folder / "labels.csv", ndmin=1).astype(int)
-    return Mclust(model, int(number), labels, density, float(cpu))
+        number, cpu = done.stdout.split()
+        labels = np.loadtxt(Path(folder) / "labels.csv", ndmin=1).astype(int)
+    return Mclust(int(number), labels, float(cpu))
 
 
 @cache

@@ -105,21 +105,6 @@ def sklearn_online_curve(X, n_components, passes, **params):
     the perplexity that ``fit`` evaluates at the end.
     """
     model = LatentDirichletAllocation(n_components, total_samples=X.shape[0], **params)
-    yield from _partial_fits(model, X, passes)
-
-
-def sklearn_batch_curve(X, n_components, passes, **params):
-    """LatentDirichletAllocation(learning_method="batch"), watched after each pass.
-
-    A minibatch of all rows with step size 1 is its batch update.
-    """
-    model = LatentDirichletAllocation(
-        n_components, total_samples=X.shape[0], batch_size=X.shape[0], learning_decay=0.0, **params
-    )
-    yield from _partial_fits(model, X, passes)
-
-
-def _partial_fits(model, X, passes):
     X, watch = X.astype(np.float64), Stopwatch()
     for n_passes in range(1, max(passes) + 1):
         with watch:
@@ -168,27 +153,6 @@ def gensim_curve(X, n_components, passes, *, random_state, **params):
     # gensim calls back before the update of the last, incomplete chunk
     points[-1] = Point(max(passes), *watch.times, model.state.get_lambda())
     yield from (point for point in points if point.length in passes)
-
-
-def gensim_multicore_curve(X, n_components, passes, *, random_state, workers, **params):
-    """LdaMulticore (processes), a fit of its own for each number of passes."""
-    from gensim.models import LdaMulticore
-
-    corpus = gensim_corpus(X)
-    logging.getLogger("gensim").setLevel(logging.ERROR)
-    for n_passes in passes:
-        with Stopwatch() as watch:
-            model = LdaMulticore(
-                corpus,
-                num_topics=n_components,
-                id2word={v: str(v) for v in range(X.shape[1])},
-                passes=n_passes,
-                workers=workers,
-                eval_every=None,
-                random_state=random_state,
-                **params,
-            )
-        yield Point(n_passes, *watch.times, model.state.get_lambda())
 
 
 # ------------------------------------------------------------------------------------ tomotopy

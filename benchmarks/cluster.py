@@ -24,7 +24,7 @@ from pathlib import Path
 import dask
 import numpy as np
 import scipy.sparse as sp
-from _common import parser, peak_bytes, print_header, print_table, reset_peak, resident_bytes
+from _common import parser, print_header, print_table
 from distributed import Client, LocalCluster
 from sklearn.exceptions import ConvergenceWarning
 
@@ -97,17 +97,19 @@ def timed_passes(estimator, X):
     return estimator, passes.seconds[1:], passes.bytes[1:]
 
 
-def expected_bytes(parts, k):
-    """The guide's formula for a pass of a tree of two workers, all hops on one device counted."""
-    active = [np.unique(part.indices).size for part in parts]
-    union = np.unique(np.concatenate([part.indices for part in parts])).size
-    if sum(active) >= 2 * union:
-        out = 3 * (8 * k * union + 16 * union)  # driver - scheduler - worker - other worker
-    else:
-        out = 2 * sum(8 * k * a + 16 * a for a in active)  # driver - scheduler - worker
-    between = sum(sorted(8 * k * a for a in active)[: len(active) // 2])  # to the one that adds
-    back = 2 * 8 * k * union  # worker - scheduler - driver
-    return out + between + back
+def bytes_of_round(words, k, *, summed, dense=None):
+    """The guide's formula for batches visited at once, all hops between two workers counted.
+
+    ``words`` are those of each batch; ``dense`` how many there are where all are sent to all.
+    """
+    active, union = [own.size for own in words], np.unique(np.concatenate(words)).size
+    own, shared = 8 * k * sum(active), 8 * k * (dense or union)
+    # driver - scheduler - worker - other worker, or driver - scheduler - worker
+    out = 3 * shared if dense or own >= 2 * shared else 2 * own
+    if not summed:
+        return out + 2 * own
+    parts = sorted(8 * k * (dense or a) for a in active)
+    return out + sum(parts[: len(parts) // 2]) + 2 * shared
 
 
 def overhead(args):
@@ -117,6 +119,7 @@ def overhead(args):
     )  # fmt: skip
     X = sp.csr_array(X, dtype=np.float64)
     pieces = chunks_of(X, args.chunks)
+    expected = bytes_of_round([np.unique(p.indices) for p in pieces], args.k, summed=True)
     settings = {
         "learning_method": "batch", "temperature": None, "max_iter": 3, "moves": (),
         # (every document makes as many sweeps, so that passes are alike)
@@ -131,7 +134,7 @@ def overhead(args):
             rows.append((
                 pair + 1, f"{np.mean(seconds):.2f}", f"{np.mean(with_cluster):.2f}",
                 f"{np.mean(with_cluster) / np.mean(seconds):.3f}",
-                f"{np.mean(n_bytes) / 1e6:.1f}", f"{expected_bytes(pieces, args.k) / 1e6:.1f}",
+                f"{np.mean(n_bytes) / 1e6:.1f}", f"{expected / 1e6:.1f}",
                 f"{abs(there.elbo_ / here.elbo_ - 1.0):.1e}",
             ))  # fmt: skip
     print_table(
@@ -139,20 +142,6 @@ def overhead(args):
         ("pair", "threads s/pass", "cluster s/pass", "ratio", "MB/pass", "formula", "elbo differs"),
         rows,
     )
-
-
-def bytes_of_round(active, union, k, *, summed, dense=None):
-    """The guide's formula for batches visited at once, all hops between two workers counted.
-
-    ``active`` are the words of each, ``union`` those of all; ``dense`` where all are sent to all.
-    """
-    own, shared = 8 * k * sum(active), 8 * k * (dense or union)
-    # driver - scheduler - worker - other worker, or driver - scheduler - worker
-    out = 3 * shared if dense or own >= 2 * shared else 2 * own
-    if not summed:
-        return out + 2 * own
-    parts = sorted(8 * k * (dense or a) for a in active)
-    return out + sum(parts[: len(parts) // 2]) + 2 * shared
 
 
 def bytes_by_engine(args):
@@ -166,11 +155,7 @@ def bytes_by_engine(args):
     words = [np.unique(piece.indices) for piece in pieces]
 
     def of_rounds(k, size, **how):
-        rounds = [words[i : i + size] for i in range(0, 16, size)]
-        return sum(
-            bytes_of_round([w.size for w in own], np.unique(np.concatenate(own)).size, k, **how)
-            for own in rounds
-        )
+        return sum(bytes_of_round(words[i : i + size], k, **how) for i in range(0, 16, size))
 
     common = {"random_state": 0, "batch_size": 500, "max_iter": 4}
     k, rows = args.k, []
@@ -250,6 +235,12 @@ def status(process, field):
     raise SystemExit(f"no {field}")
 
 
+def reset_peak(process="self"):
+    """Let the peak of a process start again from what is resident now: bytes."""
+    Path(f"/proc/{process}/clear_refs").write_text("5")
+    return status(process, "VmRSS")
+
+
 def random_documents(seed, n_rows, n_words):
     """Documents that have nearly all words together."""
     rng = np.random.default_rng(seed)
@@ -283,10 +274,8 @@ def copies(args):
                 type(estimator)(**estimator.get_params() | {"n_components": 5}).fit(small)
                 gc.collect()
                 time.sleep(1.0)
-                processes, before = ("self", process.pid), []
-                for one in processes:
-                    Path(f"/proc/{one}/clear_refs").write_text("5")
-                    before.append(status(one, "VmRSS"))
+                processes = ("self", process.pid)
+                before = [reset_peak(one) for one in processes]
                 estimator.fit(parts)
                 peaks = [status(one, "VmHWM") - b for one, b in zip(processes, before, strict=True)]
                 n_memos = 2 * n_chunks if name.startswith("memoized") else 0
@@ -340,10 +329,9 @@ def memory(args):
             parts = [dask.delayed(np.load)(path) for path in paths]
             settings = {"covariance_type": "diag", "random_state": 0, "batch_size": 25_000}
             MemoizedDPGMM(max_iter=2, **settings).fit(parts[:4])
-            reset_peak()
-            before, started = resident_bytes(), time.perf_counter()
+            before, started = reset_peak(), time.perf_counter()
             mixture = MemoizedDPGMM(max_iter=6, **settings).fit(parts)
-            seconds, peak = time.perf_counter() - started, peak_bytes() - before
+            seconds, peak = time.perf_counter() - started, status("self", "VmHWM") - before
     print_table(
         f"{number * of_file / 1e9:.1f} GB of rows in files, two workers with {args.limit} each",
         ("components of 4", "passes", "seconds", "driver's peak above its start, MB"),

@@ -32,13 +32,11 @@ from _common import (
     progress,
     spread,
 )
-from _left_to_right import LeftToRight, documents_of, sampled_prior
+from _left_to_right import LeftToRight, sampled_prior
 from _peers import (
     faster_sklearn_jobs,
     gensim_curve,
-    gensim_multicore_curve,
     mallet_curve,
-    sklearn_batch_curve,
     sklearn_online_curve,
     skvt_curve,
     tomotopy_curve,
@@ -48,10 +46,7 @@ from _peers import (
 
 from skvt import StructuredLDA, TemperedLDA
 
-LIBRARIES = (
-    "skvt", "sklearn-online", "sklearn-batch", "gensim", "gensim-multicore", "tomotopy", "mallet",
-    "vowpalwabbit",
-)  # fmt: skip
+LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy", "mallet", "vowpalwabbit")
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
 GIVEN = "TemperedLDA, float32, topic_word_prior=None"
 PLAIN = f"{GIVEN}, temperature=None, moves=()"
@@ -88,7 +83,6 @@ def arguments():
     p.add_argument("--particles", type=int, default=20, help="of left-to-right")
     p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20], help="skvt")
     p.add_argument("--peer-passes", type=int, nargs="+", default=[1, 2, 5, 10])
-    p.add_argument("--batch-passes", type=int, nargs="+", default=[5, 10, 20, 30])
     p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])
     p.add_argument("--mallet-sweeps", type=int, nargs="+", default=[50, 100, 200, 500, 1000])
     p.add_argument("--collapsed-sweeps", type=int, nargs="+", default=[10, 20, 50, 100, 200])
@@ -103,14 +97,12 @@ def arguments():
     )
     p.add_argument("--only", metavar="REGEX", default="", help="only rows whose label has this")
     p.add_argument("--budgets", type=float, nargs="+", default=None, help="CPU seconds")
-    p.add_argument("--figure", metavar="FILE", default=None, help="quality over CPU seconds")
     p.add_argument("--quick", action="store_true", help="3,000 documents, short fits, 1 seed")
     args = p.parse_args()
     if args.quick:
         args.documents = args.documents or 3000
         args.seeds, args.passes, args.peer_passes = 1, [1, 2, 5, 10], [1, 3]
-        args.batch_passes, args.sweeps, args.mallet_sweeps = [5, 10], [20, 100], [50, 100]
-        args.collapsed_sweeps = [20, 50]
+        args.sweeps, args.mallet_sweeps, args.collapsed_sweeps = [20, 100], [50, 100], [20, 50]
     return args
 
 
@@ -131,11 +123,10 @@ def runners(args, X):
             sweeps = partial(skvt_curve, X, k, args.collapsed_sweeps, n_jobs=args.cores)
             collapsed = partial(sweeps, estimator=StructuredLDA, **COLLAPSED_PARAMS)
             rows[COLLAPSED] = collapsed, args.seeds
-    if any(name.startswith("sklearn") for name in args.libraries):
+    if "sklearn-online" in args.libraries:
         jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
         told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())
         print(f"scikit-learn: ten minibatches take {told}; n_jobs={jobs} from here on")
-    if "sklearn-online" in args.libraries:
         online = partial(sklearn_online_curve, X, k, args.peer_passes, n_jobs=jobs)
         rows["scikit-learn online"] = online, peers
         if args.tuned_peers:
@@ -143,11 +134,6 @@ def runners(args, X):
                 partial(online, learning_offset=64.0),
                 peers,
             )
-    if "sklearn-batch" in args.libraries:
-        rows["scikit-learn batch"] = (
-            partial(sklearn_batch_curve, X, k, args.batch_passes, n_jobs=jobs),
-            peers,
-        )
     if "gensim" in args.libraries:
         rows["gensim LdaModel"] = partial(gensim_curve, X, k, args.peer_passes), peers
         if args.tuned_peers:
@@ -155,11 +141,6 @@ def runners(args, X):
                 partial(gensim_curve, X, k, args.peer_passes, **GENSIM_TUNED),
                 peers,
             )
-    if "gensim-multicore" in args.libraries:
-        rows["gensim LdaMulticore"] = (
-            partial(gensim_multicore_curve, X, k, args.peer_passes[-1:], workers=args.cores),
-            peers,
-        )
     if "tomotopy" in args.libraries:
         gibbs = partial(tomotopy_curve, X, k, args.sweeps, workers=args.cores)
         rows["tomotopy"] = partial(gibbs, alpha=prior, eta=prior), peers
@@ -189,7 +170,6 @@ class Scores:
         self._prior, self._sample, self._scorings = 1.0 / n_topics, X[rows], scorings
         self._completion = DocumentCompletion(X_test, self._prior)
         if set(scorings) & set(WHOLE):
-            self._documents = documents_of(self._sample, np.random.default_rng(2))
             self._whole = LeftToRight(X_test, n_particles=n_particles)
 
     def __call__(self, topics):
@@ -197,7 +177,7 @@ class Scores:
         if "learned" in self._scorings:
             alphas["learned"] = learned_prior(self._sample, topics, self._prior)
         if "left-to-right" in self._scorings:
-            alphas["sampled"] = sampled_prior(self._documents, topics, self._prior)
+            alphas["sampled"] = sampled_prior(self._sample, topics, self._prior)
         scores = [
             self._whole(topics, alphas[WHOLE[scoring]])
             if scoring in WHOLE
@@ -330,49 +310,6 @@ def lead(column, first):
     return np.mean(column[first]) - max(ours, default=-np.inf)
 
 
-def draw(args, results):
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot as plt
-
-    n = len(args.scorings)
-    figure, axes = plt.subplots(
-        1, n, figsize=(4.5 * n + 3.0, 5.0), layout="constrained", squeeze=False
-    )
-    ours = [label for label in results if is_ours(label)]
-    others = [label for label in results if label not in ours]
-    warm = plt.colormaps["autumn"](np.linspace(0.0, 0.75, len(ours)))
-    cold = ["C0", "C9", "C2", "C8", "C4", "C5", "k", "C7", "navy", "darkgreen", "teal"]
-    colors = dict(zip(ours, warm, strict=True))
-    colors |= {label: cold[i % len(cold)] for i, label in enumerate(others)}
-    for number, (panel, scoring) in enumerate(zip(axes[0], args.scorings, strict=True)):
-        lows = []
-        for i, (label, curves) in enumerate(results.items()):
-            points = [
-                (np.mean([p[3] for p in points]), np.mean(scores), np.std(scores))
-                for points in zip(*curves, strict=True)
-                for scores in [[p[2][number] for p in points]]
-            ]
-            seconds, score, sd = np.array(points).T
-            lows.append(score.max())
-            panel.errorbar(
-                seconds, score, sd, fmt="osD^v<>Ph*"[i % 10], ms=4, elinewidth=0.7, label=label,
-                ls="-" if label in ours else "--", color=colors[label],
-            )  # fmt: skip
-        # the worst of the best and a little more: short fits may lie far below
-        top = max(lows)
-        panel.set_ylim(top - 1.6 * (top - min(lows)) - 0.02, top + 0.1 * (top - min(lows)) + 0.005)
-        panel.set_xscale("log")
-        panel.grid(alpha=0.3)
-        panel.set(xlabel="CPU seconds", ylabel="held-out nats per word", title=scoring)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    figure.legend(handles, labels, fontsize="small", loc="outside right center")
-    figure.suptitle(f"{args.corpus}, K = {args.k}, {args.cores} core{'s' * (args.cores > 1)} each")
-    figure.savefig(args.figure, dpi=150)
-    print("quality over CPU seconds:", args.figure)
-
-
 def main():
     args = arguments()
     print_header(*peers_of(args.libraries))
@@ -387,8 +324,6 @@ def main():
         results = run_all(args, runners(args, X), evaluate)
     print()
     report(args, results)
-    if args.figure:
-        draw(args, results)
 
 
 if __name__ == "__main__":
