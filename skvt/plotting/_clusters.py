@@ -142,9 +142,7 @@ class ClusterTreeDisplay:
         return colors
 
     @classmethod
-    def from_estimator(
-        cls, estimator, *, n_clusters="auto", ax=None, dendrogram_kw=None, line_kw=None
-    ):
+    def from_estimator(cls, estimator, *, n_clusters="auto", ax=None, **options):
         """Draw the tree of a fitted mixture.
 
         Parameters
@@ -153,7 +151,7 @@ class ClusterTreeDisplay:
             A mixture, fitted by ``fit``, or after ``join_components``.
         n_clusters : int or "auto", default="auto"
             Number of clusters that is marked; "auto" is ``n_clusters_``.
-        ax, dendrogram_kw, line_kw : see :meth:`plot`
+        ax, **options : see :meth:`plot`
             How to draw it.
 
         Returns
@@ -173,4 +171,4 @@ class ClusterTreeDisplay:
         hierarchy = fitted_attribute(estimator, "hierarchy_", remedy)
         if isinstance(n_clusters, str) and n_clusters == "auto":
             n_clusters = estimator.n_clusters_
-        return cls(hierarchy, n_clusters).plot(ax, dendrogram_kw=dendrogram_kw, line_kw=line_kw)
+        return cls(hierarchy, n_clusters).plot(ax, **options)

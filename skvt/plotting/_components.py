@@ -3,6 +3,7 @@
 import numpy as np
 
 from skvt.plotting._axes import chosen, fitted_attribute, panels, single
+from skvt.readers.validation import column_names
 
 
 class ComponentsDisplay:
@@ -113,8 +114,11 @@ class ComponentsDisplay:
         if self.images is not None:
             self._plot_images(ax, components, titles, n_columns, image_kw or {})
         elif np.ndim(self.means) == 2 and np.ndim(self.covariances) == 3:
-            features = chosen(features, np.shape(self.means)[1], "features")
-            names = self._names()[features]
+            n_features = np.shape(self.means)[1]
+            features = chosen(features, n_features, "features")
+            names = column_names(None, self.feature_names, n_features)[features].astype(str)
+            ax = single(ax)
+            self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
             if features.size == 2:
                 self._plot_ellipses(ax, components, features, names, n_std, ellipse_kw or {})
             else:
@@ -144,10 +148,8 @@ class ComponentsDisplay:
                 panel.set_title(titles[i], fontsize="small")
 
     def _plot_ellipses(self, ax, components, features, names, n_std, ellipse_kw):
-        ax = single(ax)
         from matplotlib.patches import Ellipse
 
-        self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
         means = np.asarray(self.means)[:, features]
         covariances = np.asarray(self.covariances)[:, features[:, None], features]
         for k in chosen(components, len(means), "components"):
@@ -171,8 +173,6 @@ class ComponentsDisplay:
         off = means - weights @ means
         variance = weights @ (off**2 + np.diagonal(covariances, axis1=1, axis2=2))
         table = (off / np.sqrt(np.where(variance > 0.0, variance, 1.0)))[numbers][:, features]
-        ax = single(ax)
-        self.axes_, self.bounding_ax_ = np.array([ax], dtype=object), None
         limit = max(np.abs(table).max(), 1e-12)
         style = {"cmap": "RdBu_r", "vmin": -limit, "vmax": limit, "aspect": "auto"} | image_kw
         self.images_.append(ax.imshow(table, **style))
@@ -182,35 +182,9 @@ class ComponentsDisplay:
         ax.set_ylabel("component")
         ax.figure.colorbar(self.images_[0], ax=ax, label="standardised mean")
 
-    def _names(self):
-        """Names of the columns as an array of strings, shape (n_features,)."""
-        n_features = np.shape(self.means)[1]
-        if self.feature_names is None:
-            return np.arange(n_features).astype(str)
-        names = np.asarray(self.feature_names).astype(str)
-        if names.shape != (n_features,):
-            raise ValueError(
-                f"feature_names must be {n_features} names, one for each column. Got an array of "
-                f"shape {names.shape} instead."
-            )
-        return names
-
     @classmethod
     def from_estimator(
-        cls,
-        estimator,
-        *,
-        values=None,
-        image_shape=None,
-        feature_names=None,
-        ax=None,
-        components=None,
-        features=None,
-        titles=None,
-        n_columns=8,
-        n_std=2.0,
-        image_kw=None,
-        ellipse_kw=None,
+        cls, estimator, *, values=None, image_shape=None, feature_names=None, ax=None, **options
     ):
         """Draw the components of a fitted estimator.
 
@@ -227,7 +201,7 @@ class ComponentsDisplay:
             means.
         feature_names : array-like of str of shape (n_features,) or None, default=None
             Names of the columns; by default those that the data had at ``fit``, else numbers.
-        ax, components, features, titles, n_columns, n_std, image_kw, ellipse_kw : see :meth:`plot`
+        ax, **options : see :meth:`plot`
             How to draw them.
 
         Returns
@@ -254,16 +228,7 @@ class ComponentsDisplay:
             if values is None:
                 values = "components" if hasattr(estimator, "components_") else "means"
             display.images = _as_images(_values(estimator, values), image_shape)
-        return display.plot(
-            ax,
-            components=components,
-            features=features,
-            titles=titles,
-            n_columns=n_columns,
-            n_std=n_std,
-            image_kw=image_kw,
-            ellipse_kw=ellipse_kw,
-        )
+        return display.plot(ax, **options)
 
 
 def _values(estimator, values):

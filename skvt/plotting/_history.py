@@ -8,11 +8,6 @@ BOUNDS = {"elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "obje
 X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
 
 
-def history_of(estimator):
-    """``history_`` of a fitted estimator."""
-    return fitted_attribute(estimator, "history_", "Pass an estimator of skvt.")
-
-
 def _check_choice(name, value, legal):
     if value not in legal:
         raise ValueError(
@@ -23,6 +18,9 @@ def _check_choice(name, value, legal):
 
 class HistoryDisplay:
     """A display of ``history_``; ``name`` is its entry in the legend."""
+
+    # Attributes of estimators that are shown, and what to do without.
+    _shows = {"history_": "Pass an estimator of skvt."}
 
     def __init__(self, history, *, name=None):
         self.history = history
@@ -39,6 +37,36 @@ class HistoryDisplay:
     def _legend(self):
         if self.ax_.get_legend_handles_labels()[1]:
             self.ax_.legend()
+
+    @classmethod
+    def from_estimator(cls, estimator, *, name=None, ax=None, **options):
+        """Draw the passes of a fitted estimator.
+
+        Parameters
+        ----------
+        estimator : estimator
+            Fitted by ``fit``; for :class:`MovesDisplay`, one that makes moves.
+        name : str or None, default=None
+            Name of the fit in the legend; None is the class name.
+        ax, **options : see :meth:`plot`
+            How to draw them.
+
+        Returns
+        -------
+        display
+            The display, drawn.
+
+        Raises
+        ------
+        NotFittedError
+            If the estimator is not fitted.
+        ValueError
+            If it has no history, no pass has a bound, as after ``partial_fit`` alone, or it makes
+            no moves.
+        """
+        shown = [fitted_attribute(estimator, *each) for each in cls._shows.items()]
+        name = type(estimator).__name__ if name is None else name
+        return cls(*shown, name=name).plot(ax, **options)
 
 
 class ELBODisplay(HistoryDisplay):
@@ -132,46 +160,6 @@ class ELBODisplay(HistoryDisplay):
         self._legend()
         return self
 
-    @classmethod
-    def from_estimator(
-        cls,
-        estimator,
-        *,
-        name=None,
-        ax=None,
-        bounds="elbo",
-        x="n_iter",
-        n_samples=None,
-        line_kw=None,
-    ):
-        """Draw the bound of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted by ``fit``.
-        name : str or None, default=None
-            Name of the fit in the legend; None is the class name.
-        ax, bounds, x, n_samples, line_kw : see :meth:`plot`
-            How to draw it.
-
-        Returns
-        -------
-        ELBODisplay
-            The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If no pass has a bound, as after ``partial_fit`` alone.
-        """
-        name = type(estimator).__name__ if name is None else name
-        return cls(history_of(estimator), name=name).plot(
-            ax, bounds=bounds, x=x, n_samples=n_samples, line_kw=line_kw
-        )
-
 
 class TemperatureDisplay(HistoryDisplay):
     """The temperature over the course of a fit.
@@ -232,31 +220,3 @@ class TemperatureDisplay(HistoryDisplay):
         self.ax_.set_ylabel("temperature")
         self._legend()
         return self
-
-    @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
-        """Draw the temperature of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            Fitted by ``fit``.
-        name : str or None, default=None
-            Name of the fit in the legend; None is the class name.
-        ax, x, line_kw : see :meth:`plot`
-            How to draw it.
-
-        Returns
-        -------
-        TemperatureDisplay
-            The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it has no history.
-        """
-        name = type(estimator).__name__ if name is None else name
-        return cls(history_of(estimator), name=name).plot(ax, x=x, line_kw=line_kw)

@@ -2,8 +2,7 @@
 
 import numpy as np
 
-from skvt.plotting._axes import fitted_attribute
-from skvt.plotting._history import HistoryDisplay, history_of
+from skvt.plotting._history import HistoryDisplay
 
 # Marker and colour of accepted moves.
 STYLES = {
@@ -58,6 +57,8 @@ class MovesDisplay(HistoryDisplay):
     ['birth']
     """
 
+    _shows = HistoryDisplay._shows | {"move_log_": "Only estimators that make moves have it."}
+
     def __init__(self, history, move_log, *, name=None):
         super().__init__(history, name=name)
         self.move_log = move_log
@@ -103,32 +104,3 @@ class MovesDisplay(HistoryDisplay):
         self.ax_.set_ylabel("components")
         self._legend()
         return self
-
-    @classmethod
-    def from_estimator(cls, estimator, *, name=None, ax=None, x="n_iter", line_kw=None):
-        """Draw the components and moves of a fitted estimator.
-
-        Parameters
-        ----------
-        estimator : estimator
-            A fitted estimator that makes moves.
-        name : str or None, default=None
-            Name of the fit in the legend; None is the class name.
-        ax, x, line_kw : see :meth:`plot`
-            How to draw it.
-
-        Returns
-        -------
-        MovesDisplay
-            The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it makes no moves.
-        """
-        log = fitted_attribute(estimator, "move_log_", "Only estimators that make moves have it.")
-        name = type(estimator).__name__ if name is None else name
-        return cls(history_of(estimator), log, name=name).plot(ax, x=x, line_kw=line_kw)

@@ -107,7 +107,7 @@ class ProfilesDisplay:
         ValueError
             For components or columns that the table does not have.
         """
-        kind = _kind(self.table)
+        kind = "cluster" if "cluster" in self.table else "component"
         cells, relevance, weights, keys = _read(self.table, kind)
         whole = len(weights) - 1
         heaviest = np.argsort(-weights[:whole], kind="stable")
@@ -231,18 +231,7 @@ class ProfilesDisplay:
         probe.remove()
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator,
-        *,
-        n_clusters=None,
-        ax=None,
-        components=None,
-        columns=None,
-        max_columns=50,
-        image_kw=None,
-        text_kw=None,
-    ):
+    def from_estimator(cls, estimator, *, n_clusters=None, ax=None, **options):
         """Draw the profiles of a fitted mixture.
 
         Parameters
@@ -252,7 +241,7 @@ class ProfilesDisplay:
         n_clusters : int, "auto" or None, default=None
             None shows components; a number, or "auto", the clusters into which the estimator joins
             them, as its ``describe`` does.
-        ax, components, columns, max_columns, image_kw, text_kw : see :meth:`plot`
+        ax, **options : see :meth:`plot`
             How to draw them.
 
         Returns
@@ -270,19 +259,7 @@ class ProfilesDisplay:
         describe = fitted_attribute(
             estimator, "describe", "Pass a mixture that describes its components."
         )
-        return cls(describe(n_clusters=n_clusters)).plot(
-            ax,
-            components=components,
-            columns=columns,
-            max_columns=max_columns,
-            image_kw=image_kw,
-            text_kw=text_kw,
-        )
-
-
-def _kind(table):
-    """What the rows of the table of ``describe`` are: components or clusters."""
-    return "cluster" if "cluster" in table else "component"
+        return cls(describe(n_clusters=n_clusters)).plot(ax, **options)
 
 
 def _read(table, kind):

@@ -95,17 +95,7 @@ class TopicsDisplay:
         return self
 
     @classmethod
-    def from_estimator(
-        cls,
-        estimator,
-        *,
-        feature_names=None,
-        ax=None,
-        n_words=10,
-        topics=None,
-        n_columns=5,
-        bar_kw=None,
-    ):
+    def from_estimator(cls, estimator, *, feature_names=None, ax=None, **options):
         """Draw the topics of a fitted estimator.
 
         Parameters
@@ -117,7 +107,7 @@ class TopicsDisplay:
         feature_names : array-like of str of shape (n_features,) or None, default=None
             Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a
             pipeline gives, or those that the columns of the data had, else column numbers.
-        ax, n_words, topics, n_columns, bar_kw : see :meth:`plot`
+        ax, **options : see :meth:`plot`
             How to draw them.
 
         Returns
@@ -134,6 +124,4 @@ class TopicsDisplay:
         """
         weights = topic_probabilities(estimator)
         names = column_names(estimator, feature_names, weights.shape[1])
-        return cls(weights, names).plot(
-            ax, n_words=n_words, topics=topics, n_columns=n_columns, bar_kw=bar_kw
-        )
+        return cls(weights, names).plot(ax, **options)
