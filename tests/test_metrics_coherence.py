@@ -81,9 +81,9 @@ def test_a_word_found_nowhere_scores_minus_one_in_npmi_and_is_an_error_in_umass(
     [
         ({"topic_word": [[1, 2, 3]]}, ValueError, "topic_word has 3 words, X has 4"),
         ({"measure": "c_v"}, ValueError, "measure='c_v' must be"),
-        ({"n_words": 1}, ValueError, "n_words=1 must be from 2 to the 4"),
-        ({"n_words": 5}, ValueError, "n_words=5 must be from 2 to the 4"),
-        ({"n_words": 2.0}, TypeError, "n_words=2.0 must be an integer"),
+        ({"n_words": 1}, ValueError, "n_words == 1, must be >= 2"),
+        ({"n_words": 5}, ValueError, "n_words == 5, must be <= 4"),
+        ({"n_words": 2.0}, TypeError, "n_words must be an instance of int"),
         ({"eps": -0.1}, ValueError, "eps=-0.1 must be at least 0"),
         ({"eps": np.nan}, ValueError, "eps=nan must be at least 0"),
         ({"X": -X}, ValueError, "Negative values"),

@@ -419,18 +419,11 @@ class Categorical(ComponentSpec):
     def build(self, X, weights, sizes):
         """Independent categorical columns, see :class:`ComponentSpec`."""
         given, n = self.concentration_prior, sum(sizes)
-        concentration = np.asarray(1.0 if is_auto(given) else given, np.float64)
-        legal = np.all((concentration > 0.0) & (concentration < np.inf))
-        if not legal or concentration.shape not in ((), (n,)):
-            raise ValueError(
-                "The 'concentration_prior' parameter must be a number or an array of shape "
-                f"(n_categories,) = ({n},), those of all columns, in the range (0, inf). Got "
-                f"{given!r} instead."
-            )
-        component = models.Categorical(
-            np.array(np.broadcast_to(concentration, n)), tuple(sizes), X.dtype
-        )
-        used = concentration if concentration.ndim else float(concentration)
+        given = 1.0 if is_auto(given) else given
+        legal = f"a number or an array of shape (n_categories,) = ({n},), those of all columns"
+        concentration = positive_numbers("concentration_prior", given, legal, (n,))
+        component = models.Categorical(concentration, tuple(sizes), X.dtype)
+        used = concentration if np.ndim(given) else float(given)
         return component, {"concentration_prior": used}
 
     def learner(self, component):
@@ -511,16 +504,11 @@ class _Counts(ComponentSpec):
             mean = np.where(totals > 0.0, totals, 1.0) / np.where(totals > 0.0, exposed, 1.0)
             rate = shape / mean
         else:
-            rate = np.asarray(self.rate_prior, np.float64)
-            if rate.shape not in ((), shape.shape) or not np.all((rate > 0.0) & np.isfinite(rate)):
-                raise ValueError(
-                    f"The 'rate_prior' parameter must be a number or an array of shape "
-                    f"(n_columns,) = ({shape.size},), in the range (0, inf). Got "
-                    f"{self.rate_prior!r} instead."
-                )
+            legal = f"a number or an array of shape (n_columns,) = ({shape.size},)"
+            rate = positive_numbers("rate_prior", self.rate_prior, legal, shape.shape)
         typical = 1.0 if exposure == "none" else float(total / weight)
         found = {"exposure": exposure, "typical": typical, "shares": shares}
-        return shape, np.array(np.broadcast_to(rate, shape.shape)), bool(sparse), found
+        return shape, rate, bool(sparse), found
 
 
 class Poisson(_Counts):
@@ -662,14 +650,10 @@ class NegativeBinomial(_Counts):
         shape, rate, _, found = self._read(X, weights)
         share = np.full(models.SIZES.size, 1.0 / models.SIZES.size)
         if not (self.dispersion_prior is None or is_auto(self.dispersion_prior)):
-            share = np.asarray(self.dispersion_prior, np.float64)
-            legal = share.shape == models.SIZES.shape
-            if not legal or not np.all((share > 0.0) & np.isfinite(share)):
-                raise ValueError(
-                    "The 'dispersion_prior' parameter must be None, 'auto' or an array of shape "
-                    f"({models.SIZES.size},) of probabilities in the range (0, 1]. Got "
-                    f"{self.dispersion_prior!r} instead."
-                )
+            legal = f"None, 'auto' or an array of shape ({models.SIZES.size},) of probabilities"
+            share = positive_numbers(
+                "dispersion_prior", self.dispersion_prior, legal, models.SIZES.shape, single=False
+            )
         points = np.ones(1)
         if found["exposure"] != "none":
             of_rows = partial(_exposures, found["exposure"], found["shares"])
@@ -978,12 +962,20 @@ def beta_learner(component):
 
 def beta_prior(feature_prior, n_columns):
     """Pairs of positive numbers for each column, (n_columns, 2)."""
-    pairs = np.asarray(1.0 if is_auto(feature_prior) else feature_prior, dtype=np.float64)
-    legal = pairs.shape in ((), (2,), (n_columns, 2))
-    if not legal or not np.all((pairs > 0.0) & (pairs < np.inf)):
+    given = 1.0 if is_auto(feature_prior) else feature_prior
+    legal = f"a number, a pair (a, b) or an array of shape (n_features, 2) = ({n_columns}, 2)"
+    return positive_numbers("feature_prior", given, legal, (n_columns, 2), (2,))
+
+
+def positive_numbers(name, value, legal, shape, *others, single=True):
+    """A parameter as an array of this shape; ValueError unless it is what ``legal`` says.
+
+    It has this shape or one of the ``others``, or, unless not ``single``, is one number for all.
+    """
+    numbers = np.asarray(value, np.float64)
+    shapes = (shape, *others, ()) if single else (shape, *others)
+    if numbers.shape not in shapes or not np.all((numbers > 0.0) & np.isfinite(numbers)):
         raise ValueError(
-            "The 'feature_prior' parameter must be a number, a pair (a, b) or an array of shape "
-            f"(n_features, 2) = ({n_columns}, 2), in the range (0, inf). Got {feature_prior!r} "
-            "instead."
+            f"The {name!r} parameter must be {legal}, in the range (0, inf). Got {value!r} instead."
         )
-    return np.array(np.broadcast_to(pairs, (n_columns, 2)))
+    return np.array(np.broadcast_to(numbers, shape))

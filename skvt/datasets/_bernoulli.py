@@ -1,11 +1,12 @@
 """Draw binary rows from a mixture of Bernoullis, so that its truth is known."""
 
 from collections import namedtuple
+from numbers import Integral
 
 import numpy as np
-from sklearn.utils import check_random_state
+from sklearn.utils import check_random_state, check_scalar
 
-from skvt.datasets._topics import _check_count, _check_prior
+from skvt.components.specs import positive_numbers
 
 __all__ = ["make_bernoulli_mixture"]
 
@@ -77,13 +78,13 @@ def make_bernoulli_mixture(
     >>> rows.X.shape, np.unique(rows.labels).size
     ((1000, 100), 50)
     """
-    n_samples = _check_count("n_samples", n_samples, 1)
-    n_features = _check_count("n_features", n_features, 1)
-    n_components = _check_count("n_components", n_components, 1)
-    alpha = _check_prior("weight_concentration", weight_concentration, 1, "a number")
-    a, b = _check_prior("feature_prior", feature_prior, 2, "a and b")
+    check_scalar(n_samples, "n_samples", Integral, min_val=1)
+    check_scalar(n_features, "n_features", Integral, min_val=1)
+    check_scalar(n_components, "n_components", Integral, min_val=1)
+    (alpha,) = positive_numbers("weight_concentration", weight_concentration, "a number", (1,))
+    a, b = positive_numbers("feature_prior", feature_prior, "a number or a pair (a, b)", (2,))
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
-    weights = rng.dirichlet(np.full(n_components, alpha[0] / n_components))
+    weights = rng.dirichlet(np.full(n_components, alpha / n_components))
     means = rng.beta(a, b, size=(n_components, n_features))
     labels = rng.choice(n_components, size=n_samples, p=weights)
     X = (rng.random((n_samples, n_features)) < means[labels]).astype(np.int8)

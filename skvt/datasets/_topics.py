@@ -5,7 +5,9 @@ from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import check_array, check_random_state
+from sklearn.utils import check_array, check_random_state, check_scalar
+
+from skvt.results import prior_vector
 
 __all__ = ["make_topic_corpus"]
 
@@ -92,8 +94,8 @@ def make_topic_corpus(
     ((100, 50), (5, 50), (100, 5))
     >>> test = make_topic_corpus(20, topics=train.topics, random_state=1)
     """
-    n_documents = _check_count("n_documents", n_documents, 1)
-    min_length = _check_count("min_length", min_length, 0)
+    check_scalar(n_documents, "n_documents", Integral, min_val=1)
+    check_scalar(min_length, "min_length", Integral, min_val=0)
     if not isinstance(mean_length, Real) or not min_length <= mean_length < np.inf:
         raise ValueError(
             f"mean_length={mean_length!r} must be a finite number of at least "
@@ -102,13 +104,13 @@ def make_topic_corpus(
     # Generator.dirichlet, unlike RandomState's, survives concentrations near zero.
     rng = np.random.default_rng(check_random_state(random_state).randint(2**31 - 1, size=4))
     if topics is None:
-        n_components = _check_count("n_components", n_components, 1)
-        n_features = _check_count("n_features", n_features, 1)
-        eta = _check_prior("topic_word_prior", topic_word_prior, n_features, "n_features")
+        check_scalar(n_components, "n_components", Integral, min_val=1)
+        check_scalar(n_features, "n_features", Integral, min_val=1)
+        eta = prior_vector("topic_word_prior", topic_word_prior, n_features, "n_features")
         topics = rng.dirichlet(eta, size=n_components)
     else:
         topics = _check_topics(topics)
-    alpha = _check_prior("doc_topic_prior", doc_topic_prior, len(topics), "n_components")
+    alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topics), "n_components")
 
     lengths = min_length + rng.poisson(mean_length - min_length, size=n_documents)
     proportions = rng.dirichlet(alpha, size=n_documents)
@@ -131,26 +133,6 @@ def _draw_words(topic_counts, topics, rng):
     X = sparse.coo_matrix(tokens, shape=(n_documents, n_features)).tocsr()  # adds up duplicates
     X.sort_indices()
     return X
-
-
-def _check_count(name, value, low):
-    if not isinstance(value, Integral) or isinstance(value, bool):
-        raise TypeError(f"{name}={value!r} must be an integer of at least {low}.")
-    if value < low:
-        raise ValueError(f"{name}={value!r} must be at least {low}.")
-    return int(value)
-
-
-def _check_prior(name, prior, size, size_name):
-    """Concentrations as a vector of length `size`."""
-    values = np.asarray(prior, dtype=np.float64)
-    if values.ndim > 1 or (values.ndim == 1 and len(values) != size):
-        raise ValueError(
-            f"{name} has shape {values.shape}; give one number or {size} of them ({size_name})."
-        )
-    if not (np.isfinite(values).all() and (values > 0).all()):
-        raise ValueError(f"{name}={prior!r} must be finite and above 0.")
-    return np.full(size, values)
 
 
 def _check_topics(topics):

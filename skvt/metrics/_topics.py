@@ -10,7 +10,8 @@ from skvt.compiled import mix
 from skvt.inference import Workers
 from skvt.metrics._held_out import documents as held_out_documents
 from skvt.models.lda import LDA
-from skvt.readers.validation import OF_WORDS, canonical, require_counts, require_prior
+from skvt.readers.validation import OF_WORDS, canonical, require_counts
+from skvt.results import prior_vector
 from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
 
@@ -97,7 +98,7 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     """
     X = _counts(X)
     topic_word = _topic_weights(topic_word, X)
-    alpha = _document_prior(doc_topic_prior, len(topic_word))
+    alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
     # The prior of the topics plays no part: they are given.
     model = LDA(alpha, np.full(X.shape[1], topic_word.min() / 2.0))
     with Workers(n_jobs) as workers:
@@ -179,7 +180,7 @@ def held_out_log_likelihood(
     check_scalar(n_samples, "n_samples", Integral, min_val=1)
     check_scalar(n_burn_in, "n_burn_in", Integral, min_val=0)
     topic_word = _topic_weights(topic_word, X)
-    alpha = _document_prior(doc_topic_prior, len(topic_word))
+    alpha = prior_vector("doc_topic_prior", doc_topic_prior, len(topic_word), "n_components")
     longest = X.sum(axis=1).max(initial=0.0)
     if longest > _MOST_TOKENS[method]:
         raise ValueError(
@@ -203,23 +204,6 @@ def held_out_log_likelihood(
     with Workers(n_jobs) as workers:
         workers.run(held_out_documents, tasks)
     return out
-
-
-def _document_prior(value, n_components):
-    """The concentrations of a document's topic proportions, shape (n_components,), float64."""
-    try:
-        alpha = np.asarray(value, np.float64)
-    except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"The 'doc_topic_prior' parameter must be positive numbers. Got {value!r} instead."
-        ) from error
-    if alpha.shape not in ((), (1,), (n_components,)):
-        raise ValueError(
-            f"The 'doc_topic_prior' parameter must be a number or a vector of {n_components}, one "
-            f"for each topic. Got an array of shape {alpha.shape} instead."
-        )
-    require_prior("doc_topic_prior", value)
-    return np.broadcast_to(alpha, (n_components,)).copy()
 
 
 def _topic_weights(topic_word, X):
@@ -328,7 +312,16 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
     """
     topic_word = check_array(topic_word, dtype=[np.float64, np.float32], input_name="topic_word")
     X = check_array(X, accept_sparse="csr", ensure_non_negative=True, input_name="X")
-    _check_coherence_arguments(topic_word, X, n_words, measure, eps)
+    if topic_word.shape[1] != X.shape[1]:
+        raise ValueError(
+            f"topic_word has {topic_word.shape[1]} words, X has {X.shape[1]}; both need the same "
+            "vocabulary in the same order."
+        )
+    if measure not in ("npmi", "umass"):
+        raise ValueError(f"measure={measure!r} must be 'npmi' or 'umass'.")
+    check_scalar(n_words, "n_words", Integral, min_val=2, max_val=X.shape[1])
+    if not 0.0 <= eps < 1.0:
+        raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")
 
     top = np.stack([stable_order(-topic)[:n_words] for topic in topic_word])  # (K, n_words)
     words, top = np.unique(top, return_inverse=True)  # positions in `words`
@@ -343,22 +336,6 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
         return np.log((joint + 1) / frequency[top[:, first]]).sum(axis=1)
     share = frequency / X.shape[0]
     return _npmi(share[top[:, first]], share[top[:, second]], joint / X.shape[0] + eps).mean(axis=1)
-
-
-def _check_coherence_arguments(topic_word, X, n_words, measure, eps):
-    if topic_word.shape[1] != X.shape[1]:
-        raise ValueError(
-            f"topic_word has {topic_word.shape[1]} words, X has {X.shape[1]}; both need the same "
-            "vocabulary in the same order."
-        )
-    if measure not in ("npmi", "umass"):
-        raise ValueError(f"measure={measure!r} must be 'npmi' or 'umass'.")
-    if not isinstance(n_words, Integral) or isinstance(n_words, bool):
-        raise TypeError(f"n_words={n_words!r} must be an integer of at least 2.")
-    if not 2 <= n_words <= X.shape[1]:
-        raise ValueError(f"n_words={n_words!r} must be from 2 to the {X.shape[1]} words of X.")
-    if not isinstance(eps, Real) or not 0 <= eps < 1:
-        raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")
 
 
 def _document_frequencies(X, words, left, right):

@@ -4,7 +4,7 @@ from skvt.results._consensus import consensus, distributions, matched
 from skvt.results._growing_mixtures import GrowingMixin
 from skvt.results._mixtures import MixtureEstimator, assignments_of, learned_values
 from skvt.results._topic_edits import TopicEditsMixin
-from skvt.results._topics import TopicsMixin, simplest
+from skvt.results._topics import TopicsMixin, prior_vector, simplest
 from skvt.results.topic_tables import topic_shares, topic_table
 from skvt.results.topic_words import top_words
 
@@ -18,6 +18,7 @@ __all__ = [
     "distributions",
     "learned_values",
     "matched",
+    "prior_vector",
     "simplest",
     "top_words",
     "topic_shares",

@@ -23,39 +23,12 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     _reads = DocumentReader
 
     # --------------------------------------------------------------------------- validation
-    def _prior_vector(self, name, size, size_name, default, *, n_topics=None, remedy=""):
-        """The prior's vector: given, or filled with the default, which is where learning starts.
-
-        With ``n_topics``, it may be an array of a vector for each topic, too; otherwise the
-        ``remedy`` is what to do where one is given.
-        """
+    def _prior_vector(self, name, size, size_name, default, **more):
+        """The prior's vector: given, or filled with the default, which is where learning starts."""
         value = getattr(self, name)
         if value is None or is_auto(value):
             return np.full(size, default)
-        try:
-            value = np.asarray(value, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise ValueError(
-                f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
-            ) from error
-        rows = () if n_topics is None else ((n_topics, size),)
-        if value.shape not in ((), (size,), *rows):
-            legal = f"a number or a vector of {size_name} = {size} numbers"
-            if rows:
-                legal += f", or an array of shape (n_components, {size_name}) = {rows[0]}"
-            raise ValueError(
-                f"The {name!r} parameter must be {legal}. Got an array of shape {value.shape} "
-                f"instead.{remedy if value.ndim == 2 and not rows else ''}"
-            )
-        if value.ndim == 2:
-            _require_prior_of_each(name, value)
-        if not (np.all(np.isfinite(value)) and np.all(value > 0.0)):
-            raise ValueError(
-                f"The {name!r} parameter must be in the range (0, inf), each entry. Got {value} "
-                "instead; drop words or topics that shall have no mass."
-            )
-        require_prior(name, getattr(self, name))
-        return value if value.ndim == 2 else np.broadcast_to(value, (size,)).copy()
+        return prior_vector(name, value, size, size_name, **more)
 
     def _initial_topics(self, X):
         """Word probabilities of the topics given to begin with, (K, V); None without."""
@@ -295,16 +268,44 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return tags
 
 
-def _require_prior_of_each(name, value):
-    """Raise ValueError unless all entries (K, V) are in the range of priors: too many to show."""
-    wrong = ~((value >= 1.0 / LARGEST) & (value <= LARGEST))
-    if wrong.any():
+def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):
+    """A Dirichlet prior as a vector; ValueError unless it is one, or a positive number.
+
+    With ``n_topics``, it may be an array of a vector for each topic, too; otherwise the ``remedy``
+    is what to do where one is given.
+    """
+    try:
+        prior = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"The {name!r} parameter must be positive numbers. Got {value!r} instead."
+        ) from error
+    rows = () if n_topics is None else ((n_topics, size),)
+    if prior.shape not in ((), (size,), *rows):
+        legal = f"a number or a vector of {size_name} = {size} numbers"
+        if rows:
+            legal += f", or an array of shape (n_components, {size_name}) = {rows[0]}"
+        raise ValueError(
+            f"The {name!r} parameter must be {legal}. Got an array of shape {prior.shape} "
+            f"instead.{remedy if prior.ndim == 2 and not rows else ''}"
+        )
+    if prior.ndim < 2:
+        if not (np.all(np.isfinite(prior)) and np.all(prior > 0.0)):
+            raise ValueError(
+                f"The {name!r} parameter must be in the range (0, inf), each entry. Got {prior} "
+                "instead; drop words or topics that shall have no mass."
+            )
+        require_prior(name, value)
+        return np.broadcast_to(prior, (size,)).copy()
+    wrong = ~((prior >= 1.0 / LARGEST) & (prior <= LARGEST))
+    if wrong.any():  # too many entries to show
         topic, word = np.argwhere(wrong)[0].tolist()
         raise ValueError(
             f"The {name!r} parameter must be in {LEGAL_RANGE}, each entry. Got "
-            f"{value[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
+            f"{prior[topic, word]:g} for word {word} of topic {topic} instead; give a small number "
             "to a word that the topic shall not have."
         )
+    return prior
 
 
 def simplest(given, used):
