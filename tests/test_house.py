@@ -48,6 +48,11 @@ HANDED_THROUGH = {
     ("fitting/_base.py", "on_a_twin"),
     ("sklearn_private/_callbacks.py", "torn_down"),
     ("readers/chunks.py", "of_rows"),
+    # (options of ``plot``, which documents and checks them)
+    *(
+        (f"plotting/_{name}.py", "from_estimator")
+        for name in ("clusters", "components", "history", "profiles", "topics")
+    ),
 }
 # Words that the vocabulary has replaced, as names where no mathematics is written.
 REPLACED = {

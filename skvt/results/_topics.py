@@ -23,12 +23,12 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     _reads = DocumentReader
 
     # --------------------------------------------------------------------------- validation
-    def _prior_vector(self, name, size, size_name, default, **more):
+    def _prior_vector(self, name, size, size_name, default, *, n_topics=None, remedy=""):
         """The prior's vector: given, or filled with the default, which is where learning starts."""
         value = getattr(self, name)
         if value is None or is_auto(value):
             return np.full(size, default)
-        return prior_vector(name, value, size, size_name, **more)
+        return prior_vector(name, value, size, size_name, n_topics=n_topics, remedy=remedy)
 
     def _initial_topics(self, X):
         """Word probabilities of the topics given to begin with, (K, V); None without."""
