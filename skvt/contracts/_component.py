@@ -126,6 +126,12 @@ class Component(Protocol):
     def row_tables(self, features: Array) -> Array:
         """Tables of components that have seen one row each, given the features (n, P)."""
 
+    def own_fits(self, features: Any) -> tuple[Array, Array]:
+        """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
+
+        And the size of the terms of the sum, (n,), relative to which it is rounded.
+        """
+
     def log_evidence(self, sums: Array) -> Array:
         """Log marginal likelihood of each component's rows, (K,) in nats; the sum is of all."""
 

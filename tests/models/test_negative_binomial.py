@@ -1,5 +1,7 @@
 """Negative binomials and exposures: bounds by quadrature, slopes, predictives, draws."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -7,7 +9,10 @@ from models._textbook import NB_SIZES, log_binomials
 from scipy.special import betaln, logsumexp
 from scipy.stats import nbinom, poisson
 
-from skvt.models.mixture import NegativeBinomial, Poisson, exposure_points
+from skvt.contracts import RowBatch
+from skvt.models.mixture import Mixture, NegativeBinomial, Poisson, exposure_points
+from skvt.models.mixture._weights import StickBreaking
+from skvt.models.mixture.components import ConjugateComponent
 
 F8 = np.dtype(np.float64)
 
@@ -139,6 +144,33 @@ def test_features_of_sparse_rows_are_those_of_dense_ones(kind):
     np.testing.assert_allclose(
         component.log_predictive(sp.csr_array(X), lam), component.log_predictive(X, lam)
     )
+
+
+def test_own_fits_of_zeros_are_interpolated():
+    X, rng = exposed(), np.random.default_rng(1)
+    X[:, :2] = np.where(rng.random((len(X), 2)) < 0.2, np.nan, X[:, :2])
+    component = component_for(X)
+    features = component.features(X)
+    whole, _ = ConjugateComponent.own_fits(component, features)
+    for held in (features, sp.csr_array(features)):
+        own, size = component.own_fits(held)
+        np.testing.assert_allclose(own, whole, rtol=1e-3, atol=1e-9)
+        assert (size >= (1.0 - 1e-3) * np.abs(whole)).all()
+
+
+def test_statistics_and_merges_take_less_memory_than_features_of_all_rows():
+    rng, n, D, K = np.random.default_rng(0), 3_000, 300, 40
+    X, point = rng.poisson(0.5, (n, D)).astype(float), np.ones(1)
+    component = NegativeBinomial(np.empty((D, 0)), F8, point)
+    component = component.with_prior(np.ones(D), np.ones(D), np.ones(16))
+    model = Mixture(StickBreaking(1.0), component)
+    resp = rng.dirichlet(np.ones(K), size=n)
+    tracemalloc.start()
+    stats = model.given_assignments(RowBatch(X, np.ones(n), np.arange(n)), resp).stats
+    model.merge_gains(stats, *np.triu_indices(K, 1))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 100e6 < n * 18 * D * 8
 
 
 def test_poisson_with_exposures_is_the_textbooks():

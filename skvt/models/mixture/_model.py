@@ -33,7 +33,7 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.models.mixture._candidates import has_candidates, step_of_candidates
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
-from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
+from skvt.models.mixture._seeds import chunks_of, distinct_rows, memberships_of_seeds
 from skvt.rows import of_each_row, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
@@ -271,9 +271,11 @@ class Mixture(ConjugateModel):
         prior.
         """
         component, weighted = self.component, resp * batch.weights[:, None]
-        sums = np.ascontiguousarray(component.features(batch.X).T.dot(weighted).T)
-        stats, hidden_entropy = Stats((weighted.sum(axis=0), sums)), None
         table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
+        sums = np.zeros_like(table)
+        for rows in chunks_of(batch.n_rows, table.shape[1]):
+            sums += component.features(batch.X[rows]).T.dot(weighted[rows]).T
+        stats, hidden_entropy = Stats((weighted.sum(axis=0), sums)), None
         least, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
         for _ in range(most_steps):
             completion = component.completion(table)

@@ -16,6 +16,8 @@ from skvt.typing import Array, IndexArray
 
 # Counts whose log h_r(x) is tabulated.
 _TABULATED = 1024
+# Entries whose own fits are computed at a time.
+_ENTRIES_AT_ONCE = 2**13
 # Least probability of a size that predictive densities take into account.
 _LEAST_SHARE = 1e-9
 
@@ -153,6 +155,37 @@ class NegativeBinomial(OfExposure):
         parts = [t[..., :G], t[..., G : G + J], t[..., G + J :]]
         flat = [part.reshape(*lead, -1) for part in parts]
         return np.concatenate([*flat, parts[2].sum(axis=-2), np.zeros((*lead, 1))], axis=-1)
+
+    def own_fits(self, features: Any) -> tuple[Array, Array]:
+        """Of the columns in which a row is zero, the sum is interpolated between exposures."""
+        X, D, (G, J) = sp.csr_array(features), len(self.prior), (SIZES.size, self.points.size)
+        L, rest = X[:, -J - 1 : -1].toarray(), X[:, [-1]].toarray().ravel()
+        zeros, size_of_zeros = (
+            own.reshape(D, J)
+            for own in self._own_fits(
+                np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(np.eye(J), (D, 1))
+            )
+        )
+        # counts, and -1 where they are missing (polynomials add up to 1)
+        of_points = X[:, D * G : D * (G + J)] + X[:, D * (G + J) : D * (G + 2 * J)]
+        entries = sp.coo_array(of_points @ sp.kron(sp.eye_array(D), np.ones((J, 1)), format="csr"))
+        rows, columns = entries.coords
+        fits, sizes = self._own_fits(columns, np.rint(entries.data), L[rows])
+        fits -= (L[rows] * zeros[columns]).sum(axis=1)
+        out = L @ zeros.sum(axis=0) + rest + np.bincount(rows, fits, len(L))
+        size = np.abs(L) @ size_of_zeros.sum(axis=0) + np.abs(rest)
+        return out, size + np.bincount(rows, sizes, len(L))
+
+    def _own_fits(self, columns: IndexArray, counts: Array, L: Array) -> tuple[Array, Array]:
+        """Of single counts (m,) at polynomials L (m, J); those below 0 are missing."""
+        fits, sizes = np.empty((2, counts.size))
+        for start in range(0, counts.size, _ENTRIES_AT_ONCE):
+            part = slice(start, start + _ENTRIES_AT_ONCE)
+            seen, x = (counts[part] >= 0.0)[:, None], np.maximum(counts[part], 0.0)
+            own = np.concatenate([self._log_h(x), x[:, None] * L[part], seen * L[part]], axis=1)
+            terms = own * self.family.expectation(self.prior[columns[part]] + own)
+            fits[part], sizes[part] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
+        return fits, sizes
 
     def column_evidence(self, sums: Array) -> Array:
         """Columns are independent; an exposure has none."""

@@ -262,6 +262,12 @@ class Product(ConjugateComponent):
         parts = zip(self.blocks, self.of_blocks(features), strict=True)
         return np.concatenate([block.component.row_tables(part) for block, part in parts], axis=1)
 
+    def own_fits(self, features: Any) -> tuple[Array, Array]:
+        """Sums over the blocks."""
+        parts = zip(self.blocks, self._slices, strict=True)
+        fits = [block.component.own_fits(features[:, place]) for block, place in parts]
+        return sum(fit for fit, _ in fits), sum(size for _, size in fits)  # type: ignore[return-value]
+
     @cached_property
     def alone(self) -> "Product":
         """Of blocks that share nothing between components."""

@@ -1,5 +1,6 @@
 """Seeds: the components that a mixture begins with, found among the rows."""
 
+from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -16,9 +17,8 @@ from skvt.typing import Array
 ROWS_TO_SEED = 2_000
 # Where seeds are also looked for, by ``init_params``.
 _SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
-# Rows whose tables are held at a time, and numbers in these.
-_ROWS_AT_ONCE = 512
-_NUMBERS_AT_ONCE = 2**18
+# Numbers that the features of rows hold at a time, dense.
+_NUMBERS_AT_ONCE = 2**22
 
 
 def memberships_of_seeds(
@@ -47,15 +47,20 @@ def memberships_of_seeds(
         return [np.ones((weights.size, 1))]
     if init_params == "random":
         return [rng.dirichlet(np.ones(n_components), size=weights.size)]
-    features = component.filled_features(X)
     # (a stream of its own leaves that of the caller where it would be otherwise)
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
+
+    def features(rows: Any) -> Any:
+        return component.filled_features(X[rows])
+
     found = [_nearest_seed(component, features, weights, n_components, init_params, rng)]
     if init_params in _SUBSPACES:
         directions = partial(_SUBSPACES[init_params], number=n_components - 1)
         projected = component.projected(X, weights, directions)
         if projected is not None:
-            found.append(_nearest_seed(*projected, weights, n_components, init_params, other_rng))
+            other, all_features = projected
+            given = all_features.__getitem__, weights, n_components, init_params, other_rng
+            found.append(_nearest_seed(other, *given))
     return found
 
 
@@ -93,16 +98,19 @@ def _keys(X: Any) -> list[tuple[float, ...]]:
 
 def _nearest_seed(
     component: Component,
-    features: Any,
+    features: Callable[[Any], Any],
     weights: Array,
     n_components: int,
     init_params: str,
     rng: np.random.Generator,
 ) -> Array:
-    """One-hot responsibilities (n, K) of the seed that explains each row best."""
+    """One-hot responsibilities (n, K) of the seed that explains each row best.
+
+    ``features`` are those of some rows.
+    """
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
-    few, chances = features[candidates], weights[candidates]
-    own, size = _own_fit(component, few) if init_params in _SUBSPACES else (None, None)
+    few, chances = features(candidates), weights[candidates]
+    own, size = component.alone.own_fits(few) if init_params in _SUBSPACES else (None, None)
     best: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
     used = np.zeros(candidates.size, dtype=bool)
@@ -117,13 +125,15 @@ def _nearest_seed(
             # a row equal to a seed is fully explained, up to rounding
             missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
             left = missed if missed.sum() > 0.0 else left
-    tables = _tables(component, features, seeds).T
-    fits, size = features @ tables, abs(features) @ np.abs(tables)
-    size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
-    # of equally near seeds, the one drawn first
-    nearest = stable_argmax(fits, scale=size)
-    resp = np.zeros((weights.size, len(seeds)))
-    resp[np.arange(weights.size), nearest] = 1.0
+    tables = _tables(component, features(seeds), slice(None)).T
+    sizes, resp = np.abs(tables), np.zeros((weights.size, len(seeds)))
+    for rows in chunks_of(weights.size, few.shape[1]):
+        part = features(rows)
+        fits, size = part @ tables, abs(part) @ sizes
+        size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
+        # of equally near seeds, the one drawn first
+        nearest = stable_argmax(fits, scale=size)
+        resp[rows][np.arange(nearest.size), nearest] = 1.0
     return resp
 
 
@@ -134,21 +144,7 @@ def _tables(component: Component, features: Any, rows: Any) -> Array:
     return component.alone.row_tables(selected)
 
 
-def _own_fit(component: Component, features: Any) -> tuple[Array, Array]:
-    """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
-
-    And the size of the terms of the sum, (n,), relative to which it is rounded.
-    """
-    out, size = np.empty((2, features.shape[0]))
-    for chunk in _chunks(*features.shape):
-        tables = _tables(component, features, chunk)
-        part = features[chunk]
-        product = part.multiply(tables) if sp.issparse(part) else part * tables
-        out[chunk] = np.asarray(product.sum(axis=1)).ravel()
-        size[chunk] = np.asarray(abs(product).sum(axis=1)).ravel()
-    return out, size
-
-
-def _chunks(n_rows: int, n_numbers: int) -> list[slice]:
-    step = max(1, min(_ROWS_AT_ONCE, _NUMBERS_AT_ONCE // n_numbers))
+def chunks_of(n_rows: int, width: int) -> list[slice]:
+    """Slices of rows whose features do not take much memory."""
+    step = max(512, _NUMBERS_AT_ONCE // width)
     return [slice(start, start + step) for start in range(0, n_rows, step)]

@@ -11,8 +11,11 @@ from skvt.models.mixture._marginals import Marginals
 from skvt.typing import Array, IndexArray
 
 LOG_2PI = np.log(2.0 * np.pi)
-# Rows times components times columns that a predictive density holds at a time.
-_ENTRIES_AT_ONCE = 2**22
+# Rows times components times columns that predictive densities and merges hold at a time.
+_ENTRIES_AT_ONCE = 2**20
+# Rows whose own tables are held at a time, and numbers in these.
+_TABLES_AT_ONCE = 512
+_NUMBERS_AT_ONCE = 2**18
 
 
 def per_component(values: Array) -> Array:
@@ -76,6 +79,18 @@ class ConjugateComponent:
     def row_tables(self, features: Array) -> Array:
         """Tables of components that have seen one row each, see :class:`Component`."""
         return self.table(self.natural_parameters(features))
+
+    def own_fits(self, features: Any) -> tuple[Array, Array]:
+        """How well each row is explained by itself, see :class:`Component`."""
+        out, size = np.empty((2, features.shape[0]))
+        step = max(1, min(_TABLES_AT_ONCE, _NUMBERS_AT_ONCE // features.shape[1]))
+        for start in range(0, features.shape[0], step):
+            rows = slice(start, start + step)
+            part = features[rows]
+            part = part.toarray() if sp.issparse(part) else part
+            product = part * self.row_tables(part)
+            out[rows], size[rows] = product.sum(axis=1), np.abs(product).sum(axis=1)
+        return out, size
 
     def completion(self, table: Array) -> Completion | None:
         """No completion unless a subclass overrides it."""
