@@ -17,10 +17,10 @@ from skvt.fitting import (
     Seed,
     Temperature,
     VariationalEstimator,
-    attribute_of_fit,
     check_moves,
     estimator,
     is_annealed,
+    of_fit,
     policy_of,
 )
 from skvt.inference import (
@@ -115,10 +115,7 @@ class AnnealedFactorialMixture(
         Maximum number of passes over the data. None is 500, and 100 with "online", which by default
         does not judge convergence.
 
-    .. shared: tol, evaluate_every, n_init, warm_start, n_jobs, verbose
-
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the start, the jitter and the order of the minibatches.
+    .. shared: tol, evaluate_every, n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
@@ -135,7 +132,7 @@ class AnnealedFactorialMixture(
         Evidence lower bound of the training data in nats, every constant included. Not available
         after ``partial_fit``, see ``elbo``.
 
-    .. shared: history_
+    .. shared: history_ (memoized)
 
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
@@ -145,8 +142,7 @@ class AnnealedFactorialMixture(
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
         components.
 
-    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_
-    .. shared: feature_names_in_
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -291,34 +287,29 @@ class AnnealedFactorialMixture(
         return replace(self._fitted.model, search=True)
 
     # ------------------------------------------------------------------------------- attributes
-    def _model_of(self, name):
-        return attribute_of_fit(self, name).model
-
-    @property
-    def components_(self):
+    @of_fit
+    def components_(self, fitted):
         """Expected components, shape (K, n_features)."""
-        fitted = attribute_of_fit(self, "components_")
         return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
-    @property
-    def activation_prior_(self):
+    @of_fit
+    def activation_prior_(self, fitted):
         """Probability of each component, shape (K,)."""
-        return self._model_of("activation_prior_").activation_prior
+        return fitted.model.activation_prior
 
-    @property
-    def noise_variance_(self):
+    @of_fit
+    def noise_variance_(self, fitted):
         """Variance of the noise."""
-        return self._model_of("noise_variance_").noise_variance
+        return fitted.model.noise_variance
 
-    @property
-    def prior_variance_(self):
+    @of_fit
+    def prior_variance_(self, fitted):
         """Prior variance of the components' entries."""
-        return self._model_of("prior_variance_").prior_variance
+        return fitted.model.prior_variance
 
-    @property
-    def posterior_(self):
+    @of_fit
+    def posterior_(self, fitted):
         """The posterior q of the components."""
-        fitted = attribute_of_fit(self, "posterior_")
         return Posterior(fitted.model.family, fitted.lam()[0])
 
     @property

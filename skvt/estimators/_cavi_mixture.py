@@ -8,7 +8,7 @@ from numpy.typing import ArrayLike
 
 from skvt.estimators._mixtures import given_means, require_rows
 from skvt.expfam import Categorical, Normal, Stats
-from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, policy_of
+from skvt.fitting import FIXED, POSITIVE, Seed, Temperature, estimator, of_fit, policy_of
 from skvt.inference import MemoizedInference, Plan, Stopping, Workers
 from skvt.models.mixture import KnownVarianceGaussian, KnownWeights, Mixture, weighted_moments
 from skvt.posterior import JointPosterior, Posterior
@@ -70,8 +70,7 @@ class CAVIGaussianMixture(MixtureEstimator):
     verbose_interval : int, default=1
         Number of passes from one printed line to the next.
 
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the initial components.
+    .. shared: random_state
 
     Attributes
     ----------
@@ -104,20 +103,10 @@ class CAVIGaussianMixture(MixtureEstimator):
         "assignments" of the rows last fitted (those of positive weight), a
         :class:`~skvt.expfam.Categorical` for each row.
 
-    hierarchy_ : ndarray of shape (K - 1, 4)
-        Linkage matrix of components successively joined into clusters, first those between which
-        the assignments of rows are least certain, then those that lose least evidence as one
-        component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
-        been lost so far, in nats per row: entropy of the assignments of the rows of
-        ``fit`` [2]_, then evidence. Not available after ``partial_fit``, see ``join_components``.
+    .. shared: hierarchy_
+        The entropy is that of [2]_.
 
-    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
-
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds".
-
+    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_, history_
     .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, converged_, n_iter_, n_features_in_
     .. shared: feature_names_in_
 
@@ -222,51 +211,48 @@ class CAVIGaussianMixture(MixtureEstimator):
             rate=RobbinsMonro(1.0, 0.0),
         )
 
-    def _publish(self, X):
+    def _publish(self, X, weights, given=None):
+        super()._publish(X, weights, given)
         # (those of chunks are computed where the rows lie: predict_proba)
         if not layout_of(X).size:
             with Workers(self.n_jobs) as workers:
                 self._fitted.assignments = assignments_of(self._fitted, X, workers)
 
     # --------------------------------------------------------------------------- attributes
-    @property
-    def means_(self):
+    @of_fit
+    def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
-        return self._of_means("means_", Normal.mean)
+        return self._of_means(fitted, Normal.mean)
 
-    @property
-    def mean_variances_(self):
+    @of_fit
+    def mean_variances_(self, fitted):
         """Variances of the means under q, shape (K, n_features)."""
-        return self._of_means("mean_variances_", Normal.variance)
+        return self._of_means(fitted, Normal.variance)
 
-    @property
-    def covariances_(self):
+    @of_fit
+    def covariances_(self, fitted):
         """Variance of each component, shape (K,): the known one."""
-        model = self._of_fit("covariances_").model
+        model = fitted.model
         variance = model.component.noise_variance
         return np.full(self.n_components_, variance, model.dtype)
 
-    @property
-    def precisions_(self):
+    @of_fit
+    def precisions_(self, fitted):
         """Inverse variance of each component, shape (K,)."""
-        self._of_fit("precisions_")
         return 1.0 / self.covariances_
 
-    @property
-    def precisions_cholesky_(self):
+    @of_fit
+    def precisions_cholesky_(self, fitted):
         """Square roots of the precisions, shape (K,)."""
-        self._of_fit("precisions_cholesky_")
         return np.sqrt(self.precisions_)
 
-    def _of_means(self, name, moment):
-        fitted = self._of_fit(name)
+    def _of_means(self, fitted, moment):
         _, lam = fitted.model.component.uncentred(fitted.lam()[1])
         return moment(lam).astype(fitted.model.dtype)
 
-    @property
-    def posterior_(self):
+    @of_fit
+    def posterior_(self, fitted):
         """q of the means, in the coordinates of the data, and of the assignments."""
-        fitted = self._of_fit("posterior_")
         component = fitted.model.component
         blocks = {"means": Posterior(*component.uncentred(fitted.lam()[1]))}
         # (during a fit the assignments are not yet known)

@@ -27,6 +27,7 @@ from skvt.fitting import (
     memoized_plan,
     mixture_moves,
     most_components,
+    of_fit,
     rate_of,
 )
 from skvt.models.mixture import MATRICES, Mixture, SymmetricDirichlet, begun_at
@@ -136,9 +137,7 @@ default="dirichlet_process"
     verbose_interval : int, default=1
         Number of passes from one printed line to the next.
 
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the initial components, the order of the batches, and
-        the rows on which births are fitted.
+    .. shared: random_state
 
     Attributes
     ----------
@@ -178,16 +177,11 @@ default="dirichlet_process"
         Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
         = Dirichlet, (K,).
 
-    hierarchy_ : ndarray of shape (K - 1, 4)
-        Linkage matrix of components successively joined into clusters, first those between which
-        the assignments of rows are least certain, then those that lose least evidence as one
-        component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
-        been lost so far, in nats per row: entropy of the assignments of the rows of
-        ``fit`` [Baudry10]_, then evidence. Not available after ``partial_fit``, see
-        ``join_components``.
+    .. shared: hierarchy_
+        The entropy is that of [Baudry10]_.
 
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
-    .. shared: history_, lower_bounds_, move_log_, weight_concentration_prior_
+    .. shared: history_ (memoized), lower_bounds_, move_log_, weight_concentration_prior_
 
     mean_prior_ : ndarray of shape (n_features,) or None
         Prior mean as used or learned; None with ``mean_type="zero"``.
@@ -342,60 +336,58 @@ default="dirichlet_process"
         return used | {"weight_concentration_prior_": float(model.weights.prior()[0, -1])}
 
     # --------------------------------------------------------------------------- attributes
-    @property
-    def covariance_type_(self):
+    @of_fit
+    def covariance_type_(self, fitted):
         """Type of the covariances: ``covariance_type``, or what "auto" has chosen."""
-        return self._of_fit("covariance_type_").model.component.covariance_type
+        return fitted.model.component.covariance_type
 
-    @property
-    def means_(self):
+    @of_fit
+    def means_(self, fitted):
         """Expected means, shape (K, n_features)."""
-        return self._in_precision(self._moments("means_")[0])
+        return self._in_precision(self._moments(fitted)[0])
 
-    @property
-    def covariances_(self):
+    @of_fit
+    def covariances_(self, fitted):
         """Inverse expected precisions, shape (K, ...); of "tied" the matrix of all components."""
-        return self._in_precision(self._moments("covariances_")[1])
+        return self._in_precision(self._moments(fitted)[1])
 
-    @property
-    def ranks_(self):
+    @of_fit
+    def ranks_(self, fitted):
         """Rank found for each component of "low_rank", shape (K,)."""
-        fitted = self._of_fit("ranks_")
         if self.covariance_type_ != "low_rank":
             raise AttributeError("'ranks_' are those of covariance_type='low_rank'.")
         return fitted.model.component.ranks(fitted.lam()[1])
 
-    @property
-    def precisions_(self):
+    @of_fit
+    def precisions_(self, fitted):
         """Expected precisions, as ``covariances_``."""
-        covariances = self._moments("precisions_")[1]
+        covariances = self._moments(fitted)[1]
         inverse = np.linalg.inv(covariances) if self._has_matrices else 1.0 / covariances
         return self._in_precision(inverse)
 
-    @property
-    def precisions_cholesky_(self):
+    @of_fit
+    def precisions_cholesky_(self, fitted):
         """Upper triangular U with ``precision = U U'``; square roots where not "full"."""
-        covariances = self._moments("precisions_cholesky_")[1]
+        covariances = self._moments(fitted)[1]
         if not self._has_matrices:
             return self._in_precision(1.0 / np.sqrt(covariances))
         roots = np.linalg.inv(np.linalg.cholesky(covariances))
         return self._in_precision(np.swapaxes(roots, -2, -1))
 
-    @property
-    def mean_precision_(self):
+    @of_fit
+    def mean_precision_(self, fitted):
         """Rows that each mean is worth, (K,)."""
-        q = self._of_components("mean_precision_")
+        q = self._of_components(fitted)
         return self._of_columns(q["mean_precision"]) if "mean_precision" in q else None
 
-    @property
-    def degrees_of_freedom_(self):
+    @of_fit
+    def degrees_of_freedom_(self, fitted):
         """Degrees of freedom of each precision, (K,)."""
-        q = self._of_components("degrees_of_freedom_")
+        q = self._of_components(fitted)
         return self._of_columns(2.0 * q["shape"] if "shape" in q else q["degrees_of_freedom"])
 
-    def _of_components(self, name):
+    def _of_components(self, fitted):
         """Parameters of q of the components, as textbooks name them."""
-        fitted = self._of_fit(name)
         return fitted.model.component.family.standard(fitted.lam()[1])
 
     def _of_columns(self, value):
@@ -403,9 +395,8 @@ default="dirichlet_process"
         value = value.reshape(len(value), -1)
         return self._in_precision(value[:, 0] if np.all(value == value[:, :1]) else value)
 
-    def _moments(self, name):
-        """Means and covariances in double precision, or the error of an attribute not there yet."""
-        fitted = self._of_fit(name)
+    def _moments(self, fitted):
+        """Means and covariances in double precision."""
         component = fitted.model.component
         return component.moments(component.apart(fitted.lam()[1]))
 

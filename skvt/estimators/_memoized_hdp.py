@@ -20,11 +20,11 @@ from skvt.fitting import (
     Seed,
     Temperature,
     VariationalEstimator,
-    attribute_of_fit,
     check_memoized,
     estimator,
     memoized_plan,
     most_components,
+    of_fit,
     rate_of,
 )
 from skvt.inference import State, collapsed_means
@@ -129,18 +129,12 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         fit ends at one topic, or above T = 1. A sweep costs by tokens, a pass by the words of each
         document: where these come more than 10 times each, sweeps are fewer in proportion, but 20.
 
-    mean_change_tol : float, default=1e-3
-        A document's local step has converged when its topic weights (in tokens) change by less than
-        this on average.
+    .. shared: mean_change_tol
 
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step.
 
-    .. shared: n_init, warm_start, n_jobs, verbose
-
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It decides the initial topics, those with which births begin, the
-        order of the batches, and the documents on which births are learned.
+    .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
@@ -154,9 +148,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         keeps its id as long as it lives, two that are merged the id of the one more used.
     components_ : ndarray of shape (K, n_features)
         Variational parameters lam of the topics: pseudo-counts, prior included.
-    topic_labels_ : list of str or None
-        Names of the topics that you have set; ``get_feature_names_out`` and
-        :func:`skvt.topic_table` show them, and files keep them.
+    .. shared: topic_labels_
     exp_dirichlet_component_ : ndarray of shape (K, n_features)
         ``exp(E[log phi])``.
     .. shared: posterior_
@@ -165,7 +157,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         the topics as published, ``elbo(X)``, where there was a polish, which does not maximise it:
         ``history_`` and ``restart_elbos_`` have the bounds before, which are higher at convergence.
         Not there after ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
-    .. shared: history_
+    .. shared: history_ (memoized)
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Gains are those of the exact bound. For births, "proposed" are
@@ -341,22 +333,19 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         return groups if order is None else [groups[k] for k in order]
 
     # ---------------------------------------------------------------------------- attributes
-    @property
-    def n_components_(self):
+    @of_fit
+    def n_components_(self, fitted):
         """Number of topics K."""
-        fitted = attribute_of_fit(self, "n_components_")
         return fitted.model.size(fitted.stats)
 
-    @property
-    def topic_weights_(self):
+    @of_fit
+    def topic_weights_(self, fitted):
         """Expected weights of the topics, shape (K,)."""
-        fitted = attribute_of_fit(self, "topic_weights_")
         return fitted.model.weights(fitted.stats)[:-1].astype(fitted.model.dtype)
 
-    @property
-    def topic_ids_(self):
+    @of_fit
+    def topic_ids_(self, fitted):
         """Which topic is which, shape (K,)."""
-        fitted = attribute_of_fit(self, "topic_ids_")
         ids = vars(fitted.state).get("component_ids", np.empty(0, np.int64))
         return ids if ids.size else np.arange(self.n_components_)
 

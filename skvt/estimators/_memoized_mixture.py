@@ -22,6 +22,7 @@ from skvt.fitting import (
     memoized_plan,
     mixture_moves,
     most_components,
+    of_fit,
     rate_of,
 )
 from skvt.inference import Workers
@@ -87,11 +88,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
-    .. shared: verbose
-
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the initial components, the order of the batches, and
-        the rows on which births are fitted.
+    .. shared: verbose, random_state
 
     Attributes
     ----------
@@ -123,16 +120,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
 
-    hierarchy_ : ndarray of shape (K - 1, 4)
-        Linkage matrix of components successively joined into clusters, first those between which
-        the assignments of rows are least certain, then those that lose least evidence as one
-        component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
-        been lost so far, in nats per row: entropy of the assignments of the rows of
-        ``fit``, then evidence. Not available after ``partial_fit``, see ``join_components``.
-
-    .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
-    .. shared: history_, lower_bounds_, move_log_, weight_concentration_prior_, restart_elbos_
-    .. shared: n_batch_iter_, converged_, n_iter_
+    .. shared: hierarchy_, hierarchy_criteria_, n_clusters_, n_clusters_reason_
+    .. shared: elbo_ & lower_bound_, history_ (memoized), lower_bounds_, move_log_
+    .. shared: weight_concentration_prior_, restart_elbos_, n_batch_iter_, converged_, n_iter_
 
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
@@ -314,20 +304,18 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         }
 
     # --------------------------------------------------------------------------- attributes
-    @property
-    def blocks_(self):
+    @of_fit
+    def blocks_(self, fitted):
         """``(name, component, columns)`` of each block as fitted."""
-        self._of_fit("blocks_")
         names = self._table.names
         return [
             (block.name, block.spec, [names[j] for j in block.columns])
             for block in self._table.blocks
         ]
 
-    @property
-    def categories_(self):
+    @of_fit
+    def categories_(self, fitted):
         """Categories of the columns of each block that has some, by the block's name."""
-        self._of_fit("categories_")
         blocks = self._table.blocks
         return {
             block.name: list(map(levels, block.categories))
@@ -335,10 +323,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
             if block.categories is not None
         }
 
-    @property
-    def posterior_(self):
+    @of_fit
+    def posterior_(self, fitted):
         """q of the sticks, and of the components by block, in the coordinates of the data."""
-        fitted = self._of_fit("posterior_")
         sticks, components = fitted.lam()
         return JointPosterior(
             weights=Posterior(fitted.model.weights.family, sticks),

@@ -22,6 +22,7 @@ from skvt.fitting import (
     estimator,
     memoized_plan,
     mixture_moves,
+    of_fit,
     policy_of,
     rate_of,
     rows_of_batch,
@@ -137,11 +138,7 @@ default="dirichlet_process"
         never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
         is NaN for the other passes. Memoized inference knows it anyway.
 
-    .. shared: n_init, warm_start, n_jobs, verbose
-
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the initial components, the order of the batches, and
-        all draws.
+    .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
@@ -161,12 +158,8 @@ default="dirichlet_process"
         Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
         = Dirichlet, (K,).
 
-    hierarchy_ : ndarray of shape (K - 1, 4)
-        Linkage matrix of components successively joined into clusters, first those between which
-        the assignments of rows are least certain, then those that lose least evidence as one
-        component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
-        been lost so far, in nats per row: entropy of the assignments of the rows of
-        ``fit`` [3]_, then evidence. Not available after ``partial_fit``, see ``join_components``.
+    .. shared: hierarchy_
+        The entropy is that of [3]_.
 
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_
 
@@ -175,12 +168,9 @@ default="dirichlet_process"
         bound; after structured inference the bound at the final q(w) q(phi), which is not the
         objective that was maximised. Not available after ``partial_fit``, see ``elbo``.
 
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". With "structured", "objective" is the log
-        probability of the rows under what was drawn, minus the divergence of the globals, which is
-        not a bound.
+    .. shared: history_
+        With "structured", "objective" is the log probability of the rows under what was drawn,
+        minus the divergence of the globals, which is not a bound.
 
     .. shared: lower_bounds_
 
@@ -344,16 +334,14 @@ default="dirichlet_process"
             "weight_concentration_prior_": model.weights.concentration,
         }
 
-    @property
-    def means_(self):
+    @of_fit
+    def means_(self, fitted):
         """Expected probabilities of a one, shape (K, n_features)."""
-        fitted = self._of_fit("means_")
         return Beta.mean(fitted.lam()[1]).astype(fitted.model.dtype)
 
-    @property
-    def posterior_(self):
+    @of_fit
+    def posterior_(self, fitted):
         """q of the weights and of the components."""
-        fitted = self._of_fit("posterior_")
         weights, components = fitted.lam()
         return JointPosterior(
             weights=Posterior(fitted.model.weights.family, weights),

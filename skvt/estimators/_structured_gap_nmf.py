@@ -19,8 +19,8 @@ from skvt.fitting import (
     Seed,
     Temperature,
     VariationalEstimator,
-    attribute_of_fit,
     estimator,
+    of_fit,
     policy_of,
 )
 from skvt.inference import (
@@ -142,11 +142,7 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     max_local_iter : int, default=200
         Maximum number of mean-field updates of such a row.
 
-    .. shared: n_init, warm_start, n_jobs, verbose
-
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the start, the order of the rows, and draws of
-        components and activations.
+    .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
@@ -169,14 +165,11 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound at the final components, each row solved from scratch. Not available after
         ``partial_fit``, see ``elbo``.
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". "objective" is the tempered bound; in structured
-        passes the log likelihood at the last draws minus the divergence of the components, which is
-        not a bound. "n_components" counts active ones.
-    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_
-    .. shared: feature_names_in_
+    .. shared: history_
+        "objective" is the tempered bound; in structured passes the log likelihood at the last draws
+        minus the divergence of the components, which is not a bound. "n_components" counts active
+        ones.
+    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_, feature_names_in_
 
     See Also
     --------
@@ -317,36 +310,33 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         return {"data_mean_prior_": model.data_mean_prior, "n_components_": model.n_components}
 
     # --------------------------------------------------------------------------- attributes
-    @property
-    def components_(self):
+    @of_fit
+    def components_(self, fitted):
         """``E[weight] E[W]`` of each component, shape (n_components, n_features)."""
-        fitted = attribute_of_fit(self, "components_")
         weights, spectra = map(Gamma.mean, fitted.lam())
         return (weights[:, None] * spectra).astype(fitted.model.dtype)
 
-    @property
-    def weights_(self):
+    @of_fit
+    def weights_(self, fitted):
         """Expected weight of each component, shape (n_components,)."""
-        fitted = attribute_of_fit(self, "weights_")
         return Gamma.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
-    @property
-    def n_active_components_(self):
+    @of_fit
+    def n_active_components_(self, fitted):
         """Number of components that are expected to hold a thousandth of the counts or more."""
-        fitted = attribute_of_fit(self, "n_active_components_")
         return fitted.model.size(fitted.stats)
 
-    @property
-    def posterior_(self):
+    @of_fit
+    def posterior_(self, fitted):
         """The posterior q of the weights and of W, a :class:`~skvt.posterior.JointPosterior`."""
-        weights, spectra = attribute_of_fit(self, "posterior_").lam()
+        weights, spectra = fitted.lam()
         return JointPosterior(
             weights=Posterior(Gamma, weights), components=Posterior(Gamma, spectra)
         )
 
-    @property
-    def _n_features_out(self):
-        return attribute_of_fit(self, "_n_features_out").model.n_components
+    @of_fit
+    def _n_features_out(self, fitted):
+        return fitted.model.n_components
 
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))

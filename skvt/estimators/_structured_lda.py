@@ -163,27 +163,19 @@ class StructuredLDA(TopicEstimator):
 
     .. shared: total_samples
 
-    mean_change_tol : float, default=1e-3
-        A document's local step has converged when its topic weights (in tokens) change by less than
-        this on average. For mean field and CVB0; the sampler makes ``n_burn_in + n_samples``
-        sweeps.
+    .. shared: mean_change_tol
+        For mean field and CVB0; the sampler makes ``n_burn_in + n_samples`` sweeps.
 
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step. For mean field and CVB0 only.
 
-    .. shared: n_init, warm_start, n_jobs, verbose
-
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the initial topics, the order of the documents, and the
-        draws of topics and assignments.
+    .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
         Variational parameters lam of the topics: pseudo-counts, prior included.
-    topic_labels_ : list of str or None
-        Names of the topics that you have set; ``get_feature_names_out`` and
-        :func:`skvt.topic_table` show them, and files keep them.
+    .. shared: topic_labels_
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         ``exp(E[log beta])``.
     .. shared: posterior_
@@ -194,13 +186,10 @@ class StructuredLDA(TopicEstimator):
     bound_ : float
         Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
         That of held-out words is ``perplexity(X)``.
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". "objective" is the log probability of the words
-        of the pass at the drawn topics and fitted proportions, minus the divergence of q(beta),
-        which is not a bound; for "collapsed" the sum over tokens of the log probability of each
-        given all others.
+    .. shared: history_
+        "objective" is the log probability of the words of the pass at the drawn topics and fitted
+        proportions, minus the divergence of q(beta), which is not a bound; for "collapsed" the sum
+        over tokens of the log probability of each given all others.
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Gains are estimated on a sample.

@@ -107,27 +107,18 @@ class TemperedLDA(TopicEstimator):
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         word; if given, it is used instead of ``perp_tol``.
 
-    .. shared: total_samples
-
-    mean_change_tol : float, default=1e-3
-        A document's local step has converged when its topic weights (in tokens) change by less than
-        this on average.
+    .. shared: total_samples, mean_change_tol
 
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step.
 
-    .. shared: n_init, warm_start, n_jobs, verbose
-
-    random_state : int, RandomState instance or None, default=None
-        Source of randomness. It determines the initial topics and the order of the documents.
+    .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
         Variational parameters lam of the topics: pseudo-counts, prior included.
-    topic_labels_ : list of str or None
-        Names of the topics that you have set; ``get_feature_names_out`` and
-        :func:`skvt.topic_table` show them, and files keep them.
+    .. shared: topic_labels_
     exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
         ``exp(E[log beta])``.
     .. shared: posterior_
@@ -138,12 +129,9 @@ class TemperedLDA(TopicEstimator):
     bound_ : float
         Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
         That of held-out words is ``perplexity(X)``.
-    history_ : dict of lists
-        One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
-        ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
-        "learning_rate", "n_components", "seconds". "objective" is the tempered bound. Online, the
-        bounds are estimates from the minibatches of the pass, except where ``evaluate_every``
-        requests exact ones.
+    .. shared: history_
+        "objective" is the tempered bound. Online, the bounds are estimates from the minibatches of
+        the pass, except where ``evaluate_every`` requests exact ones.
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Gains are estimated on a sample.

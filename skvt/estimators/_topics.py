@@ -27,9 +27,6 @@ STREAM_OFFSET = 64.0
 class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimator):
     """Base of latent Dirichlet allocation: a given number of topics."""
 
-    # LatentDirichletAllocation does not warn either
-    _warns_unconverged = False
-
     def _lda(self, X, weights, old, first_eta, learned=is_auto):
         """The model by the parameters; what is learned goes on from the ``old`` one.
 
@@ -88,13 +85,16 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         return RobbinsMonro(offset, self.learning_decay, scale)
 
     def _stopping(self, n_passes):
-        """``perp_tol``, as in scikit-learn, unless there is a ``tol``."""
+        """``perp_tol`` unless there is a ``tol``, and no warning, as in scikit-learn."""
+        stopping = Stopping(n_passes, self.evaluate_every, self.tol, warns=False)
         if self.tol is None:
-            return Stopping(n_passes, self.evaluate_every, self.perp_tol, perplexity_fall)
-        return Stopping(n_passes, self.evaluate_every, self.tol)
+            return replace(stopping, tol=self.perp_tol, gain=perplexity_fall)
+        return stopping
 
-    def _look_again(self, X, weights, given):
-        self._n_words = float(sums_of_rows(X, weights, total_and_weight)[0])
+    def _publish(self, X, weights, given=None):
+        super()._publish(X, weights, given)
+        if given is not None:
+            self._n_words = float(sums_of_rows(X, weights, total_and_weight)[0])
 
     @property
     def bound_(self):

@@ -1,7 +1,7 @@
 """Fits, streams, warm starts and interrupted fits of all estimators; parameters that they share."""
 
 from skvt.fitting._base import STREAM_ROWS, VariationalEstimator
-from skvt.fitting._fitted import MoveLogMixin, attribute_of_fit
+from skvt.fitting._fitted import MoveLogMixin, of_fit
 from skvt.fitting._parameters import (
     AT_LEAST_ONE,
     AUTO,
@@ -44,7 +44,6 @@ __all__ = [
     "Seed",
     "Temperature",
     "VariationalEstimator",
-    "attribute_of_fit",
     "check_memoized",
     "check_moves",
     "check_number_of_batches",
@@ -53,6 +52,7 @@ __all__ = [
     "memoized_plan",
     "mixture_moves",
     "most_components",
+    "of_fit",
     "policy_of",
     "rate_of",
     "rows_of_batch",

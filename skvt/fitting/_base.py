@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import replace
 from functools import cache, wraps
-from typing import NamedTuple
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -15,7 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from skvt.contracts import Stream, check_requirements
-from skvt.fitting._fitted import Fitted, attribute_of_fit
+from skvt.fitting._fitted import Fitted, of_fit
 from skvt.fitting._plans import most_components
 from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
 from skvt.inference import (
@@ -54,14 +53,6 @@ _FREE_TO_CHANGE = frozenset(
 )
 
 
-class _Run(NamedTuple):
-    """One start of a fit."""
-
-    fitted: Fitted
-    converged: bool
-    stopped: bool  # by a callback
-
-
 def all_or_nothing(method):
     """``fit`` or ``partial_fit`` with scikit-learn's validation, and all changes at the very end.
 
@@ -96,8 +87,10 @@ def all_or_nothing(method):
 class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     """Base of all estimators.
 
-    A subclass names the reader of its rows (``_reads``), builds its model (``_build_model``), plans
-    its fits (``_plan``) and names its published attributes (``_published``).
+    A subclass has the reader of its rows, ``_reads``; ``_build_model(X, weights, old=None)``, the
+    model for rows like X, which of a warm start and after a change of parameters knows what was
+    learned of the ``old`` one; and ``_plan(model, X, weights, *, stream=False)``, the :class:`Plan`
+    of a fit to these rows, or of a call of ``partial_fit``.
     """
 
     # Legal values of parameters, parameters that cannot change once a model is fitted, and those
@@ -105,24 +98,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     _parameter_constraints = {}
     _fixed_parameters = ()
     _fixed_in_streams = ()
-    # Whether scikit-learn's twin warns where max_iter ends a fit that has not converged.
-    _warns_unconverged = True
     # How rows are read.
     _reads = Reader
 
     # ----------------------------------------------------------------------- for subclasses
-    def _build_model(self, X, weights, old=None):
-        """The model for rows like X.
-
-        Of a warm start, and after a change of parameters: with these, and with what was learned of
-        the ``old`` one.
-        """
-        raise NotImplementedError
-
-    def _plan(self, model, X, weights, *, stream=False):
-        """What a fit to these rows, or a call of ``partial_fit``, is made of: a :class:`Plan`."""
-        raise NotImplementedError
-
     def _rows_of(self, X, weights, batch_size):
         """Rows in batches, as many of which are visited at once as ``n_parallel_batches`` says."""
         number = self.get_params(deep=False).get("n_parallel_batches")
@@ -132,15 +111,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Attributes that depend on the model as fitted, by name."""
         return {}
 
-    def _publish(self, X):
-        """Set attributes that depend on the fitted model, and on the rows last seen."""
-        vars(self).update(self._published(self._fitted.model))
+    def _publish(self, X, weights, given=None):
+        """Set attributes that depend on the fitted model, and on the rows last seen.
 
-    def _look_again(self, X, weights, given):
-        """After ``fit``, set attributes that need another look at all rows.
-
-        ``given`` are the rows as the caller passed them, those of weight 0 among them.
+        After ``fit``, ``given`` are all rows as the caller passed them, with those of weight 0.
         """
+        vars(self).update(self._published(self._fitted.model))
 
     # --------------------------------------------------------------------------------- fit
     @all_or_nothing
@@ -246,13 +222,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                     begun = self._begin_start(own, plan, starts, workers)
                 else:
                     begun = self._taken_up(plan, interrupted)
-                run = self._run(*begun, plan, context, shown, starts, workers)
-                starts.elbos.append(run.fitted.elbo)
+                ended = self._run(*begun, plan, context, shown, starts, workers)
+                fitted, converged, stopped = ended
+                starts.elbos.append(fitted.elbo)
                 # of starts that end in the same optimum the first
                 best = starts.best
-                if best is None or exceeds(run.fitted.elbo, best.elbo, dtype=X.dtype):
-                    starts.best, starts.converged = run.fitted, run.converged
-                if run.stopped:
+                if best is None or exceeds(fitted.elbo, best.elbo, dtype=X.dtype):
+                    starts.best, starts.converged = fitted, converged
+                if stopped:
                     break
                 if len(starts.elbos) == len(starts.seeds):
                     self._add_starts(starts, plan)
@@ -270,16 +247,15 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         self.__dict__.pop("_progress", None)
         self.restart_elbos_ = np.array(starts.elbos)
         self.n_iter_ = len(self._fitted.history)
-        self._publish(X)
-        self._look_again(X, weights, raw)
+        self._publish(X, weights, raw)
         context.call_on_fit_task_end(
             estimator=self,
             X=raw,
             y=np.zeros(X.shape[0]) if y is None else y,
             reconstruction_attributes=lambda: {},
         )
-        unconverged = not (self.converged_ or run.stopped)
-        if self._warns_unconverged and unconverged and plan.judges_convergence:
+        unconverged = not (self.converged_ or stopped)
+        if unconverged and plan.stopping.warns and plan.judges_convergence:
             self._warn_unconverged(
                 f"max_iter={plan.stopping.max_iter} passes: the bound still rises by "
                 f"tol={self.tol:g} or more, or is too rarely evaluated, or moves have more to try. "
@@ -353,7 +329,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return Fitted(model, state, policy, data.total, True, None, history, parameters=parameters)
 
     def _run(self, begun, start, plan, context, shown, starts, workers):
-        """One start: a :class:`_Run`."""
+        """One start: its :class:`Fitted`, whether it has converged, and whether it was stopped."""
         state, policy, history = begun.state, begun.policy, begun.history
         data = plan.data
 
@@ -396,7 +372,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         state.row_starts = None
         state.move_log = _numbered(state.move_log, start.n_moves, n_before)
         fitted = replace(begun, model=model, elbo=float(elbo), cache={})
-        return _Run(fitted, converged, monitor.stopped)
+        return fitted, converged, monitor.stopped
 
     @all_or_nothing
     def partial_fit(self, X, y=None, sample_weight=None, batch_id=None):
@@ -460,7 +436,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             rate = self._update_stream(fitted, plan, workers, batch_id)
             self._record_call(fitted, rate, n_moves, started)
         self.n_iter_ = len(fitted.history)
-        self._publish(X)
+        self._publish(X, weights)
         return self
 
     def _partial_fit_chunks(self, loads, batch_id):
@@ -691,20 +667,20 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         check_is_fitted(self)
         return self._fitted
 
-    @property
-    def n_batch_iter_(self):
+    @of_fit
+    def n_batch_iter_(self, fitted):
         """Global updates made so far."""
-        return attribute_of_fit(self, "n_batch_iter_").state.n_steps
+        return fitted.state.n_steps
 
-    @property
-    def history_(self):
+    @of_fit
+    def history_(self, fitted):
         """Records of each pass of ``fit`` and call of ``partial_fit``, as a dict of lists."""
-        return attribute_of_fit(self, "history_").history.lists()
+        return fitted.history.lists()
 
-    @property
-    def elbo_(self):
+    @of_fit
+    def elbo_(self, fitted):
         """Evidence lower bound of the data of ``fit`` in nats."""
-        elbo = attribute_of_fit(self, "elbo_").elbo
+        elbo = fitted.elbo
         edits = ", merge_topics and drop_topics" if hasattr(self, "merge_topics") else ""
         if elbo is None:
             raise AttributeError(

@@ -104,22 +104,26 @@ class Fitted:
         return self.__dict__ | {"cache": {}}
 
 
+class of_fit(property):
+    """A property of what was fitted: a method of the estimator and its :class:`Fitted`."""
+
+    def __get__(self, estimator, owner=None):
+        if estimator is None:
+            return self
+        if "_fitted" not in vars(estimator):
+            raise AttributeError(
+                f"{type(estimator).__name__!r} object has no attribute {self.fget.__name__!r} "
+                "before fit."
+            )
+        return self.fget(estimator, estimator._fitted)
+
+
 class MoveLogMixin:
     """``moves`` and ``move_log_``."""
 
-    @property
-    def move_log_(self):
+    @of_fit
+    def move_log_(self, fitted):
         """Proposed and accepted moves, as columns of a table."""
-        log = attribute_of_fit(self, "move_log_").state.move_log
+        log = fitted.state.move_log
         names = ("n_iter", "move", "proposed", "accepted", "gain", "reason")
         return {name: [getattr(record, name) for record in log] for name in names}
-
-
-def attribute_of_fit(estimator, name):
-    """The fitted state, or the AttributeError of an attribute that does not exist yet."""
-    try:
-        return vars(estimator)["_fitted"]
-    except KeyError:
-        raise AttributeError(
-            f"{type(estimator).__name__!r} object has no attribute {name!r} before fit."
-        ) from None

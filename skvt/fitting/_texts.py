@@ -1,8 +1,9 @@
 """Parameters and attributes that several estimators have: one text each.
 
 A line ``.. shared: n_init, n_jobs`` in the docstring of a class stands for the entries of these
-names below. Defaults are those of the signature. Of two texts of one name, the one with memoized
-inference is "name (memoized)"; names with one text together are joined by "&".
+names below; indented lines after it go on with the last of these. Defaults are those of the
+signature. Of two texts of one name, the one with memoized inference is "name (memoized)"; names
+with one text together are joined by "&".
 """
 
 import inspect
@@ -55,6 +56,10 @@ max_components : int or None
 max_iter : int
     Maximum number of passes over the data.
 
+mean_change_tol : float
+    A document's local step has converged when its topic weights (in tokens) change by less than
+    this on average.
+
 moves : tuple of {"split-merge"}
     Moves that may be made; ``()`` is none. After a pass of ``fit`` at T = 1 (from the middle of
     the fit, or its tenth pass if that comes first, and not after the last), a topic that mixes
@@ -77,6 +82,10 @@ n_parallel_batches (memoized) : int or None
     Number of batches that are visited at once, with the same globals. It changes the result;
     ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
     tenth of the batches, or one minibatch of each of up to 8 chunks.
+
+random_state : int, RandomState instance or None
+    Source of randomness. It determines the start, the order in which rows are visited, and all
+    that is drawn.
 
 temperature : None, str or policy
     None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
@@ -126,10 +135,22 @@ elbo_ & lower_bound_ : float
 feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Column names, where X had any.
 
+hierarchy_ : ndarray of shape (K - 1, 4)
+    Linkage matrix of components successively joined into clusters, first those between which
+    the assignments of rows are least certain, then those that lose least evidence as one
+    component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
+    been lost so far, in nats per row: entropy of the assignments of the rows of ``fit``, then
+    evidence. Not available after ``partial_fit``, see ``join_components``.
+
 hierarchy_criteria_ : ndarray of str, shape (K - 1,)
     What chose each pair, "entropy" or "evidence".
 
 history_ : dict of lists
+    One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
+    ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
+    "learning_rate", "n_components", "seconds".
+
+history_ (memoized) : dict of lists
     One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
     ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
     "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
@@ -177,6 +198,10 @@ posterior_ : Posterior
 
 restart_elbos_ : ndarray of shape (n_init,)
     ELBO of each start.
+
+topic_labels_ : list of str or None
+    Names of the topics that you have set; ``get_feature_names_out`` and
+    :func:`skvt.topic_table` show them, and files keep them.
 
 weight_concentration_prior_ : float
     Concentration of the weights as used.

@@ -95,12 +95,15 @@ class Stopping:
     gain : callable
         ``gain(previous, current, n_units)`` of two values of the exact bound in nats, and the
         number of units of data.
+    warns : bool
+        Whether there is a warning where ``max_iter`` ends a fit that has not converged.
     """
 
     max_iter: int
     evaluate_every: int = 0
     tol: float = 0.0
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
+    warns: bool = True
 
     def judges(self, engine: AnyEngine) -> bool:
         """Whether a fit by this engine may stop before ``max_iter``: its bound is known, tol > 0.

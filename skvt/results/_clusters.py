@@ -6,7 +6,7 @@ from numbers import Integral
 
 import numpy as np
 
-from skvt.fitting import attribute_of_fit
+from skvt.fitting import of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
 from skvt.models.mixture import Assignments, Evidence, by_elbow, choose_clusters, join_components
 from skvt.readers.validation import stack_level
@@ -21,10 +21,6 @@ CRITERIA = ("auto", "share", "entropy", "evidence")
 
 class ClustersMixin:
     """``hierarchy_``, ``n_clusters_`` and the clusters obtained from them."""
-
-    def _look_again(self, X, weights, given):
-        """Join components by the assignments of the rows of ``fit``."""
-        self._fitted.joins = self._joins(X, weights)
 
     def _joins(self, X, weights, criterion="auto"):
         fitted, rows = self._fitted, self._rows_to_join(weights.size)
@@ -103,7 +99,7 @@ class ClustersMixin:
         """Cluster of each component, numbered from 0; None without a number of clusters."""
         if n_clusters is None:
             return None
-        joins = self._of_joins("hierarchy_", ValueError)
+        joins = self._of_joins(self._fitted, "hierarchy_", ValueError)
         if isinstance(n_clusters, str) and n_clusters == "auto":
             if joins.n_clusters == 1 < joins.n_components:
                 warnings.warn(
@@ -119,8 +115,8 @@ class ClustersMixin:
             )
         return joins.clusters(int(n_clusters))
 
-    def _of_joins(self, name, error=AttributeError):
-        joins = attribute_of_fit(self, name).joins
+    def _of_joins(self, fitted, name, error=AttributeError):
+        joins = fitted.joins
         if joins is None:
             raise error(
                 f"{type(self).__name__!r} object has no attribute {name!r} during a fit and "
@@ -129,25 +125,25 @@ class ClustersMixin:
             )
         return joins
 
-    @property
-    def hierarchy_(self):
+    @of_fit
+    def hierarchy_(self, fitted):
         """Linkage matrix of the components, shape (K - 1, 4)."""
-        return self._of_joins("hierarchy_").linkage.copy()
+        return self._of_joins(fitted, "hierarchy_").linkage.copy()
 
-    @property
-    def hierarchy_criteria_(self):
+    @of_fit
+    def hierarchy_criteria_(self, fitted):
         """What chose each pair of ``hierarchy_``, "entropy" or "evidence", shape (K - 1,)."""
-        return self._of_joins("hierarchy_criteria_").criteria
+        return self._of_joins(fitted, "hierarchy_criteria_").criteria
 
-    @property
-    def n_clusters_(self):
+    @of_fit
+    def n_clusters_(self, fitted):
         """Suggested number of clusters."""
-        return self._of_joins("n_clusters_").n_clusters
+        return self._of_joins(fitted, "n_clusters_").n_clusters
 
-    @property
-    def n_clusters_reason_(self):
+    @of_fit
+    def n_clusters_reason_(self, fitted):
         """Why this number is suggested, in words."""
-        joins = self._of_joins("n_clusters_reason_")
+        joins = self._of_joins(fitted, "n_clusters_reason_")
         numbers = ((joins.n_clusters, "cluster"), (joins.n_components, "component"))
         clusters, components = (f"{n} {name}{'s' * (n > 1)}" for n, name in numbers)
         return f"{clusters} of {components}: {joins.reason}"

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from skvt.components import Gaussian
 from skvt.expfam import Beta
-from skvt.fitting import MoveLogMixin
+from skvt.fitting import MoveLogMixin, of_fit
 from skvt.inference import Workers
 from skvt.models import n_active
 from skvt.models.mixture import Block, Product, relevance
@@ -87,14 +87,14 @@ class GrowingMixin(MoveLogMixin):
         ValueError
             For levels that are not between 0 and 1, and as of ``predict``.
         """
-        self._require_fitted()
+        fitted = self._require_fitted()
         if not isinstance(level, Real) or not 0.0 < level < 1.0:
             raise ValueError(
                 f"The 'level' parameter must be a number in the range (0, 1). Got {level!r} "
                 "instead."
             )
         member = self._member(n_clusters)
-        product, sums, counts = self._blocks_of_fit("describe", member)
+        product, sums, counts = self._blocks_of(fitted, member)
         weights = (self.weights_ if member is None else member @ self.weights_).tolist()
         relevances = relevance(product.column_evidence, sums, counts)
         lam = product.apart(product.natural_parameters(sums))
@@ -119,16 +119,16 @@ class GrowingMixin(MoveLogMixin):
         rows = [row for _, row in entries]
         return _as_frame({name: [row[i] for row in rows] for i, name in enumerate(names)})
 
-    @property
-    def block_relevance_(self):
+    @of_fit
+    def block_relevance_(self, fitted):
         """Evidence that a block distinguishes a component from all other rows, nats per row."""
-        product, sums, counts = self._blocks_of_fit("block_relevance_")
+        product, sums, counts = self._blocks_of(fitted)
         return relevance(product.alone.block_evidence, sums, counts)
 
-    @property
-    def column_relevance_(self):
+    @of_fit
+    def column_relevance_(self, fitted):
         """Evidence that a column distinguishes a component from all other rows, nats per row."""
-        product, sums, counts = self._blocks_of_fit("column_relevance_")
+        product, sums, counts = self._blocks_of(fitted)
         return relevance(product.column_evidence, sums, counts)
 
     def column_relevance(self, n_clusters="auto"):
@@ -150,8 +150,8 @@ class GrowingMixin(MoveLogMixin):
         ValueError
             As of ``predict``.
         """
-        self._require_fitted()
-        product, sums, counts = self._blocks_of_fit("column_relevance", self._member(n_clusters))
+        fitted = self._require_fitted()
+        product, sums, counts = self._blocks_of(fitted, self._member(n_clusters))
         return relevance(product.column_evidence, sums, counts)
 
     def _member(self, n_clusters):
@@ -159,12 +159,11 @@ class GrowingMixin(MoveLogMixin):
         clusters = self._clusters_of_components(n_clusters)
         return None if clusters is None else membership(clusters)
 
-    def _blocks_of_fit(self, name, member=None):
+    def _blocks_of(self, fitted, member=None):
         """The columns' blocks, sums of features (K, P) and expected rows (K,).
 
         With ``member`` (n_clusters, K), those of clusters.
         """
-        fitted = self._of_fit(name)
         model = fitted.model
         sums, counts = fitted.stats.value().arrays[1], model.counts(fitted.stats)
         if member is not None:
@@ -218,16 +217,14 @@ class GrowingMixin(MoveLogMixin):
         return self._columns.restored(X, encoded, filled)
 
     # ------------------------------------------------------------------------------- weights
-    @property
-    def n_active_components_(self):
+    @of_fit
+    def n_active_components_(self, fitted):
         """Number of components to which at least a thousandth of the rows is expected to belong."""
-        fitted = self._of_fit("n_active_components_")
         return n_active(fitted.model.counts(fitted.stats), fitted.model.dtype)
 
-    @property
-    def weight_concentration_(self):
+    @of_fit
+    def weight_concentration_(self, fitted):
         """Parameters of q of the sticks, shape (2, K), or of the Dirichlet, (K,)."""
-        fitted = self._of_fit("weight_concentration_")
         weights = fitted.lam()[0]
         return weights.T if fitted.model.weights.family is Beta else weights[0]
 

@@ -3,7 +3,7 @@
 import numpy as np
 from sklearn.base import DensityMixin
 
-from skvt.fitting import VariationalEstimator, attribute_of_fit
+from skvt.fitting import VariationalEstimator, of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers, local_results, rows_of
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import RealReader
@@ -20,35 +20,33 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
     _reads = RealReader
 
     # --------------------------------------------------------------------------- after a fit
-    def _look_again(self, X, weights, given):
+    def _publish(self, X, weights, given=None):
         """Label the rows of ``fit``, and join the components by them."""
-        super()._look_again(X, weights, given)
+        super()._publish(X, weights, given)
+        if given is None:
+            return
+        self._fitted.joins = self._joins(X, weights)
         if not is_chunked(given):
             whole = X.shape[0] == num_samples(given)
             rows = X if whole else self._read(given)
             self._fitted.labels = self._labels_of(rows, None).astype(np.int32)
 
     # --------------------------------------------------------------------------- attributes
-    def _of_fit(self, name):
-        return attribute_of_fit(self, name)
-
-    @property
-    def n_components_(self):
+    @of_fit
+    def n_components_(self, fitted):
         """Number of components K."""
-        fitted = self._of_fit("n_components_")
         return fitted.model.size(fitted.stats)
 
-    @property
-    def weights_(self):
+    @of_fit
+    def weights_(self, fitted):
         """Expected weights, normalised, shape (K,)."""
-        fitted = self._of_fit("weights_")
         weights = fitted.model.weights.mean(fitted.lam()[0])[: self.n_components_]
         return (weights / weights.sum()).astype(fitted.model.dtype)
 
-    @property
-    def labels_(self):
+    @of_fit
+    def labels_(self, fitted):
         """Most probable component of each row of ``fit``, shape (n_samples,)."""
-        labels = self._of_fit("labels_").labels
+        labels = fitted.labels
         if labels is None:
             raise AttributeError(
                 f"{type(self).__name__!r} object has no attribute 'labels_' during a fit, after "
@@ -57,22 +55,19 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
             )
         return labels
 
-    @property
-    def lower_bound_(self):
+    @of_fit
+    def lower_bound_(self, fitted):
         """``elbo_``, under scikit-learn's name."""
-        self._of_fit("lower_bound_")
         return self.elbo_
 
-    @property
-    def lower_bounds_(self):
+    @of_fit
+    def lower_bounds_(self, fitted):
         """``history_["elbo"]``, under scikit-learn's name."""
-        self._of_fit("lower_bounds_")
         return self.history_["elbo"]
 
-    @property
-    def posterior_(self):
+    @of_fit
+    def posterior_(self, fitted):
         """The posterior q of the sticks and the components, in the coordinates of the data."""
-        fitted = self._of_fit("posterior_")
         model, (sticks, components) = fitted.model, fitted.lam()
         return JointPosterior(
             weights=Posterior(model.weights.family, sticks),

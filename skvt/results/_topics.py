@@ -7,7 +7,7 @@ from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skvt.components.specs import is_auto
 from skvt.expfam import Dirichlet
-from skvt.fitting import attribute_of_fit
+from skvt.fitting import of_fit
 from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
@@ -64,31 +64,29 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         return topics / totals
 
     # --------------------------------------------------------------------------- attributes
-    @property
-    def components_(self):
+    @of_fit
+    def components_(self, fitted):
         """Variational parameters lam of the topics, shape (n_components, n_features)."""
-        fitted = attribute_of_fit(self, "components_")
         return fitted.lam()[0].astype(fitted.model.dtype, copy=False)
 
-    @property
-    def exp_dirichlet_component_(self):
+    @of_fit
+    def exp_dirichlet_component_(self, fitted):
         """``exp(E[log beta])`` under q(beta), shape (n_components, n_features)."""
-        fitted = attribute_of_fit(self, "exp_dirichlet_component_")
         return np.exp(Dirichlet.expectation(fitted.lam()[0])).astype(fitted.model.dtype)
 
-    @property
-    def posterior_(self):
+    @of_fit
+    def posterior_(self, fitted):
         """The posterior q(beta) of the topics."""
-        return Posterior(Dirichlet, attribute_of_fit(self, "posterior_").lam()[0])
+        return Posterior(Dirichlet, fitted.lam()[0])
 
-    @property
-    def topic_labels_(self):
+    @of_fit
+    def topic_labels_(self, fitted):
         """Names of the topics, a list of str that can be set; None if they have none.
 
         They go with their topics into files, and where topics are merged, dropped or born (a new
         one is called by its number); another fit forgets them.
         """
-        labels = attribute_of_fit(self, "topic_labels_").topic_labels
+        labels = fitted.topic_labels
         if labels is None:
             return None
         names = super().get_feature_names_out().tolist()
@@ -128,9 +126,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         names = super().get_feature_names_out(input_features)
         return names if self.topic_labels_ is None else np.array(self.topic_labels_, dtype=object)
 
-    @property
-    def _n_features_out(self):
-        return attribute_of_fit(self, "_n_features_out").lam()[0].shape[0]
+    @of_fit
+    def _n_features_out(self, fitted):
+        return fitted.lam()[0].shape[0]
 
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
