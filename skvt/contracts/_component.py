@@ -43,44 +43,32 @@ Completion: TypeAlias = Callable[[Any, Array], Holes | None]
 
 
 class Component(Protocol):
-    """The likelihood of a mixture's components, immutable.
+    """The likelihood of a mixture's components, immutable."""
 
-    Attributes
-    ----------
-    family : Family
-        Of the globals of a component.
-    prior : ndarray, shape (..., E)
-        Natural parameters eta of one component.
-    n_features : int
-        Columns D of the data.
-    dtype : dtype
-        Precision of the data, and of responsibilities and draws. Features are in double precision:
-        covariances are differences of sums of squares.
-    missing : bool
-        Whether NaN in the data is a missing value.
-    sparse : bool
-        Whether features of sparse rows are sparse.
-    base : float or ndarray, shape (P,)
-        The constant between T and M' t(phi).
-    capabilities : frozenset of Capability
-        TEMPERABLE where ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)``
-        then gives its logarithm in nats and the slope in b, for learned temperatures.
-    """
-
+    # Of the globals of a component.
     @property
     def family(self) -> Family: ...
+    # (..., E): natural parameters eta of one component.
     @property
     def prior(self) -> Array: ...
+    # Columns D of the data.
     @property
     def n_features(self) -> int: ...
+    # Precision of the data, and of responsibilities and draws. Features are in double precision:
+    # covariances are differences of sums of squares.
     @property
     def dtype(self) -> np.dtype[Any]: ...
+    # Whether NaN in the data is a missing value.
     @property
     def missing(self) -> bool: ...
+    # Whether features of sparse rows are sparse.
     @property
     def sparse(self) -> bool: ...
+    # TEMPERABLE where ``int p(x | phi_k)^b dx`` does not depend on phi_k: ``log_partition(b)`` then
+    # gives its logarithm in nats and the slope in b, for learned temperatures.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
+    # (P,): the constant between T and M' t(phi).
     @property
     def base(self) -> Any: ...
 

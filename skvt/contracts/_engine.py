@@ -22,20 +22,13 @@ StateT = TypeVar("StateT")
 
 @dataclass
 class LocalTotals:
-    """Weighted sums of the local parts of the bound over the rows of a pass, in nats.
+    """Weighted sums of the local parts of the bound over the rows of a pass, in nats."""
 
-    Attributes
-    ----------
-    tempered : float
-        ``sum w (inv_temp * energy + entropy)``.
-    untempered : float
-        ``sum w (energy + entropy)``.
-    weight : float
-        Sum of the row weights.
-    """
-
+    # ``sum w (inv_temp * energy + entropy)``.
     tempered: float = 0.0
+    # ``sum w (energy + entropy)``.
     untempered: float = 0.0
+    # Sum of the row weights.
     weight: float = 0.0
 
     def add(self, result: LocalResult, weights: Array, inv_temp: float | Array) -> None:
@@ -63,37 +56,25 @@ class LocalTotals:
 
 
 class PassResult(NamedTuple):
-    """The outcome of one pass over the rows.
+    """The outcome of one pass over the rows."""
 
-    Attributes
-    ----------
-    totals : LocalTotals
-        Local parts of the bound, in nats.
-    divergence : float
-        KL(q(beta) || p(beta)) to subtract from them, in nats.
-    model : Model
-        The model, with the priors learned so far.
-    bound_kind : {"exact", "estimate", "none"}
-        "exact" if ``totals`` minus ``divergence`` is the bound at the current globals; "estimate"
-        if it is the bound at the globals before the pass, or is estimated from minibatches; "none"
-        if there is no bound.
-    learning_rate : float
-        Size of the last step.
-    monotone : bool
-        Whether, up to rounding, the pass cannot lower the bound at a constant temperature.
-    may_stop : bool
-        Whether convergence may be judged after this pass.
-    has_moved : bool
-        Whether moves have changed components after the pass.
-    """
-
+    # Local parts of the bound, in nats.
     totals: LocalTotals
+    # KL(q(beta) || p(beta)) to subtract from them, in nats.
     divergence: float
+    # The model, with the priors learned so far.
     model: Model
+    # {"exact", "estimate", "none"}: "exact" if ``totals`` minus ``divergence`` is the bound at the
+    # current globals; "estimate" if it is the bound at the globals before the pass, or is estimated
+    # from minibatches; "none" if there is no bound.
     bound_kind: str = "estimate"
+    # Size of the last step.
     learning_rate: float = 1.0
+    # Whether, up to rounding, the pass cannot lower the bound at a constant temperature.
     monotone: bool = False
+    # Whether convergence may be judged after this pass.
     may_stop: bool = True
+    # Whether moves have changed components after the pass.
     has_moved: bool = False
 
 
@@ -108,17 +89,11 @@ class Remembering(Protocol):
 
 
 class Engine(Remembering, Protocol[ModelT, StateT]):
-    """How the passes of a fit are made. An engine serves one fit: make a new one for the next.
+    """How the passes of a fit are made. An engine serves one fit: make a new one for the next."""
 
-    Attributes
-    ----------
-    requires : tuple of Requirement
-        Capabilities of a model that it needs beyond the :class:`Model` contract.
-    knows_exact_bound : bool
-        Whether passes end with the exact bound, so that convergence is judged without evaluations.
-    """
-
+    # Capabilities of a model that it needs beyond the :class:`Model` contract.
     requires: tuple[Requirement, ...]
+    # Whether passes end with the exact bound, so that convergence is judged without evaluations.
     knows_exact_bound: bool
 
     def start(self, state: Any, total: float) -> StateT:
@@ -144,14 +119,9 @@ AnyEngine: TypeAlias = Engine[Any, Any]
 
 
 class AfterPass(Remembering, Protocol):
-    """What follows each pass of a fit, whatever the engine.
+    """What follows each pass of a fit, whatever the engine."""
 
-    Attributes
-    ----------
-    requires : tuple of Requirement
-        Capabilities of a model that it needs.
-    """
-
+    # Capabilities of a model that it needs.
     @property
     def requires(self) -> tuple[Requirement, ...]: ...
 
@@ -172,29 +142,19 @@ class AfterPass(Remembering, Protocol):
 
 @dataclass
 class Stream:
-    """Place of a call of ``partial_fit`` in its stream: the weight so far, and the current batch.
+    """Place of a call of ``partial_fit`` in its stream: weight so far, and the current batch."""
 
-    Attributes
-    ----------
-    n_rows : float
-        Weight of the rows that the globals represent so far.
-    grows : bool
-        Whether new rows add to ``n_rows``; otherwise it is the assumed size of the whole stream.
-    total : float or None
-        Size of the whole stream if given by the user, regardless of what has been seen.
-    batch_id : hashable or None
-        Id of the batch for memoized inference; None is a new batch.
-    make_rng : callable
-        Makes the random number generator of this call, for engines that need one.
-    moves : bool
-        Whether moves are tried.
-    """
-
+    # Weight of the rows that the globals represent so far.
     n_rows: float
+    # Whether new rows add to ``n_rows``; otherwise it is the assumed size of the whole stream.
     grows: bool
+    # Size of the whole stream if given by the user, regardless of what has been seen.
     total: float | None = None
+    # Id of the batch for memoized inference; None is a new batch.
     batch_id: Hashable | None = None
+    # Makes the random number generator of this call, for engines that need one.
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
+    # Whether moves are tried.
     moves: bool = True
 
     def taken_for(self, weight: float) -> float:

@@ -28,43 +28,31 @@ PriorTerm: TypeAlias = tuple[Any, float]
 
 @dataclass(frozen=True)
 class LocalResult:
-    """Result of the local step of n rows.
+    """Result of the local step of n rows."""
 
-    Attributes
-    ----------
-    stats : Stats or None
-        Expected sufficient statistics summed over the rows, each multiplied by its weight. None if
-        not requested.
-    bound : ndarray of float64, shape (n,)
-        Each row's part of the tempered bound in nats (weights not applied): inverse temperature
-        times energy, plus entropy.
-    energy : ndarray of float64, shape (n,), or None
-        ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
-    q : ndarray, shape (n, ...)
-        Parameters of the local variational distributions; in CSR where rows have candidates.
-    marginal_energy : ndarray of float64, shape (n,), or None
-        The untempered energy with z summed out at the expectations of the other variables, as far
-        as the model can; None if not requested.
-    start : ndarray, shape (n, ...), or None
-        Start for the next local step of these rows; None for models without starts.
-    hidden_entropy : ndarray, shape (K,), or None
-        Entropy in nats of the missing values, given the component of their rows, summed like
-        ``stats``; None if no value is missing.
-    counts : ndarray, shape (n, K), or None
-        Expected units of data of each row that belong to each component, untempered; None if the
-        model does not count them.
-    candidates : ndarray of int, shape (n, J), or None
-        Components by which rows are judged at their next visit; None for all.
-    """
-
+    # Expected sufficient statistics summed over the rows, each multiplied by its weight. None if
+    # not requested.
     stats: Stats | None
+    # (n,), float64: each row's part of the tempered bound in nats (weights not applied): inverse
+    # temperature times energy, plus entropy.
     bound: Array
+    # (n,), float64: ``E_q[log p(x, z | beta)]`` in nats, untempered; None if not requested.
     energy: Array | None
+    # (n, ...): parameters of the local variational distributions; in CSR where rows have
+    # candidates.
     q: Array
+    # (n,), float64: the untempered energy with z summed out at the expectations of the other
+    # variables, as far as the model can; None if not requested.
     marginal_energy: Array | None = None
+    # (n, ...): start for the next local step of these rows; None for models without starts.
     start: Array | None = None
+    # (K,): entropy in nats of the missing values, given the component of their rows, summed like
+    # ``stats``; None if no value is missing.
     hidden_entropy: Array | None = None
+    # (n, K): expected units of data of each row that belong to each component, untempered; None if
+    # the model does not count them.
     counts: Array | None = None
+    # (n, J): components by which rows are judged at their next visit; None for all.
     candidates: IndexArray | None = None
 
 
@@ -103,40 +91,28 @@ class RowBatch:
 
 
 class BatchScope(NamedTuple):
-    """Which globals a batch needs.
+    """Which globals a batch needs."""
 
-    Attributes
-    ----------
-    active : ndarray of int, shape (A,), or None
-        Columns that occur in the batch, ascending; None for all. Where there are any, globals of
-        several batches have ``at(places)``: those of some of their columns.
-    missing : bool
-        Whether values are missing.
-    """
-
+    # (A,): columns that occur in the batch, ascending; None for all. Where there are any, globals
+    # of several batches have ``at(places)``: those of some of their columns.
     active: IndexArray | None = None
+    # Whether values are missing.
     missing: bool = False
 
 
 class RowSource(Protocol):
-    """The rows of a fit, from which models and moves take some.
+    """The rows of a fit, from which models and moves take some."""
 
-    Attributes
-    ----------
-    X : array or CSR matrix, shape (N, D)
-    weights : ndarray, shape (N,)
-    n_rows : int
-        N.
-    total : float
-        Weight of the rows that these represent.
-    """
-
+    # array or CSR matrix, (N, D)
     @property
     def X(self) -> Any: ...
+    # (N,)
     @property
     def weights(self) -> Array: ...
+    # N
     @property
     def n_rows(self) -> int: ...
+    # Weight of the rows that these represent.
     @property
     def total(self) -> float: ...
 
@@ -161,26 +137,18 @@ class Capability(StrEnum):
 
 
 class Model(Protocol):
-    """A model: immutable; arrays in, arrays out.
+    """A model: immutable; arrays in, arrays out."""
 
-    Attributes
-    ----------
-    families : tuple of Family
-        One for each block of the globals.
-    capabilities : frozenset of Capability
-        Which of the contracts below it also fulfils.
-    n_features : int
-        Columns D of the data.
-    dtype : dtype or type
-        Precision of the data, and of what is answered about rows.
-    """
-
+    # One for each block of the globals.
     @property
     def families(self) -> tuple[Family, ...]: ...
+    # Columns D of the data.
     @property
     def n_features(self) -> int: ...
+    # Precision of the data, and of what is answered about rows.
     @property
     def dtype(self) -> Any: ...
+    # Which of the contracts below it also fulfils.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 
@@ -360,14 +328,9 @@ class Mergeable(Memoizable, Protocol):
 
 
 class Drawable(Model, Protocol):
-    """A model whose rows can be solved given drawn globals [HB15 sec. 2].
+    """A model whose rows can be solved given drawn globals [HB15 sec. 2]."""
 
-    Attributes
-    ----------
-    updates_all_rows : bool
-        Whether a step changes all statistics, not those of some rows alone.
-    """
-
+    # Whether a step changes all statistics, not those of some rows alone.
     @property
     def updates_all_rows(self) -> bool: ...
 
@@ -409,15 +372,10 @@ class Collapsible(Model, Protocol):
 
 
 class Temperable(Model, Protocol):
-    """A model whose temperature can be learned; local steps take one for each row, too.
+    """A model whose temperature can be learned; local steps take one for each row, too."""
 
-    Attributes
-    ----------
-    log_partition_methods : tuple of str
-        How log C(T) can be computed. "closed_form" is :meth:`tempered_log_partition`, others are
-        for ``estimated_log_partition(inv_temps, method, n_rows, n_units)``.
-    """
-
+    # How log C(T) can be computed. "closed_form" is :meth:`tempered_log_partition`, others are for
+    # ``estimated_log_partition(inv_temps, method, n_rows, n_units)``.
     @property
     def log_partition_methods(self) -> tuple[str, ...]: ...
 
@@ -426,19 +384,12 @@ class Temperable(Model, Protocol):
 
 
 class Requirement(NamedTuple):
-    """A capability that an engine, a move or a temperature policy requires of a model.
+    """A capability that an engine, a move or a temperature policy requires of a model."""
 
-    Attributes
-    ----------
-    whom : str
-        Who requires it, in words for users.
-    capability : Capability
-    remedy : str
-        What to do if it is missing, as a sentence.
-    """
-
+    # Who requires it, in words for users.
     whom: str
     capability: Capability
+    # What to do if it is missing, as a sentence.
     remedy: str
 
 

@@ -15,28 +15,19 @@ from skvt.typing import Run
 
 @dataclass(frozen=True)
 class MoveRecord:
-    """Record of one kind of move at the end of a pass.
+    """Record of one kind of move at the end of a pass."""
 
-    Attributes
-    ----------
-    n_iter : int
-        The pass, from 1.
-    move : str
-        "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
-    proposed, accepted : int
-        Components proposed and accepted (born, merged away, deleted), or changes.
-    gain : float
-        Rise of the exact bound in nats. For births it is the rise since the end of the last pass,
-        if components were adopted in this one; for "split-merge" it is estimated on the sample.
-    reason : str
-        Why births came to nothing, one after the other; empty for other moves.
-    """
-
+    # The pass, from 1.
     n_iter: int
+    # "birth", "merge", "delete", "refresh", "superposition" or "split-merge".
     move: str
+    # Components proposed and accepted (born, merged away, deleted), or changes.
     proposed: int
     accepted: int
+    # Rise of the exact bound in nats. For births it is the rise since the end of the last pass, if
+    # components were adopted in this one; for "split-merge" it is estimated on the sample.
     gain: float
+    # Why births came to nothing, one after the other; empty for other moves.
     reason: str = ""
 
 
@@ -46,50 +37,32 @@ def _no_memos(*args: Any) -> Any:
 
 @dataclass(frozen=True)
 class MoveTools:
-    """Tools that an engine provides to its moves.
+    """Tools that an engine provides to its moves."""
 
-    Attributes
-    ----------
-    n_iter : int
-        The pass, from 1.
-    rng : numpy.random.Generator
-    run : callable
-        ``run(function, tasks)``.
-    fresh : callable
-        ``fresh(model, batch, n_components, goal, learns, init_params)`` fits a new mixture to a
-        batch and returns its memo, and the model, whose priors it has learned if it ``learns``; it
-        ends early where the bound will not reach the ``goal``. Only with memos.
-    memo_of : callable
-        ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
-        Likewise.
-    annealed : callable
-        ``annealed(model, X, weights, n_components)`` fits the model from a new start to rows of
-        these weights with falling temperature, and returns its statistics. Likewise.
-    """
-
+    # The pass, from 1.
     n_iter: int
     rng: np.random.Generator
+    # ``run(function, tasks)``.
     run: Run
+    # ``fresh(model, batch, n_components, goal, learns, init_params)`` fits a new mixture to a batch
+    # and returns its memo, and the model, whose priors it has learned if it ``learns``; it ends
+    # early where the bound will not reach the ``goal``. Only with memos.
     fresh: Callable[[Any, Any, int, float, bool, str], tuple[Memo, Any]] = _no_memos
+    # ``memo_of(model, result, batch)``: a local result's :class:`~skvt.inference._memos.Memo`.
+    # Likewise.
     memo_of: Callable[[Any, LocalResult, Any], Memo] = _no_memos
+    # ``annealed(model, X, weights, n_components)`` fits the model from a new start to rows of these
+    # weights with falling temperature, and returns its statistics. Likewise.
     annealed: Callable[[Any, Any, Any, int], Stats] = _no_memos
 
 
 class Solved(NamedTuple):
-    """A batch after its local step, as observers see it.
-
-    Attributes
-    ----------
-    batch : object
-    key : hashable
-        Of the batch among the memos.
-    global_params : object
-        The globals as passed to the local step.
-    result : LocalResult
-    """
+    """A batch after its local step, as observers see it."""
 
     batch: Any
+    # Of the batch among the memos.
     key: Hashable
+    # The globals as passed to the local step.
     global_params: Any
     result: LocalResult
 
@@ -162,17 +135,11 @@ class Move(Continued):
 
 
 class SampledMove(Protocol):
-    """A move between two passes of an engine without memos, judged on a sample of the rows.
+    """A move between two passes of an engine without memos, judged on a sample of the rows."""
 
-    Attributes
-    ----------
-    requires : tuple of Requirement
-        Capabilities of a model that it needs.
-    exhausted : bool
-        Whether the last search found nothing, so that convergence may be judged.
-    """
-
+    # Capabilities of a model that it needs.
     requires: tuple[Requirement, ...]
+    # Whether the last search found nothing, so that convergence may be judged.
     exhausted: bool
 
     def between(

@@ -129,35 +129,23 @@ class TemperaturePolicy(BaseEstimator):
 
 
 class Batch(Protocol):
-    """What a policy reads of a batch of rows.
+    """What a policy reads of a batch of rows."""
 
-    Attributes
-    ----------
-    rows : ndarray of int, shape (n,)
-        Numbers of the rows in the data.
-    weights : ndarray, shape (n,)
-        Their sample weights.
-    lengths : ndarray, shape (n,)
-        Their units of data: tokens of a document, 1 elsewhere.
-    """
-
+    # (n,): numbers of the rows in the data.
     @property
     def rows(self) -> IndexArray: ...
+    # (n,): their sample weights.
     @property
     def weights(self) -> NDArray[Any]: ...
+    # (n,): their units of data: tokens of a document, 1 elsewhere.
     @property
     def lengths(self) -> NDArray[Any]: ...
 
 
 class Energies(Protocol):
-    """What a policy reads of a batch's local step.
+    """What a policy reads of a batch's local step."""
 
-    Attributes
-    ----------
-    marginal_energy : ndarray of float64, shape (n,), or None
-        As in :class:`~skvt.contracts.LocalResult`.
-    """
-
+    # (n,), float64: as in :class:`~skvt.contracts.LocalResult`.
     @property
     def marginal_energy(self) -> Array | None: ...
 

@@ -12,19 +12,13 @@ from skvt.typing import Array, IndexArray
 
 
 class Weights(Protocol):
-    """The law of a mixture's weights w, immutable.
+    """The law of a mixture's weights w, immutable."""
 
-    Attributes
-    ----------
-    family : Family
-        Of the variables that determine the weights, such as sticks.
-    capabilities : frozenset of Capability
-        MERGEABLE if any number of components is possible. TEMPERABLE for known weights:
-        ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its slope in b.
-    """
-
+    # Of the variables that determine the weights, such as sticks.
     @property
     def family(self) -> Family: ...
+    # MERGEABLE if any number of components is possible. TEMPERABLE for known weights:
+    # ``log_partition(b)`` then gives ``log sum_k w_k^b`` and its slope in b.
     @property
     def capabilities(self) -> frozenset[Capability]: ...
 

@@ -18,13 +18,9 @@ class DirichletColumns:
 
     The natural parameter holds the concentrations of the first column, then those of the second,
     and so on, ``sum_d C_d`` numbers; ``t(x) = log x`` likewise.
-
-    Parameters
-    ----------
-    sizes : tuple of int
-        C_d, each at least 1.
     """
 
+    # C_d, each at least 1.
     sizes: tuple[int, ...]
 
     __name__ = "DirichletColumns"

@@ -20,13 +20,9 @@ class GaussianColumns:
     All columns share one precision matrix, or each has its own. The natural parameter is the upper
     triangle of Lambda, of each in turn where there are several, then the rows of ``h``, where
     ``h_d = Lambda_d m_d``; so that an observation ``y ~ N(z' mu, 1)`` adds z z' and z y'.
-
-    Parameters
-    ----------
-    n_rows, n_columns : int
-        K and D.
     """
 
+    # K and D.
     n_rows: int
     n_columns: int
 

@@ -26,13 +26,9 @@ class TiedNormalWishart:
     so that members that equal the prior change nothing. What belongs to Lambda alone (its
     log-normaliser, density and entropy) counts for each of the K members with one K-th, so that
     sums over the members are right.
-
-    Parameters
-    ----------
-    prior : ndarray, shape (E,)
-        Natural parameters of the prior of one member, a normal-Wishart.
     """
 
+    # (E,): natural parameters of the prior of one member, a normal-Wishart.
     prior: Array
     __name__ = "TiedNormalWishart"
 

@@ -27,23 +27,17 @@ class Gathered:
     """Rows of small calls of a stream, which are one batch until they are enough.
 
     A call of few rows says nothing about components that are not there yet.
-
-    Attributes
-    ----------
-    key : int
-        Of the batch among the memos.
-    X : {ndarray, CSR array} of shape (n, D)
-    weights : ndarray of shape (n,)
-    n_last : int
-        Number of rows of the last call.
-    n_judged : int
-        Number of rows when births were last tried.
     """
 
+    # Of the batch among the memos.
     key: int
+    # (n, D)
     X: Any
+    # (n,)
     weights: Array
+    # Number of rows of the last call.
     n_last: int
+    # Number of rows when births were last tried.
     n_judged: int = 0
 
     @classmethod
@@ -72,20 +66,13 @@ class Gathered:
 
 @dataclass(frozen=True)
 class RowsSeen:
-    """By what the rows of a fit are recognised: shape, type, and a checksum of a sample.
+    """By what the rows of a fit are recognised: shape, type, and a checksum of a sample."""
 
-    Attributes
-    ----------
-    shape : tuple of int
-        (N, D), rows of weight 0 apart.
-    dtype : str
-    digest : str
-        BLAKE2b of at most 1,000 rows at even distances, of their weights, and of the lengths of
-        chunks.
-    """
-
+    # (N, D), rows of weight 0 apart.
     shape: tuple[int, int]
     dtype: str
+    # BLAKE2b of at most 1,000 rows at even distances, of their weights, and of the lengths of
+    # chunks.
     digest: str
 
     @classmethod
@@ -138,61 +125,37 @@ def _digest(X, weights):
 
 @dataclass
 class Starts:
-    """The starts of a fit (``n_init``).
+    """The starts of a fit (``n_init``)."""
 
-    Attributes
-    ----------
-    seeds : list of int
-        One for each start.
-    elbos : list of float
-        The bounds of those that have ended, in nats.
-    best : Fitted or None
-        The best of them.
-    converged : bool
-        Whether it has converged.
-    """
-
+    # One for each start.
     seeds: list[int]
+    # The bounds of those that have ended, in nats.
     elbos: list[float] = field(default_factory=list)
+    # The best of them.
     best: object = None
+    # Whether it has converged.
     converged: bool = False
 
 
 @dataclass
 class Start:
-    """The start under way: what a pass changes, beside the state.
-
-    Attributes
-    ----------
-    rng : numpy.random.Generator
-    position : Position
-    n_moves : int
-        Entries of the log of moves that count the passes of the model: those before this fit, and
-        where it was interrupted.
-    """
+    """The start under way: what a pass changes, beside the state."""
 
     rng: np.random.Generator
     position: Position = field(default_factory=Position)
+    # Entries of the log of moves that count the passes of the model: those before this fit, and
+    # where it was interrupted.
     n_moves: int = 0
 
 
 @dataclass
 class Progress:
-    """An interrupted fit.
-
-    Attributes
-    ----------
-    rows : RowsSeen
-    starts : Starts
-    start : Start
-    engine : dict
-        What the engine remembers, see :class:`~skvt.progress.Continued`.
-    row_starts : ndarray or None
-        Where the next local step of each row begins.
-    """
+    """An interrupted fit."""
 
     rows: RowsSeen
     starts: Starts
     start: Start
+    # What the engine remembers, see :class:`~skvt.progress.Continued`.
     engine: dict[str, Any]
+    # Where the next local step of each row begins.
     row_starts: Array | None = None

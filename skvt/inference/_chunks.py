@@ -37,15 +37,11 @@ MOST_TOGETHER = 8
 
 @dataclass(frozen=True)
 class Chunk:
-    """The rows of a chunk as models take them, those of weight 0 left out.
+    """The rows of a chunk as models take them, those of weight 0 left out."""
 
-    Attributes
-    ----------
-    X : array or CSR matrix, shape (n, D)
-    weights : ndarray of float64, shape (n,)
-    """
-
+    # array or CSR matrix, (n, D)
     X: Any
+    # float64, (n,)
     weights: Array
 
     @property
@@ -261,22 +257,14 @@ class BatchSlice(NamedTuple):
 
 
 class BatchHandle(NamedTuple):
-    """A batch without its rows, as engines and policies see it.
-
-    Attributes
-    ----------
-    place : BatchSlice
-    offset, n_in_chunk : int
-        Number of the chunk's first row, and of its rows.
-    scope : BatchScope
-    own_weights : ndarray, shape (n,), or None
-        None if all are 1.
-    """
+    """A batch without its rows, as engines and policies see it."""
 
     place: BatchSlice
+    # Number of the chunk's first row, and of its rows.
     offset: int
     n_in_chunk: int
     scope: BatchScope
+    # (n,): None if all are 1.
     own_weights: Array | None
 
     @property
@@ -379,26 +367,17 @@ def _visited(
 
 @dataclass(frozen=True)
 class ChunkRows:
-    """Rows in chunks, and how they are divided into batches: see `Rows`.
-
-    Parameters
-    ----------
-    X : Chunks
-    weights : ChunkWeights
-    batch_size : int
-        Most rows of a batch; if it is that of all rows, each chunk is one, and all are visited at
-        once.
-    total : float, optional
-        Weight of the whole data set that these rows represent; their own by default.
-    given_parallel : int or None
-        Number of batches that are visited at once; None is a tenth of them for memoized inference,
-        and up to 8 minibatches.
-    """
+    """Rows in chunks, and how they are divided into batches: see `Rows`."""
 
     X: Chunks
     weights: ChunkWeights
+    # Most rows of a batch; if it is that of all rows, each chunk is one, and all are visited at
+    # once.
     batch_size: int
+    # Weight of the whole data set that these rows represent; their own by default.
     total: Any = None  # becomes that of the rows
+    # Number of batches that are visited at once; None is a tenth of them for memoized inference,
+    # and up to 8 minibatches.
     given_parallel: int | None = None
     # of batches that are the same in each pass
     _known: dict[BatchSlice, BatchHandle] = field(default_factory=dict)

@@ -82,27 +82,18 @@ class History(list[Entry]):
 
 @dataclass(frozen=True)
 class Stopping:
-    """When to evaluate and when to stop.
+    """When to evaluate and when to stop."""
 
-    Attributes
-    ----------
-    max_iter : int
-        Maximum number of passes.
-    evaluate_every : int
-        Number of passes between evaluations of the exact bound on all data; never if <= 0.
-    tol : float
-        Stop when the gain between two evaluations is in [0, tol), up to rounding.
-    gain : callable
-        ``gain(previous, current, n_units)`` of two values of the exact bound in nats, and the
-        number of units of data.
-    warns : bool
-        Whether there is a warning where ``max_iter`` ends a fit that has not converged.
-    """
-
+    # Maximum number of passes.
     max_iter: int
+    # Number of passes between evaluations of the exact bound on all data; never if <= 0.
     evaluate_every: int = 0
+    # Stop when the gain between two evaluations is in [0, tol), up to rounding.
     tol: float = 0.0
+    # ``gain(previous, current, n_units)`` of two values of the exact bound in nats, and the number
+    # of units of data.
     gain: Callable[[float, float, float], float] = field(default=gain_per_unit)
+    # Whether there is a warning where ``max_iter`` ends a fit that has not converged.
     warns: bool = True
 
     def judges(self, engine: AnyEngine) -> bool:
@@ -115,61 +106,41 @@ class Stopping:
 
 @dataclass(frozen=True)
 class Plan:
-    """The parts of a fit, or of a call of ``partial_fit``.
+    """The parts of a fit, or of a call of ``partial_fit``."""
 
-    Attributes
-    ----------
-    data : Rows
-        The rows, divided into batches for the engine.
-    engine : Engine
-        Used for this fit only.
-    then : tuple of Phase
-        Phases that follow passes of the engine, by the number of their first pass.
-    after_pass : tuple of AfterPass
-        What follows each pass, in this order.
-    policy : TemperaturePolicy
-        The recipe from which the running policy is made.
-    stopping : Stopping
-    minibatches : Rows
-        The rows, divided into minibatches for the pilot of a learned temperature.
-    rate : callable
-        Step number -> rho, for that pilot.
-    planned_passes : float
-        Number of passes of which a policy takes its share where the fit may stop on convergence:
-        ``max_iter`` is then only a limit, and a share of it could prolong the annealing needlessly.
-    total_samples : float or None
-        Assumed number of rows of the whole stream, if given by the user.
-    row_starts : ndarray, shape (N, ...), or None
-        Start of the first local step of each row; None for default starts.
-    in_words : bool
-        Whether a unit of data is a word, not a row.
-    n_passes : float or None
-        Number of passes over which the temperature falls; infinite in a stream. None is that of
-        ``stopping``.
-    polish : callable or None
-        ``polish(model, state, data, workers)``, after the last pass of the best start if it ends
-        at T = 1, is a state for better predictions.
-    first_rows : Rows or None
-        Rows from which a stream makes its initial globals; None is those of the first call.
-    counts_rows : bool
-        Whether the size of a stream is that of the rows seen so far, rather than assumed.
-    """
-
+    # The rows, divided into batches for the engine.
     data: Rows
+    # Used for this fit only.
     engine: AnyEngine
+    # The recipe from which the running policy is made.
     policy: TemperaturePolicy
     stopping: Stopping
+    # The rows, divided into minibatches for the pilot of a learned temperature.
     minibatches: Rows
+    # Step number -> rho, for that pilot.
     rate: Callable[[int], float]
+    # Number of passes of which a policy takes its share where the fit may stop on convergence:
+    # ``max_iter`` is then only a limit, and a share of it could prolong the annealing needlessly.
     planned_passes: float = 20.0
+    # Assumed number of rows of the whole stream, if given by the user.
     total_samples: float | None = None
+    # (N, ...): start of the first local step of each row; None for default starts.
     row_starts: Array | None = None
+    # Whether a unit of data is a word, not a row.
     in_words: bool = False
+    # Phases that follow passes of the engine, by the number of their first pass.
     then: tuple[Phase, ...] = ()
+    # What follows each pass, in this order.
     after_pass: tuple[AfterPass, ...] = ()
+    # Number of passes over which the temperature falls; infinite in a stream. None is that of
+    # ``stopping``.
     n_passes: float | None = None
+    # ``polish(model, state, data, workers)``, after the last pass of the best start if it ends at T
+    # = 1, is a state for better predictions.
     polish: Callable[[Any, State, Rows, Workers], State] | None = None
+    # Rows from which a stream makes its initial globals; None is those of the first call.
     first_rows: Rows | None = None
+    # Whether the size of a stream is that of the rows seen so far, rather than assumed.
     counts_rows: bool = False
 
     @property
@@ -269,20 +240,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Position:
-    """Where a fit stands after a pass.
+    """Where a fit stands after a pass."""
 
-    Attributes
-    ----------
-    n_passes : int
-        Number of passes made.
-    bound : float or None
-        The exact bound in nats by which convergence was last judged.
-    converged : bool
-        Whether the fit has ended with this pass.
-    """
-
+    # Number of passes made.
     n_passes: int = 0
+    # The exact bound in nats by which convergence was last judged.
     bound: float | None = None
+    # Whether the fit has ended with this pass.
     converged: bool = False
 
 

@@ -20,27 +20,18 @@ _WORTH_PACKING = 0.5
 
 @dataclass(frozen=True)
 class Memo:
-    """Contribution of a batch at its last visit, untempered.
+    """Contribution of a batch at its last visit, untempered."""
 
-    Attributes
-    ----------
-    stats : Stats
-        Its statistics; the first axis of each array are the K components.
-    entropy : ndarray, shape (K,) or ()
-        ``-sum_n w_n r_nk log r_nk`` in nats; or that of the rows as a whole.
-    merge_entropy_loss : ndarray, shape (K, K), or None
-        For a < b, the loss of entropy if a and b became one; after a later merge NaN, or an upper
-        bound. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
-    weight : float
-        Sum of the rows' weights.
-    candidates : ndarray of int, shape (n, J), or None
-        Components by which its rows are judged at the next visit, -1 where one is gone.
-    """
-
+    # Its statistics; the first axis of each array are the K components.
     stats: Stats
+    # (K,) or (): ``-sum_n w_n r_nk log r_nk`` in nats; or that of the rows as a whole.
     entropy: Array
+    # (K, K): for a < b, the loss of entropy if a and b became one; after a later merge NaN, or an
+    # upper bound. See :func:`skvt.models.mixture._kernels.assignment_entropy`.
     merge_entropy_loss: Array | None
+    # Sum of the rows' weights.
     weight: float
+    # (n, J): components by which its rows are judged at the next visit, -1 where one is gone.
     candidates: IndexArray | None = None
 
     def rearranged(self, index: IndexArray) -> "Memo":

@@ -25,28 +25,18 @@ def _learned(model: Any, learned: Any) -> Any:
 
 @dataclass(frozen=True)
 class Phase:
-    """Passes by one engine, up to the next phase.
+    """Passes by one engine, up to the next phase."""
 
-    Attributes
-    ----------
-    first : int
-        Number of passes before it.
-    engine : Engine
-    view : callable
-        ``view(model)`` is the model with the local steps of this phase.
-    restored : callable
-        ``restored(model, learned)``, after each pass, is the model with its own local steps.
-    policy : RunningPolicy or None
-        Its temperatures; None for those of the fit.
-    begin : callable
-        ``begin(state)`` is called before its first pass.
-    """
-
+    # Number of passes before it.
     first: int
     engine: AnyEngine
+    # ``view(model)`` is the model with the local steps of this phase.
     view: Callable[[Any], Any] = _itself
+    # ``restored(model, learned)``, after each pass, is the model with its own local steps.
     restored: Callable[[Any, Any], Any] = _learned
+    # Its temperatures; None for those of the fit.
     policy: RunningPolicy | None = None
+    # ``begin(state)`` is called before its first pass.
     begin: Callable[[State], None] = _nothing
 
 

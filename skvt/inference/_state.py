@@ -50,39 +50,26 @@ class PriorStats:
 
 @dataclass
 class State:
-    """The variational posterior over the globals and the position in the fit.
+    """The variational posterior over the globals and the position in the fit."""
 
-    Attributes
-    ----------
-    stats : RunningStats
-        Tempered statistics S; the posterior is ``lam = prior + S``.
-    n_steps : int
-        Number of global updates so far.
-    rows_seen : float
-        Sum of the weights of all rows worked on.
-    prior_stats : PriorStats
-        What priors are learned from.
-    replication : float
-        Number of times that ``stats`` count each row.
-    inv_temp : float
-        The factor 1 / T in ``stats`` where memos hold them without it; otherwise 1.
-    seed : int
-        Seed of all draws during the fit, except the order of rows.
-    move_log : list of MoveRecord
-        Proposed and accepted moves.
-    row_starts : ndarray, shape (N, ...), or None
-        During ``fit``, the start of the next local step of each row; NaN for a default start,
-        infinite for a search among several.
-    """
-
+    # Tempered statistics S; the posterior is ``lam = prior + S``.
     stats: RunningStats
+    # Number of global updates so far.
     n_steps: int = 0
+    # Sum of the weights of all rows worked on.
     rows_seen: float = 0.0
+    # What priors are learned from.
     prior_stats: PriorStats = field(default_factory=PriorStats)
+    # Number of times that ``stats`` count each row.
     replication: float = 1.0
+    # The factor 1 / T in ``stats`` where memos hold them without it; otherwise 1.
     inv_temp: float = 1.0
+    # Seed of all draws during the fit, except the order of rows.
     seed: int = 0
+    # Proposed and accepted moves.
     move_log: list[MoveRecord] = field(default_factory=list)
+    # (N, ...): during ``fit``, the start of the next local step of each row; NaN for a default
+    # start, infinite for a search among several.
     row_starts: Array | None = None
 
     @property
@@ -156,21 +143,14 @@ Checkpoint: TypeAlias = tuple[Memos, IndexArray]
 
 @dataclass
 class MemoizedState(State):
-    """The state of memoized inference: the statistics are the sum of the memos.
+    """The state of memoized inference: the statistics are the sum of the memos."""
 
-    Attributes
-    ----------
-    memos : Memos
-        Contribution of each batch, untempered.
-    initial : Stats or None
-        The initial statistics, which in the first pass represent the rows not yet visited.
-    component_ids : ndarray of int, shape (K,)
-        Identifiers by which moves recognise components from pass to pass; a merged component gets a
-        new one. Empty before the first batch.
-    """
-
+    # Contribution of each batch, untempered.
     memos: Memos = field(default_factory=Memos)
+    # The initial statistics, which in the first pass represent the rows not yet visited.
     initial: Stats | None = None
+    # (K,): identifiers by which moves recognise components from pass to pass; a merged component
+    # gets a new one. Empty before the first batch.
     component_ids: IndexArray = field(default_factory=lambda: np.empty(0, np.int64))
     n_ids: int = 0
 
@@ -294,25 +274,17 @@ class MemoizedState(State):
 
 @dataclass(frozen=True)
 class Rows:
-    """Data, row weights, and how they are divided into batches.
+    """Data, row weights, and how they are divided into batches."""
 
-    Parameters
-    ----------
-    X : array or CSR matrix, shape (N, D)
-    weights : ndarray, shape (N,)
-        Positive.
-    batch_size : int
-        Rows of a batch.
-    total : float
-        Weight of the whole data set that these rows represent; their own by default.
-    n_parallel : int
-        Number of batches that are visited at once, with the same globals.
-    """
-
+    # array or CSR matrix, (N, D)
     X: Any
+    # (N,), positive
     weights: Array
+    # Rows of a batch.
     batch_size: int
+    # Weight of the whole data set that these rows represent; their own by default.
     total: Any = None  # becomes the sum of the weights
+    # Number of batches that are visited at once, with the same globals.
     n_parallel: int = 1
 
     def __post_init__(self) -> None:

@@ -27,20 +27,13 @@ from skvt.typing import Array, IndexArray, Run
 
 
 class Draw(NamedTuple):
-    """How a visit draws its globals from statistics, where its rows lie.
+    """How a visit draws its globals from statistics, where its rows lie."""
 
-    Attributes
-    ----------
-    kind : str
-        See :meth:`~skvt.contracts.Drawable.drawn_globals`.
-    seed : list of int
-        Of the visit's own random numbers.
-    is_corrected : bool
-        Whether the visit's statistics are corrected for the dependence of the draw on q(beta).
-    """
-
+    # See :meth:`~skvt.contracts.Drawable.drawn_globals`.
     kind: str
+    # Of the visit's own random numbers.
     seed: list[int]
+    # Whether the visit's statistics are corrected for the dependence of the draw on q(beta).
     is_corrected: bool = False
 
     def of(self, model: Drawable, stats: RunningStats, batch: Any, run: Run) -> Any:
@@ -59,43 +52,28 @@ class Draw(NamedTuple):
 
 @dataclass(frozen=True)
 class VisitRequest:
-    """What a visit is to do.
-
-    Attributes
-    ----------
-    model : Model
-    inv_temp : float or ndarray, shape (n,)
-        Inverse temperature, of the batch or of each row.
-    mean_inv_temp : float
-        Its mean, by which the statistics will be multiplied.
-    requested : dict
-        What the local step is to compute: its keywords.
-    start : ndarray, shape (n, ...), or None
-        Where the local step of each row begins.
-    pair_entropies : bool or None
-        Whether the memo has them; None if there is no memo.
-    observers : tuple of callable or None
-        What moves note of the batch.
-    key : hashable
-        Of the batch among the memos.
-    candidates : ndarray of int, shape (n, J), or None
-        Components by which rows may be judged; None for all.
-    draw : Draw or None
-        How the globals are made of ``global_params``, if they are not there yet.
-    global_params : object
-        The globals as passed to the local step; with ``draw``, the statistics for it.
-    """
+    """What a visit is to do."""
 
     model: Any
+    # Inverse temperature, of the batch or (n,) of each row.
     inv_temp: float | Array = 1.0
+    # Its mean, by which the statistics will be multiplied.
     mean_inv_temp: float = 1.0
+    # What the local step is to compute: its keywords.
     requested: Mapping[str, bool] = field(default_factory=dict)
+    # (n, ...): where the local step of each row begins.
     start: Array | None = None
+    # Whether the memo has them; None if there is no memo.
     pair_entropies: bool | None = None
+    # What moves note of the batch.
     observers: tuple[Observer | None, ...] = ()
+    # Of the batch among the memos.
     key: Hashable = None
+    # (n, J): components by which rows may be judged; None for all.
     candidates: IndexArray | None = None
+    # How the globals are made of ``global_params``, if they are not there yet.
     draw: Draw | None = None
+    # The globals as passed to the local step; with ``draw``, the statistics for it.
     global_params: Any = None
 
     @property
@@ -112,44 +90,29 @@ class VisitRequest:
 
 @dataclass(frozen=True)
 class VisitResult:
-    """What a visit has found.
+    """What a visit has found."""
 
-    Attributes
-    ----------
-    totals : LocalTotals
-        Local parts of the bound; empty if there is a memo.
-    stats : Stats or None
-        As in the local result, or corrected.
-    prior : tuple or None
-        Statistics from which priors are learned, see `PriorTerm`.
-    mean_inv_temp : float
-        As asked.
-    memo : Memo or None
-    key : hashable
-        As asked.
-    marginal_energy, lengths : ndarray, shape (n,), or None
-        As in the local result and in the batch, where the former was requested.
-    rows : ndarray of int, shape (n,), or None
-        Numbers of the rows; None of those of several batches.
-    weights : ndarray, shape (n,), or None
-        Their weights.
-    start : ndarray, shape (n, ...), or None
-        Where the next local step of each row begins.
-    notes : tuple
-        What each observer noted.
-    """
-
+    # Local parts of the bound; empty if there is a memo.
     totals: LocalTotals
+    # As in the local result, or corrected.
     stats: Stats | None = None
+    # Statistics from which priors are learned, see `PriorTerm`.
     prior: PriorTerm | None = None
+    # As asked.
     mean_inv_temp: float = 1.0
     memo: Memo | None = None
+    # As asked.
     key: Hashable = None
+    # (n,): as in the local result and in the batch, where the former was requested.
     marginal_energy: Array | None = None
     lengths: Any = None
+    # (n,): numbers of the rows; None of those of several batches.
     rows: Any = None
+    # (n,): their weights.
     weights: Any = None
+    # (n, ...): where the next local step of each row begins.
     start: Array | None = None
+    # What each observer noted.
     notes: tuple[Any, ...] = ()
 
     def __sizeof__(self) -> int:

@@ -78,30 +78,6 @@ class FactorialResult(LocalResult):
 class FactorialMixture(ConjugateModel):
     """A factorial mixture for the engines.
 
-    Parameters
-    ----------
-    n_components, n_features : int
-        K and D.
-    noise_variance, prior_variance : float
-        s and c.
-    activation_prior : ndarray of float64, shape (K,)
-        pi.
-    dtype : dtype
-        Of the data and of all that is as long.
-    learned : frozenset of {"noise_variance", "prior_variance", "activation_prior"}
-        Those set to the maximum of the bound.
-    by_column : bool
-        Whether the statistics record which values of a column were observed.
-    critical_temperature : float
-        Above it, components that differ little become the same: the largest variance of any
-        direction of the rows, over the noise.
-    max_sweeps, sweep_tol : int, float
-        Maximum number of sweeps of a row without a start, and the change of activations that ends
-        them.
-    search : bool
-        Whether a row without a start is also started from annealed particles, and the highest bound
-        is kept. For bounds reported to users; too slow for fits.
-
     Notes
     -----
     Statistics: sums of z z' (1, K, K), or of the rows where the column is there (D, K, K); of z x'
@@ -110,17 +86,30 @@ class FactorialMixture(ConjugateModel):
     (D, K, K).
     """
 
+    # K and D.
     n_components: int
     n_features: int
+    # s and c.
     noise_variance: float
     prior_variance: float
+    # (K,), float64: pi.
     activation_prior: Array
+    # Of the data and of all that is as long.
     dtype: np.dtype[Any]
+    # {"noise_variance", "prior_variance", "activation_prior"}: those set to the maximum of the
+    # bound.
     learned: frozenset[str] = frozenset()
+    # Whether the statistics record which values of a column were observed.
     by_column: bool = False
+    # Above it, components that differ little become the same: the largest variance of any direction
+    # of the rows, over the noise.
     critical_temperature: float = np.inf
+    # Maximum number of sweeps of a row without a start, and the change of activations that ends
+    # them.
     max_sweeps: int = 50
     sweep_tol: float = 1e-3
+    # Whether a row without a start is also started from annealed particles, and the highest bound
+    # is kept. For bounds reported to users; too slow for fits.
     search: bool = False
 
     capabilities = frozenset(

@@ -26,17 +26,11 @@ _NUMBERS_PER_TASK = 1 << 21
 
 
 class Explanations(NamedTuple):
-    """How rows are explained.
+    """How rows are explained."""
 
-    Attributes
-    ----------
-    log_density : ndarray of float64, shape (n,)
-        ``log sum_z p(z) E_q[p(x | z, mu)]`` in nats: exact or estimated.
-    chances : ndarray of float64, shape (n, K)
-        ``p(z_k = 1 | x)``.
-    """
-
+    # (n,), float64: ``log sum_z p(z) E_q[p(x | z, mu)]`` in nats: exact or estimated.
     log_density: Array
+    # (n, K), float64: ``p(z_k = 1 | x)``.
     chances: Array
 
 

@@ -50,20 +50,13 @@ _NO_SUMS: tuple[Any, ...] = (0.0, 0.0)
 
 
 class Spectra(NamedTuple):
-    """The globals as passed to a local step.
+    """The globals as passed to a local step."""
 
-    Attributes
-    ----------
-    log_rates : ndarray of float64, shape (K, F)
-        log(theta_k W_kf), or its expectation.
-    rates : ndarray of float64, shape (K, F)
-        theta_k W_kf, or its expectation.
-    seed : int or None
-        Of the sampler's random numbers; None where q is known, not drawn from.
-    """
-
+    # (K, F), float64: log(theta_k W_kf), or its expectation.
     log_rates: Array
+    # (K, F), float64: theta_k W_kf, or its expectation.
     rates: Array
+    # Of the sampler's random numbers; None where q is known, not drawn from.
     seed: int | None = None
 
 
@@ -81,32 +74,6 @@ class FrameBatch(RowBatch):
 class GaPNMF(ConjugateModel):
     """GaP-KL-NMF for the engines.
 
-    Parameters
-    ----------
-    n_components : int
-        Truncation K.
-    n_features : int
-        Bins F.
-    component_shape : float
-        a, shape and rate of the prior of the spectra.
-    activation_shape : float
-        b, shape and rate of the prior of the activations.
-    weight_concentration : float
-        alpha of the gamma process.
-    data_mean_prior : float
-        1 / c, the prior mean of an entry of Y.
-    local : {"gibbs", "mean_field"}
-    n_burn_in, n_samples : int
-        Sweeps of the sampler in a local step before any is kept, and those that are.
-    n_local_iter : int
-        Number of mean-field updates of a row whose last activations are known.
-    max_local_iter : int
-        Maximum number of mean-field updates of a row solved from scratch.
-    mean_change_tol : float
-        It has converged when the shape of q(H) changes by less than this on average.
-    dtype : {numpy.float32, numpy.float64}
-        Of the data and all that is local; globals are float64.
-
     Notes
     -----
     Statistics are the counts each component explains, ``SW`` (K, F), and its activation summed
@@ -121,18 +88,30 @@ class GaPNMF(ConjugateModel):
     with the statistics of a draw, instead of one block's draw in the rate of the other.
     """
 
+    # Truncation K.
     n_components: int
+    # Bins F.
     n_features: int
+    # a, shape and rate of the prior of the spectra.
     component_shape: float = 0.25
+    # b, shape and rate of the prior of the activations.
     activation_shape: float = 0.2
+    # alpha of the gamma process.
     weight_concentration: float = 1.0
+    # 1 / c, the prior mean of an entry of Y.
     data_mean_prior: float = 1.0
+    # {"gibbs", "mean_field"}
     local: str = "gibbs"
+    # Sweeps of the sampler in a local step before any is kept, and those that are.
     n_burn_in: int = 2
     n_samples: int = 2
+    # Number of mean-field updates of a row whose last activations are known.
     n_local_iter: int = 1
+    # Maximum number of mean-field updates of a row solved from scratch.
     max_local_iter: int = 200
+    # It has converged when the shape of q(H) changes by less than this on average.
     mean_change_tol: float = 1e-3
+    # {numpy.float32, numpy.float64}: of the data and all that is local; globals are float64.
     dtype: type[np.floating[Any]] = np.float64
 
     families = (Gamma, Gamma)
