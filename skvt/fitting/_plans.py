@@ -72,18 +72,10 @@ def check_number_of_batches(estimator, n_rows):
 
 
 def memoized_plan(estimator, rows, moves, rate, limits=ROWS_OF_BATCH, *, stream):
-    """Memoized inference with moves, or stochastic inference.
+    """Memoized inference with moves, or stochastic inference, on ``rows``, X and weights.
 
-    Parameters
-    ----------
-    estimator : estimator
-    rows : tuple of X and weights
-    moves : dict of callables
-        What makes each move, in the order in which they finish.
-    rate : callable
-    limits : tuple of int
-        Smallest and largest number of rows of a batch where the user gives none.
-    stream : bool
+    ``moves`` are what makes each move, in the order in which they finish; ``limits`` the smallest
+    and largest number of rows of a batch where the user gives none.
     """
     X, weights = rows
     if not stream:

@@ -27,13 +27,7 @@ def global_divergence(model: Model, stats: RunningStats) -> float:
 
 
 def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Workers) -> float:
-    """The untempered ELBO of ``data`` at the globals ``prior + stats``, with q(z) optimised.
-
-    Returns
-    -------
-    float
-        Nats, every constant included.
-    """
+    """The untempered ELBO of ``data`` in nats at globals ``prior + stats``, with q(z) optimised."""
     totals, model = LocalTotals(), model.mean_field()
     request = VisitRequest(model, requested={"with_stats": False})
 

@@ -37,11 +37,8 @@ class CoordinateAscent(Continued):
     ) -> PassResult:
         """One pass; ``state`` changes in place.
 
-        Returns
-        -------
-        PassResult
-            Totals and divergence belong together: the exact bound at the globals before the update,
-            with q(z) optimal for them.
+        Totals and divergence belong together: the exact bound at the globals before the update,
+        with q(z) optimal for them.
         """
         totals, fresh = LocalTotals(), None
         prior_stats = PriorStats()

@@ -261,24 +261,9 @@ def fit_loop(
 ) -> tuple[Model, bool]:
     """Make passes until convergence, ``max_iter``, or a stop by a callback.
 
-    Parameters
-    ----------
-    model : Model
-    plan : Plan
-    policy : RunningPolicy
-    state : State
-        Changes in place.
-    workers : Workers
-    rng : numpy.random.Generator
-        For shuffling minibatches, and for jitter.
-    monitor : FitMonitor
-        Is notified of each pass, holds the history and the position, and may stop the fit.
-
-    Returns
-    -------
-    model : Model
-        With learned priors.
-    converged : bool
+    ``state`` changes in place. ``rng`` shuffles minibatches and jitters. The ``monitor`` is
+    notified of each pass, holds the history and the position, and may stop the fit. Returns the
+    model with learned priors, and whether the fit has converged.
     """
     data, stopping, history = plan.data, plan.stopping, monitor.history
     position, started = monitor.position, time.perf_counter() - history.seconds

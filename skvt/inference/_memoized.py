@@ -127,15 +127,10 @@ class MemoizedInference(Continued):
         workers: Workers,
         rng: np.random.Generator,
     ) -> PassResult:
-        """One pass over the batches in random order; ``state`` changes in place.
+        """One pass over the batches in random order, and the exact bound of all data at its end.
 
-        Where the state has memos of an earlier fit to the same rows, local steps without a start
-        may end in other optima: passes that lower the bound are taken back.
-
-        Returns
-        -------
-        PassResult
-            With the exact bound of all data at the end of the pass.
+        ``state`` changes in place. Where it has memos of an earlier fit to the same rows, local
+        steps without a start may end in other optima: passes that lower the bound are taken back.
         """
         model, may_stop = self.sweep(model, data, state, policy, workers, rng)
         totals, divergence = exact_bound(model, state)

@@ -213,10 +213,7 @@ class Workers:
     def prefetch(self, function: Callable[..., T], *args: Any) -> Callable[[], T]:
         """Have a thread run ``function(*args)`` as soon as one is free.
 
-        Returns
-        -------
-        callable
-            Returns the result; the calling thread does the work if no other has started it.
+        What is returned gives the result; the calling thread does the work if no other has begun.
         """
         waiting: _Waiting = deque([(0, args)])
         done: _Done = SimpleQueue()

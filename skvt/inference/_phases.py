@@ -49,14 +49,9 @@ def then_coordinate_ascent(
     unneeded components alive. Once they are gone, the engine may go on with fewer. For models whose
     priors are given.
 
-    Parameters
-    ----------
-    engine : Engine
-    n_passes : int
-        Number of passes that it makes before coordinate ascent begins.
-    turns : sequence of pairs of int
-        (passes of coordinate ascent, passes of the engine that follow them) of each return to the
-        engine. Coordinate ascent then goes on to the end.
+    Coordinate ascent begins after ``n_passes``. ``turns`` are (passes of coordinate ascent, passes
+    of the engine that follow them) of each return to the engine; coordinate ascent then goes on to
+    the end.
     """
     ascent, phases = CoordinateAscent(), []
     for n_ascents, n_returned in (*turns, (0, 0)):

@@ -329,23 +329,10 @@ class Rows:
     def rounds(
         self, model: Model, workers: Workers, places: list[IndexArray], *, whole: bool = False
     ) -> Iterator[list[Any]]:
-        """The batches at these places of the data, as many at a time as are visited at once.
+        """The model's batches at these places of :meth:`order`, lists of those visited at once.
 
-        Each is prepared while the one before is processed.
-
-        Parameters
-        ----------
-        model : Model
-        workers : Workers
-        places : list
-            Of :meth:`order`.
-        whole : bool
-            Whether all visits are for the same globals.
-
-        Yields
-        ------
-        list
-            Of the model's preparations of rows.
+        Each is prepared while the one before is processed. With ``whole``, all visits are for the
+        same globals.
         """
         number = 1 if whole else self.n_parallel
         waiting: deque[Callable[[], Any]] = deque()
@@ -375,25 +362,11 @@ class Rows:
         *,
         summed: bool = False,
     ) -> Iterator[VisitResult]:
-        """Visit these batches one after the other: see :func:`~skvt.inference._visit.visit_batch`.
+        """Visit these batches of :meth:`rounds` one after the other, see `visit_batch`.
 
-        Parameters
-        ----------
-        batches : sequence
-            Of :meth:`rounds`.
-        ask : callable
-            ``ask(batch)``, called in the order of the batches: a :class:`VisitRequest` without
-            globals.
-        expect : callable
-            ``expect(batch)``, likewise: its globals, a function of the batch's scope alone; or,
-            with a draw, the statistics for it.
-        workers : Workers
-        summed : bool
-            Whether visits of which all is additive may come back as their sum.
-
-        Yields
-        ------
-        VisitResult
+        Both are called in the order of the batches: ``ask(batch)`` is its request without globals;
+        ``expect(batch)`` its globals, a function of its scope alone, or with a draw the statistics
+        for it. With ``summed``, visits of which all is additive may come back as their sum.
         """
         for batch in batches:
             yield visit_batch(batch, replace(ask(batch), global_params=expect(batch)), workers.run)

@@ -72,11 +72,8 @@ class StochasticInference(Continued, Generic[M]):
     ) -> PassResult:
         """One pass; ``state`` changes in place.
 
-        Returns
-        -------
-        PassResult
-            Sums over minibatches, each evaluated at the globals before its step, and the divergence
-            at the end: an estimate of the bound.
+        Its sums over minibatches, each evaluated at the globals before its step, and the divergence
+        at the end are an estimate of the bound.
         """
         totals = LocalTotals()
         visits = Visits(data, workers, policy, totals)

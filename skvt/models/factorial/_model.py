@@ -286,17 +286,8 @@ class FactorialMixture(ConjugateModel):
         """The terms of rows on which their activations depend.
 
         ``there`` (n, D) is 1 for observed and 0 for missing values; None if none is missing.
-
-        Returns
-        -------
-        X : ndarray, shape (n, D)
-            With 0 for missing values.
-        linear : ndarray, shape (n, K)
-            ``E[mu_k] . x``.
-        gram : ndarray, shape (1, K, K) or (n, K, K)
-            E[mu mu'] summed over the observed columns.
-        n_values : float or ndarray, shape (n,)
-            Number of values.
+        Returns X with 0 for missing values, ``E[mu_k] . x`` (n, K), E[mu mu'] summed over the
+        observed columns, (1, K, K) or (n, K, K), and the number of values.
         """
         if there is None:
             return X, X @ means.T, second, float(X.shape[1])

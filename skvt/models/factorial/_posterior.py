@@ -173,13 +173,8 @@ def _density_of_states(joint: Array, log_weight: Array, states: Array) -> tuple[
     """``log p(x) = log p(x, z in A) - log p(z in A | x)`` for a set A of activations, in nats.
 
     A are the states of one half of the particles, and the share of A is estimated from the other
-    half; then the halves change places. Nearly exact where few states explain the row.
-
-    Returns
-    -------
-    log_density : ndarray, shape (n,)
-    covered : ndarray, shape (n,)
-        The smaller share of the two.
+    half; then the halves change places. Nearly exact where few states explain the row. Returns the
+    density, and the smaller share of the two.
     """
     half = states.shape[1] // 2
     # a whole number for each state, and no two alike
