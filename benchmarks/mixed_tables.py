@@ -455,24 +455,27 @@ def by_codes(imputer, X, kinds):
     return filled, None
 
 
-def by_latent(shape, X, kinds, args, seed):
-    """Rows filled by a mixture of all columns together, the others ordinal; its components."""
-    spec = LatentGaussian(np.flatnonzero(kinds != "real").tolist(), shape)
-    mixture = MemoizedDPMixture(
-        components=[("all", spec, slice(None))], n_init=args.n_init, n_jobs=args.cores,
-        random_state=seed,
-    ).fit(X)  # fmt: skip
-    return mixture.impute(X), mixture.n_components_
-
-
-def by_mixture(shape, X, kinds, args, seed):
-    """Rows filled by a mixture whose real columns have such covariances; its components."""
+def described(kinds, shape):
+    """Components of columns of such kinds, real ones with such covariances."""
     specs = {"real": Gaussian(shape), "category": Categorical(), "binary": Bernoulli()}
-    blocks = [(kind, specs[kind], np.flatnonzero(kinds == kind).tolist()) for kind in specs]
+    return [
+        (kind, specs[kind], np.flatnonzero(kinds == kind).tolist())
+        for kind in specs
+        if kind in kinds
+    ]
+
+
+def ordered(kinds, shape):
+    """A component of all columns together, those that are not real ordinal."""
+    spec = LatentGaussian(np.flatnonzero(kinds != "real").tolist(), shape)
+    return [("all", spec, slice(None))]
+
+
+def by_mixture(components, X, kinds, args, seed):
+    """Rows filled by a mixture of such components; their number."""
     mixture = MemoizedDPMixture(
-        components=[block for block in blocks if block[2]], n_init=args.n_init,
-        n_jobs=args.cores, random_state=seed,
-    ).fit(X)  # fmt: skip
+        components=components, n_init=args.n_init, n_jobs=args.cores, random_state=seed
+    ).fit(X)
     return mixture.impute(X), mixture.n_components_
 
 
@@ -485,17 +488,17 @@ def imputation_part(args):
             holes = rng.random(complete.shape) < 0.2
             holes[holes.all(axis=1), 0] = False
             X = np.where(holes, np.nan, complete)
+            mixtures = {f"mixture, {s}": described(kinds, s) for s in ("full", "tied", "diag")}
+            mixtures |= {f"ordered: mixture, {s}": ordered(kinds, s) for s in ("full", "tied")}
             methods = {
-                "mixture, full": partial(by_mixture, "full", args=args, seed=seed),
-                "mixture, tied": partial(by_mixture, "tied", args=args, seed=seed),
-                "mixture, diag": partial(by_mixture, "diag", args=args, seed=seed),
+                name: partial(by_mixture, components, args=args, seed=seed)
+                for name, components in mixtures.items()
+            } | {
                 "IterativeImputer": partial(
                     by_indicators, IterativeImputer(random_state=0), left_out=1
                 ),
                 "KNNImputer": partial(by_indicators, KNNImputer()),
                 "mean, mode": partial(by_indicators, SimpleImputer()),
-                "ordered: mixture, full": partial(by_latent, "full", args=args, seed=seed),
-                "ordered: mixture, tied": partial(by_latent, "tied", args=args, seed=seed),
                 "ordered: IterativeImputer": partial(by_codes, IterativeImputer(random_state=0)),
                 "ordered: KNNImputer": partial(by_codes, KNNImputer()),
             }

@@ -224,38 +224,6 @@ def report(args, results):
     )
     if args.budgets:
         report_budgets(args, results)
-        return
-    ours = [label for label in results if is_ours(label)]
-    for label in results:
-        if label not in ours:
-            for mine in (name for name in ours if name != PLAIN):
-                print(verdict(mine, results[mine], label, results[label]))
-    print()
-
-
-def mean_curve(curves):
-    """[(length, mean seconds, mean score)], by the first scoring."""
-    return [
-        (points[0][0], np.mean([p[1] for p in points]), np.mean([p[2][0] for p in points]))
-        for points in zip(*curves, strict=True)
-    ]
-
-
-def verdict(mine, my_curves, label, curves):
-    """When (mean curves over seeds) ours reaches the score that the other ends with."""
-    length, seconds, target = mean_curve(curves)[-1]
-    goal = f"{label} at {length} ({target:.4f} in {seconds:.1f} s)"
-    for own_length, own_seconds, score in sorted(mean_curve(my_curves), key=lambda p: p[1]):
-        if score >= target:
-            return (
-                f"{mine} reaches {goal} with {own_length} passes: {score:.4f} in "
-                f"{own_seconds:.2f} s, {own_seconds / seconds:.3f} of its time"
-            )
-    own_length, own_seconds, score = max(mean_curve(my_curves), key=lambda p: p[2])
-    return (
-        f"{mine} does NOT reach {goal}: at best {score:.4f} ({score - target:+.4f}) with "
-        f"{own_length} passes in {own_seconds:.2f} s, {own_seconds / seconds:.3f} of its time"
-    )
 
 
 def is_ours(label):

@@ -67,19 +67,8 @@ class Checkpoint:
             with suppress(OSError):
                 left.unlink()
 
-    def teardown(self, estimator, context):
-        """After the fit: nothing.
-
-        Parameters
-        ----------
-        estimator : estimator
-            The one being fitted.
-        context : sklearn.callback.CallbackContext
-            Its task.
-        """
-
     def on_fit_task_begin(self, estimator, context):
-        """Before a pass: nothing.
+        """Before a pass, and after the fit: nothing.
 
         Parameters
         ----------
@@ -88,6 +77,8 @@ class Checkpoint:
         context : sklearn.callback.CallbackContext
             Its task.
         """
+
+    teardown = on_fit_task_begin
 
     def on_fit_task_end(self, estimator, context, *, fitted_estimator=None):
         """After a pass: write the file when it is due.

@@ -9,23 +9,10 @@ from numba.core import event
 class FitMonitor:
     """Reports each pass to scikit-learn's callbacks and, if requested, to the terminal.
 
-    Parameters
-    ----------
-    estimator : estimator
-    context : sklearn.callback.CallbackContext
-        The root task of the fit; one subtask a pass.
-    shown : tuple of array-like
-        X and y as ``fit`` was given them, y zeros if there is none.
-    snapshot : callable
-        ``snapshot(model, state, position) -> dict``, the attributes that make an estimator as if
-        the fit had stopped here; called only when a callback needs them.
-    history : History
-        The loop appends an entry for each pass.
-    start : Start
-        Where this start of the fit begins, or was interrupted. The loop replaces its position after
-        each pass.
-    name : str
-        Words before each printed line: which start this is, if there are several.
+    ``shown`` are X and y as ``fit`` was given them. ``snapshot(model, state, position)`` has the
+    attributes that make an estimator as if the fit had stopped here, for callbacks that need them.
+    The loop appends an entry of each pass to ``history``, and replaces the position of ``start``.
+    ``name`` stands before each printed line: which start this is, if there are several.
     """
 
     def __init__(self, estimator, context, shown, snapshot, history, start, name):

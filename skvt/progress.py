@@ -28,13 +28,7 @@ class Continued:
         return own | parts
 
     def take_up(self, progress: dict[str, Any]) -> None:
-        """Continue from the :meth:`progress` of an object made with the same parameters.
-
-        Raises
-        ------
-        ValueError
-            If it is that of another kind of object.
-        """
+        """Continue from the :meth:`progress` of an object made with the same parameters."""
         if not set(progress) <= {*self.kept, *self.parts}:
             raise ValueError(
                 f"The interrupted fit was made by other parameters: {type(self).__name__} does not "

@@ -33,21 +33,12 @@ def stable_order(
 
     Neighbours in sorted order are tied if they differ by no more than the tolerance, and so is
     everything that such neighbours connect: being tied is transitive. Without that, the order of
-    three numbers of which only neighbours are tied would depend on the sorting method.
+    three numbers of which only neighbours are tied would depend on the sorting method. Values may
+    be infinite, not NaN.
 
-    Parameters
-    ----------
-    values : ndarray, shape (n,)
-        Infinite values are allowed, NaN are not.
-    scale : float, default=0.0
-        The tolerance is relative to the larger of two numbers and at least to this: the size of the
-        terms of which differences were taken.
-    dtype : dtype, optional
-        Precision of the computation if it is lower than that of ``values``.
-
-    Returns
-    -------
-    ndarray of int, shape (n,)
+    The tolerance is relative to the larger of two numbers and at least to ``scale``, the size of
+    the terms of which differences were taken. ``dtype`` is the precision of the computation if it
+    is lower than that of ``values``.
     """
     values = np.asarray(values)
     order = np.argsort(values, kind="stable")
@@ -75,18 +66,7 @@ def stable_argmax(
 ) -> Any:
     """Index of the first value that is tied with the largest, along the last axis.
 
-    Parameters
-    ----------
-    values : ndarray, shape (..., n)
-        n >= 1; infinite values are allowed, NaN are not.
-    scale : float or ndarray, shape (..., 1), default=0.0
-        As in :func:`stable_order`.
-    dtype : dtype, optional
-        Likewise.
-
-    Returns
-    -------
-    ndarray of int, shape (...)
+    ``scale`` (..., 1) and ``dtype`` are as in :func:`stable_order`.
     """
     values = np.asarray(values)
     largest = values.max(axis=-1, keepdims=True)
@@ -97,20 +77,7 @@ def stable_argmax(
 def exceeds(
     a: ArrayLike, b: ArrayLike, *, scale: ArrayLike = 0.0, dtype: DTypeLike | None = None
 ) -> Any:
-    """Whether a > b by more than the tolerance, elementwise.
-
-    Parameters
-    ----------
-    a, b : float or ndarray
-    scale : float or ndarray, default=0.0
-        As in :func:`stable_order`.
-    dtype : dtype, optional
-        Likewise.
-
-    Returns
-    -------
-    bool or ndarray of bool
-    """
+    """Whether a > b by more than the tolerance, elementwise, as in :func:`stable_order`."""
     a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
     above = _above(a, b, scale, _rtol(a, dtype))
     return bool(above) if above.ndim == 0 else above

@@ -24,22 +24,9 @@ _PASSES = 8
 def bounds_of_types(X, weights, build, learned, most=None):
     """The types of covariance, and their highest bounds in short fits, best first.
 
-    Neither the number of threads nor the random state matters.
-
-    Parameters
-    ----------
-    X, weights : rows
-    build : callable
-        From rows, weights and a type to the component and its prior's parameters.
-    learned : frozenset of str
-        Parameters of the prior that are learned.
-    most : int or None
-        Number of components at most.
-
-    Returns
-    -------
-    dict of float
-        Nats per row of the sample; of equal ones the simpler type first.
+    In nats per row of a sample; of equal ones the simpler type first. Neither the number of threads
+    nor the random state matters. ``build`` makes of rows, weights and a type the component and its
+    prior's parameters, of which some are ``learned``; there are ``most`` components at most.
     """
     number = min(X.shape[0], MOST_ROWS)
     rows = np.linspace(0, X.shape[0] - 1, number).astype(np.intp)

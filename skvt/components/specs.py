@@ -1,7 +1,9 @@
 """Descriptions of columns with their priors, public in :mod:`skvt.components`."""
 
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from numbers import Integral, Real
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -48,13 +50,9 @@ def gaussian_prior(given):
 
 
 def gaussian_component(given, X, weights, error=0.0, most=None):
-    """The Gaussian component of an estimator or a description, with ``most`` components at most.
+    """The Gaussian component of an estimator or a description, and its prior's parameters as used.
 
-    Returns
-    -------
-    component : skvt.models.mixture.Component
-    priors : dict
-        The prior's parameters as used.
+    It is meant for ``most`` components at most.
     """
     kind, zero_mean = given.covariance_type, given.mean_type == "zero"
     build = partial(
@@ -176,7 +174,25 @@ class ComponentSpec(BaseEstimator):
         self._validate_params()
 
 
-class Gaussian(ComponentSpec):
+@dataclass(eq=False, repr=False)
+class _GaussianSpec(ComponentSpec):
+    """Real columns with a prior of mean and precision."""
+
+    _parameter_constraints = {**GAUSSIAN_PRIOR_CONSTRAINTS, **MISSING_CONSTRAINT}
+    _: KW_ONLY
+    mean_precision_prior: Any = "auto"
+    mean_prior: Any = "auto"
+    degrees_of_freedom_prior: Any = "auto"
+    covariance_prior: Any = "auto"
+    missing: str = "ignore"
+
+    def learner(self, component):
+        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
+        return gaussian_learner(self, component)
+
+
+@dataclass(eq=False, repr=False)
+class Gaussian(_GaussianSpec):
     """Real columns: Gaussian, with a conjugate prior of mean and precision.
 
     Parameters
@@ -186,9 +202,6 @@ class Gaussian(ComponentSpec):
         matrix of low rank plus the variances of each column's noise. "auto" is the one of highest
         bound in short fits of these columns, see :class:`~skvt.MemoizedDPGMM`; it is published in
         ``priors_``.
-
-    mean_type : {"full", "zero"}, default="full"
-        Whether components have means, or all have mean zero (with "full" covariances alone).
 
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth; None is 1. "auto", here and
@@ -208,13 +221,16 @@ class Gaussian(ComponentSpec):
         for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
         the variances. Matrices are diagonal where there are at most two rows for each column.
 
-    max_rank : int or None, default=None
-        Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
-        of the columns.
-
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.
+
+    mean_type : {"full", "zero"}, default="full"
+        Whether components have means, or all have mean zero (with "full" covariances alone).
+
+    max_rank : int or None, default=None
+        Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
+        of the columns.
 
     See Also
     --------
@@ -234,31 +250,13 @@ class Gaussian(ComponentSpec):
     _parameter_constraints = {
         "covariance_type": [StrOptions(COVARIANCE_TYPES)],
         "mean_type": [StrOptions({"full", "zero"})],
-        **GAUSSIAN_PRIOR_CONSTRAINTS,
         "max_rank": MAX_RANK_CONSTRAINT,
-        **MISSING_CONSTRAINT,
+        **_GaussianSpec._parameter_constraints,
     }
-
-    def __init__(
-        self,
-        covariance_type="full",
-        *,
-        mean_type="full",
-        mean_precision_prior="auto",
-        mean_prior="auto",
-        degrees_of_freedom_prior="auto",
-        covariance_prior="auto",
-        max_rank=None,
-        missing="ignore",
-    ):
-        self.covariance_type = covariance_type
-        self.mean_type = mean_type
-        self.mean_precision_prior = mean_precision_prior
-        self.mean_prior = mean_prior
-        self.degrees_of_freedom_prior = degrees_of_freedom_prior
-        self.covariance_prior = covariance_prior
-        self.max_rank = max_rank
-        self.missing = missing
+    covariance_type: str = "full"
+    _: KW_ONLY
+    mean_type: str = "full"
+    max_rank: int | None = None
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component, see :class:`ComponentSpec`."""
@@ -267,12 +265,9 @@ class Gaussian(ComponentSpec):
             priors["covariance_type"] = component.covariance_type
         return component, priors
 
-    def learner(self, component):
-        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
-        return gaussian_learner(self, component)
 
-
-class LatentGaussian(ComponentSpec):
+@dataclass(eq=False, repr=False)
+class LatentGaussian(_GaussianSpec):
     """Real and ordinal columns that are correlated given the component.
 
     Each ordinal column, such as a grade, a rating or a flag, stands for a latent real value, of
@@ -328,28 +323,10 @@ class LatentGaussian(ComponentSpec):
 
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "tied"})],
-        **GAUSSIAN_PRIOR_CONSTRAINTS,
-        **MISSING_CONSTRAINT,
+        **_GaussianSpec._parameter_constraints,
     }
-
-    def __init__(
-        self,
-        ordinal,
-        covariance_type="full",
-        *,
-        mean_precision_prior="auto",
-        mean_prior="auto",
-        degrees_of_freedom_prior="auto",
-        covariance_prior="auto",
-        missing="ignore",
-    ):
-        self.ordinal = ordinal
-        self.covariance_type = covariance_type
-        self.mean_precision_prior = mean_precision_prior
-        self.mean_prior = mean_prior
-        self.degrees_of_freedom_prior = degrees_of_freedom_prior
-        self.covariance_prior = covariance_prior
-        self.missing = missing
+    ordinal: Any
+    covariance_type: str = "full"
 
     def for_columns(self, columns, positions_of):
         """Positions of the ordinal columns in the place of their names, see `ComponentSpec`."""
@@ -370,11 +347,8 @@ class LatentGaussian(ComponentSpec):
             X, weights, self.covariance_type, self.ordinal, gaussian_prior(self)
         )
 
-    def learner(self, component):
-        """What learns parameters that are "auto", see :class:`ComponentSpec`."""
-        return models.GaussianLearner.of(component, learned_names(self, GAUSSIAN_PRIORS))
 
-
+@dataclass(eq=False, repr=False)
 class Categorical(ComponentSpec):
     """Columns of categories, independent given the component, with Dirichlet priors.
 
@@ -410,11 +384,10 @@ class Categorical(ComponentSpec):
         "categories": [StrOptions({"auto"}), list],
         **MISSING_CONSTRAINT,
     }
-
-    def __init__(self, concentration_prior=1.0, *, categories="auto", missing="ignore"):
-        self.concentration_prior = concentration_prior
-        self.categories = categories
-        self.missing = missing
+    concentration_prior: Any = 1.0
+    _: KW_ONLY
+    categories: Any = "auto"
+    missing: str = "ignore"
 
     def build(self, X, weights, sizes):
         """Independent categorical columns, see :class:`ComponentSpec`."""
@@ -433,6 +406,7 @@ class Categorical(ComponentSpec):
         return models.DirichletLearner("concentration_prior", component.sizes)
 
 
+@dataclass(eq=False, repr=False)
 class Bernoulli(ComponentSpec):
     """Binary columns, independent given the component, with beta priors.
 
@@ -462,10 +436,9 @@ class Bernoulli(ComponentSpec):
         "feature_prior": [AUTO, Interval(Real, 0, None, closed="neither"), "array-like"],
         **MISSING_CONSTRAINT,
     }
-
-    def __init__(self, feature_prior=1.0, *, missing="ignore"):
-        self.feature_prior = feature_prior
-        self.missing = missing
+    feature_prior: Any = 1.0
+    _: KW_ONLY
+    missing: str = "ignore"
 
     def build(self, X, weights, sizes=None):
         """Independent binary columns, see :class:`ComponentSpec`."""
@@ -478,6 +451,7 @@ class Bernoulli(ComponentSpec):
         return beta_learner(component) if is_auto(self.feature_prior) else None
 
 
+@dataclass(eq=False, repr=False)
 class _Counts(ComponentSpec):
     """Columns of counts in proportion to an exposure, with gamma priors of their rates."""
 
@@ -488,6 +462,11 @@ class _Counts(ComponentSpec):
         "exposure": [None, str, Integral],
         **MISSING_CONSTRAINT,
     }
+    shape_prior: Any = 1.0
+    _: KW_ONLY
+    rate_prior: Any = None
+    exposure: Any = None
+    missing: str = "ignore"
 
     def _read(self, X, weights):
         """Shape and rate (D,) of the prior, whether rows are sparse, and the exposure by name."""
@@ -556,12 +535,6 @@ class Poisson(_Counts):
     2
     """
 
-    def __init__(self, shape_prior=1.0, *, rate_prior=None, exposure=None, missing="ignore"):
-        self.shape_prior = shape_prior
-        self.rate_prior = rate_prior
-        self.exposure = exposure
-        self.missing = missing
-
     def build(self, X, weights, sizes=None):
         """Independent Poisson columns, see :class:`ComponentSpec`."""
         shape, rate, sparse, exposure = self._read(X, weights)
@@ -575,6 +548,7 @@ class Poisson(_Counts):
         return models.GammaLearner(names) if names else None
 
 
+@dataclass(eq=False, repr=False)
 class NegativeBinomial(_Counts):
     """Columns of counts that spread more than a Poisson's, independent given the component.
 
@@ -592,11 +566,6 @@ class NegativeBinomial(_Counts):
         The exposure in which these were counted. None is the shape divided by the column's mean
         (for an exposure of 1): the prior's mean is that of the data, whatever the dispersion.
 
-    dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
-        Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None: all are the
-        same. "auto" starts there and moves them to the maximum of the bound, the same for all
-        columns.
-
     exposure : str, int, "row_total" or None, default=None
         As that of :class:`Poisson`. Exposures of new rows count as at most twice the largest, and
         at least half the least, of the rows of ``fit``.
@@ -604,6 +573,11 @@ class NegativeBinomial(_Counts):
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.
+
+    dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
+        Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None: all are the
+        same. "auto" starts there and moves them to the maximum of the bound, the same for all
+        columns.
 
     See Also
     --------
@@ -629,21 +603,8 @@ class NegativeBinomial(_Counts):
         "rate_prior": [None, Interval(Real, 0, None, closed="neither"), "array-like"],
         "dispersion_prior": [AUTO, None, "array-like"],
     }
-
-    def __init__(
-        self,
-        shape_prior=1.0,
-        *,
-        rate_prior=None,
-        dispersion_prior="auto",
-        exposure=None,
-        missing="ignore",
-    ):
-        self.shape_prior = shape_prior
-        self.rate_prior = rate_prior
-        self.dispersion_prior = dispersion_prior
-        self.exposure = exposure
-        self.missing = missing
+    _: KW_ONLY
+    dispersion_prior: Any = "auto"
 
     def build(self, X, weights, sizes=None):
         """Independent negative binomial columns, see :class:`ComponentSpec`."""
@@ -672,6 +633,7 @@ class NegativeBinomial(_Counts):
         return models.SizesLearner() if is_auto(self.dispersion_prior) else None
 
 
+@dataclass(eq=False, repr=False)
 class Multinomial(ComponentSpec):
     """Columns that count the tokens of a row, such as words, with a Dirichlet prior.
 
@@ -701,9 +663,7 @@ class Multinomial(ComponentSpec):
     _parameter_constraints = {
         "concentration_prior": [AUTO, Interval(Real, 0, None, closed="neither")]
     }
-
-    def __init__(self, concentration_prior=1.0):
-        self.concentration_prior = concentration_prior
+    concentration_prior: Any = 1.0
 
     def build(self, X, weights, sizes=None):
         """Tokens over the columns, see :class:`ComponentSpec`."""
@@ -723,7 +683,8 @@ class Multinomial(ComponentSpec):
         )
 
 
-class StudentT(ComponentSpec):
+@dataclass(eq=False, repr=False)
+class StudentT(_GaussianSpec):
     """Real columns with outliers, such as typing slips: Student t.
 
     A Gaussian whose precision is multiplied by a gamma variable of each row ("full") or of each
@@ -735,10 +696,6 @@ class StudentT(ComponentSpec):
     covariance_type : {"full", "diag"}, default="full"
         Shape of each component's scale. With "diag", columns are independent given the component:
         a slip in one says nothing of the others.
-
-    degrees_of_freedom : float or None, default=None
-        Degrees of freedom. None finds them, between 1 and 100, for each component ("full") or each
-        component and column ("diag"), at the maximum of the bound.
 
     mean_precision_prior : float, "auto" or None, default="auto"
         As those of :class:`Gaussian`, here and below; of the scale in the place of the covariance.
@@ -756,6 +713,10 @@ class StudentT(ComponentSpec):
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.
 
+    degrees_of_freedom : float or None, default=None
+        Degrees of freedom. None finds them, between 1 and 100, for each component ("full") or each
+        component and column ("diag"), at the maximum of the bound.
+
     Examples
     --------
     >>> import numpy as np
@@ -772,29 +733,12 @@ class StudentT(ComponentSpec):
     _parameter_constraints = {
         "covariance_type": [StrOptions({"full", "diag"})],
         "degrees_of_freedom": [None, Interval(Real, 0, None, closed="neither")],
-        **GAUSSIAN_PRIOR_CONSTRAINTS,
-        **MISSING_CONSTRAINT,
+        **_GaussianSpec._parameter_constraints,
     }
     mean_type, max_rank = "full", None
-
-    def __init__(
-        self,
-        covariance_type="full",
-        *,
-        degrees_of_freedom=None,
-        mean_precision_prior="auto",
-        mean_prior="auto",
-        degrees_of_freedom_prior="auto",
-        covariance_prior="auto",
-        missing="ignore",
-    ):
-        self.covariance_type = covariance_type
-        self.degrees_of_freedom = degrees_of_freedom
-        self.mean_precision_prior = mean_precision_prior
-        self.mean_prior = mean_prior
-        self.degrees_of_freedom_prior = degrees_of_freedom_prior
-        self.covariance_prior = covariance_prior
-        self.missing = missing
+    covariance_type: str = "full"
+    _: KW_ONLY
+    degrees_of_freedom: float | None = None
 
     def build(self, X, weights, sizes=None):
         """A Gaussian component with scaled rows, see :class:`ComponentSpec`."""
@@ -803,10 +747,11 @@ class StudentT(ComponentSpec):
 
     def learner(self, component):
         """What learns parameters that are "auto", see :class:`ComponentSpec`."""
-        learner = gaussian_learner(self, component.blocks[0].component)
+        learner = super().learner(component.blocks[0].component)
         return None if learner is None else models.ValuesLearner(learner)
 
 
+@dataclass(eq=False, repr=False)
 class Hurdle(ComponentSpec):
     """Columns many of whose values are one and the same number, such as zero.
 
@@ -839,11 +784,10 @@ class Hurdle(ComponentSpec):
         "at": [Interval(Real, None, None, closed="neither"), "array-like"],
         **MISSING_CONSTRAINT,
     }
-
-    def __init__(self, component, at=0, *, missing="ignore"):
-        self.component = component
-        self.at = at
-        self.missing = missing
+    component: ComponentSpec
+    at: Any = 0
+    _: KW_ONLY
+    missing: str = "ignore"
 
     @property
     def encoding(self):

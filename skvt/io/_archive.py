@@ -6,7 +6,6 @@ not compressed, so that an array cannot be larger than the part of the file that
 
 import json
 import os
-import stat
 import zipfile
 from contextlib import suppress
 from pathlib import Path
@@ -70,15 +69,7 @@ def check_document(text, size):
 
 
 def write(path, text, arrays):
-    """Write the file, as a whole or not at all: an interruption leaves what was there before.
-
-    Parameters
-    ----------
-    path : str or path-like
-    text : str
-        JSON.
-    arrays : iterable of ndarray
-    """
+    """Write the file, as a whole or not at all: an interruption leaves what was there before."""
     path = Path(path)
     # (of this process alone: another may write the same file)
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
@@ -117,79 +108,37 @@ def _sync(folder):
 
 
 class Archive:
-    """A file opened for reading.
+    """A file opened for reading; errors of any kind if it is not as :func:`write` makes it."""
 
-    Raises
-    ------
-    FileError
-        By every method, if the file is not as :func:`write` makes it.
-    """
-
-    def __init__(self, path):
-        # (another kind, such as a pipe or a device, may have no end)
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            raise FileError(f"{path} is no regular file.")
-        try:
-            self._zip = zipfile.ZipFile(path)
-            self.size = os.path.getsize(path)
-        except OSError:
-            raise
-        except Exception as error:
-            raise FileError(f"{path} is no model file, or not a whole one: {error}") from error
-        self._members = {}
-        self._arrays = {}
-
-    def __enter__(self):
-        self._check_members()
-        return self
-
-    def __exit__(self, *error):
-        self._zip.close()
-
-    def _check_members(self):
-        infos = self._zip.infolist()
+    def __init__(self, file):
+        self._zip, self.size = zipfile.ZipFile(file), os.fstat(file.fileno()).st_size
+        self._arrays, infos = {}, self._zip.infolist()
         for info in infos:
             if info.compress_type != zipfile.ZIP_STORED or info.compress_size != info.file_size:
                 raise FileError(f"{info.filename!r} is compressed; a model file's parts are not.")
             if info.flag_bits & 0x1:
                 raise FileError(f"{info.filename!r} is encrypted.")
-        self._members = {info.filename: info for info in infos}
         expected = {DOCUMENT, *map(member_of, range(len(infos) - 1))}
-        if set(self._members) != expected or len(infos) != len(expected):
+        if {info.filename for info in infos} != expected or len(infos) != len(expected):
             raise FileError(f"The file must consist of {DOCUMENT} and arrays/0.npy, 1, 2, ...")
         if sum(info.file_size for info in infos) > self.size:
             raise FileError("Parts of the file overlap.")
 
     def document(self):
         """The JSON, as Python objects."""
-        try:
-            text = self._zip.read(DOCUMENT).decode()
-            check_document(text, self.size)
-            return json.loads(text, parse_constant=_no_constant)
-        except FileError:
-            raise
-        except Exception as error:
-            raise FileError(f"{DOCUMENT} cannot be read: {error}") from error
+        text = self._zip.read(DOCUMENT).decode()
+        check_document(text, self.size)
+        return json.loads(text, parse_constant=_no_constant)
 
     def array(self, number, *, as_double=False):
         """An array, read once; ``as_double`` one of float32 as float64."""
         if isinstance(number, bool) or not isinstance(number, int):
             raise FileError(f"{number!r} is no number of an array.")
         if (number, as_double) not in self._arrays:
-            self._arrays[number, as_double] = self._read(number, as_double)
-        return self._arrays[number, as_double]
-
-    def _read(self, number, as_double):
-        info = self._members.get(member_of(number))
-        if info is None:
-            raise FileError(f"There is no {member_of(number)}.")
-        try:
+            info = self._zip.getinfo(member_of(number))
             with self._zip.open(info) as member:
-                return _read_array(member, info.file_size, as_double)
-        except FileError:
-            raise
-        except Exception as error:
-            raise FileError(f"{info.filename} cannot be read: {error}") from error
+                self._arrays[number, as_double] = _read_array(member, info.file_size, as_double)
+        return self._arrays[number, as_double]
 
 
 def _read_array(member, size, as_double):

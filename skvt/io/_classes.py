@@ -9,7 +9,6 @@ import inspect
 import types
 import typing
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from enum import Enum
 from functools import cache
 from importlib import import_module
 from typing import Any, get_args, get_origin
@@ -18,95 +17,65 @@ import numpy as np
 
 from skvt.contracts import missing_members
 from skvt.fitting import VariationalEstimator
+from skvt.io._archive import FileError
+from skvt.io._legal import MODELS
 
-ESTIMATORS = (
-    "AnnealedFactorialMixture",
-    "CAVIGaussianMixture",
-    "MemoizedDPGMM",
-    "MemoizedDPMixture",
-    "MemoizedHDP",
-    "StructuredBernoulliMixture",
-    "StructuredGaPNMF",
-    "StructuredLDA",
-    "TemperedLDA",
+# (first part of the name in files, module, names of classes, written without underscores in front)
+_ROOMS = (
+    ("estimators", "fitting._fitted", "Fitted"),
+    ("estimators", "fitting._progress", "Gathered Progress RowsSeen Start Starts"),
+    ("estimators", "readers._tables", "Table TableBlock"),
+    ("components", "components", "Bernoulli Categorical Gaussian Hurdle LatentGaussian"),
+    ("components", "components", "Multinomial NegativeBinomial Poisson StudentT"),
+    ("inference", "inference._loop", "Entry History Position"),
+    ("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
+    ("inference", "inference._state", "MemoizedState PriorStats State"),
+    ("expfam", "expfam._stats", "RunningStats Stats"),
+    ("moves", "contracts._move", "MoveRecord"),
+    ("moves", "moves._birth", "_Target"),
+    ("schedules", "schedules", "RobbinsMonro"),
+    ("temperature", "contracts._policy", "RunningPolicy"),
+    ("temperature", "temperature._constant", "ConstantTemperature"),
+    ("temperature", "temperature._annealed", "GeometricAnnealing LinearAnnealing _Scheduled"),
+    ("temperature", "temperature._variational", "VariationalTempering _Ladder _Learned"),
+    ("temperature", "temperature._local", "LocalTempering _LearnedByRow"),
+    ("models", "contracts._model", "Capability"),
+    ("models", "models.factorial._model", "FactorialMixture"),
+    ("models", "models.gap_nmf._model", "GaPNMF"),
+    ("models", "models.hdp._model", "HDP"),
+    ("models", "models.hdp._sticks", "Sticks"),
+    ("models", "models.lda._model", "LDA"),
+    ("models", "models.lda._collapsed", "CollapsedLDA"),
+    ("models", "models.lda._given_topics", "LDAGivenTopics"),
+    ("models", "models.mixture._model", "Mixture"),
+    ("models", "models.mixture._given_globals", "MixtureGivenGlobals"),
+    ("models", "models.mixture._joins", "Joins"),
+    ("models", "models.mixture._product", "Block Product"),
+    ("models", "models.mixture._indicated", "Indicated"),
+    ("models", "models.mixture._student", "Freedom StudentT"),
+    ("models", "models.mixture._student", "WeightedDiagonalGaussian WeightedFullGaussian"),
+    ("models", "models.mixture._weights", "KnownWeights SeparateSticks"),
+    ("models", "models.mixture._weights", "StickBreaking SymmetricDirichlet"),
+    ("models", "models.mixture.components._full", "FullGaussian ZeroMeanFullGaussian"),
+    ("models", "models.mixture.components._independent", "DiagonalGaussian SphericalGaussian"),
+    ("models", "models.mixture.components._independent", "KnownVarianceGaussian"),
+    ("models", "models.mixture.components._discrete", "Bernoulli Categorical"),
+    ("models", "models.mixture.components._discrete", "Multinomial Poisson"),
+    ("models", "models.mixture._negative_binomial", "NegativeBinomial"),
+    ("models", "models.mixture._tied", "TiedGaussian"),
+    ("models", "models.mixture._low_rank", "LowRankGaussian"),
+    ("models", "models.mixture._ordinal", "Cells"),
+    ("models", "models.mixture._latent", "LatentGaussian TiedLatentGaussian"),
+    ("models", "models.mixture._learned_priors", "DirichletLearner GammaLearner GaussianLearner"),
+    ("models", "models.mixture._learned_priors", "ProductLearner SizesLearner ValuesLearner"),
 )
-
-
-def _under(folder, module, names):
-    """Entries of classes in one module: their names, without leading underscores."""
-    return {f"{folder}.{name.lstrip('_')}": f"skvt.{module}:{name}" for name in names.split()}
-
-
-PLACES = {
-    **{f"estimators.{name}": f"skvt:{name}" for name in ESTIMATORS},
-    **_under("estimators", "fitting._fitted", "Fitted"),
-    **_under("estimators", "fitting._progress", "Gathered Progress RowsSeen Start Starts"),
-    **_under("estimators", "readers._tables", "Table TableBlock"),
-    **_under(
-        "components",
-        "components",
-        "Bernoulli Categorical Gaussian Hurdle LatentGaussian Multinomial NegativeBinomial Poisson"
-        " StudentT",
-    ),
-    **_under("inference", "inference._loop", "Entry History Position"),
-    **_under("inference", "inference._memos", "Memo Memos Merged Rearranged _Packed"),
-    **_under("inference", "inference._state", "MemoizedState PriorStats State"),
-    **_under("expfam", "expfam._stats", "RunningStats Stats"),
-    **_under("moves", "contracts._move", "MoveRecord"),
-    **_under("moves", "moves._birth", "_Target"),
-    **_under("schedules", "schedules", "RobbinsMonro"),
-    **_under("temperature", "contracts._policy", "RunningPolicy"),
-    **_under("temperature", "temperature._constant", "ConstantTemperature"),
-    **_under(
-        "temperature", "temperature._annealed", "GeometricAnnealing LinearAnnealing _Scheduled"
-    ),
-    **_under("temperature", "temperature._variational", "VariationalTempering _Ladder _Learned"),
-    **_under("temperature", "temperature._local", "LocalTempering _LearnedByRow"),
-    **_under("models", "contracts._model", "Capability"),
-    **_under("models", "models.factorial._model", "FactorialMixture"),
-    **_under("models", "models.gap_nmf._model", "GaPNMF"),
-    **_under("models", "models.hdp._model", "HDP"),
-    **_under("models", "models.hdp._sticks", "Sticks"),
-    **_under("models", "models.lda._model", "LDA"),
-    **_under("models", "models.lda._collapsed", "CollapsedLDA"),
-    **_under("models", "models.lda._given_topics", "LDAGivenTopics"),
-    **_under("models", "models.mixture._model", "Mixture"),
-    **_under("models", "models.mixture._given_globals", "MixtureGivenGlobals"),
-    **_under("models", "models.mixture._joins", "Joins"),
-    **_under("models", "models.mixture._product", "Block Product"),
-    **_under("models", "models.mixture._indicated", "Indicated"),
-    **_under(
-        "models",
-        "models.mixture._student",
-        "Freedom StudentT WeightedDiagonalGaussian WeightedFullGaussian",
-    ),
-    **_under(
-        "models",
-        "models.mixture._weights",
-        "KnownWeights SeparateSticks StickBreaking SymmetricDirichlet",
-    ),
-    **_under("models", "models.mixture.components._full", "FullGaussian ZeroMeanFullGaussian"),
-    **_under(
-        "models",
-        "models.mixture.components._independent",
-        "DiagonalGaussian KnownVarianceGaussian SphericalGaussian",
-    ),
-    **_under(
-        "models",
-        "models.mixture.components._discrete",
-        "Bernoulli Categorical Multinomial Poisson",
-    ),
-    **_under("models", "models.mixture._negative_binomial", "NegativeBinomial"),
-    **_under("models", "models.mixture._tied", "TiedGaussian"),
-    **_under("models", "models.mixture._low_rank", "LowRankGaussian"),
-    **_under("models", "models.mixture._ordinal", "Cells"),
-    **_under("models", "models.mixture._latent", "LatentGaussian TiedLatentGaussian"),
-    **_under(
-        "models",
-        "models.mixture._learned_priors",
-        "DirichletLearner GammaLearner GaussianLearner ProductLearner SizesLearner ValuesLearner",
-    ),
+PLACES = {f"estimators.{name}": f"skvt:{name}" for name in MODELS} | {
+    f"{folder}.{name.lstrip('_')}": f"skvt.{module}:{name}"
+    for folder, module, names in _ROOMS
+    for name in names.split()
 }
+# Names in files by module and qualified name of the class; nothing is imported.
+_NAMES = {place: name for name, place in PLACES.items()}
 
 # Parameters whose default was another when files did not have them yet.
 _BEFORE = {
@@ -136,10 +105,6 @@ MAY_BE_NAN = {
     "estimators.Progress": {"row_starts", "engine"},
     "estimators.Fitted": {"parameters"},
 }
-# The parameters of scikit-learn objects are validated by these; of components by their use.
-_PARAMETRISED = ("components.", "temperature.")
-
-
 # Classes from outside the package, by their names in files.
 _REGISTERED = {}
 
@@ -182,17 +147,13 @@ def is_estimator(cls):
 
 
 def class_of(name):
-    """The class of this name in files; KeyError if there is none."""
+    """The class of this name in files."""
     if name in _REGISTERED:
         return _REGISTERED[name]
+    if name not in PLACES:
+        raise FileError(f"There is no class {name!r} in model files.")
     module, _, attribute = PLACES[name].partition(":")
     return getattr(import_module(module), attribute)
-
-
-@cache
-def _names():
-    """Names in files by module and qualified name of the class; nothing is imported."""
-    return {place: name for name, place in PLACES.items()}
 
 
 def name_of(cls):
@@ -200,24 +161,17 @@ def name_of(cls):
     registered = [name for name, one in _REGISTERED.items() if one is cls]
     if registered:
         return registered[0]
-    names, own = _names(), f"{cls.__module__}:{cls.__qualname__}"
-    if own in names:
-        return names[own]
-    public = names.get(f"skvt:{cls.__qualname__}") or names.get(
-        f"skvt.components:{cls.__qualname__}"
-    )
-    return public if public is not None and class_of(public) is cls else None
-
-
-def is_tuple(cls):
-    """Whether it is a NamedTuple."""
-    return issubclass(cls, tuple)
+    own = f"{cls.__module__}:{cls.__qualname__}"
+    if own in _NAMES:
+        return _NAMES[own]
+    public = (_NAMES.get(f"{room}:{cls.__qualname__}") for room in ("skvt", "skvt.components"))
+    return next((name for name in public if name and class_of(name) is cls), None)
 
 
 def fields_of(obj):
     """What is written of an object: field by field."""
     cls = type(obj)
-    if is_tuple(cls):
+    if issubclass(cls, tuple):
         return obj._asdict()
     if not _has_fields(cls):
         return vars(obj)
@@ -237,26 +191,19 @@ def _fields(cls):
 
 @cache
 def types_of(name):
-    """Types of the fields of a class, None if they are parameters that it validates itself."""
+    """Types of the fields of a class; None of an estimator, which validates its parameters."""
     cls = class_of(name)
-    if _has_fields(cls) or is_tuple(cls):
+    if _has_fields(cls) or issubclass(cls, tuple):
         hints = typing.get_type_hints(cls)
-        own = cls._fields if is_tuple(cls) else [field.name for field in _fields(cls)]
+        own = cls._fields if issubclass(cls, tuple) else [field.name for field in _fields(cls)]
         return {field: hints[field] for field in own}
-    return None
-
-
-def parameters_of(name):
-    """Names of the parameters of a class that has nothing else; None if it is no such class."""
-    if name.startswith(_PARAMETRISED) and types_of(name) is None:
-        return class_of(name)._get_param_names()
     return None
 
 
 def defaults_of(name):
     """Default values of fields: files of releases that did not have these yet are complete."""
     cls = class_of(name)
-    if is_tuple(cls):
+    if issubclass(cls, tuple):
         return dict(cls._field_defaults)
     if _has_fields(cls):
         own = {}
@@ -280,13 +227,11 @@ def required(name):
 
 def conforms(value, hint):
     """Whether a value is of the type that a field declares."""
-    if hint is Any or hint is object or hint is inspect.Parameter.empty:
+    if hint in (Any, object) or isinstance(hint, typing.TypeVar):
         return True
     if isinstance(hint, str):
         name = name_of(type(value))
         return name is not None and name.startswith(hint)
-    if isinstance(hint, typing.TypeVar):
-        return True
     origin = get_origin(hint)
     alias = getattr(hint if origin is None else origin, "__value__", None)
     if alias is not None:  # a `type` statement, as NumPy's NDArray is one from Python 3.12 on
@@ -305,8 +250,6 @@ def conforms(value, hint):
         return isinstance(value, int | np.integer) and not isinstance(value, bool)
     if hint is bool:
         return isinstance(value, bool | np.bool_)
-    if hint is np.dtype:
-        return isinstance(value, np.dtype)
     if getattr(hint, "_is_protocol", False):
         return name_of(type(value)) is not None and not missing_members(type(value), hint)
     return isinstance(value, hint)
@@ -318,10 +261,8 @@ def _conforms_to_generic(value, origin, arguments):
         return isinstance(value, np.ndarray | np.generic) and (
             len(arguments) < 2 or _is_of_kind(value.dtype, get_args(arguments[1]))
         )
-    if origin is np.dtype:
-        return isinstance(value, np.dtype)
-    if origin is type:
-        return isinstance(value, type)
+    if origin in (np.dtype, type):
+        return isinstance(value, origin)
     if origin in (Callable, Hashable):
         return True
     if origin in (dict, Mapping):
@@ -345,8 +286,3 @@ def _is_of_kind(dtype, kinds):
     return not (isinstance(kind, type) and issubclass(kind, np.generic)) or (
         np.issubdtype(dtype, kind)
     )
-
-
-def is_enum(cls):
-    """Whether it is an enumeration, of which files hold the members' names."""
-    return issubclass(cls, Enum)

@@ -1,14 +1,18 @@
 """What users call."""
 
 import json
+import os
+import stat
+from contextlib import contextmanager
 
 from sklearn.utils.validation import check_is_fitted
 
 import skvt
 from skvt.io._archive import Archive, FileError, check_document, memory_for, write
 from skvt.io._checks import check_estimator
-from skvt.io._classes import ESTIMATORS, fields_of, is_estimator, name_of
+from skvt.io._classes import fields_of, is_estimator, name_of
 from skvt.io._graph import Decoder, Encoder
+from skvt.io._legal import MODELS
 
 FORMAT = "skvt model"
 VERSION = 1
@@ -63,7 +67,7 @@ def save(estimator, path, *, dtype=None):
     name = name_of(type(estimator))
     if not is_estimator(type(estimator)):
         raise TypeError(
-            f"save takes an estimator of skvt, one of {', '.join(ESTIMATORS)}. Got a "
+            f"save takes an estimator of skvt, one of {', '.join(MODELS)}. Got a "
             f"{type(estimator).__qualname__}; of a pipeline, save the last step, or save all of "
             "it by skops.io.dump; for an estimator of your own, skvt.io.register."
         )
@@ -86,8 +90,9 @@ def save(estimator, path, *, dtype=None):
     text = json.dumps(document, separators=(",", ":"), allow_nan=False)
     size = len(text) + encoder.n_bytes
     try:
-        check_document(text, size)
-        _made_of(document["estimator"], encoder, size)
+        with _file_errors(path):
+            check_document(text, size)
+            _made_of(document["estimator"], encoder, size)
     except FileError as error:
         raise FileError(
             f"Nothing was written: load would refuse the file of this {name}. {error} Use pickle "
@@ -133,7 +138,11 @@ def load(path):
     >>> bool(skvt.load(path).elbo_ == mixture.elbo_)
     True
     """
-    with Archive(path) as archive:
+    # (another kind, such as a pipe or a device, may have no end)
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise FileError(f"{path} is no regular file.")
+    with open(path, "rb") as file, _file_errors(path):
+        archive = Archive(file)
         document = archive.document()
         if not isinstance(document, dict) or document.get("format") != FORMAT:
             raise FileError(f"{path} is no model file of skvt.")
@@ -146,13 +155,19 @@ def load(path):
         return _made_of(document.get("estimator"), archive, archive.size)
 
 
-def _made_of(node, arrays, size):
-    """The estimator that a node and arrays describe, checked, of a file of this size."""
+@contextmanager
+def _file_errors(path):
+    """Whatever a hostile file can raise, as a FileError."""
     try:
-        estimator = Decoder(arrays).decode(node)
-        check_estimator(estimator, memory_for(size))
+        yield
     except FileError:
         raise
-    except Exception as error:  # of which a hostile file can raise any
-        raise FileError(f"It is not as a model file is written: {error!r}") from error
+    except Exception as error:
+        raise FileError(f"{path} is no model file, or a damaged one: {error!r}") from error
+
+
+def _made_of(node, arrays, size):
+    """The estimator that a node and arrays describe, checked, of a file of this size."""
+    estimator = Decoder(arrays).decode(node)
+    check_estimator(estimator, memory_for(size))
     return estimator

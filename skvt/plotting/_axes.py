@@ -19,20 +19,10 @@ def single(ax):
 
 
 def panels(ax, n_panels, n_columns, panel_size):
-    """Axes for each panel, and the axes that they replace.
+    """Axes for each panel, (n_panels,), and the axes that they replace or None.
 
-    Parameters
-    ----------
-    ax : Axes, array of Axes or None
-        Axes that the panels divide among themselves; one axes per panel; or None for a new figure.
-    n_panels, n_columns : int
-    panel_size : tuple of float
-        Width and height of a panel in a new figure, in inches.
-
-    Returns
-    -------
-    axes : ndarray of Axes, shape (n_panels,)
-    bounding : Axes or None
+    ``ax`` are axes that the panels divide among themselves, axes for each of them, or None for a
+    new figure, in which a panel has this size in inches.
     """
     plt = pyplot()
     if isinstance(ax, list | tuple | np.ndarray):
@@ -58,15 +48,7 @@ def panels(ax, n_panels, n_columns, panel_size):
 
 
 def fitted_attribute(estimator, name, remedy):
-    """An attribute of a fitted estimator.
-
-    Raises
-    ------
-    NotFittedError
-        Before ``fit``.
-    ValueError
-        If it has no such attribute, with the ``remedy``.
-    """
+    """An attribute of a fitted estimator; if it has none, a ValueError with the ``remedy``."""
     check_is_fitted(estimator)
     try:
         return getattr(estimator, name)

@@ -92,10 +92,9 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
                 "documents": _documents(corpus, k),
             }
         )
-    empty, n_samples = np.flatnonzero(corpus.is_empty), corpus.lengths.size
+    (empty, shown), n_samples = corpus.empty_rows, corpus.lengths.size
     about = f"{len(topics)} topics of {n_samples:,} documents."
     if empty.size:
-        shown = ", ".join(map(str, empty[:10])) + (", ..." if empty.size > 10 else "")
         about += f" {empty.size:,} of them have no words and belong to no topic: rows {shown}."
     names = [str(name) for name in corpus.names[known]]
     data = {

@@ -263,17 +263,11 @@ class ProfilesDisplay:
 
 
 def _read(table, kind):
-    """The contents of the table of ``describe``.
+    """The contents of the table of ``describe``, K components or clusters and the whole table.
 
-    Returns
-    -------
-    cells : dict
-        From component, or cluster, and place of a column to the parts of its text: a category and a
-        probability, or a number. The whole table has the number K.
-    relevance : ndarray, shape (K + 1, n_columns)
-    weights : ndarray, shape (K + 1,)
-    keys : list of tuple
-        Block and name of each column.
+    Text of cells by component (K is the whole table) and place of the column, in parts: a category
+    and a probability, or a number; relevance (K + 1, n_columns); weights (K + 1,); block and name
+    of each column.
     """
     keys, weights, entries = {}, {}, {}
     names = (kind, "weight", "block", "column", "relevance")

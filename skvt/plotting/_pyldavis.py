@@ -139,17 +139,7 @@ def save_pyldavis(estimator, X, feature_names, path):
 
 
 def principal_coordinates(topics):
-    """Places of the topics in the plane: classical scaling of Jensen-Shannon divergences.
-
-    Parameters
-    ----------
-    topics : array-like of shape (n_components, n_words)
-        Probabilities of words.
-
-    Returns
-    -------
-    ndarray of shape (n_components, 2)
-    """
+    """Places of topics (K, V) in the plane: classical scaling of Jensen-Shannon divergences."""
     # the root of what rounding has left below 0 is NaN
     divergences = squareform(np.nan_to_num(pdist(np.asarray(topics), "jensenshannon") ** 2))
     gram = -0.5 * divergences**2

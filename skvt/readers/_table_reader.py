@@ -18,13 +18,8 @@ from skvt.readers.validation import each_entry_once, warn_of_empty_rows
 class TableReader(Reader):
     """Rows of arrays and data frames, by what is known or found out of their columns.
 
-    Parameters
-    ----------
-    components : list of tuple or "auto"
-        As given by the user.
-    handle_unknown : {"error", "missing"}
-    table : Table or None
-        None before the first rows.
+    ``components`` and ``handle_unknown`` are as given by the user; ``table`` is None before the
+    first rows.
     """
 
     components: Any = "auto"

@@ -30,16 +30,9 @@ from skvt.typing import IndexArray
 
 @dataclass(frozen=True)
 class TableBlock:
-    """Some columns, their component, and their categories.
+    """Some columns, by their positions in the table, and their component.
 
-    Attributes
-    ----------
-    name : str
-    spec : ComponentSpec
-    columns : ndarray of int, shape (d,)
-        Positions in the table.
-    categories : list of list, or None
-        Of each column, in the order of their codes; for the encoding "category".
+    ``categories`` of each column are in the order of their codes, for the encoding "category".
     """
 
     name: str
@@ -109,12 +102,8 @@ class Table:
             entries = values.astype(object)
             entries[np.isnan(values)] = None
             return self._codes(entries, categories, name)
-        if known.size == 0:
-            places = np.zeros(values.size, np.intp)
-            found = np.zeros(values.size, bool)
-        else:
-            places = np.minimum(np.searchsorted(known, values), known.size - 1)
-            found = known[places] == values
+        places = np.minimum(np.searchsorted(known, values), known.size - 1)
+        found = known[places] == values
         missing = np.isnan(values)
         if not np.all(found | missing):
             self._unknown(values[~(found | missing)][0], name, categories)
@@ -171,10 +160,14 @@ class Table:
                 f"hold positive numbers. Got {values[~(values > 0.0) | np.isinf(values)][0]:g}."
             )
 
+    @property
+    def columns(self):
+        """Positions of the columns that belong to a block, in order."""
+        return np.sort(np.concatenate([block.columns for block in self.blocks]))
+
     def modelled(self, X):
         """The columns of X that belong to a block."""
-        columns = np.sort(np.concatenate([block.columns for block in self.blocks]))
-        return X if columns.size == X.shape[1] else X[:, columns]
+        return X if self.columns.size == X.shape[1] else X[:, self.columns]
 
     def position(self, column):
         """The position of a column given by its name or position; it must belong to a block."""
@@ -234,7 +227,6 @@ class Table:
 
     def rows_of(self, X):
         """Encoded rows (n, D) as a container like that of ``fit``; of a frame, modelled columns."""
-        columns = np.sort(np.concatenate([block.columns for block in self.blocks]))
         if self.container == "array":
             numeric = all(
                 levels(own).dtype.kind in "biuf"
@@ -242,11 +234,11 @@ class Table:
                 for own in block.categories or []
             )
             out = np.array(X, X.dtype if numeric else object)
-            for j in columns:
+            for j in self.columns:
                 there = ~np.isnan(X[:, j])
                 out[there, j] = self.decoded(j, X[there, j])
             return out
-        decoded = {self.names[j]: self._with_holes(j, X[:, j]) for j in columns}
+        decoded = {self.names[j]: self._with_holes(j, X[:, j]) for j in self.columns}
         return frame_of(decoded, dict(zip(self.names, self.types, strict=True)), self.container)
 
     def restored(self, X, encoded, filled):
@@ -284,13 +276,17 @@ def _numbers(column, name, block):
         ) from error
 
 
-def _check_real(values, block, table):
-    if np.isinf(values).any():
-        bad = np.isinf(values)
+def _check_finite(values, block, table):
+    bad = np.isinf(values)
+    if bad.any():
         raise ValueError(
-            f"Input X contains infinity in column {table.named(block, bad)!r}. Real columns take "
-            "finite numbers, NaN where a value is missing."
+            f"Input X contains infinity in column {table.named(block, bad)!r}. Columns take finite "
+            "numbers, NaN where a value is missing."
         )
+
+
+def _check_real(values, block, table):
+    _check_finite(values, block, table)
     check_magnitude(values)
 
 
@@ -318,16 +314,9 @@ def _check_count(values, block, table):
         )
 
 
-def _check_category(values, block, table):
-    if np.isinf(values).any():
-        raise ValueError(
-            f"Input X contains infinity in column {table.named(block, np.isinf(values))!r}."
-        )
-
-
 _CHECKS = {
     "real": _check_real,
     "binary": _check_binary,
     "count": _check_count,
-    "category": _check_category,
+    "category": _check_finite,
 }

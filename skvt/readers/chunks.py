@@ -58,15 +58,7 @@ class Loads(NamedTuple):
 
 
 def loads_of(X, sample_weight=None):
-    """The chunks of X, with their weights.
-
-    Raises
-    ------
-    ValueError
-        If columns are divided among chunks, or weights do not have the chunks of the rows.
-    TypeError
-        If an array holds objects.
-    """
+    """The chunks of X with their weights; ValueError or TypeError if they do not fit together."""
     rows, lengths = _delayed_chunks(X)
     weights = _weights_of_chunks(sample_weight, lengths)
     return Loads(rows, weights, lengths, has_one_dtype=not isinstance(X, list | tuple))
@@ -134,14 +126,9 @@ def _is_delayed(X):
 
 
 def chunks_of(reader, loads):
-    """The rows and weights of these chunks, read where they lie.
+    """The reader, which has learned of the rows if they are the first, and the rows and weights.
 
-    Returns
-    -------
-    reader : Reader
-        With what it has learned of the rows, if these are the first.
-    X : Chunks
-    weights : ChunkWeights
+    Chunks are read where they lie: a :class:`Chunks` and its :class:`ChunkWeights`.
     """
     from dask.delayed import delayed
 

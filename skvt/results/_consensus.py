@@ -93,18 +93,8 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
 def matched(A, B):
     """Pairs of topics with the largest sum of the mass ``sum_v min(p_v, q_v)`` they share.
 
-    Parameters
-    ----------
-    A : ndarray, shape (K, V)
-    B : ndarray, shape (L, V)
-        Rows sum to 1.
-
-    Returns
-    -------
-    shared : ndarray, shape (min(K, L),)
-        Mass that partners share, 0 to 1.
-    rows, columns : ndarray of int, shape (min(K, L),)
-        Topics of A, in order, and their partners in B.
+    Of A (K, V) and B (L, V), whose rows sum to 1: the mass that partners share, 0 to 1, the topics
+    of A, in order, and their partners in B, each (min(K, L),).
     """
     shared = np.clip(1.0 - 0.5 * cdist(A, B, "cityblock"), 0.0, 1.0)
     rows, columns = linear_sum_assignment(shared, maximize=True)

@@ -70,15 +70,7 @@ def _split(indptr, indices, data, observed):
 def split_tokens(X):
     """Split the tokens of each row in two, each token by a fair coin that the row determines.
 
-    Parameters
-    ----------
-    X : CSR matrix or array, shape (n, V)
-        Non-negative counts, without duplicate entries.
-
-    Returns
-    -------
-    observed, held_out : csr_array, shape (n, V)
-        With ``observed + held_out = X``.
+    ``observed + held_out = X`` of the two CSR arrays; X has no duplicate entries.
     """
     left = np.empty(X.nnz, np.float64)
     _split(X.indptr, X.indices, X.data, left)

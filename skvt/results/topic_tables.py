@@ -44,6 +44,12 @@ class Corpus:
         return (self.lengths == 0.0) | ~self.proportions.any(axis=1)
 
     @property
+    def empty_rows(self):
+        """Numbers of the rows without words, and the first of them as text."""
+        rows = np.flatnonzero(self.is_empty)
+        return rows, ", ".join(map(str, rows[:10])) + (", ..." if rows.size > 10 else "")
+
+    @property
     def shares(self):
         """Share of the words of all rows that each topic has, (K,)."""
         tokens = self.lengths @ self.proportions
@@ -158,9 +164,8 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
     check_scalar(n_words, "n_words", Integral, min_val=1)
     check_scalar(n_rows, "n_rows", Integral, min_val=1)
     corpus = corpus_of(estimator, X, feature_names, texts)
-    empty = np.flatnonzero(corpus.is_empty)
+    empty, shown = corpus.empty_rows
     if empty.size:
-        shown = ", ".join(map(str, empty[:10])) + (", ..." if empty.size > 10 else "")
         warnings.warn(
             f"{empty.size} of {corpus.lengths.size} rows have no words that the model knows (rows "
             f"{shown}): they belong to no topic, and transform gives them the prior.",
@@ -233,17 +238,13 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
     """
     pandas = _pandas("topic_shares")
     corpus = corpus_of(estimator, X, feature_names, whom="topic_shares")
-    number = len(corpus.topics)
-    columns = {"group": [], "topic": [], "label": [], "share": [], "low": [], "high": []}
-    columns["n_rows"] = []
-    for group in shares_by_group(corpus, groups, confidence):
-        columns["group"] += [group.name] * number
-        columns["topic"] += range(number)
-        columns["label"] += corpus.labels
-        columns["n_rows"] += [group.n_rows] * number
-        for name in ("share", "low", "high"):
-            columns[name] += getattr(group, name).tolist()
-    return pandas.DataFrame(columns)
+    rows = [
+        (group.name, k, corpus.labels[k], group.share[k], group.low[k], group.high[k], group.n_rows)
+        for group in shares_by_group(corpus, groups, confidence)
+        for k in range(len(corpus.topics))
+    ]
+    columns = ["group", "topic", "label", "share", "low", "high", "n_rows"]
+    return pandas.DataFrame(rows, columns=columns)
 
 
 @dataclass(frozen=True)

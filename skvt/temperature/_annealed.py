@@ -35,18 +35,12 @@ class _Scheduled(RunningPolicy):
         self.replication = 1.0 if self.done else self._recipe.replication
 
 
+@dataclass(eq=False, repr=False)
 class _Annealing(TemperaturePolicy):
-    def __init__(
-        self,
-        initial_temperature: float = 1.5,
-        n_passes: float | None = None,
-        replication: float = 10.0,
-        share: float = SHARE,
-    ) -> None:
-        self.initial_temperature = initial_temperature
-        self.n_passes = n_passes
-        self.replication = replication
-        self.share = share
+    initial_temperature: float = 1.5
+    n_passes: float | None = None
+    replication: float = 10.0
+    share: float = SHARE
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters."""

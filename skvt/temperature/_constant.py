@@ -1,8 +1,11 @@
 """A constant temperature."""
 
+from dataclasses import dataclass
+
 from skvt.contracts import FitPlan, RunningPolicy, TemperaturePolicy
 
 
+@dataclass(eq=False, repr=False)
 class ConstantTemperature(TemperaturePolicy):
     """One temperature throughout the fit.
 
@@ -23,8 +26,7 @@ class ConstantTemperature(TemperaturePolicy):
     [1.2, 1.2, 1.2]
     """
 
-    def __init__(self, value: float = 1.0) -> None:
-        self.value = value
+    value: float = 1.0
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError unless value >= 1."""

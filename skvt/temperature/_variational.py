@@ -164,6 +164,7 @@ class _Learned(RunningPolicy):
         self.done, self.wants_marginal = True, False
 
 
+@dataclass(eq=False, repr=False)
 class VariationalTempering(TemperaturePolicy):
     """Learn one temperature for all data from the data.
 
@@ -205,6 +206,12 @@ class VariationalTempering(TemperaturePolicy):
     1.0
     """
 
+    n_temperatures: int = 100
+    max_temperature: float = 1.6
+    memory: float | None = None
+    replication: float = 10.0
+    log_partition: str = "closed_form"
+
     @property
     def requires(self) -> tuple[Requirement, ...]:
         """What the policy requires of a model."""
@@ -213,20 +220,6 @@ class VariationalTempering(TemperaturePolicy):
 
     # Default of memory, of the fit's passes.
     _share_remembered = 0.25
-
-    def __init__(
-        self,
-        n_temperatures: int = 100,
-        max_temperature: float = 1.6,
-        memory: float | None = None,
-        replication: float = 10.0,
-        log_partition: str = "closed_form",
-    ) -> None:
-        self.n_temperatures = n_temperatures
-        self.max_temperature = max_temperature
-        self.memory = memory
-        self.replication = replication
-        self.log_partition = log_partition
 
     def check(self, plan: FitPlan) -> None:
         """Raise ValueError for illegal parameters and for models without log C(T)."""
