@@ -72,8 +72,7 @@ class Passes:
     def setup(self, estimator, context):
         pass
 
-    def teardown(self, estimator, context):
-        pass
+    teardown = setup
 
     def on_fit_task_begin(self, estimator, context, **given):
         self._began = time.perf_counter(), loopback_bytes()

@@ -79,13 +79,13 @@ class Clusters:
 
     @property
     def columns(self):
-        """Places of the kinds of columns: slices by kind."""
+        """Places of the columns by kind; no kind without columns."""
         widths = [self.means.shape[1], len(self.probabilities), self.ones.shape[1],
                   self.rates.shape[1]]  # fmt: skip
         ends = np.cumsum(widths).tolist()
         kinds = ("real", "category", "binary", "count")
         return {
-            kind: slice(end - width, end)
+            kind: list(range(end - width, end))
             for kind, end, width in zip(kinds, ends, widths, strict=True)
             if width
         }
@@ -119,7 +119,7 @@ class Clusters:
             if "count" in places:
                 x, rate = X[:, places["count"]], self.rates[k]
                 out[:, k] += np.nansum(xlogy(x, rate) - rate - gammaln(x + 1.0), axis=1)
-            for column, p in zip(range(X.shape[1])[places.get("category", slice(0))],
+            for column, p in zip(places.get("category", []),
                                  self.probabilities, strict=True):  # fmt: skip
                 x = X[:, column]
                 seen = ~np.isnan(x)
@@ -164,10 +164,7 @@ def blocks_of(clusters):
         "binary": Bernoulli(),
         "count": Poisson(),
     }  # fmt: skip
-    return [
-        (kind, kinds[kind], list(range(place.stop))[place])
-        for kind, place in clusters.columns.items()
-    ]
+    return [(kind, kinds[kind], places) for kind, places in clusters.columns.items()]
 
 
 def learned(mixture):
@@ -209,9 +206,10 @@ def stepmix_grid(X, clusters, most, n_init, seed):
 
     models = {"real": "gaussian_diag", "category": "categorical", "binary": "binary"}
     holes = "_nan" if np.isnan(X).any() else ""
-    widths = {kind: place.stop - place.start for kind, place in clusters.columns.items()}
-    measurement = {kind: {"model": models[kind] + holes, "n_columns": widths[kind]}
-                   for kind in widths}  # fmt: skip
+    measurement = {
+        kind: {"model": models[kind] + holes, "n_columns": len(places)}
+        for kind, places in clusters.columns.items()
+    }
     best = None
     for k in range(1, most + 1):
         model = StepMix(k, measurement=measurement, n_init=n_init, random_state=seed,
@@ -246,29 +244,21 @@ def k_prototypes(X, clusters, seed):
     from kmodes.kprototypes import KPrototypes
 
     X = filled_in(X, clusters)
-    numbers = [j for kind in ("real", "count") for j in places(clusters, kind)]
+    numbers = [j for kind in ("real", "count") for j in clusters.columns.get(kind, [])]
     X[:, numbers] = StandardScaler().fit_transform(X[:, numbers])
-    categories = [j for kind in ("category", "binary") for j in places(clusters, kind)]
+    categories = [j for kind in ("category", "binary") for j in clusters.columns[kind]]
     rows = X.astype(object)
     for j in categories:
         rows[:, j] = X[:, j].astype(int).astype(str)
     return KPrototypes(TRUE, n_init=3, random_state=seed).fit_predict(rows, categorical=categories)
 
 
-def places(clusters, kind):
-    """Columns of a kind."""
-    place = clusters.columns.get(kind, slice(0, 0))
-    return list(range(place.start, place.stop))
-
-
 def filled_in(X, clusters):
     """X with means and, in categories, modes in its holes."""
     X = X.copy()
-    for kind in clusters.columns:
+    for kind, places in clusters.columns.items():
         how = "mean" if kind in ("real", "count") else "most_frequent"
-        X[:, places(clusters, kind)] = SimpleImputer(strategy=how).fit_transform(
-            X[:, places(clusters, kind)]
-        )
+        X[:, places] = SimpleImputer(strategy=how).fit_transform(X[:, places])
     return X
 
 
@@ -277,9 +267,9 @@ def one_hot(X, clusters):
     X = filled_in(X, clusters)
     parts = [
         np.eye(p.shape[1])[X[:, j].astype(int)]
-        for j, p in zip(places(clusters, "category"), clusters.probabilities, strict=True)
+        for j, p in zip(clusters.columns["category"], clusters.probabilities, strict=True)
     ]
-    rest = [j for kind in clusters.columns if kind != "category" for j in places(clusters, kind)]
+    rest = np.setdiff1d(np.arange(X.shape[1]), clusters.columns["category"])
     return StandardScaler().fit_transform(np.column_stack([X[:, rest], *parts]))
 
 
