@@ -45,7 +45,7 @@ ILLEGAL = {
     "None": (lambda X: None, "Expected 2D array, got scalar"),
 }
 NEGATIVE = {
-    "a negative count": (lambda X: spoiled(X, -2.0), "Negative values in data .*counts"),
+    "a negative count": (lambda X: spoiled(X, -2.0), "(?=.*-2)Negative values in data .*counts"),
     "minus infinity": (lambda X: spoiled(X, -np.inf), "infinity"),
 }
 
@@ -97,13 +97,6 @@ def test_illegal_data_are_refused_and_change_nothing(entry, method, what):
 def test_negative_counts_are_refused_and_change_nothing(entry, method, what, contain):
     spoil, message = NEGATIVE[what]
     _refused(entry, method, lambda X: contain(spoil(X)), message)
-
-
-@every_class_of_topic_models
-def test_the_message_on_negative_counts_names_the_value(entry):
-    X = spoiled(entry.data(), -2.0)
-    with pytest.raises(ValueError, match=r"-2"):
-        entry.make().fit(X)
 
 
 # ----------------------------------------------------------------------------- legal X, oddly held

@@ -6,6 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from estimators.test_tables import mixture, table
+from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
@@ -135,7 +136,7 @@ def test_noise_tells_nothing_and_what_makes_the_clusters_does():
         ("words", Categorical(), ["word", "sign"]),
         ("coins", Bernoulli(), ["coin"]),
     ]
-    model = MemoizedDPMixture(components=blocks, random_state=0).fit(frame)
+    model = MemoizedDPMixture(components=blocks, max_components=4, random_state=0).fit(frame)
     labels = model.predict(frame)
     of_kind = [np.bincount(labels[kind == c]).argmax() for c in range(3)]
     assert model.n_components_ == 3
@@ -149,7 +150,7 @@ def test_noise_tells_nothing_and_what_makes_the_clusters_does():
     other = frame.assign(place=1e4 + 1e-3 * frame["place"])[
         ["coin", "sign", "noise", "word", "place"]
     ]
-    again = MemoizedDPMixture(components=blocks, random_state=0).fit(other)
+    again = clone(model).fit(other)
     again = again.column_relevance_[[np.bincount(again.predict(other)[kind == c]).argmax()
                                      for c in range(3)]]  # fmt: skip
     np.testing.assert_allclose(again, model.column_relevance_[of_kind], rtol=1e-4, atol=1e-5)

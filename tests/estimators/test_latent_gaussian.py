@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.base import clone
 
 from skvt import MemoizedDPMixture, load, save
 from skvt.components import Bernoulli, Categorical, Gaussian, LatentGaussian, Poisson
@@ -34,19 +35,20 @@ def mixture(covariance_type="full", **params):
         ("events", Poisson(), ["events"]),
         ("latent", LatentGaussian(["grade", "flag"], covariance_type), COLUMNS),
     ]
-    return MemoizedDPMixture(components=blocks, max_components=4, random_state=0, **params)
+    params = {"max_components": 3, "random_state": 0} | params
+    return MemoizedDPMixture(components=blocks, **params)
 
 
 @pytest.mark.parametrize("covariance_type", ["full", "tied"])
 def test_what_columns_say_of_each_other_needs_no_components(covariance_type):
-    complete, X, _ = table()
-    new, _, _ = table(1000, seed=1)
-    together = mixture(covariance_type).fit(X)
+    complete, X, _ = table(200)
+    new, _, _ = table(500, seed=1)
+    together = mixture(covariance_type, max_components=2).fit(X)
     assert together.n_components_ == 1
     assert np.diff(together.history_["elbo"]).min() > -1e-6
     apart = [("events", Poisson(), ["events"]), ("size", Gaussian(), ["size"]),
              ("grade", Categorical(), ["grade"]), ("flag", Bernoulli(), ["flag"])]  # fmt: skip
-    apart = MemoizedDPMixture(components=apart, random_state=0).fit(X)
+    apart = MemoizedDPMixture(components=apart, max_components=3, random_state=0).fit(X)
     assert together.score(new) > apart.score(new) + 0.05
     assert together.elbo_ > apart.elbo_ + 0.1 * len(X)
     filled = together.impute(X)
@@ -54,7 +56,7 @@ def test_what_columns_say_of_each_other_needs_no_components(covariance_type):
 
 
 def test_clusters_are_found_and_levels_kept():
-    _, X, kind = table(shift=6.0)
+    _, X, kind = table(200, shift=7.0)
     fitted = mixture().fit(X)
     assert fitted.n_components_ == 2
     labels = fitted.predict(X)
@@ -85,9 +87,9 @@ def test_ordinal_columns_are_of_the_component(ordinal):
 
 
 def test_priors_are_learned():
-    _, X, _ = table(shift=6.0)
-    learned = mixture(max_iter=10, tol=0.0)
-    fixed = mixture(max_iter=10, tol=0.0).set_params(
+    _, X, _ = table(150, shift=6.0)
+    learned = mixture(n_components=2, moves=(), max_iter=10, tol=0.0)
+    fixed = clone(learned).set_params(
         components__latent__covariance_prior=None, components__latent__mean_prior=None
     )
     assert learned.fit(X).elbo_ > fixed.fit(X).elbo_ + 0.5

@@ -52,7 +52,6 @@ def mirrored(n_offsets=6, times=2, n_corners=4):
 
 
 CASES = {
-    "births": (MemoizedDPGMM, mirrored()),
     "components of exactly as many rows as a birth needs": (MemoizedDPGMM, mirrored(5, 1)),
     "single precision": (MemoizedDPGMM, mirrored().astype(np.float32)),
     "known weights": (
@@ -66,7 +65,7 @@ CASES = {
 def test_the_last_digits_change_no_choice(case, monkeypatch):
     make, X = CASES[case]
     step, expected = Mixture.local_step, None
-    for seed in range(3):
+    for seed in range(2):
         monkeypatch.setattr(Mixture, "local_step", shaken(step, seed))
         fitted = make().set_params(random_state=0).fit(X)
         monkeypatch.setattr(Mixture, "local_step", step)

@@ -256,21 +256,6 @@ def test_replicated_bound_never_falls_at_constant_temperature(seed, temperature)
     assert never_falls(np.array(fitted.history_["objective"]))
 
 
-@pytest.mark.parametrize("learning_method", ["batch", "online"])
-def test_annealing_ends_at_unit_temperature_with_an_untempered_bound(learning_method):
-    fitted = estimator(
-        learning_method=learning_method, temperature=LinearAnnealing(1.5, 2.0), max_iter=5
-    ).fit(corpus(13))
-    temperature = np.array(fitted.history_["temperature"])
-    assert np.all(np.diff(temperature) <= 0.0)
-    assert temperature[0] > 1.0
-    np.testing.assert_array_equal(temperature[2:], 1.0)
-    elbo, objective = (np.array(fitted.history_[name]) for name in ("elbo", "objective"))
-    np.testing.assert_allclose(elbo[2:], objective[2:], rtol=1e-12)
-    # the likelihood counts for less while it is hot
-    assert np.all(objective[:2] > elbo[:2])
-
-
 # ----------------------------------------------------------------------------- rows and weights
 def test_weights_of_learned_priors_are_repetitions_too():
     X = corpus(14)
@@ -293,27 +278,6 @@ def test_bound_of_two_halves_adds_up_to_the_whole_with_the_divergence_counted_on
 
 
 # -------------------------------------------------------------------- workers and containers
-@pytest.mark.parametrize("learning_method", ["batch", "online"])
-@pytest.mark.parametrize("temperature", [None, "annealed"])
-@pytest.mark.parametrize("dtype", [np.float64, np.float32])
-def test_number_of_workers_does_not_change_a_bit(learning_method, temperature, dtype):
-    X = corpus(17, n=150, n_words=70, dtype=dtype)
-    fits = [
-        estimator(
-            learning_method=learning_method, temperature=temperature, max_iter=4, batch_size=70,
-            doc_topic_prior="auto", n_jobs=n_jobs,
-        ).fit(X)
-        for n_jobs in (1, 2, 3)
-    ]  # fmt: skip
-    for other in fits[1:]:
-        np.testing.assert_array_equal(other.components_, fits[0].components_)
-        assert other.history_["elbo"] == fits[0].history_["elbo"]
-        assert other.history_["objective"] == fits[0].history_["objective"]
-        assert other.elbo_ == fits[0].elbo_
-        np.testing.assert_array_equal(other.transform(X), fits[0].transform(X))
-    assert fits[0].components_.dtype == dtype
-
-
 @pytest.mark.slow
 def test_other_processes_give_the_same_to_the_last_bit():
     X = corpus(18, n=40)

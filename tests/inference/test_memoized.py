@@ -177,14 +177,16 @@ def test_the_tempered_bound_of_replicated_rows_never_falls(name):
     assert np.all(np.diff(engine.tempered) > -1e-10 * np.abs(engine.tempered[0]))
 
 
-@pytest.mark.parametrize("name", ["full", "zero-mean full", "diagonal", "Bernoulli", "multinomial"])
-@pytest.mark.parametrize("K", [1, 6])
+@pytest.mark.parametrize(
+    "name, K",
+    [("full", 1), ("zero-mean full", 6), ("diagonal", 6), ("Bernoulli", 1), ("multinomial", 6)],
+)
 def test_with_moves_the_bound_never_falls_from_pass_to_pass(name, K):
     model, data = mixture(name, D=3, K=K), data_of(name, 240, D=3, batch_size=80)
     state = start(model, data)
     engine = MemoizedInference([Delete(), Merge(), Birth(50)])
     bounds = [totals.untempered - divergence for totals, divergence, *_ in
-              sweep(engine, model, data, state, n=10)]  # fmt: skip
+              sweep(engine, model, data, state, n=7)]  # fmt: skip
     # births are judged by this very bound, after components of less than a row have been dissolved
     assert np.all(np.diff(bounds) > -1e-9 * np.abs(bounds[0]))
     assert bounds[-1] == pytest.approx(bound_of(model, state.memos.total()), rel=1e-9)

@@ -188,9 +188,9 @@ def test_predictive_of_several_and_what_is_imputed_by_many_draws():
 def test_draws_of_missing_values_have_their_joint_law():
     _, component, lam = drawn([1, 2], seed=2)
     x = np.array([np.nan, 2.0, np.nan])
-    filled = component.conditional_sample(np.tile(x, (20_000, 1)), lam[0], np.random.default_rng(0))
+    filled = component.conditional_sample(np.tile(x, (10_000, 1)), lam[0], np.random.default_rng(0))
     assert (filled[:, 1] == 2.0).all()
-    rows = component.sample(lam[0], 200_000, np.random.default_rng(1))
+    rows = component.sample(lam[0], 60_000, np.random.default_rng(1))
     rows = rows[rows[:, 1] == 2.0]
     for level in range(4):
         own, other = filled[:, 2] == level, rows[:, 2] == level

@@ -267,7 +267,7 @@ def with_a_small_component(name, seed=3, alpha=1.3):
 
 
 @each_kind
-@pytest.mark.parametrize("alpha", [0.2, 1.3])
+@pytest.mark.parametrize("alpha", [0.05, 1.3])
 def test_the_gain_of_a_delete_is_the_difference_of_the_bounds(name, alpha):
     model, data, state, K = with_a_small_component(name, alpha=alpha)
     watcher, delete = Watcher(), Delete()
@@ -289,6 +289,8 @@ def test_the_gain_of_a_delete_is_the_difference_of_the_bounds(name, alpha):
         assert record.gain == pytest.approx(gain, rel=1e-6, abs=1e-8)
         assert size(model, state) == K
         total = state.memos.total()
+        # (sorting by mass may add to it)
+        assert bound_of(model, total) - watcher.bound >= record.gain * (1.0 - 1e-9) > 0.0
         order = np.argsort(-expected.stats.arrays[0], kind="stable")
         for one, other in zip(total.stats.arrays, expected.stats.arrays, strict=True):
             found = one[np.argsort(-total.stats.arrays[0], kind="stable")]
@@ -298,17 +300,6 @@ def test_the_gain_of_a_delete_is_the_difference_of_the_bounds(name, alpha):
         )
     else:
         assert size(model, state) == K + 1 and record.gain == 0.0
-
-
-@each_kind
-def test_deletes_raise_the_bound_by_what_they_record(name):
-    model, data, state, _ = with_a_small_component(name, seed=4, alpha=0.05)
-    watcher, delete = Watcher(), Delete()
-    sweeps(model, data, state, [watcher, delete])
-    record, after = state.move_log[1], bound_of(model, state.memos.total())
-    assert record.accepted == 1
-    # (sorting by mass may add to it)
-    assert after - watcher.bound >= record.gain * (1.0 - 1e-9) > 0.0
 
 
 def test_an_outlier_keeps_a_component_of_its_own():
@@ -653,8 +644,7 @@ def test_neighbours_are_found_anew_together():
     assert bounds[1] == pytest.approx(bound_of(model, truth), abs=1.0)
 
 
-@pytest.mark.parametrize("max_rows", [4_000, 10_000])
-def test_births_see_small_differences_of_many_rows(max_rows):
+def test_births_see_small_differences_of_many_rows():
     """A sample may be too small to support two components where all rows are many enough."""
     rng = np.random.default_rng(0)
     scales = np.ones((2, 8))
@@ -664,7 +654,7 @@ def test_births_see_small_differences_of_many_rows(max_rows):
     model = Mixture(StickBreaking(1.0), component)
     data = Rows(X, np.ones(len(X)), 5_000)
     state = MemoizedState(model.initial(data, rng))
-    sweeps(model, data, state, [Delete(), Merge(), Birth(50, max_rows=max_rows)], n=8)
+    sweeps(model, data, state, [Delete(), Merge(), Birth(50, max_rows=4_000)], n=8)
     assert size(model, state) == 2
 
 
