@@ -4,6 +4,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from skvt.compiled import serial_map
 from skvt.contracts import (
@@ -374,7 +375,9 @@ def fresh_mixture(
     The fit ends early where its bound will not reach the ``goal``, in nats.
     """
     data = sample = Rows(batch.X, batch.weights, batch.n_rows)
-    of_seed = min(max(_ROWS_PER_SEED, _ROWS_PER_COLUMN * batch.X.shape[1]), _MOST_PER_SEED)
+    # (columns that are left out, or constant, say nothing)
+    n_columns = batch.X.shape[1] if sp.issparse(batch.X) else np.any(batch.X != batch.X[0], 0).sum()
+    of_seed = int(np.clip(_ROWS_PER_COLUMN * n_columns, _ROWS_PER_SEED, _MOST_PER_SEED))
     if batch.n_rows > of_seed * n_components:
         few = rng.permutation(batch.n_rows)[: of_seed * n_components]
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)

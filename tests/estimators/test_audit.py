@@ -56,6 +56,20 @@ def test_columns_that_say_nothing_change_no_cluster():
     assert np.array_equal(beside.predict(other), groups[1][:50])
 
 
+def test_columns_that_say_nothing_change_no_birth():
+    # (births see a number of rows for each column)
+    rng = np.random.default_rng(0)
+    centres = rng.normal(0.0, 1.0, (6, 14))
+    table = pd.DataFrame(centres[rng.integers(6, size=700)] + rng.standard_normal((700, 14)))
+    beside = table.assign(name=[f"row {i}" for i in range(700)], word="only", number=np.arange(700))
+    beside.columns = beside.columns.astype(str)
+    bounds = [
+        skvt.MemoizedDPMixture(max_iter=2, random_state=0).fit(own).lower_bounds_
+        for own in (table, beside)
+    ]
+    np.testing.assert_allclose(*bounds, rtol=1e-9)
+
+
 def test_a_table_of_identifiers_alone_is_refused():
     with pytest.raises(ValueError, match=r"leaves out every column.*'number', 'name'.*components"):
         skvt.MemoizedDPMixture().fit(with_noise(clusters())[["number", "name"]])
