@@ -87,10 +87,8 @@ class Component(Protocol):
     def filled_features(self, X: Any) -> Any:
         """Features of such rows."""
 
-    def projected(
-        self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
-    ) -> tuple["Component", Any] | None:
-        """A component of the rows in a subspace, and its features.
+    def projected(self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]) -> Any:
+        """As :meth:`row_fits`, of a component of the rows in a subspace.
 
         ``directions`` projects rows (n, D) with their weights. None where there is no such
         component. Missing values are filled in first.
@@ -111,13 +109,19 @@ class Component(Protocol):
     def table_of(self, t: Array) -> Array:
         """``T`` of given ``t(phi_k)``, shape (K, P)."""
 
-    def row_tables(self, features: Array) -> Array:
-        """Tables of components that have seen one row each, given the features (n, P)."""
+    def row_fits(self, X: Any) -> Any:
+        """What components that have seen one of these rows each say of them.
 
-    def own_fits(self, features: Any) -> tuple[Array, Array]:
-        """E[log p(x | phi)] of each row under a component that has seen this row alone, (n,).
+        A `skvt.models.mixture.components.RowFits`, missing values filled in.
+        """
 
-        And the size of the terms of the sum, (n,), relative to which it is rounded.
+    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        """Sums of features of rows by weighted responsibilities (n, K), (K, P)."""
+
+    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """``F(x) T`` of rows, (n, K), for the transposed table (P, K); and sums of features.
+
+        These, (K, P), are a function of the weighted responsibilities (n, K).
         """
 
     def log_evidence(self, sums: Array) -> Array:

@@ -42,7 +42,7 @@ def unpack(triangle: Array) -> Array:
 def pack_outer(x: Array) -> Array:
     """Upper triangles of ``x x'`` for vectors (..., D)."""
     rows, columns, _ = _indices(x.shape[-1])
-    return x[..., rows] * x[..., columns]
+    return np.take(x, rows, axis=-1) * np.take(x, columns, axis=-1)
 
 
 def pack_statistic(precision: Array) -> Array:

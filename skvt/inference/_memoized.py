@@ -42,6 +42,8 @@ _MOST_PER_SEED = 1_000
 # Passes of a fresh mixture without merges and in all, and the gain in nats per row that ends it.
 _PASSES_UNMERGED = 5
 _FRESH_PASSES = 40
+# Share of rows that must change their component in a pass without merges for there to be another.
+_STILL = 1e-5
 _FRESH_TOL = 1e-4
 # Rounds of moves in one call of a stream.
 _MOST_ROUNDS = 5
@@ -386,11 +388,15 @@ def fresh_mixture(
     unmerged, merging = MemoizedInference(), MemoizedInference([Merge()])
     policy, previous = RunningPolicy(), float("-inf")
     state = merging.start(State(stats), data.total)
+    moves_on, counts = True, model.component_masses(stats.value())
     for n_passes in range(most_passes):
-        engine = unmerged if n_passes < _PASSES_UNMERGED else merging
+        engine = unmerged if moves_on and n_passes < _PASSES_UNMERGED else merging
         model, may_stop = engine.sweep(model, data, state, policy, workers, rng)
-        if engine is unmerged and n_passes < _PASSES_UNMERGED - 1:
-            continue
+        if engine is unmerged:
+            before, counts = counts, model.component_masses(state.plain_stats.value())
+            moves_on = bool(np.abs(counts - before).sum() > _STILL * data.total)
+            if moves_on and n_passes < _PASSES_UNMERGED - 1:
+                continue
         bound = bound_of(model, state.memos.total())
         gain, previous = bound - previous, bound
         if engine is merging and may_stop:

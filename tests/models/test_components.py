@@ -20,8 +20,9 @@ from scipy.stats import f as f_distribution
 from scipy.stats import kstest, rankdata
 from scipy.stats import t as student_t
 
-from skvt.expfam import NormalGamma, Stats
+from skvt.expfam import NormalGamma, NormalWishart, Stats, triangle
 from skvt.models.mixture import ConjugateComponent, components
+from skvt.models.mixture._low_rank import LowRankGaussian
 from skvt.models.mixture._model import Mixture
 from skvt.models.mixture._weights import StickBreaking
 
@@ -115,16 +116,51 @@ def test_structured_inference_sees_non_negative_statistics_of_sparse_rows():
     np.testing.assert_allclose(sparse.natural_parameters(own), lam)
 
 
+def row_fits_by_tables(component, X, rows, seeds):
+    features = dense(component.filled_features(X))
+    alone = component.alone
+    return features[rows] @ alone.table(alone.natural_parameters(features[seeds])).T
+
+
+@pytest.mark.parametrize("added", [False, True])
 @each_kind
-def test_tables_of_single_rows_are_those_of_components_that_have_seen_them(name):
+def test_fits_of_seeds_are_those_of_components_that_have_seen_them(name, added):
     _, component, X, *_ = setup(name)
-    features = dense(component.alone.features(X))
+    if added and "full" in name:
+        root = np.random.default_rng(1).standard_normal((3, 3))
+        component = replace(component, added=triangle.pack(root @ root.T))
+    rows, seeds = np.arange(5, 20), np.array([7, 2, 11])
+    fits = component.row_fits(X)
+    expected = row_fits_by_tables(component, X, rows, seeds)
+    difference = fits.given(fits.some(rows), seeds)[0] - expected
+    np.testing.assert_allclose(difference, difference[0, 0], rtol=1e-9, atol=1e-9)
+    own = np.diagonal(row_fits_by_tables(component, X, rows, rows))
     np.testing.assert_allclose(
-        component.alone.row_tables(features),
-        component.alone.table(component.alone.natural_parameters(features)),
-        rtol=1e-9,
-        atol=1e-9,
+        fits.own(fits.some(rows))[0] - own, difference[0, 0], rtol=1e-9, atol=1e-9
     )
+
+
+@pytest.mark.parametrize("kind", [components.FullGaussian, LowRankGaussian])
+def test_many_columns_are_explained_and_summed_as_by_their_features(kind):
+    D, K, rng = 40, 3, np.random.default_rng(0)
+    prior = NormalWishart.from_standard(np.zeros(D), 1.0, D + 2.0, np.eye(D))
+    center = rng.standard_normal(D)
+    added = triangle.pack(np.diag(rng.random(D)))
+    component = kind(prior, center, np.dtype(float), added)
+    X = center + rng.standard_normal((30, D))
+    X[::4, 3], X[7] = np.nan, np.nan
+    weighted = rng.random((30, K)) * (rng.random((30, K)) < 0.5)
+    table = rng.standard_normal((1 + D + D * (D + 1) // 2, K))
+    features = component.features(X)
+    logits, sums_of = component.explain(X, table)
+    np.testing.assert_allclose(logits, features @ table, rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(sums_of(weighted), weighted.T @ features, atol=1e-11)
+    np.testing.assert_allclose(component.weighted_sums(X, weighted), sums_of(weighted))
+    # a low rank finds seeds as columns that are independent
+    expected = row_fits_by_tables(component, X, np.arange(30), np.arange(4))
+    fits = component.row_fits(X)
+    difference = fits.given(fits.some(np.arange(30)), np.arange(4))[0] - expected
+    np.testing.assert_allclose(difference, difference[0, 0], rtol=1e-9, atol=1e-9)
 
 
 @each_kind

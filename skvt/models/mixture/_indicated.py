@@ -17,7 +17,7 @@ import numpy as np
 from skvt.contracts import Completion, Component
 from skvt.expfam import Dirichlet
 from skvt.models.mixture._marginals import Marginals
-from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._product import Block, FitsOfBlocks, Product
 from skvt.models.mixture.components import Bernoulli, ConjugateComponent
 from skvt.rows import dense
 from skvt.typing import Array, IndexArray
@@ -69,7 +69,11 @@ class Indicated(Product):
         """Of values filled in where there are none, if the component needs it."""
         return super().filled_features(self._split(X))
 
-    def projected(self, X: Any, weights: Array, directions: Any) -> tuple[Any, Any] | None:
+    def row_fits(self, X: Any) -> FitsOfBlocks:
+        """Of values and indicators."""
+        return super().row_fits(self._split(X))
+
+    def projected(self, X: Any, weights: Array, directions: Any) -> Any:
         """Values projected, indicators as they are."""
         return super().projected(self._split(X), weights, directions)
 

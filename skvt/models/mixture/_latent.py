@@ -27,7 +27,9 @@ from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._ordinal import Cells, OrdinalCompletion
 from skvt.models.mixture._tied import TiedGaussian
 from skvt.models.mixture.components import (
+    ConjugateComponent,
     FullGaussian,
+    GaussianRowFits,
     full_features,
     squared_distances,
     student_t,
@@ -67,9 +69,15 @@ class LatentGaussian(FullGaussian):
         """A copy of the rows with missing values at their mean under the prior."""
         return np.where(np.isnan(X), self.cells.with_levels(self._at_scores(X)), X)
 
+    explain, weighted_sums = ConjugateComponent.explain, ConjugateComponent.weighted_sums
+
     def filled_features(self, X: Any) -> Any:
         """Of rows with latent values at the mean of a standard normal in their interval."""
         return full_features(self._at_scores(X) - self.center, True, self.added)
+
+    def row_fits(self, X: Any) -> GaussianRowFits:
+        """Of such rows."""
+        return GaussianRowFits(self, self._at_scores(X) - self.center)
 
     def _at_scores(self, X: Any) -> Array:
         return np.asarray(super().filled(self._with_latent(X, self.cells.scores(X))))

@@ -50,8 +50,9 @@ LEAST_FREEDOM = 1e-2
 LEAST_SCALE = 1e-6
 # Steps at a time, and the gain in nats that ends them.
 _MOST_STEPS = 10
-_FEW_STEPS = 3  # (of factor analysers, each of which is solved by iteration)
+_FEW_STEPS = 3  # (of factor analysers, each of which is solved by iteration, and of large matrices)
 _SMALLEST_GAIN = 1e-4
+_MANY_COLUMNS = 32
 # How many times a step of EM is lengthened at most.
 _LONGEST = 16.0
 
@@ -165,7 +166,9 @@ class GaussianLearner(_Ascent):
             names -= {"mean_prior", "mean_precision_prior"}
         scale = prior.covariance
         variances = np.diagonal(scale) if np.ndim(scale) == 2 else np.atleast_1d(scale)
-        steps = _FEW_STEPS if component.covariance_type == "low_rank" else _MOST_STEPS
+        wide = np.ndim(scale) == 2 and component.n_features >= _MANY_COLUMNS
+        costly = wide or component.covariance_type == "low_rank"
+        steps = _FEW_STEPS if costly else _MOST_STEPS
         return cls(names, np.sqrt(variances), steps) if names else None
 
     def values(self, component: Any) -> dict[str, Any]:
@@ -222,9 +225,12 @@ class GaussianLearner(_Ascent):
         root[np.tril_indices(D)] = x
         root[np.diag_indices(D)] = np.exp(np.diagonal(root))
         scale = root @ root.T
-        values, directions = np.linalg.eigh(scale / self.unit[:, None] / self.unit)
-        if values[0] >= LEAST_SCALE:
+        scaled = scale / self.unit[:, None] / self.unit
+        try:  # (eigenvalues take many times as long)
+            np.linalg.cholesky(scaled - LEAST_SCALE * np.eye(D))
             return scale
+        except np.linalg.LinAlgError:
+            values, directions = np.linalg.eigh(scaled)
         directions = self.unit[:, None] * directions
         return (directions * np.maximum(values, LEAST_SCALE)) @ directions.T
 

@@ -7,15 +7,17 @@ evidence of merged components is known from theirs, and missing values are those
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from skvt.compiled import digamma_array
-from skvt.expfam import FactorAnalysis, NormalWishart, triangle
+from skvt.expfam import FactorAnalysis, NormalGamma, NormalWishart, triangle
 from skvt.models.mixture.components import (
     LOG_2PI,
-    ConjugateComponent,
+    DiagonalGaussian,
     FullGaussian,
+    RowFits,
     log_normal_gammas,
 )
 from skvt.typing import Array, IndexArray
@@ -53,7 +55,19 @@ class LowRankGaussian(FullGaussian):
         )
         return FactorAnalysis(prior, self.max_rank), eta
 
-    row_tables = ConjugateComponent.row_tables
+    def row_fits(self, X: Any) -> RowFits:
+        """One row has no factors: its columns are independent."""
+        q, D = NormalWishart.standard(self.prior), self.n_features
+        rate = 0.5 * np.diagonal(q["scale_inverse"])
+        prior = NormalGamma.from_standard(
+            q["mean"][:, None],
+            np.full((D, 1), q["mean_precision"]),
+            np.full(D, 0.5 * q["degrees_of_freedom"]),
+            rate,
+        )
+        added = None if self.added is None else np.diagonal(triangle.unpack(self.added))
+        single = DiagonalGaussian(prior, self.center, self.dtype, added)
+        return single.row_fits(self.filled(X))
 
     def ranks(self, lam: Array) -> IndexArray:
         """Columns of W_k that the data support, (K,)."""

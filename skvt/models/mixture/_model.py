@@ -33,7 +33,7 @@ from skvt.expfam import Family, RunningStats, Stats
 from skvt.models.mixture._candidates import has_candidates, step_of_candidates
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
-from skvt.models.mixture._seeds import chunks_of, distinct_rows, memberships_of_seeds
+from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
 from skvt.rows import of_each_row, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
@@ -271,11 +271,9 @@ class Mixture(ConjugateModel):
         prior.
         """
         component, weighted = self.component, resp * batch.weights[:, None]
-        table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
-        sums = np.zeros_like(table)
-        for rows in chunks_of(batch.n_rows, table.shape[1]):
-            sums += component.features(batch.X[rows]).T.dot(weighted[rows]).T
+        sums = component.weighted_sums(batch.X, weighted)
         stats, hidden_entropy = Stats((weighted.sum(axis=0), sums)), None
+        table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
         least, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
         for _ in range(most_steps):
             completion = component.completion(table)
@@ -519,8 +517,7 @@ def _local_task(
     counts, hidden_entropy = np.zeros((2, log_weights.size))
     sums = np.zeros(table.T.shape)
     for chunk in _chunks(rows):
-        features = component.features(X[chunk])
-        r = features @ table  # E[log p(x_n | phi_k)]
+        r, sums_of = component.explain(X[chunk], table)  # E[log p(x_n | phi_k)]
         r += log_weights
         own = inv_temps[chunk] if inv_temps.size > 1 else inv_temps
         holes = None if completion is None else completion(X[chunk], own)
@@ -534,7 +531,7 @@ def _local_task(
         if with_stats:
             weighted = r * weights[chunk, None]
             counts += weighted.sum(axis=0)
-            sums += features.T.dot(weighted).T  # [HS13 eq. 7]
+            sums += sums_of(weighted)  # [HS13 eq. 7]
             if holes is not None:
                 hidden_entropy += (weighted * entropy).sum(axis=0)
                 holes.add_statistics(weighted, sums)

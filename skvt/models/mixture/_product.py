@@ -98,6 +98,30 @@ class FamilyOfBlocks:
         return self.join(found)
 
 
+class FitsOfBlocks(NamedTuple):
+    """What blocks say of rows, in sum: as :class:`~skvt.models.mixture.components.RowFits`."""
+
+    blocks: list[Any]
+
+    def some(self, rows: Any) -> list[Any]:
+        """Of each block."""
+        return [block.some(rows) for block in self.blocks]
+
+    def given(self, some: list[Any], seeds: Any) -> tuple[Array, Array]:
+        """Of each row under each seed, (n, K), and sizes."""
+        pairs = zip(self.blocks, some, strict=True)
+        return _sums([block.given(own, seeds) for block, own in pairs])
+
+    def own(self, some: list[Any]) -> tuple[Array, Array]:
+        """Of each row under itself, (n,), and sizes."""
+        return _sums([block.own(own) for block, own in zip(self.blocks, some, strict=True)])
+
+
+def _sums(parts: list[tuple[Array, Array]]) -> tuple[Array, Array]:
+    values, sizes = zip(*parts, strict=True)
+    return sum(values), sum(sizes)
+
+
 @dataclass(frozen=True)
 class Product(ConjugateComponent):
     """A component for rows whose columns are blocks, independent given the component.
@@ -190,22 +214,20 @@ class Product(ConjugateComponent):
             [component.filled_features(part) for component, part in self._with_columns(X)]
         )
 
-    def projected(self, X: Any, weights: Array, directions: Any) -> tuple[Any, Any] | None:
+    def row_fits(self, X: Any) -> "FitsOfBlocks":
+        """Sums over the blocks."""
+        return FitsOfBlocks([component.row_fits(part) for component, part in self._with_columns(X)])
+
+    def projected(self, X: Any, weights: Array, directions: Any) -> Any:
         """Each block projected, or as it is where that cannot be."""
         parts = list(self._with_columns(X))
         found = [component.projected(part, weights, directions) for component, part in parts]
         if all(one is None for one in found):
             return None
-        both = [
-            (component, component.filled_features(part)) if one is None else one
+        return FitsOfBlocks([
+            component.row_fits(part) if one is None else one
             for one, (component, part) in zip(found, parts, strict=True)
-        ]
-        blocks = [
-            block._replace(component=component, columns=np.arange(component.n_features))
-            for block, (component, _) in zip(self.blocks, both, strict=True)
-        ]
-        product = replace(self, blocks=tuple(blocks))
-        return product, self._side_by_side([features for _, features in both])
+        ])  # fmt: skip
 
     def _side_by_side(self, parts: list[Any]) -> Any:
         if len(parts) == 1:
@@ -256,17 +278,6 @@ class Product(ConjugateComponent):
         """Transpose of :meth:`spread`."""
         parts = zip(self.blocks, self.family.split(t), strict=True)
         return np.concatenate([block.component.gather(part) for block, part in parts], axis=-1)
-
-    def row_tables(self, features: Array) -> Array:
-        """Tables of components that have seen one row each, (n, P)."""
-        parts = zip(self.blocks, self.of_blocks(features), strict=True)
-        return np.concatenate([block.component.row_tables(part) for block, part in parts], axis=1)
-
-    def own_fits(self, features: Any) -> tuple[Array, Array]:
-        """Sums over the blocks."""
-        parts = zip(self.blocks, self._slices, strict=True)
-        fits = [block.component.own_fits(features[:, place]) for block, place in parts]
-        return sum(fit for fit, _ in fits), sum(size for _, size in fits)  # type: ignore[return-value]
 
     @cached_property
     def alone(self) -> "Product":

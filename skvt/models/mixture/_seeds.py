@@ -1,6 +1,5 @@
 """Seeds: the components that a mixture begins with, found among the rows."""
 
-from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
 from typing import Any
@@ -9,7 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from skvt.contracts import Component
-from skvt.models.mixture.components import least_normal_components, principal_components
+from skvt.models.mixture.components import (
+    RowFits,
+    least_normal_components,
+    principal_components,
+)
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
@@ -17,8 +20,8 @@ from skvt.typing import Array
 ROWS_TO_SEED = 2_000
 # Where seeds are also looked for, by ``init_params``.
 _SUBSPACES = {"k-means++": principal_components, "least normal": least_normal_components}
-# Numbers that the features of rows hold at a time, dense.
-_NUMBERS_AT_ONCE = 2**22
+# Rows that are assigned to seeds at a time.
+_ROWS_AT_ONCE = 1024
 
 
 def memberships_of_seeds(
@@ -47,20 +50,15 @@ def memberships_of_seeds(
         return [np.ones((weights.size, 1))]
     if init_params == "random":
         return [rng.dirichlet(np.ones(n_components), size=weights.size)]
+    fits = component.row_fits(X)
     # (a stream of its own leaves that of the caller where it would be otherwise)
     other_rng = np.random.Generator(rng.bit_generator.jumped())  # type: ignore[attr-defined]
-
-    def features(rows: Any) -> Any:
-        return component.filled_features(X[rows])
-
-    found = [_nearest_seed(component, features, weights, n_components, init_params, rng)]
+    found = [_nearest_seed(fits, weights, n_components, init_params, rng)]
     if init_params in _SUBSPACES:
         directions = partial(_SUBSPACES[init_params], number=n_components - 1)
         projected = component.projected(X, weights, directions)
         if projected is not None:
-            other, all_features = projected
-            given = all_features.__getitem__, weights, n_components, init_params, other_rng
-            found.append(_nearest_seed(other, *given))
+            found.append(_nearest_seed(projected, weights, n_components, init_params, other_rng))
     return found
 
 
@@ -97,20 +95,16 @@ def _keys(X: Any) -> list[tuple[float, ...]]:
 
 
 def _nearest_seed(
-    component: Component,
-    features: Callable[[Any], Any],
+    fits: RowFits,
     weights: Array,
     n_components: int,
     init_params: str,
     rng: np.random.Generator,
 ) -> Array:
-    """One-hot responsibilities (n, K) of the seed that explains each row best.
-
-    ``features`` are those of some rows.
-    """
+    """One-hot responsibilities (n, K) of the seed that explains each row best."""
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
-    few, chances = features(candidates), weights[candidates]
-    own, size = component.alone.own_fits(few) if init_params in _SUBSPACES else (None, None)
+    few, chances = fits.some(candidates), weights[candidates]
+    own, size = fits.own(few) if init_params in _SUBSPACES else (None, None)
     best: Array = np.full(candidates.size, -np.inf)
     seeds: list[int] = []
     used = np.zeros(candidates.size, dtype=bool)
@@ -121,30 +115,16 @@ def _nearest_seed(
         used[seed] = True
         left = chances * ~used
         if own is not None and size is not None:
-            best = np.maximum(best, few @ _tables(component, few, [seed])[0])
+            best = np.maximum(best, fits.given(few, seeds[-1:])[0][:, 0])
             # a row equal to a seed is fully explained, up to rounding
             missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
             left = missed if missed.sum() > 0.0 else left
-    tables = _tables(component, features(seeds), slice(None)).T
-    sizes, resp = np.abs(tables), np.zeros((weights.size, len(seeds)))
-    for rows in chunks_of(weights.size, few.shape[1]):
-        part = features(rows)
-        fits, size = part @ tables, abs(part) @ sizes
-        size = np.take_along_axis(size, fits.argmax(axis=1)[:, None], axis=1)
+    resp = np.zeros((weights.size, len(seeds)))
+    for start in range(0, weights.size, _ROWS_AT_ONCE):
+        rows = slice(start, start + _ROWS_AT_ONCE)
+        found, size = fits.given(fits.some(rows), seeds)
+        size = np.take_along_axis(size, found.argmax(axis=1)[:, None], axis=1)
         # of equally near seeds, the one drawn first
-        nearest = stable_argmax(fits, scale=size)
+        nearest = stable_argmax(found, scale=size)
         resp[rows][np.arange(nearest.size), nearest] = 1.0
     return resp
-
-
-def _tables(component: Component, features: Any, rows: Any) -> Array:
-    """Tables of components that have seen one row each and share nothing, (n, P)."""
-    selected = features[rows]
-    selected = selected.toarray() if sp.issparse(selected) else selected
-    return component.alone.row_tables(selected)
-
-
-def chunks_of(n_rows: int, width: int) -> list[slice]:
-    """Slices of rows whose features do not take much memory."""
-    step = max(512, _NUMBERS_AT_ONCE // width)
-    return [slice(start, start + step) for start in range(0, n_rows, step)]

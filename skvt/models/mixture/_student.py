@@ -133,6 +133,8 @@ class WeightedFullGaussian(FullGaussian):
         own = super().features(X)
         return np.concatenate([own[:, :1], own], axis=1)
 
+    explain, weighted_sums = ConjugateComponent.explain, ConjugateComponent.weighted_sums
+
     def spread(self, sums: Array) -> Array:
         """The features are the statistics."""
         return sums

@@ -1,5 +1,6 @@
 """What components of mixtures share, see :class:`skvt.contracts.Component`."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -16,11 +17,42 @@ _ENTRIES_AT_ONCE = 2**20
 # Rows whose own tables are held at a time, and numbers in these.
 _TABLES_AT_ONCE = 512
 _NUMBERS_AT_ONCE = 2**18
+# Numbers that features of rows hold at a time where they are summed.
+_NUMBERS_OF_SUMS = 2**22
 
 
 def per_component(values: Array) -> Array:
     """Sum over all axes but the first."""
     return values.reshape(values.shape[0], -1).sum(axis=1)
+
+
+class RowFits:
+    """What components that have seen one row each say of rows, by their features.
+
+    ``features`` (n, P) are computed of some rows at a time.
+    """
+
+    def __init__(self, component: Any, features: Callable[[Any], Any]) -> None:
+        self._component, self._features = component.alone, features
+
+    def some(self, rows: Any) -> Any:
+        """These rows, as the other methods take them."""
+        return self._features(rows)
+
+    def given(self, some: Any, seeds: Any) -> tuple[Array, Array]:
+        """Of each row under each seed, (n, K) in nats up to a constant, and sizes of the terms.
+
+        ``E[log p(x | phi)]``; its sum is rounded relative to these sizes.
+        """
+        own, component = self._features(seeds), self._component
+        own = own.toarray() if sp.issparse(own) else own
+        tables = component.table(component.natural_parameters(own)).T
+        return some @ tables, abs(some) @ np.abs(tables)
+
+    def own(self, some: Any) -> tuple[Array, Array]:
+        """Of each row under itself, (n,), and sizes of the terms."""
+        found: tuple[Array, Array] = self._component.own_fits(some)
+        return found
 
 
 class ConjugateComponent:
@@ -76,9 +108,14 @@ class ConjugateComponent:
         """``T`` of given ``t(phi_k)``, shape (K, ..., E)."""
         return self.gather(t) + self.base
 
-    def row_tables(self, features: Array) -> Array:
-        """Tables of components that have seen one row each, see :class:`Component`."""
-        return self.table(self.natural_parameters(features))
+    def row_fits(self, X: Any) -> Any:
+        """By features and tables, see :class:`Component`."""
+        return RowFits(self, lambda rows: self.filled_features(X[rows]))
+
+    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """By features, see :class:`Component`."""
+        features = self.features(X)
+        return features @ table, lambda weighted: features.T.dot(weighted).T
 
     def own_fits(self, features: Any) -> tuple[Array, Array]:
         """How well each row is explained by itself, see :class:`Component`."""
@@ -88,7 +125,7 @@ class ConjugateComponent:
             rows = slice(start, start + step)
             part = features[rows]
             part = part.toarray() if sp.issparse(part) else part
-            product = part * self.row_tables(part)
+            product = part * self.table(self.natural_parameters(part))
             out[rows], size[rows] = product.sum(axis=1), np.abs(product).sum(axis=1)
         return out, size
 
@@ -104,7 +141,7 @@ class ConjugateComponent:
         """Features of rows whose missing values are filled in."""
         return self.features(self.filled(X))
 
-    def projected(self, X: Any, weights: Array, directions: Any) -> tuple[Any, Any] | None:
+    def projected(self, X: Any, weights: Array, directions: Any) -> RowFits | None:
         """None unless a subclass overrides it."""
         return None
 
@@ -136,6 +173,15 @@ class ConjugateComponent:
             after = self.family.log_normalizer(after)
             out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before
         return out + base[:, None]
+
+    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        """By features, see :class:`Component`."""
+        sums = np.zeros((weighted.shape[1], self.gather(self.prior).shape[-1]))
+        step = max(_TABLES_AT_ONCE, _NUMBERS_OF_SUMS // sums.shape[1])
+        for start in range(0, len(weighted), step):
+            rows = slice(start, start + step)
+            sums += self.features(X[rows]).T.dot(weighted[rows]).T
+        return sums
 
     @property
     def alone(self) -> Any:

@@ -1,12 +1,12 @@
 """Gaussians with full covariances, and the Student t of their predictive densities."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
 
-from skvt.compiled import digamma_array
 from skvt.compiled import gammaln_array as _gammaln
 from skvt.contracts import Completion
 from skvt.expfam import Gamma, NormalGamma, NormalWishart, Wishart, triangle
@@ -16,6 +16,10 @@ from skvt.models.mixture._missing import GaussianCompletion, has_holes
 from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent
 from skvt.models.mixture.components._independent import CentredMixin
 from skvt.typing import Array
+
+# Columns from which on, and components up to which, rows are multiplied by matrices.
+_MANY_COLUMNS = 32
+_FEW_COMPONENTS = 16
 
 
 class _FullMixin(ConjugateComponent):
@@ -117,34 +121,41 @@ class FullGaussian(CentredMixin, _FullMixin):
         out[..., 0] += t[..., 0]
         return out
 
-    @cached_property
-    def _of_prior(self) -> tuple[Array, float]:
-        """Inverse of the prior's scale (D, D), and E[log|Lambda|]: rows in turn need the same."""
-        scale_inverse = NormalWishart.standard(self.prior)["scale_inverse"]
-        return np.linalg.inv(scale_inverse), 2.0 * float(NormalWishart.expectation(self.prior)[0])
+    def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
+        """Of many columns by products of rows with matrices, which is faster than by features."""
+        D = self.n_features
+        if D < _MANY_COLUMNS or table.shape[1] > _FEW_COMPONENTS:
+            return super().explain(X, table)
+        rows, seen = _without_holes(self._centred(X))
+        added = 0.0 if self.added is None else self.added @ table[1 + D :]
+        logits: Array = seen[:, None] * (table[0] + added)
+        matrices = triangle.unpack(table[1 + D :].T) * (0.5 + 0.5 * np.eye(D))
+        for k, matrix in enumerate(matrices):
+            logits[:, k] += np.einsum("nd,nd->n", rows @ matrix + table[1 : 1 + D, k], rows)
+        return logits, partial(self._sums, rows, seen)
 
-    def row_tables(self, features: Array) -> Array:
-        """See :class:`Component`; the prior's scale is inverted once, changes are of rank one."""
+    def weighted_sums(self, X: Any, weighted: Array) -> Array:
+        """As in :meth:`explain`."""
+        if self.n_features < _MANY_COLUMNS:
+            return super().weighted_sums(X, weighted)
+        return self._sums(*_without_holes(self._centred(X)), weighted)
+
+    def _sums(self, rows: Array, seen: Array, weighted: Array) -> Array:
+        """Sums of features (K, P), each over the rows of which a component has a share."""
+        sums = np.empty((weighted.shape[1], self.prior.size - 1))
+        for k, share in enumerate(weighted.T):
+            there = np.flatnonzero(share)
+            own = rows[there]
+            scaled = own * share[there, None]
+            square = triangle.pack(scaled.T @ own)
+            sums[k] = np.concatenate([[share @ seen], scaled.sum(axis=0), square])
         if self.added is not None:
-            return super().row_tables(features)
-        q, D = NormalWishart.standard(self.prior), self.n_features
-        inverse, prior_log_det = self._of_prior
-        kappa, nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
-        deviation = features[:, 1 : 1 + D] - q["mean"]
-        mean = q["mean"] + deviation / kappa
-        direction, share = deviation @ inverse, q["mean_precision"] / kappa
-        growth = 1.0 + share * np.einsum("ni,ni->n", deviation, direction)
-        scaled = direction * np.sqrt(share / growth)[:, None]
-        precision_mean = nu * (mean @ inverse)
-        precision_mean -= nu * scaled * np.einsum("ni,ni->n", scaled, mean)[:, None]
-        square = np.einsum("ni,ni->n", mean, precision_mean) + D / kappa
-        # E[log|Lambda|] grows with the degrees of freedom, by digamma of all halves but two
-        halves = 0.5 * (q["degrees_of_freedom"] - np.array([D - 1.0, -1.0]))
-        log_det = prior_log_det + np.diff(digamma_array(halves)) - np.log(growth)
-        halved = triangle.pack_statistic(np.ones((D, D)))
-        packed = triangle.pack_statistic(inverse) - halved * triangle.pack_outer(scaled)
-        t = [0.5 * log_det[:, None], -0.5 * square[:, None], precision_mean, nu * packed]
-        return self.table_of(np.concatenate(t, axis=1))
+            sums[:, -self.added.size :] += sums[:, :1] * self.added
+        return sums
+
+    def row_fits(self, X: Any) -> Any:
+        """In whitened rows, which does without features, see :class:`Component`."""
+        return GaussianRowFits(self, self._centred(self.filled(X)))
 
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         q = NormalWishart.standard(lam)
@@ -177,6 +188,56 @@ class FullGaussian(CentredMixin, _FullMixin):
         q = NormalWishart.standard(lam)
         shape, rate = _variances_of_columns(q)
         return q["mean"] + self.center, q["mean_precision"][:, None], shape, rate
+
+
+def _without_holes(X: Array) -> tuple[Array, Array]:
+    """Rows with 0 for missing values, and 1 for those that have any value, (n,)."""
+    there = ~np.isnan(X)
+    return np.where(there, X, 0.0), np.asarray(there.any(axis=1), np.float64)
+
+
+class GaussianRowFits:
+    """As :class:`RowFits`, of full Gaussians.
+
+    With z the rows relative to the prior's mean, in coordinates in which its scale is the identity,
+    a component that has seen z_s has the mean ``z_s / kappa`` and, with ``c = kappa_0 / kappa``,
+    the scale ``(I + c z_s z_s')^-1 = I - g z_s z_s'``, ``g = c / (1 + c |z_s|^2)``.
+    """
+
+    def __init__(self, component: FullGaussian, X: Array) -> None:
+        q = NormalWishart.standard(component.prior)
+        self._kappa, self._nu = q["mean_precision"] + 1.0, q["degrees_of_freedom"] + 1.0
+        # what is added to the squares of a row is along z_s, too
+        added: Any = 0.0 if component.added is None else triangle.unpack(component.added)
+        whitener = np.linalg.inv(np.linalg.cholesky(q["scale_inverse"] + added))
+        self._z = (X - q["mean"]) @ whitener.T
+        self._square = np.einsum("nd,nd->n", self._z, self._z)
+        self._added = np.zeros(len(X))
+        if component.added is not None:
+            along = self._z @ (whitener @ added @ whitener.T)
+            self._added = np.einsum("nd,nd->n", along, self._z)
+
+    def some(self, rows: Any) -> tuple[Array, ...]:
+        """These rows, their squared lengths, and what is added to squares."""
+        return self._z[rows], self._square[rows], self._added[rows]
+
+    def given(self, some: tuple[Array, ...], seeds: Any) -> tuple[Array, Array]:
+        """Of each row under each seed, (n, K), and sizes."""
+        z, square, added = self.some(seeds)
+        return self._fits(some[0] @ z.T, some[1][:, None], square, added)
+
+    def own(self, some: tuple[Array, ...]) -> tuple[Array, Array]:
+        """Of each row under itself, (n,), and sizes."""
+        _, square, added = some
+        return self._fits(square, square, square, added)
+
+    def _fits(self, inner: Array, square: Array, own: Array, added: Array) -> tuple[Array, Array]:
+        kappa, share = self._kappa, 1.0 - 1.0 / self._kappa
+        growth = 1.0 + share * own
+        distance = square - 2.0 * inner / kappa + own / kappa**2
+        along = (inner - own / kappa) ** 2 + added
+        fits = self._nu * (distance - share / growth * along) + np.log(growth)
+        return -0.5 * fits, 0.5 * (self._nu * (square + own) + np.log(growth))
 
 
 @dataclass(frozen=True)

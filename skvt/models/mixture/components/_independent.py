@@ -10,7 +10,13 @@ from skvt.contracts import Capability
 from skvt.expfam import Normal, NormalGamma
 from skvt.models import noise_log_partition
 from skvt.models.mixture._marginals import Marginals, of_deviations, of_means
-from skvt.models.mixture.components._base import LOG_2PI, ConjugateComponent, with_draws, with_means
+from skvt.models.mixture.components._base import (
+    LOG_2PI,
+    ConjugateComponent,
+    RowFits,
+    with_draws,
+    with_means,
+)
 from skvt.models.mixture.components._directions import completed_rows
 from skvt.typing import Array
 
@@ -25,7 +31,7 @@ class CentredMixin(ConjugateComponent):
 
     def projected(
         self, X: Any, weights: Array, directions: Callable[[Array, Array], Array]
-    ) -> tuple[Any, Any] | None:
+    ) -> RowFits | None:
         """Spherical Gaussians of the rows in these directions.
 
         None of no more rows than columns, or rows that are all the same.
@@ -38,7 +44,7 @@ class CentredMixin(ConjugateComponent):
             return None
         prior = NormalGamma.from_standard(np.zeros(size), np.ones(size), 0.5 * size, 0.5 * scale)
         component = SphericalGaussian(prior, np.zeros(size), rows.dtype)
-        return component, component.features(rows)
+        return component.row_fits(rows)
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
         """The family and ``lam`` in the coordinates of the data."""
