@@ -725,7 +725,7 @@ class StudentT(_GaussianSpec):
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
     >>> X[0] = 1000.0  # a slip
     >>> blocks = [("measured", StudentT(), slice(None))]
-    >>> mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
+    >>> mixture = MemoizedDPMixture(components=blocks, max_components=2, random_state=0).fit(X)
     >>> int(mixture.score_samples(X).argmin())
     0
     """

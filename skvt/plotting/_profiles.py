@@ -64,7 +64,7 @@ class ProfilesDisplay:
     >>> from skvt.plotting import ProfilesDisplay
     >>> wine = load_wine(as_frame=True).data.iloc[:, :5]
     >>> wine["strength"] = pd.cut(wine.pop("alcohol"), 3, labels=["low", "medium", "high"])
-    >>> mixture = MemoizedDPMixture(random_state=0).fit(wine)
+    >>> mixture = MemoizedDPMixture(max_components=4, random_state=0).fit(wine)
     >>> display = ProfilesDisplay.from_estimator(mixture)
     >>> sorted(display.columns_)[0]
     ('categories', 'strength')

@@ -376,8 +376,7 @@ def test_a_stream_learns_the_prior_of_words_alike_in_one_call_and_in_many():
 
 
 # ------------------------------------------------------------------------------ step sizes
-@pytest.mark.parametrize("batch_size, n_batches", [(8, 5), (100, 1)])
-@pytest.mark.parametrize("decay", [0.6, 0.9])
+@pytest.mark.parametrize("batch_size, n_batches, decay", [(8, 5, 0.6), (100, 1, 0.9)])
 @pytest.mark.parametrize("make, scale, delay", [(TemperedLDA, 2.8, 0.8), (StructuredLDA, 5.0, 0.4)])
 def test_step_sizes_of_a_fit_are_tied_to_its_passes(
     make, scale, delay, batch_size, n_batches, decay
