@@ -43,45 +43,16 @@ def apart(rng, number, n_columns, least, width):
     return np.array(centres)
 
 
-def row(rng):
-    return blobs(rng, np.c_[10.0 * np.arange(8), np.zeros(8)], 400)
-
-
-def line(rng):
-    return blobs(rng, 8.0 * np.arange(12)[:, None], 300)
+def circle(number):
+    """Points on the unit circle."""
+    angles = 2 * np.pi * np.arange(number) / number
+    return np.c_[np.cos(angles), np.sin(angles)]
 
 
 def two_scales(rng):
     corners = np.array([[0, 0], [1, 0], [0, 1], [1, 1]])
     centres = (100.0 * corners[:, None] + 8.0 * corners[None]).reshape(-1, 2)
     return blobs(rng, centres, 200)
-
-
-def imbalanced(rng):
-    return blobs(rng, apart(rng, 6, 2, 10, 40), [3000, 1000, 300, 100, 50, 30])
-
-
-def plane(rng):
-    return blobs(rng, apart(rng, 40, 2, 7, 80), 150)
-
-
-def many_columns(rng):
-    return blobs(rng, 1.5 * rng.standard_normal((6, 50)), 300)
-
-
-def grid(rng):
-    places = np.arange(5)
-    return blobs(rng, 8.0 * np.array([(a, b) for a in places for b in places]), 120)
-
-
-def ring(rng):
-    angles = 2 * np.pi * np.arange(12) / 12
-    return blobs(rng, 16.0 * np.c_[np.cos(angles), np.sin(angles)], 150)
-
-
-def nested(rng):
-    centres = [[0, 0], [0, 0], [40, 0], [40, 0]]
-    return blobs(rng, centres, [600, 300, 600, 300], [6.0, 0.3, 6.0, 0.3])
 
 
 def long_ones(rng):
@@ -100,25 +71,6 @@ def crossing(rng):
     parts = [rng.standard_normal((500, 2)) * size for size in ([12, 0.5], [0.5, 12], [4, 0.4])]
     parts[2] += [0, 20]
     return np.concatenate(parts), np.repeat(np.arange(3), 500)
-
-
-def very_different(rng):
-    """Deviations of .05 to 50."""
-    centres = np.c_[[0.0, 3.0, 20.0, 100.0, 600.0], np.zeros(5)]
-    return blobs(rng, centres, 300, [0.05, 0.4, 3.0, 12.0, 50.0])
-
-
-def few_rows(rng):
-    return blobs(rng, apart(rng, 5, 3, 10, 30), 25)
-
-
-def hundred_columns(rng):
-    return blobs(rng, 1.2 * rng.standard_normal((5, 100)), 300)
-
-
-def needle(rng):
-    """A small cluster beside a large one."""
-    return blobs(rng, [[0, 0, 0], [9, 0, 0]], [20_000, 40])
 
 
 def unlike_units(rng):
@@ -145,56 +97,49 @@ def single(rng):
     return X.astype(np.float32), y
 
 
-def one(rng):
-    """One Gaussian, no clusters."""
-    return blobs(rng, np.zeros((1, 4)), 1500)
-
-
-def two_hundred(rng):
-    return blobs(rng, [[0.0], [12.0], [24.0]], 67)
-
-
-def hierarchy(rng):
-    """27 clusters at three scales in a line."""
-    places = np.arange(3)
-    centres = [[400.0 * a + 60 * b + 9 * c] for a in places for b in places for c in places]
-    return blobs(rng, centres, 100)
-
-
-def large(rng):
-    return blobs(rng, apart(rng, 10, 4, 9, 30), 20_000)
-
-
-# name: (layout, covariance type)
+# Layouts by name, which ends with the covariance type where that is not "full".
 LAYOUTS = {
-    "8 in a row": (row, "full"),
-    "12 on a line": (line, "full"),
-    "16 at two scales": (two_scales, "full"),
-    "6 of 30 to 3,000 rows": (imbalanced, "full"),
-    "40 in the plane": (plane, "full"),
-    "6 in 50 columns": (many_columns, "full"),
-    "6 in 50 columns, diag": (many_columns, "diag"),
-    "5 x 5": (grid, "full"),
-    "ring of 12": (ring, "full"),
-    "nested": (nested, "full"),
-    "long": (long_ones, "full"),
-    "crossing": (crossing, "full"),
-    "deviations of .05 to 50": (very_different, "full"),
-    "25 rows each": (few_rows, "full"),
-    "5 in 100 columns": (hundred_columns, "full"),
-    "40 rows beside 20,000": (needle, "full"),
-    "unlike units": (unlike_units, "full"),
-    "2 of 20 columns": (some_columns, "full"),
-    "2 of 20 columns, diag": (some_columns, "diag"),
-    "a tenth missing": (holes, "full"),
-    "a tenth missing, diag": (holes, "diag"),
-    "float32": (single, "full"),
-    "no clusters": (one, "full"),
-    "3 of 67 rows": (two_hundred, "full"),
-    "27 at three scales": (hierarchy, "full"),
-    "8 in a row, diag": (row, "diag"),
-    "40 in the plane, spherical": (plane, "spherical"),
-    "200,000 rows": (large, "full"),
+    "8 in a row": lambda rng: blobs(rng, np.c_[10.0 * np.arange(8), np.zeros(8)], 400),
+    "12 on a line": lambda rng: blobs(rng, 8.0 * np.arange(12)[:, None], 300),
+    "16 at two scales": two_scales,
+    "6 of 30 to 3,000 rows": lambda rng: blobs(
+        rng, apart(rng, 6, 2, 10, 40), [3000, 1000, 300, 100, 50, 30]
+    ),
+    "40 in the plane": lambda rng: blobs(rng, apart(rng, 40, 2, 7, 80), 150),
+    "6 in 50 columns": lambda rng: blobs(rng, 1.5 * rng.standard_normal((6, 50)), 300),
+    "5 x 5": lambda rng: blobs(rng, 8.0 * np.argwhere(np.ones((5, 5))), 120),
+    "ring of 12": lambda rng: blobs(rng, 16.0 * circle(12), 150),
+    "nested": lambda rng: blobs(
+        rng, [[0, 0], [0, 0], [40, 0], [40, 0]], [600, 300, 600, 300], [6.0, 0.3, 6.0, 0.3]
+    ),
+    "long": long_ones,
+    "crossing": crossing,
+    "deviations of .05 to 50": lambda rng: blobs(
+        rng, np.c_[[0.0, 3, 20, 100, 600], np.zeros(5)], 300, [0.05, 0.4, 3.0, 12.0, 50.0]
+    ),
+    "25 rows each": lambda rng: blobs(rng, apart(rng, 5, 3, 10, 30), 25),
+    "5 in 100 columns": lambda rng: blobs(rng, 1.2 * rng.standard_normal((5, 100)), 300),
+    "40 rows beside 20,000": lambda rng: blobs(rng, [[0, 0, 0], [9, 0, 0]], [20_000, 40]),
+    "unlike units": unlike_units,
+    "2 of 20 columns": some_columns,
+    "a tenth missing": holes,
+    "float32": single,
+    "no clusters": lambda rng: blobs(rng, np.zeros((1, 4)), 1500),
+    "3 of 67 rows": lambda rng: blobs(rng, [[0.0], [12.0], [24.0]], 67),
+    "27 at three scales": lambda rng: blobs(
+        rng, np.argwhere(np.ones((3, 3, 3))) @ [[400.0], [60.0], [9.0]], 100
+    ),
+    "200,000 rows": lambda rng: blobs(rng, apart(rng, 10, 4, 9, 30), 20_000),
+}
+LAYOUTS |= {
+    f"{name}, {shape}": LAYOUTS[name]
+    for name, shape in (
+        ("6 in 50 columns", "diag"),
+        ("2 of 20 columns", "diag"),
+        ("a tenth missing", "diag"),
+        ("8 in a row", "diag"),
+        ("40 in the plane", "spherical"),
+    )
 }
 
 
@@ -235,10 +180,10 @@ def main():
     table = []
     with cores(args.cores):
         for name in args.layouts:
-            make, shape = LAYOUTS[name]
+            shape = next((kind for kind in ("diag", "spherical") if name.endswith(kind)), "full")
             runs = []
             for seed in range(args.seeds):
-                X, y = make(np.random.default_rng(seed))
+                X, y = LAYOUTS[name](np.random.default_rng(seed))
                 runs.append(ours(X, y, shape, seed, args))
             true = int(y.max()) + 1
             for number, _, ahead, known, _ in runs:
