@@ -26,21 +26,22 @@ BLOCK = 100_000
 
 
 # ------------------------------------------------------------------------------------ corpora
-def load_corpus(path, name, *, n_test=None, n_train=None, split_seed=0):
-    """(train, test) of ``path/name/counts.npz``, rows permuted by ``split_seed``.
+def corpora(args):
+    """(train, test) of the corpus named on the command line, rows permuted; prints their sizes.
 
     Both are CSR of int32 with sorted indices; documents without words are left out.
     """
-    file = Path(path) / name / "counts.npz"
+    file = Path(args.data) / args.corpus / "counts.npz"
     if not file.exists():
         raise SystemExit(f"{file} does not exist; --data must hold <corpus>/counts.npz (CSR).")
     X = sp.csr_matrix(sp.load_npz(file)).astype(np.int32)
     X.sum_duplicates()
-    rows = np.random.default_rng(split_seed).permutation(X.shape[0])
-    n_test = TEST_DOCUMENTS.get(name, X.shape[0] // 10) if n_test is None else n_test
+    rows = np.random.default_rng(args.split_seed).permutation(X.shape[0])
+    n_test = TEST_DOCUMENTS.get(args.corpus, X.shape[0] // 10)
     test, train = X[rows[:n_test]], X[rows[n_test:]]
-    train = train[np.diff(train.indptr) > 0]
-    return train[:n_train], test
+    train = train[np.diff(train.indptr) > 0][: args.documents]
+    print("training:", describe(train), "\ntest:    ", describe(test))
+    return train, test
 
 
 def describe(X):

@@ -29,7 +29,6 @@ class Point(NamedTuple):
     seconds: float
     cpu: float
     topics: np.ndarray
-    elbo: float = np.nan
 
 
 class Stopwatch:
@@ -79,7 +78,7 @@ def skvt_curve(
         model = estimator(n_components, max_iter=n_passes, **params, **more)
         with Stopwatch() as watch:
             model.fit(X)
-        yield Point(n_passes, *watch.times, model.posterior_.mean(), model.elbo_)
+        yield Point(n_passes, *watch.times, model.posterior_.mean())
 
 
 # -------------------------------------------------------------------------------- scikit-learn

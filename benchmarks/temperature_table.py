@@ -16,9 +16,8 @@ from _common import (
     DocumentCompletion,
     add_data_arguments,
     cores,
-    describe,
+    corpora,
     learned_prior,
-    load_corpus,
     parser,
     print_header,
     print_table,
@@ -144,10 +143,7 @@ def report(args, results):
 def main():
     args = arguments()
     print_header()
-    X, X_test = load_corpus(
-        args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed
-    )
-    print("training:", describe(X), "\ntest:    ", describe(X_test))
+    X, X_test = corpora(args)
     X = X.astype(args.dtype)
     completion = DocumentCompletion(X_test, 1.0 / args.k)
 

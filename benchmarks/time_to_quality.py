@@ -22,9 +22,8 @@ from _common import (
     DocumentCompletion,
     add_data_arguments,
     cores,
-    describe,
+    corpora,
     learned_prior,
-    load_corpus,
     parser,
     peers_of,
     print_header,
@@ -107,58 +106,46 @@ def arguments():
 
 
 def runners(args, X):
-    """Label -> (runner of a seed, number of seeds)."""
-    k, prior, peers = args.k, 1.0 / args.k, args.peer_seeds
-    rows = {}
+    """Label -> runner of a seed; the best settings of others are tried beside their defaults."""
+    k, prior = args.k, 1.0 / args.k
+    rows, tuned = {}, {}
     if "skvt" in args.libraries:
         ours = partial(skvt_curve, X, k, args.passes, n_jobs=args.cores)
-        for name, dtype in (("float64", np.float64), ("float32", np.float32)):
-            rows[f"TemperedLDA, {name}"] = partial(ours, dtype=dtype), args.seeds
-        given = partial(ours, dtype=np.float32, topic_word_prior=None)
-        rows[GIVEN] = given, args.seeds
-        rows[PLAIN] = partial(given, temperature=None, moves=()), args.seeds
+        rows["TemperedLDA, float64"] = partial(ours, dtype=np.float64)
+        rows["TemperedLDA, float32"] = partial(ours, dtype=np.float32)
+        rows[GIVEN] = given = partial(ours, dtype=np.float32, topic_word_prior=None)
+        rows[PLAIN] = partial(given, temperature=None, moves=())
         if args.tuned:
-            rows[BOTH] = partial(ours, dtype=np.float32, doc_topic_prior="auto"), args.seeds
-            rows[POLISHED] = partial(ours, polish=True), args.seeds
+            rows[BOTH] = partial(ours, dtype=np.float32, doc_topic_prior="auto")
+            rows[POLISHED] = partial(ours, polish=True)
             sweeps = partial(skvt_curve, X, k, args.collapsed_sweeps, n_jobs=args.cores)
-            collapsed = partial(sweeps, estimator=StructuredLDA, **COLLAPSED_PARAMS)
-            rows[COLLAPSED] = collapsed, args.seeds
+            rows[COLLAPSED] = partial(sweeps, estimator=StructuredLDA, **COLLAPSED_PARAMS)
     if "sklearn-online" in args.libraries:
         jobs, seconds = faster_sklearn_jobs(X, k, args.cores)
         told = ", ".join(f"{s:.2f} s with n_jobs={j}" for j, s in seconds.items())
         print(f"scikit-learn: ten minibatches take {told}; n_jobs={jobs} from here on")
-        online = partial(sklearn_online_curve, X, k, args.peer_passes, n_jobs=jobs)
-        rows["scikit-learn online"] = online, peers
-        if args.tuned_peers:
-            rows["scikit-learn online, learning_offset=64"] = (
-                partial(online, learning_offset=64.0),
-                peers,
-            )
+        rows["scikit-learn online"] = partial(
+            sklearn_online_curve, X, k, args.peer_passes, n_jobs=jobs
+        )
+        tuned["scikit-learn online"] = "learning_offset=64", {"learning_offset": 64.0}
     if "gensim" in args.libraries:
-        rows["gensim LdaModel"] = partial(gensim_curve, X, k, args.peer_passes), peers
-        if args.tuned_peers:
-            rows["gensim LdaModel, priors learned"] = (
-                partial(gensim_curve, X, k, args.peer_passes, **GENSIM_TUNED),
-                peers,
-            )
+        rows["gensim LdaModel"] = partial(gensim_curve, X, k, args.peer_passes)
+        tuned["gensim LdaModel"] = "priors learned", GENSIM_TUNED
     if "tomotopy" in args.libraries:
         gibbs = partial(tomotopy_curve, X, k, args.sweeps, workers=args.cores)
-        rows["tomotopy"] = partial(gibbs, alpha=prior, eta=prior), peers
-        if args.tuned_peers:
-            rows["tomotopy, its own priors (alpha learned)"] = (
-                partial(gibbs, alpha=0.1, eta=0.01, optimise=True),
-                peers,
-            )
+        rows["tomotopy"] = partial(gibbs, alpha=prior, eta=prior)
+        own = {"alpha": 0.1, "eta": 0.01, "optimise": True}
+        tuned["tomotopy"] = "its own priors (alpha learned)", own
     if "mallet" in args.libraries:
-        rows["MALLET"] = partial(mallet_curve, X, k, args.mallet_sweeps), peers
+        rows["MALLET"] = partial(mallet_curve, X, k, args.mallet_sweeps)
     if "vowpalwabbit" in args.libraries:
-        online = partial(vowpalwabbit_curve, X, k, args.peer_passes, alpha=prior, eta=prior)
-        rows["Vowpal Wabbit, minibatch=256"] = online, peers
-        if args.tuned_peers:
-            rows["Vowpal Wabbit, minibatch=1024, learning_rate=1"] = (
-                partial(online, **VOWPALWABBIT_TUNED),
-                peers,
-            )
+        rows["Vowpal Wabbit"] = partial(
+            vowpalwabbit_curve, X, k, args.peer_passes, alpha=prior, eta=prior
+        )
+        tuned["Vowpal Wabbit"] = "minibatch=1024, learning_rate=1", VOWPALWABBIT_TUNED
+    if args.tuned_peers:
+        rows |= {f"{label}, {how}": partial(rows[label], **more)
+                 for label, (how, more) in tuned.items()}  # fmt: skip
     return {label: row for label, row in rows.items() if re.search(args.only, label)}
 
 
@@ -190,9 +177,9 @@ class Scores:
 def run_all(args, rows, evaluate):
     """Label -> list over seeds of lists of (length, seconds, scores, CPU seconds)."""
     results = {}
-    for label, (runner, n_seeds) in rows.items():
+    for label, runner in rows.items():
         results[label] = []
-        for seed in range(n_seeds):
+        for seed in range(args.seeds if is_ours(label) else args.peer_seeds):
             curve = []
             for point in runner(random_state=seed):
                 score = evaluate(point.topics)
@@ -281,10 +268,7 @@ def lead(column, first):
 def main():
     args = arguments()
     print_header(*peers_of(args.libraries))
-    X, X_test = load_corpus(
-        args.data, args.corpus, n_train=args.documents, split_seed=args.split_seed
-    )
-    print("training:", describe(X), "\ntest:    ", describe(X_test))
+    X, X_test = corpora(args)
     with cores(args.cores):
         seconds = warm_up(X, args.k, args.cores, others=WARM_UPS if args.tuned else ())
         print(f"skvt: compiling or loading its kernels took {seconds:.1f} s")

@@ -150,7 +150,7 @@ def test_a_row_has_the_same_value_wherever_it_stands_and_for_any_number_of_threa
         ({"X": [[-1.0, 1.0, 0.0]]}, "Negative"),
         ({"X": [[np.nan, 1.0, 0.0]]}, "NaN"),
         ({"X": [[1.0, 1.0]]}, "columns"),
-        ({"method": "annealed"}, "'left-to-right' or 'chib'"),
+        ({"method": "annealed"}, "'left-to-right', 'chib'"),
         ({"topic_word": [[1.0, 0.0, 2.0]]}, "positive"),
         ({"topic_word": [[1.0, -1.0, 2.0]]}, "positive"),
         ({"doc_topic_prior": 0.0}, "doc_topic_prior"),

@@ -80,7 +80,7 @@ def test_a_word_found_nowhere_scores_minus_one_in_npmi_and_is_an_error_in_umass(
     ("changes", "error", "message"),
     [
         ({"topic_word": [[1, 2, 3]]}, ValueError, "topic_word has 3 words, X has 4"),
-        ({"measure": "c_v"}, ValueError, "measure='c_v' must be"),
+        ({"measure": "c_v"}, ValueError, "'npmi', 'umass'. Got 'c_v'"),
         ({"n_words": 1}, ValueError, "n_words == 1, must be >= 2"),
         ({"n_words": 5}, ValueError, "n_words == 5, must be <= 4"),
         ({"n_words": 2.0}, TypeError, "n_words must be an instance of int"),
@@ -147,7 +147,7 @@ def test_renaming_clusters_changes_nothing_but_the_names(method):
         ([[0, 1], [1, 0]], [0, 1], {}, "1d array"),
         ([0.0, np.nan], [0, 1], {}, "labels_true has missing values"),
         ([0, 1], np.array([None, "a"], dtype=object), {}, "labels_pred has missing values"),
-        ([0, 1], [0, 1], {"method": "best"}, "method='best' must be"),
+        ([0, 1], [0, 1], {"method": "best"}, "'one-to-one'. Got 'best'"),
     ],
 )
 def test_alignment_refuses_bad_input(truth, clusters, options, message):

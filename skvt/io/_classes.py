@@ -173,6 +173,8 @@ def fields_of(obj):
     cls = type(obj)
     if issubclass(cls, tuple):
         return obj._asdict()
+    if issubclass(cls, list):
+        return {"": list(obj)}
     if not _has_fields(cls):
         return vars(obj)
     values = {field.name: getattr(obj, field.name) for field in _fields(cls)}

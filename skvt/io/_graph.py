@@ -65,9 +65,7 @@ class Encoder:
 
     def encode(self, value, where):
         """``value`` as JSON; ``where`` names it in error messages."""
-        if value is None or (isinstance(value, bool | str) and type(value) in (bool, str)):
-            return value
-        if type(value) is int:
+        if value is None or type(value) in (bool, int, str):
             return value
         if type(value) is float:
             return value if math.isfinite(value) else {"float": repr(value)}
@@ -200,18 +198,14 @@ class Encoder:
             return {"member": [name, value.name]}
         if id(value) in self._numbers_of_objects:
             return {"ref": self._numbers_of_objects[id(value)]}
-        if isinstance(value, list):
-            node = {"object": name, "fields": {"": self.encode(list(value), where)}}
-        else:
-            fields = {
-                field: self.encode(part, f"{where}.{field}" if where else field)
-                for field, part in fields_of(value).items()
-            }
-            node = {"object": name, "fields": fields}
+        fields = {
+            field: self.encode(part, f"{where}.{field}" if where else field)
+            for field, part in fields_of(value).items()
+        }
         # numbered when complete, as it is when read
         self._numbers_of_objects[id(value)] = len(self._numbers_of_objects)
         self._alive.append(value)
-        return node
+        return {"object": name, "fields": fields}
 
     @staticmethod
     def _refusal(value, where):

@@ -5,6 +5,8 @@ from scipy.optimize import linear_sum_assignment
 from sklearn.metrics.cluster import contingency_matrix
 from sklearn.utils import check_array, check_consistent_length, column_or_1d
 
+from skvt.readers.validation import check_choice
+
 
 def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     """Fraction of rows whose cluster is aligned to their true class.
@@ -54,8 +56,7 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
     >>> cluster_alignment(truth, clusters, method="one-to-one")
     (0.8, {0: 'a', 2: 'b'})
     """
-    if method not in ("majority", "one-to-one"):
-        raise ValueError(f"method={method!r} must be 'majority' or 'one-to-one'.")
+    check_choice("method", method, ("majority", "one-to-one"))
     labels_true = _check_labels("labels_true", labels_true)
     labels_pred = _check_labels("labels_pred", labels_pred)
     check_consistent_length(labels_true, labels_pred)

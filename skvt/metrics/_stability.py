@@ -4,6 +4,7 @@ from itertools import combinations
 
 import numpy as np
 
+from skvt.readers.validation import check_choice
 from skvt.results import distributions, matched
 
 
@@ -58,8 +59,7 @@ def topic_stability(fits, *, average="macro"):
     >>> topic_stability(fits) > 0.8
     True
     """
-    if average not in ("macro", None):
-        raise ValueError(f"average={average!r} must be 'macro' or None.")
+    check_choice("average", average, ("macro", None))
     topics = distributions(fits)
     if len(topics) < 2:
         raise ValueError(f"fits has {len(topics)} of them; agreement needs at least 2.")

@@ -10,7 +10,7 @@ from skvt.compiled import mix
 from skvt.inference import Workers
 from skvt.metrics._held_out import documents as held_out_documents
 from skvt.models.lda import LDA
-from skvt.readers.validation import OF_WORDS, canonical, require_counts
+from skvt.readers.validation import OF_WORDS, canonical, check_choice, require_counts
 from skvt.results import prior_vector
 from skvt.results.completion import completion_score, content_keys, split_tokens
 from skvt.ties import stable_order
@@ -175,8 +175,7 @@ def held_out_log_likelihood(
             "Counts must be whole numbers: the likelihood is that of a sequence of words. Use "
             "document_completion_score for weighted counts."
         )
-    if method not in ("left-to-right", "chib"):
-        raise ValueError(f"method must be 'left-to-right' or 'chib'. Got {method!r} instead.")
+    check_choice("method", method, ("left-to-right", "chib"))
     check_scalar(n_samples, "n_samples", Integral, min_val=1)
     check_scalar(n_burn_in, "n_burn_in", Integral, min_val=0)
     topic_word = _topic_weights(topic_word, X)
@@ -317,8 +316,7 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
             f"topic_word has {topic_word.shape[1]} words, X has {X.shape[1]}; both need the same "
             "vocabulary in the same order."
         )
-    if measure not in ("npmi", "umass"):
-        raise ValueError(f"measure={measure!r} must be 'npmi' or 'umass'.")
+    check_choice("measure", measure, ("npmi", "umass"))
     check_scalar(n_words, "n_words", Integral, min_val=2, max_val=X.shape[1])
     if not 0.0 <= eps < 1.0:
         raise ValueError(f"eps={eps!r} must be at least 0 and below 1; try 0 or 1e-12.")

@@ -3,7 +3,7 @@
 import numpy as np
 
 from skvt.plotting._axes import chosen, fitted_attribute, panels, single
-from skvt.readers.validation import column_names
+from skvt.readers.validation import check_choice, column_names
 
 
 class ComponentsDisplay:
@@ -233,11 +233,7 @@ class ComponentsDisplay:
 
 def _values(estimator, values):
     """The named values of a fitted estimator."""
-    if values not in ("components", "means", "covariances"):
-        raise ValueError(
-            "The 'values' parameter must be 'components', 'means', 'covariances' or None. Got "
-            f"{values!r} instead."
-        )
+    check_choice("values", values, ("components", "means", "covariances"))
     remedy = "Pass values='components', 'means' or 'covariances', and image_shape for images."
     return np.asarray(fitted_attribute(estimator, f"{values}_", remedy))
 

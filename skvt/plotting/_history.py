@@ -3,17 +3,10 @@
 import numpy as np
 
 from skvt.plotting._axes import fitted_attribute, single
+from skvt.readers.validation import check_choice
 
 BOUNDS = {"elbo": ("elbo",), "objective": ("objective",), "both": ("elbo", "objective")}
 X_LABELS = {"n_iter": "pass", "seconds": "seconds"}
-
-
-def _check_choice(name, value, legal):
-    if value not in legal:
-        raise ValueError(
-            f"The {name!r} parameter must be one of {', '.join(map(repr, legal))}. Got {value!r} "
-            "instead."
-        )
 
 
 class HistoryDisplay:
@@ -28,7 +21,7 @@ class HistoryDisplay:
 
     def _place(self, ax, x):
         """Axes to draw on, and the horizontal positions."""
-        _check_choice("x", x, X_LABELS)
+        check_choice("x", x, X_LABELS)
         self.ax_ = single(ax)
         self.figure_ = self.ax_.figure
         self.ax_.set_xlabel(X_LABELS[x])
@@ -134,7 +127,7 @@ class ELBODisplay(HistoryDisplay):
         ValueError
             If no pass has a bound, or for an unknown choice.
         """
-        _check_choice("bounds", bounds, BOUNDS)
+        check_choice("bounds", bounds, BOUNDS)
         drawn = []
         for bound in BOUNDS[bounds]:
             values = np.asarray(self.history[bound], dtype=np.float64)

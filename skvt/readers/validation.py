@@ -39,6 +39,15 @@ def refuse_annotated(X, whom):
         )
 
 
+def check_choice(name, value, legal):
+    """Raise ValueError unless the parameter is one of the legal values."""
+    if value not in legal:
+        raise ValueError(
+            f"The {name!r} parameter must be one of {', '.join(map(repr, legal))}. Got {value!r} "
+            "instead."
+        )
+
+
 def positive_int(name, value):
     """The value as an int, or ValueError for anything but a positive integer."""
     if not isinstance(value, Integral) or value < 1:

@@ -9,7 +9,7 @@ import numpy as np
 from skvt.fitting import of_fit
 from skvt.inference import ROWS_PER_BATCH, Workers
 from skvt.models.mixture import Assignments, Evidence, by_elbow, choose_clusters, join_components
-from skvt.readers.validation import stack_level
+from skvt.readers.validation import check_choice, stack_level
 from skvt.rows import some_rows
 
 # Most rows whose assignments are used, or for each component; of more rows, a uniform sample.
@@ -69,11 +69,7 @@ class ClustersMixin:
             The estimator itself.
         """
         fitted = self._require_fitted()
-        if criterion not in CRITERIA:
-            raise ValueError(
-                "The 'criterion' parameter must be 'auto', 'share', 'entropy' or 'evidence'. Got "
-                f"{criterion!r} instead."
-            )
+        check_choice("criterion", criterion, CRITERIA)
         with self._given_rows(X, sample_weight, reset=False) as (X, weights):
             joins = self._joins(X, weights, criterion)
         self._fitted = replace(fitted, joins=joins)

@@ -105,8 +105,10 @@ class GrowingMixin(MoveLogMixin):
                 low, high = (own.quantile(0.5 * (1.0 + sign * level)) for sign in (-1.0, 1.0))
                 for q, place in enumerate(own.columns.tolist()):
                     column = block.columns[place]
-                    said = (block.name, table.names[column], own.quantity,
-                            _category_of(table, column, own.categories, q))  # fmt: skip
+                    category = None if own.categories is None else (
+                        table.labels(column).tolist()[own.categories[q]]
+                    )  # fmt: skip
+                    said = (block.name, table.names[column], own.quantity, category)
                     for k, weight in enumerate(weights):
                         numbers = (own.estimate[k, q], low[k, q], high[k, q],
                                    relevances[k, first + place])  # fmt: skip
@@ -249,11 +251,6 @@ class GrowingMixin(MoveLogMixin):
         given = self.random_state if random_state is None else random_state
         draws = self.posterior_.sample(n_samples, given)
         return draws | {"weights": fitted.model.weights.weights_of(draws["weights"])}
-
-
-def _category_of(table, column, codes, q):
-    """The value that a code stands for; None without codes."""
-    return None if codes is None else table.labels(column).tolist()[codes[q]]
 
 
 def _as_frame(columns):

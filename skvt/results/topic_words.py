@@ -6,7 +6,7 @@ import numpy as np
 from sklearn.utils import check_scalar
 from sklearn.utils.validation import check_is_fitted
 
-from skvt.readers.validation import column_names, preprocessing_and_model
+from skvt.readers.validation import check_choice, column_names, preprocessing_and_model
 from skvt.ties import first_of_order
 
 # Weight of the probability in the relevance of a word, which its authors found best.
@@ -62,8 +62,7 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
     [['cat', 'mouse'], ['rain', 'sun']]
     """
     check_scalar(n_words, "n_words", Integral, min_val=1)
-    if by not in ("probability", "relevance"):
-        raise ValueError(f"by must be 'probability' or 'relevance'. Got {by!r} instead.")
+    check_choice("by", by, ("probability", "relevance"))
     topics = topic_probabilities(estimator)
     names = column_names(estimator, feature_names, topics.shape[1])
     scores = topics

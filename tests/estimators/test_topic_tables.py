@@ -46,7 +46,7 @@ def test_relevance_is_the_paper_s_and_prefers_words_of_few_topics():
         expected = 0.6 * np.log(phi) + 0.4 * np.log(phi / p)
     order = np.argsort(-expected, axis=1, kind="stable")[:, :3]
     assert top_words(model, 3, by="relevance") == order.tolist() == [[1, 0, 2], [3, 0, 2]]
-    with pytest.raises(ValueError, match=r"or 'relevance'\. Got 'lift'"):
+    with pytest.raises(ValueError, match=r"'probability', 'relevance'\. Got 'lift'"):
         top_words(model, by="lift")
 
 
