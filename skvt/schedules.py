@@ -5,20 +5,13 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class RobbinsMonro:
-    """``rho_t = scale (offset + t)^(-decay)``, at most 1, for steps t = 0, 1, ... [HBWP13 eq. 26].
+    """Steps ``rho_t = scale (offset + t)^(-decay)``, at most 1, t = 0, 1, ... [HBWP13 eq. 26]."""
 
-    Parameters
-    ----------
-    offset : float
-        Delay >= 1: down-weights early steps.
-    decay : float
-        Forgetting rate; (0.5, 1] guarantees convergence, 0 gives constant steps of 1.
-    scale : float
-        If above 1, the first steps have size 1.
-    """
-
+    # Delay >= 1: down-weights early steps.
     offset: float
+    # Forgetting rate; (0.5, 1] guarantees convergence, 0 gives constant steps of 1.
     decay: float
+    # If above 1, the first steps have size 1.
     scale: float = 1.0
 
     def __call__(self, step: float) -> float:

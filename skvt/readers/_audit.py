@@ -54,21 +54,14 @@ class ColumnWarning(UserWarning):
 
 
 class Seen(NamedTuple):
-    """A column, looked at once.
+    """A column, looked at once."""
 
-    Attributes
-    ----------
-    values : ndarray of float
-        NaN where missing; categories by the order in which they occur; of a long column of numbers
-        evenly spaced ones.
-    is_identifier : bool
-        Whether categories, or whole numbers without gaps, are (nearly) all distinct.
-    has_few_values : bool
-        Whether numbers are whole and of three to six values.
-    """
-
+    # NaN where missing; categories by the order in which they occur; of a long column of numbers
+    # evenly spaced ones.
     values: Array
+    # Whether categories, or whole numbers without gaps, are (nearly) all distinct.
     is_identifier: bool = False
+    # Whether numbers are whole and of three to six values.
     has_few_values: bool = False
 
     @classmethod

@@ -31,19 +31,13 @@ class Reader:
 
     A reader can be sent to where rows lie. It knows no model: what is asked of later rows it
     learns from the first ones.
-
-    Parameters
-    ----------
-    owner : type
-        The class of the estimator, which errors name.
-    columns : dict
-        ``n_features_in_`` and ``feature_names_in_``, where rows have been read.
-    dtype : dtype or None
-        Precision of the rows; None before the first ones.
     """
 
+    # The class of the estimator, which errors name.
     owner: type
+    # ``n_features_in_`` and ``feature_names_in_``, where rows have been read.
     columns: dict[str, Any] = field(default_factory=dict)
+    # Precision of the rows; None before the first ones.
     dtype: np.dtype[Any] | None = None
 
     # Whether rows may be sparse, and whether values may be missing.

@@ -28,22 +28,15 @@ _FEW = 10
 
 
 class Values(NamedTuple):
-    """What is counted of the values of a real column, over chunks.
+    """What is counted of the values of a real column, over chunks."""
 
-    Attributes
-    ----------
-    number, zeros : int
-        How many there are, and how many are 0.
-    low, high : tuple of float and int
-        The smallest and the largest, and how many there are of each.
-    distinct : frozenset of float
-        Those there are, more than so ``_FEW`` that it is known whether these are more.
-    """
-
+    # How many there are, and how many are 0.
     number: int
     zeros: int
+    # The smallest and the largest, and how many there are of each.
     low: tuple
     high: tuple
+    # Those there are, more than so ``_FEW`` that it is known whether these are more.
     distinct: frozenset
 
     @classmethod

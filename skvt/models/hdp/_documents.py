@@ -28,24 +28,16 @@ _NOTHING = np.finfo(np.float64).eps
 
 @dataclass(frozen=True)
 class Share:
-    """What a memo owes to some of its documents: sparse, as these have few words and topics.
+    """What a memo owes to some of its documents: sparse, as these have few words and topics."""
 
-    Attributes
-    ----------
-    words : csr_array, shape (K, A)
-        Tokens of each topic by word.
-    columns : ndarray of int, shape (A,)
-        Which words these are.
-    usage : ndarray, shape (K, 5)
-    entropy : ndarray, shape ()
-    weight : float
-        As in the memo.
-    """
-
+    # (K, A): tokens of each topic by word.
     words: sp.csr_array
+    # (A,): which words these are.
     columns: IndexArray
+    # (K, 5)
     usage: Array
     entropy: Any
+    # As in the memo.
     weight: float
 
     @classmethod
@@ -83,20 +75,13 @@ def plus(memo: Any, shares: Iterable[Share], sign: float = 1.0) -> Any:
 
 @dataclass(frozen=True)
 class Part:
-    """Documents of one batch, and what its memo owes to them.
+    """Documents of one batch, and what its memo owes to them."""
 
-    Attributes
-    ----------
-    key : hashable
-        Of the batch.
-    batch : object
-        The documents.
-    share : Share
-        Their part of the batch's memo.
-    """
-
+    # Of the batch.
     key: Hashable
+    # The documents.
     batch: Any
+    # Their part of the batch's memo.
     share: Share
 
     @property

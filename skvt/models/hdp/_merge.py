@@ -48,20 +48,13 @@ _LONGEST_PAUSE = 3
 
 @dataclass
 class PairChanges:
-    """What merging each of some pairs changes of the documents of a batch, or of several.
+    """What merging each of some pairs changes of the documents of a batch, or of several."""
 
-    Attributes
-    ----------
-    pairs : ndarray of int, shape (P, 2)
-        First the topic that stays.
-    usage : ndarray, shape (P, 5)
-        Usage of the topic that both become, its columns of all documents 0.
-    entropy : ndarray, shape (P,)
-        Change of the memo's entropy in nats.
-    """
-
+    # (P, 2): first the topic that stays.
     pairs: IndexArray
+    # (P, 5): usage of the topic that both become, its columns of all documents 0.
     usage: Array
+    # (P,): change of the memo's entropy in nats.
     entropy: Array
 
     def merged(self, memo: Any, chosen: list[int]) -> Any:

@@ -86,18 +86,13 @@ class Globals(NamedTuple):
 
 @dataclass(frozen=True)
 class DocumentsResult(LocalResult):
-    """A local result of documents.
+    """A local result of documents."""
 
-    Attributes
-    ----------
-    entropy : float
-        What the bound of these documents is above what their statistics say of it, in nats: the
-        entropy of q(z), and the constants of tangents.
-    found : ndarray, shape (n, K)
-        theta by which tokens were shared; where topics are not in use, ``q`` is the pseudo-count.
-    """
-
+    # What the bound of these documents is above what their statistics say of it, in nats: the
+    # entropy of q(z), and the constants of tangents.
     entropy: float = np.nan
+    # (n, K): theta by which tokens were shared; where topics are not in use, ``q`` is the
+    # pseudo-count.
     found: Array | None = None
 
 
@@ -105,29 +100,21 @@ class DocumentsResult(LocalResult):
 class HDP(ConjugateModel):
     """A hierarchical Dirichlet process for the engines.
 
-    Parameters
-    ----------
-    topics : LDA
-        A model of documents, given a vector of pseudo-counts of their topics: its
-        ``doc_topic_prior`` is replaced, and its local step counts tokens.
-    sticks : Sticks
-        gamma and alpha.
-    n_initial : int
-        Topics at the start.
-    start : ndarray, shape (n_initial, V), or None
-        Word probabilities of the topics to begin with; None is at random.
-    learn_topic_concentration, learn_doc_topic_concentration, learn_topic_word_prior : bool
-        Move gamma, alpha or eta (one value for all words) to the maximum of the bound.
-
     Notes
     -----
     Statistics are the counts of words (K, V) and the usage of topics (K, 5), both float64.
     """
 
+    # A model of documents, given a vector of pseudo-counts of their topics: its ``doc_topic_prior``
+    # is replaced, and its local step counts tokens.
     topics: Any
+    # gamma and alpha.
     sticks: Sticks
+    # Topics at the start.
     n_initial: int = 1
+    # (n_initial, V): word probabilities of the topics to begin with; None is at random.
     start: Array | None = None
+    # Move gamma, alpha or eta (one value for all words) to the maximum of the bound.
     learn_topic_concentration: bool = False
     learn_doc_topic_concentration: bool = False
     learn_topic_word_prior: bool = False

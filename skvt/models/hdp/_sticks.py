@@ -91,17 +91,11 @@ def usage_of_one(usage: Array) -> Array:
 
 @dataclass(frozen=True)
 class Sticks:
-    """The prior of the weights, and the concentration of documents about them.
+    """The prior of the weights, and the concentration of documents about them."""
 
-    Parameters
-    ----------
-    concentration : float
-        gamma.
-    doc_concentration : float
-        alpha.
-    """
-
+    # gamma.
     concentration: float
+    # alpha.
     doc_concentration: float
 
     def prior(self) -> Array:

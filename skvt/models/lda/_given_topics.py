@@ -26,20 +26,13 @@ _SIZES = 256
 
 
 class Topics(NamedTuple):
-    """Topics on which a local step is conditioned.
+    """Topics on which a local step is conditioned."""
 
-    Attributes
-    ----------
-    log_beta : ndarray, shape (A, K), or ExpectedLog
-        Logarithms of the probabilities of the batch's words, or their expectation.
-    seed : int or None
-        Of the sampler's random numbers; without, Gibbs sampling gives way to CVB0.
-    gammas : Gammas or None
-        The variates from which the topics were made, where the correction of SSVI needs them.
-    """
-
+    # (A, K): logarithms of the probabilities of the batch's words, or their expectation.
     log_beta: Any
+    # Of the sampler's random numbers; without, Gibbs sampling gives way to CVB0.
     seed: int | None = None
+    # The variates from which the topics were made, where the correction of SSVI needs them.
     gammas: Gammas | None = None
 
     def at(self, places: IndexArray) -> "Topics":
@@ -51,14 +44,6 @@ class Topics(NamedTuple):
 class LDAGivenTopics(LDA):
     """LDA whose documents are solved given topics.
 
-    Parameters
-    ----------
-    local : {"gibbs", "cvb0", "mean_field"}
-    n_burn_in, n_samples : int
-        Sweeps of the sampler that are dropped and kept.
-    updates_all_rows : bool
-        Whether a global step changes the statistics of words that do not occur, too.
-
     Notes
     -----
     Of Gibbs sampling and CVB0, ``q`` of a local result are ``alpha + E[n_k]`` (n, K), and
@@ -66,9 +51,12 @@ class LDAGivenTopics(LDA):
     Where topics have no seed, Gibbs sampling gives way to CVB0, which is deterministic.
     """
 
+    # {"gibbs", "cvb0", "mean_field"}
     local: str = "gibbs"
+    # Sweeps of the sampler that are dropped and kept.
     n_burn_in: int = 2
     n_samples: int = 4
+    # Whether a global step changes the statistics of words that do not occur, too.
     updates_all_rows: bool = False
 
     @classmethod

@@ -49,17 +49,11 @@ class Corpus(NamedTuple):
 
 
 class Draws(NamedTuple):
-    """Draws over which expectations are taken.
+    """Draws over which expectations are taken."""
 
-    Attributes
-    ----------
-    rng : numpy.random.Generator
-        All temperatures share its draws: differences between temperatures are smooth.
-    n_topics, n_proportions : int
-        Draws of the topics, and of the proportions for each of them.
-    """
-
+    # All temperatures share its draws: differences between temperatures are smooth.
     rng: np.random.Generator
+    # Draws of the topics, and of the proportions for each of them.
     n_topics: int = 8
     n_proportions: int = 16
 

@@ -175,36 +175,26 @@ class ExpectedLog(NamedTuple):
 class LDA:
     """Latent Dirichlet allocation for the engines.
 
-    Parameters
-    ----------
-    doc_topic_prior : ndarray, shape (K,)
-        alpha, concentration of the Dirichlet prior of a document's topic proportions.
-    topic_word_prior : ndarray, shape (V,) or (V, K)
-        eta, concentration of the Dirichlet prior of a topic's word probabilities; (V, K) where
-        topics have priors of their own.
-    max_doc_update_iter : int
-        Most sweeps of one document's local step.
-    mean_change_tol : float
-        A document has converged when gamma changes by less than this on average over topics.
-    learn_doc_topic_prior, learn_topic_word_prior : bool
-        Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
-    counts_tokens : bool
-        Whether local steps say how many tokens of each document belong to each topic.
-    start : ndarray, shape (K, V), or None
-        Word probabilities of the topics to begin with; None is at random.
-
     Notes
     -----
     The precision of the computation is that of the priors. Statistics are (V, K), word by word.
     """
 
+    # (K,): alpha, concentration of the Dirichlet prior of a document's topic proportions.
     doc_topic_prior: Array
+    # (V,) or (V, K): eta, concentration of the Dirichlet prior of a topic's word probabilities; (V,
+    # K) where topics have priors of their own.
     topic_word_prior: Array
+    # Most sweeps of one document's local step.
     max_doc_update_iter: int = 100
+    # A document has converged when gamma changes by less than this on average over topics.
     mean_change_tol: float = 1e-3
+    # Move alpha (each entry) or eta (one value for all words) to the maximum of the bound.
     learn_doc_topic_prior: bool = False
     learn_topic_word_prior: bool = False
+    # Whether local steps say how many tokens of each document belong to each topic.
     counts_tokens: bool = False
+    # (K, V): word probabilities of the topics to begin with; None is at random.
     start: Array | None = None
 
     families: ClassVar[tuple[Family, ...]] = (Dirichlet,)

@@ -22,39 +22,28 @@ _TINY = 1e-300
 
 
 class LatentValues(NamedTuple):
-    """Independent Student t for each of n rows, J columns.
+    """Independent Student t for each of n rows, J columns."""
 
-    Attributes
-    ----------
-    location : ndarray, shape (n, J)
-    root : ndarray, shape (n, J, J)
-        Lower triangular; ``scale^2 root root'`` is the shape matrix.
-    scale : ndarray, shape (n,)
-    freedom : ndarray, shape (n,)
-    """
-
+    # (n, J)
     location: Array
+    # (n, J, J): lower triangular; ``scale^2 root root'`` is the shape matrix.
     root: Array
+    # (n,)
     scale: Array
+    # (n,)
     freedom: Array
 
 
 class Box(NamedTuple):
-    """What is known of a box and of what lies in it.
+    """What is known of a box and of what lies in it."""
 
-    Attributes
-    ----------
-    log_probability : ndarray, shape (n,)
-    weights : ndarray, shape (n, S)
-        Of the draws; each row sums to 1.
-    draws : ndarray, shape (n, S, J)
-    probabilities : ndarray, shape (n, J, C)
-        Of the intervals between ``edges``, given the box.
-    """
-
+    # (n,)
     log_probability: Array
+    # (n, S): of the draws; each row sums to 1.
     weights: Array
+    # (n, S, J)
     draws: Array
+    # (n, J, C): of the intervals between ``edges``, given the box.
     probabilities: Array
 
 

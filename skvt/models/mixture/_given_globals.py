@@ -23,19 +23,13 @@ SMALLEST_GAIN = 1e-6
 
 
 class DrawnGlobals(NamedTuple):
-    """Weights and components on which a local step is conditioned.
+    """Weights and components on which a local step is conditioned."""
 
-    Attributes
-    ----------
-    log_weights : ndarray, shape (K,)
-    table : ndarray, shape (K, P)
-        As that of a component, for the drawn parameters.
-    log_gammas : tuple of ndarray
-        The gamma variates from which both were formed, shaped as the natural parameters.
-    """
-
+    # (K,)
     log_weights: Array
+    # (K, P): as that of a component, for the drawn parameters.
     table: Array
+    # The gamma variates from which both were formed, shaped as the natural parameters.
     log_gammas: tuple[Array, ...]
 
 

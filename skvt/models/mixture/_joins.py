@@ -66,33 +66,22 @@ _VALLEY = 0.1
 
 @dataclass(frozen=True)
 class Joins:
-    """The sequence of pairs of clusters that are joined, until one is left, and where to stop.
+    """The sequence of pairs of clusters that are joined, until one is left, and where to stop."""
 
-    Attributes
-    ----------
-    linkage : ndarray, shape (K - 1, 4)
-        As SciPy's: numbers of the two clusters (joined ones have those from K on); what has
-        been lost so far, in nats per row; components of the new cluster.
-    shares : ndarray, shape (K - 1,)
-        Loss of the join relative to the largest possible loss of entropy.
-    masses : ndarray, shape (K - 1,)
-        Fraction of rows in the new cluster.
-    n_vacant : int
-        Number of joins at the beginning that assign components without rows to others.
-    n_by_entropy : int or None
-        Number of joins at the beginning that are chosen by the entropy; None for all.
-    n_suggested : int or None
-        Number of clusters suggested; None is the number by the rule for the entropy.
-    reason : str
-        Why this number.
-    """
-
+    # (K - 1, 4): as SciPy's: numbers of the two clusters (joined ones have those from K on); what
+    # has been lost so far, in nats per row; components of the new cluster.
     linkage: Array
+    # (K - 1,): loss of the join relative to the largest possible loss of entropy.
     shares: Array
+    # (K - 1,): fraction of rows in the new cluster.
     masses: Array
+    # Number of joins at the beginning that assign components without rows to others.
     n_vacant: int
+    # Number of joins at the beginning that are chosen by the entropy; None for all.
     n_by_entropy: int | None = None
+    # Number of clusters suggested; None is the number by the rule for the entropy.
     n_suggested: int | None = None
+    # Why this number.
     reason: str = ""
 
     @property
@@ -170,23 +159,15 @@ def _line_error(x: Array, y: Array) -> float:
 
 
 class Pairs(Protocol):
-    """Clusters that can be joined, two at a time; joined ones are overwritten.
+    """Clusters that can be joined, two at a time; joined ones are overwritten."""
 
-    Attributes
-    ----------
-    mass : ndarray, shape (K,)
-        Fraction of the rows in each.
-    vacant : ndarray of bool, shape (K,)
-        Whether it is the most probable one of no row.
-    dtype : dtype
-        Precision of what losses are computed from.
-    sign : float
-        1 where pairs that lose most are joined first, -1 where those that lose least are.
-    """
-
+    # (K,): fraction of the rows in each.
     mass: Array
+    # (K,): whether it is the most probable one of no row.
     vacant: NDArray[np.bool_]
+    # Precision of what losses are computed from.
     dtype: np.dtype[Any]
+    # 1 where pairs that lose most are joined first, -1 where those that lose least are.
     sign: float
 
     def losses(self, a: int, others: IndexArray) -> Array:

@@ -13,26 +13,17 @@ _MANY = 1e7
 
 
 class Marginals(NamedTuple):
-    """Posterior marginals of one kind of parameter of K components.
+    """Posterior marginals of one kind of parameter of K components."""
 
-    Attributes
-    ----------
-    quantity : str
-        "mean", "standard deviation", "probability", "rate" or "dispersion".
-    columns : ndarray of int, shape (Q,)
-        Whose parameters they are: places among the component's columns.
-    estimate : ndarray, shape (K, Q)
-        Posterior means; of standard deviations medians, since their means need not exist.
-    quantile : callable
-        From a probability to quantiles (K, Q).
-    categories : ndarray of int, shape (Q,), or None
-        Codes of the values whose probabilities they are; None where it is the column's own.
-    """
-
+    # "mean", "standard deviation", "probability", "rate" or "dispersion".
     quantity: str
+    # (Q,): whose parameters they are: places among the component's columns.
     columns: IndexArray
+    # (K, Q): posterior means; of standard deviations medians, since their means need not exist.
     estimate: Array
+    # From a probability to quantiles (K, Q).
     quantile: Callable[[float], Array]
+    # (Q,): codes of the values whose probabilities they are; None where it is the column's own.
     categories: IndexArray | None = None
 
 

@@ -81,16 +81,11 @@ class SymmetricDirichlet:
     """``w ~ Dir(alpha / K)`` of K components, a finite approximation of a Dirichlet process.
 
     Counts may be those of the first components only: the others exist without rows.
-
-    Parameters
-    ----------
-    concentration : float
-        alpha.
-    n_components : int
-        K.
     """
 
+    # alpha.
     concentration: float
+    # K.
     n_components: int
 
     family = Dirichlet
@@ -160,14 +155,9 @@ class _Known:
 
 @dataclass(frozen=True)
 class KnownWeights:
-    """Given weights, which are not learned.
+    """Given weights, which are not learned."""
 
-    Parameters
-    ----------
-    weights : ndarray, shape (K,)
-        Positive, with the sum 1.
-    """
-
+    # (K,): positive, with the sum 1.
     weights: Array
 
     family: ClassVar[Any] = _Known

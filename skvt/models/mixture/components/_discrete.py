@@ -144,18 +144,11 @@ class Multinomial(ConjugateComponent):
 
 @dataclass(frozen=True)
 class Categorical(ConjugateComponent):
-    """Independent columns of categories with Dirichlet priors; features are indicators.
+    """Independent columns of categories with Dirichlet priors; features are indicators."""
 
-    Parameters
-    ----------
-    prior : ndarray, shape (sum_d C_d,)
-        Concentrations, column after column.
-    sizes : tuple of int
-        Categories C_d of each column; in the data 0, ..., C_d - 1, or NaN.
-    dtype : dtype
-    """
-
+    # (sum_d C_d,): concentrations, column after column.
     prior: Array
+    # Categories C_d of each column; in the data 0, ..., C_d - 1, or NaN.
     sizes: tuple[int, ...]
     dtype: np.dtype[Any]
 
