@@ -1,6 +1,5 @@
 """The hierarchical Dirichlet process topic model: births, merges and deletes of topics."""
 
-import warnings
 from dataclasses import KW_ONLY, replace
 from functools import partial
 from typing import Annotated
@@ -30,13 +29,18 @@ from skvt.fitting import (
 from skvt.inference import State, collapsed_means
 from skvt.models.hdp import HDP, BirthOfTopics, DeleteTopic, MergeTopics, Sticks
 from skvt.models.lda import LDA, CollapsedLDA
-from skvt.readers.validation import stack_level
 from skvt.results import TopicEditsMixin, TopicsMixin, simplest
 from skvt.rows import sums_of_rows
-from skvt.temperature import LinearAnnealing
 
-# Numbers of topics of the annealed starts that follow a fit which ends at one topic.
+# Numbers of topics of the annealed starts that follow a fit which ends at one topic. Births judge
+# fresh topics by the concentrations and the prior that were learned for one topic. Documents that
+# mix many topics need others, which a fit of several topics learns.
 LAST_LOOK = 20, 50
+NO_MORE_TOPICS = (
+    "The fit has ended at one topic, and fits begun with {} topics have no higher bound. Either "
+    "the documents have no topics, or each mixes many of them: there the bound is too loose to "
+    "count topics. If you expect several, give their number to StructuredLDA(n_components=...)."
+)
 # Documents needed for each topic of such a start.
 DOCUMENTS_OF_EACH = 10
 # Smallest and largest number of documents of a batch where the user gives none.
@@ -280,8 +284,14 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         }
         rows, rate = (X, weights), rate_of(self)
         plan = memoized_plan(self, rows, moves, rate, ROWS_OF_BATCH, stream=stream)
-        polish = partial(_polish, self.n_polish) if self.n_polish and not stream else None
-        return replace(plan, in_words=True, polish=polish)
+        plan = replace(plan, in_words=True, found_no_more=NO_MORE_TOPICS)
+        if stream:
+            return plan
+        if "birth" in self.moves and self.learning_method != "online":
+            enough = [n for n in LAST_LOOK if n * DOCUMENTS_OF_EACH <= X.shape[0]]
+            looks = sorted({min(n, most_components(self)) for n in enough} - {1})
+            plan = replace(plan, last_look=tuple(looks))
+        return replace(plan, polish=partial(_polish, self.n_polish)) if self.n_polish else plan
 
     def _published(self, model):
         return {
@@ -289,48 +299,6 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             "topic_concentration_": model.sticks.concentration,
             "doc_topic_concentration_": model.sticks.doc_concentration,
         }
-
-    # ------------------------------------------------------------------------------- fitting
-    def _looks(self, n_rows):
-        """Numbers of topics of the starts that follow where a fit ends at one topic."""
-        enough = [n for n in LAST_LOOK if n * DOCUMENTS_OF_EACH <= n_rows]
-        return sorted({min(n, most_components(self)) for n in enough} - {1})
-
-    def _add_starts(self, starts, plan):
-        """A last look where all starts have ended at one topic; a warning where it found no more.
-
-        Births judge fresh topics by the concentrations and the prior that were learned for one
-        topic. Documents that mix many topics need others, which a fit of several topics learns.
-        """
-        ended_at_one = starts.converged and len(starts.best.stats.value().arrays[0]) == 1
-        has_births = "birth" in self.moves and self.learning_method != "online"
-        looks = self._looks(plan.data.n_rows)
-        if not (looks and ended_at_one and has_births) or self._continues():
-            return
-        if len(starts.seeds) == self.n_init:
-            starts.seeds.extend(starts.seeds[:1] * len(looks))
-            return
-        begun = " and ".join(map(str, looks))
-        warnings.warn(
-            f"The fit has ended at one topic, and fits begun with {begun} topics have no higher "
-            "bound. Either the documents have no topics, or each mixes many of them: there the "
-            "bound is too loose to count topics. If you expect several, give their number to "
-            "StructuredLDA(n_components=...).",
-            UserWarning,
-            stacklevel=stack_level(),
-        )
-
-    def _of_start(self, number, model, plan):
-        if number < self.n_init:
-            return model, plan
-        n_topics = self._looks(plan.data.n_rows)[number - self.n_init]
-        return model.resized(n_topics), replace(plan, policy=LinearAnnealing())
-
-    def _in_order(self, fitted, groups):
-        """Topics most used first."""
-        stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
-        order = fitted.model.best_order(RunningStats(stats.arrays))
-        return groups if order is None else [groups[k] for k in order]
 
     # ---------------------------------------------------------------------------- attributes
     @of_fit
@@ -346,12 +314,7 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     @of_fit
     def topic_ids_(self, fitted):
         """Which topic is which, shape (K,)."""
-        ids = vars(fitted.state).get("component_ids", np.empty(0, np.int64))
-        return ids if ids.size else np.arange(self.n_components_)
-
-    @property
-    def _topic_keys(self):
-        return self.topic_ids_.tolist()
+        return np.array(self._topic_keys, np.int64)
 
 
 def _polish(n_sweeps, model, state, data, workers):

@@ -101,29 +101,6 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Perplexity of the training data by the bound: ``exp(-elbo_ / words)``."""
         return perplexity(self.elbo_, self._n_words)
 
-    def _regrouped_parameters(self, fitted, groups):
-        """Priors as they are then: those of the default do not change."""
-        given, n_topics = fitted.parameters, fitted.model.n_components
-        alpha, eta, start = (
-            given[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
-        )
-        changed = {"n_components": len(groups)}
-        if not fitted.model.learn_doc_topic_prior:
-            used = fitted.model.doc_topic_prior if alpha is None else alpha
-            of_topics = np.broadcast_to(used, n_topics)
-            of_topics = np.array([of_topics[group].sum() for group in groups])
-            changed["doc_topic_prior"] = simplest(alpha, of_topics)
-        if eta is None and not fitted.model.learn_topic_word_prior:
-            changed["topic_word_prior"] = 1.0 / n_topics
-        elif np.ndim(eta) == 2:
-            eta = np.asarray(eta)
-            changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
-        if start is not None:
-            start = np.asarray(start, np.float64)
-            start = start / start.sum(axis=1, keepdims=True)
-            changed["components_init"] = np.stack([start[group].sum(axis=0) for group in groups])
-        return changed
-
     def _published(self, model):
         """The priors as used, a float where all entries are one."""
         return {

@@ -33,6 +33,7 @@ from skvt.readers import Reader
 from skvt.readers.chunks import chunks_of, is_chunked, loaded, loads_of, released
 from skvt.readers.validation import out_of_range, stack_level
 from skvt.sklearn_private import CallbackSupportMixin, fit_context
+from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
 
 # Assumed rows of a stream started by partial_fit, unless given by the user; as in scikit-learn.
@@ -218,8 +219,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         with Workers(self.n_jobs) as workers, compilation_announced(self.verbose):
             while len(starts.elbos) < len(starts.seeds):
                 if interrupted is None:
-                    own, plan = self._of_start(len(starts.elbos), model, plan)
-                    begun = self._begin_start(own, plan, starts, workers)
+                    begun = self._begin_start(model, plan, starts, workers)
                 else:
                     begun = self._taken_up(plan, interrupted)
                 ended = self._run(*begun, plan, context, shown, starts, workers)
@@ -232,7 +232,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                 if stopped:
                     break
                 if len(starts.elbos) == len(starts.seeds):
-                    self._add_starts(starts, plan)
+                    self._look_once_more(starts, plan)
                     context.max_subtasks = len(starts.seeds) * plan.stopping.max_iter
                 if len(starts.elbos) < len(starts.seeds):
                     if model is None:
@@ -280,17 +280,24 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         elbo = evaluate_bound(fitted.model, state.plain_stats, data, workers)
         return replace(fitted, state=state, elbo=float(elbo), seen=None, cache={})
 
-    def _add_starts(self, starts, plan):
-        """When all starts have ended, add the seeds of those that are to follow."""
-
-    def _of_start(self, number, model, plan):
-        """The model and the plan of the start of this number, from 0."""
-        return model, plan
+    def _look_once_more(self, starts, plan):
+        """Add starts of several components where all have ended at one; or warn, after these."""
+        at_one = starts.converged and starts.best.model.size(starts.best.stats) == 1
+        if not (plan.last_look and at_one) or self._continues():
+            return
+        if len(starts.seeds) == self.n_init:
+            starts.seeds.extend(starts.seeds[:1] * len(plan.last_look))
+            return
+        warning = plan.found_no_more.format(" and ".join(map(str, plan.last_look)))
+        warnings.warn(warning, UserWarning, stacklevel=stack_level())
 
     def _begin_start(self, model, plan, starts, workers):
         """What a start begins with: the model, state, policy and history as a Fitted; its Start."""
-        rng = np.random.default_rng(starts.seeds[len(starts.elbos)])
-        data, history = plan.data, History()
+        number, data, history = len(starts.elbos), plan.data, History()
+        rng = np.random.default_rng(starts.seeds[number])
+        if number >= self.n_init:  # see `_look_once_more`
+            model = model.resized(plan.last_look[number - self.n_init])
+            plan = replace(plan, policy=LinearAnnealing())
         if self._continues():
             before = self._fitted.draft()
             state, policy, history = before.state, before.policy, before.history

@@ -138,6 +138,10 @@ class Plan:
     # ``polish(model, state, data, workers)``, after the last pass of the best start if it ends at T
     # = 1, is a state for better predictions.
     polish: Callable[[Any, State, Rows, Workers], State] | None = None
+    # Numbers of components of the annealed starts that follow where all have ended at one, and the
+    # warning, with a place for these, where they find no more.
+    last_look: tuple[int, ...] = ()
+    found_no_more: str = ""
     # Rows from which a stream makes its initial globals; None is those of the first call.
     first_rows: Rows | None = None
     # Whether the size of a stream is that of the rows seen so far, rather than assumed.

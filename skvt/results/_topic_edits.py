@@ -6,14 +6,14 @@ from functools import partial
 
 import numpy as np
 
+from skvt.contracts import Capability
+from skvt.expfam import RunningStats
 from skvt.inference import History
+from skvt.results._topics import simplest
 
 
 class TopicEditsMixin:
     """``merge_topics`` and ``drop_topics``."""
-
-    # After what there is no bound of all rows.
-    _bound_is_lost_by = "partial_fit, merge_topics and drop_topics"
 
     def merge_topics(self, groups):
         """Make one topic of several, in place.
@@ -109,10 +109,13 @@ class TopicEditsMixin:
         if len(groups) == len(fitted.lam()[0]):
             return self
         names = self.topic_labels_
-        groups = self._in_order(fitted, groups)
+        if Capability.GROWING_TOPICS in fitted.model.capabilities:  # the most used come first
+            stats = fitted.model.regrouped_stats(fitted.stats.value(), groups=groups)
+            order = fitted.model.best_order(RunningStats(stats.arrays))
+            groups = groups if order is None else [groups[k] for k in order]
         change = partial(fitted.model.regrouped_stats, groups=groups)
         state = fitted.state.regrouped(change, np.array([group[0] for group in groups]))
-        changed = self._regrouped_parameters(fitted, groups)
+        changed = _regrouped_parameters(fitted, groups)
         new = replace(
             fitted,
             model=fitted.model.regrouped(groups),
@@ -131,13 +134,31 @@ class TopicEditsMixin:
         self.__dict__ = vars(twin)
         return self
 
-    def _in_order(self, fitted, groups):
-        """The groups in the order in which the model has its topics."""
-        return groups
 
-    def _regrouped_parameters(self, fitted, groups):
-        """Parameters of each topic, for the topics that result."""
+def _regrouped_parameters(fitted, groups):
+    """Parameters of each of a given number of topics, as they are then: the default's stay."""
+    if Capability.GROWING_TOPICS in fitted.model.capabilities:
         return {}
+    given, n_topics = fitted.parameters, fitted.model.n_components
+    alpha, eta, start = (
+        given[name] for name in ("doc_topic_prior", "topic_word_prior", "components_init")
+    )
+    changed = {"n_components": len(groups)}
+    if not fitted.model.learn_doc_topic_prior:
+        used = fitted.model.doc_topic_prior if alpha is None else alpha
+        of_topics = np.broadcast_to(used, n_topics)
+        of_topics = np.array([of_topics[group].sum() for group in groups])
+        changed["doc_topic_prior"] = simplest(alpha, of_topics)
+    if eta is None and not fitted.model.learn_topic_word_prior:
+        changed["topic_word_prior"] = 1.0 / n_topics
+    elif np.ndim(eta) == 2:
+        eta = np.asarray(eta)
+        changed["topic_word_prior"] = np.stack([eta[group].max(axis=0) for group in groups])
+    if start is not None:
+        start = np.asarray(start, np.float64)
+        start = start / start.sum(axis=1, keepdims=True)
+        changed["components_init"] = np.stack([start[group].sum(axis=0) for group in groups])
+    return changed
 
 
 def _checked(topics, n_topics, what, example):

@@ -108,8 +108,9 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
 
     @property
     def _topic_keys(self):
-        """What tells topics apart from call to call: their places, where they keep them."""
-        return list(range(self._n_features_out))
+        """What tells topics apart from call to call: ids, or their places, where they keep them."""
+        ids = vars(self._fitted.state).get("component_ids", np.empty(0))
+        return ids.tolist() if ids.size else list(range(self._n_features_out))
 
     def get_feature_names_out(self, input_features=None):
         """Names of the topics: ``topic_labels_``, else the class's name with numbers.
