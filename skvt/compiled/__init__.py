@@ -1,6 +1,7 @@
 """Compiled loops, how threads share them; special functions; random bits."""
 
 from skvt.compiled._lanes import LANES, aligned, draw_of_product
+from skvt.compiled._products import dot_products, weighted_sum
 from skvt.compiled._random_bits import (
     GOLDEN,
     accepted_gammas,
@@ -54,6 +55,7 @@ __all__ = [
     "claim",
     "digamma",
     "digamma_array",
+    "dot_products",
     "draw_of_product",
     "exp",
     "fill_normals",
@@ -77,5 +79,6 @@ __all__ = [
     "uniform",
     "unit",
     "unit_pair",
+    "weighted_sum",
     "writeable",
 ]

@@ -426,8 +426,8 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
 def _activations(fitted, X, workers):
     """E[H] of each row of X at T = 1, shape (n, K)."""
     data = rows_of(X, np.ones(X.shape[0]), ROWS_PER_BATCH)
-    global_params = fitted.model.expectation(fitted.stats, None, None)
     model = fitted.model.mean_field()
+    global_params = model.expected_spectra(*fitted.lam())
     results = local_results(model, lambda batch: global_params, data, workers)
     return np.concatenate([result.q for _, result in results])
 

@@ -396,6 +396,26 @@ def test_the_engines_take_turns_and_only_the_last_may_stop_the_fit():
     np.testing.assert_array_equal(state.stats.arrays[0], by_hand.stats.arrays[0])
 
 
+@pytest.mark.parametrize("temperature", [1.0, 1.7])
+@pytest.mark.parametrize(("missing", "n_local_iter"), [(0.0, None), (0.2, 3)])
+def test_few_rows_are_solved_as_many_are(temperature, missing, n_local_iter):
+    # K = 6 is no multiple of the rows that a loop takes at a time, and a row may have no counts
+    gap, Y = model(n_components=6, n_local_iter=n_local_iter or 1), spectrogram(3, missing=missing)
+    Y[1] = 0.0
+    _, state = start(gap, Y)
+    spectra, weights = gap.expectation(state.stats, None, run), np.ones(N)
+
+    def solved(rows):
+        batch = gap.batch(Y, np.arange(N)[rows], weights[rows])
+        if n_local_iter:
+            batch = replace(batch, start=np.full((weights[rows].size, 6), 0.3))
+        return gap.local_step(batch, spectra, 1.0 / temperature, run, with_stats=False)
+
+    few, many = solved(slice(0, 5)), solved(slice(0, 60))
+    np.testing.assert_allclose(few.q, many.q[:5], rtol=1e-9)
+    np.testing.assert_allclose(few.bound, many.bound[:5], rtol=1e-9)
+
+
 def test_one_temperature_for_each_row_is_refused():
     gap = model()
     data, state = start(gap, spectrogram(12))

@@ -6,8 +6,10 @@ import numpy as np
 
 from skvt.compiled import (
     GOLDEN,
+    LANES,
     accepted_gammas,
     digamma,
+    dot_products,
     exp,
     fill_normals,
     gammaln,
@@ -19,6 +21,7 @@ from skvt.compiled import (
     part,
     proposed_gamma,
     unit_pair,
+    weighted_sum,
 )
 from skvt.typing import Array
 
@@ -58,6 +61,60 @@ def poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials: Arra
             total += np.float64(y[f] * log(rate[f]))
             constant += np.float64(gammaln(y[f] + lit(y[f], 1.0)))
         logs[i], log_factorials[i] = total, constant
+
+
+@jit_allocating
+def ascend(
+    counts: Array,
+    table: Array,
+    inv_temp: Any,
+    prior: Any,
+    rate: Array,
+    max_iter: int,
+    tol: float,
+    smallest: float,
+    smallest_rate: Any,
+    shape: Array,
+    levels: Array,
+) -> None:
+    """Mean-field updates of q(z) and q(H) in turn, each row until it has converged, in place.
+
+    For few rows: the matrix products of many at once take less time. Columns without counts have no
+    part in it, so that each row has a table of the others, filled up to whole vectors.
+    """
+    n_components = table.shape[0]
+    width, depth = (table.shape[1] + LANES - 1) // LANES * LANES, (n_components + 3) // 4 * 4
+    memory = np.empty(depth * width, table.dtype)
+    per_column = np.empty((2, width), table.dtype)
+    per_component = np.zeros((2, depth), table.dtype)
+    weights, totals = per_component[0], per_component[1]
+    for i in range(counts.shape[0]):
+        columns = np.flatnonzero(counts[i])
+        filled = max((columns.size + LANES - 1) // LANES, 1) * LANES
+        rates = memory[: depth * filled].reshape(depth, filled)
+        y, ratio = per_column[0][:filled], per_column[1][:filled]
+        rates[:], y[:] = lit(prior, 0.0), lit(prior, 0.0)
+        for j in range(columns.size):
+            y[j] = counts[i, columns[j]]
+            for k in range(n_components):
+                rates[k, j] = table[k, columns[j]]
+        own = rate[i] if rate.shape[0] > 1 else rate[0]
+        for _ in range(max_iter):
+            for k in range(n_components):
+                weights[k] = levels[i, k] if inv_temp == 1.0 else levels[i, k] ** inv_temp
+            weighted_sum(rates, weights, ratio)
+            for j in range(filled):
+                ratio[j] = y[j] / (ratio[j] + smallest_rate)
+            dot_products(rates, ratio, totals)
+            change = lit(prior, 0.0)
+            for k in range(n_components):
+                updated = prior + inv_temp * weights[k] * totals[k]
+                change += abs(updated - shape[i, k])
+                shape[i, k] = updated
+                value = exp(digamma(updated)) / own[k]
+                levels[i, k] = value if value >= smallest else lit(value, 0.0)
+            if change < tol * n_components:
+                break
 
 
 # ------------------------------------------------------------------------------------- draws

@@ -32,7 +32,8 @@ from skvt.typing import Array, IndexArray, Run
 # Rows of a parallel task, padded with empty rows: the rounding of a row in a matrix product is
 # independent of its position only if the matrix has a fixed size.
 ROWS_PER_BLOCK = 256
-# Where no statistics are summed, a batch of fewer rows makes a block of a power of two, from this.
+# Where no statistics are summed, a batch of fewer rows makes a block of a power of two, from this;
+# rows of the smallest blocks are solved one by one.
 FEWEST_ROWS = 8
 # Smaller activations, and smaller rates as a share of the largest of their bin, count as 0.
 SMALLEST = 1e-15
@@ -158,7 +159,10 @@ class GaPNMF(ConjugateModel):
 
     def expectation(self, stats: RunningStats, batch: FrameBatch, run: Run) -> Spectra:
         """E[log theta + log W] and E[theta] E[W]: a :class:`Spectra`."""
-        weights, spectra = self.natural_parameters(stats)
+        return self.expected_spectra(*self.natural_parameters(stats))
+
+    def expected_spectra(self, weights: Array, spectra: Array) -> Spectra:
+        """:meth:`expectation` of natural parameters that are known."""
         log_rates = _expected_log(weights)[:, None] + _expected_log(spectra)
         return Spectra(log_rates, Gamma.mean(weights)[:, None] * Gamma.mean(spectra))
 
@@ -327,8 +331,18 @@ class _Block:
 
     def _ascend(self) -> None:
         """Mean-field updates of q(z) and q(H) in turn, each row until it has converged."""
-        model, moving = self.model, np.ones((len(self.Y), 1), bool)
-        for _ in range(model.max_local_iter if self.anew else model.n_local_iter):
+        model, n = self.model, self.weights.size
+        max_iter = model.max_local_iter if self.anew else model.n_local_iter
+        if len(self.Y) <= FEWEST_ROWS:
+            tol = model.mean_change_tol if self.anew else 0.0
+            smallest, shape, levels = model.dtype(SMALLEST_RATE), self.shape[:n], self.levels[:n]
+            kernels.ascend(
+                self.Y[:n], self.table, self.inv_temp, self.prior, self.rate, max_iter, tol,
+                SMALLEST, smallest, shape, levels,
+            )  # fmt: skip
+            return
+        moving = np.ones((len(self.Y), 1), bool)
+        for _ in range(max_iter):
             shape = self._allocate(self._ratio(self._tempered_rates()))
             if self.anew:
                 change = np.abs(shape - self.shape).mean(axis=1, keepdims=True)

@@ -20,6 +20,7 @@ from skvt.compiled import (
     CLAIMS,
     claim,
     digamma,
+    dot_products,
     exp,
     finish,
     gammaln,
@@ -28,6 +29,7 @@ from skvt.compiled import (
     lit,
     log,
     part,
+    weighted_sum,
 )
 from skvt.typing import Array, IndexArray
 
@@ -184,35 +186,6 @@ def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> A
     for k in range(gamma.size):
         weights[k] = max(exp(inv_temp * (weights[k] - top)), floor)
     return inv_temp * top
-
-
-@part
-def _mix(table: Array, weights: Array, norm: Array) -> None:
-    """norm_j = sum_k weights_k table_kj, four topics at a time."""
-    for k in range(0, weights.size, 4):
-        w0, w1, w2, w3 = weights[k], weights[k + 1], weights[k + 2], weights[k + 3]
-        t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
-        if k == 0:
-            for j in range(norm.size):
-                norm[j] = (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
-        else:
-            for j in range(norm.size):
-                norm[j] += (w0 * t0[j] + w1 * t1[j]) + (w2 * t2[j] + w3 * t3[j])
-
-
-@part
-def _share(table: Array, ratio: Array, total: Array) -> None:
-    """total_k = sum_j ratio_j table_kj, four topics at a time."""
-    for k in range(0, total.size, 4):
-        t0, t1, t2, t3 = table[k], table[k + 1], table[k + 2], table[k + 3]
-        s0 = s1 = s2 = s3 = lit(ratio[0], 0.0)
-        for j in range(ratio.size):
-            r = ratio[j]
-            s0 += r * t0[j]
-            s1 += r * t1[j]
-            s2 += r * t2[j]
-            s3 += r * t3[j]
-        total[k], total[k + 1], total[k + 2], total[k + 3] = s0, s1, s2, s3
 
 
 @part
@@ -400,13 +373,13 @@ def document_steps(
                     gamma_of[:n_packed], alpha_of[:n_packed], weights[:n_packed], total[:n_packed],
                 )  # fmt: skip
             shift_topics = _topic_weights(gamma_of, inv_temp, floor, weights_of)
-            _mix(of_topics, weights_of, ratio)
+            weighted_sum(of_topics, weights_of, ratio)
             if last:
                 break
             sweeps += 1
             for j in range(filled):
                 ratio[j] = n[j] / ratio[j]
-            _share(of_topics, ratio, total_of)
+            dot_products(of_topics, ratio, total_of)
             change = lit(inv_temp, 0.0)
             for k in range(gamma_of.size):
                 updated = alpha_of[k] + inv_temp * weights_of[k] * total_of[k]  # [VT16 app. B.2]
@@ -569,7 +542,7 @@ def tokens_of_topics(
         _topics_by_words(table, words[lo : lo + n_words], topics)
         for j in range(filled):
             own[j] = ratio[lo + j] if j < n_words else lit(total[0], 0.0)
-        _share(topics, own[:filled], total)
+        dot_products(topics, own[:filled], total)
         for k in range(n_topics):
             out[d, k] = weights[d, k] * total[k]
         finish(counter, d, stop)
