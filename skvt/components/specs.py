@@ -110,6 +110,7 @@ class ComponentSpec(BaseEstimator):
     allows_missing = True
     missing = "ignore"
     exposure = None
+    _parameter_constraints: dict = {}
 
     @property
     def reads_exposure(self):
@@ -135,7 +136,7 @@ class ComponentSpec(BaseEstimator):
         priors : dict
             The prior's parameters as used.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no build(X, weights, sizes).")
 
     def learner(self, component):
         """What learns the prior of the likelihood that was built, or None where it is given.

@@ -113,7 +113,7 @@ class Move(Continued):
 
     def finish(self, model: Any, state: MovableState, tools: MoveTools) -> MoveRecord:
         """After the pass, memos exact; changes the state and returns a :class:`MoveRecord`."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{type(self).__name__} has no finish(model, state, tools).")
 
     def within(
         self, model: Any, batch: Any, key: Hashable, state: MovableState, tools: MoveTools

@@ -258,6 +258,7 @@ class MemoizedState(State):
         self.memos.change_all(Merged(int(a), int(b), bounded))
         self.component_ids = self.component_ids.copy()  # a snapshot shares them
         self.component_ids[a] = self.new_ids(1)[0]
+        self.resum()
 
     def rearrange(self, index: IndexArray) -> None:
         """Components in another order: those of ``index``, empty ones where it is -1."""

@@ -110,8 +110,11 @@ def shapes_of(model, n_features, arrays):
     if not kind.startswith("models."):  # registered
         return n_components, [array.shape for array in arrays]
     of_weights = (2,) if name_of(type(model.weights)) == "models.SeparateSticks" else ()
-    width = _width(model.component, n_features)
-    return n_components, [(n_components, *of_weights), (n_components, width)]
+    try:
+        width: tuple = (_width(model.component, n_features),)
+    except KeyError:  # registered components have their own number of statistics
+        width = arrays[-1].shape[1:]
+    return n_components, [(n_components, *of_weights), (n_components, *width)]
 
 
 def _width(component, n_features):
@@ -390,10 +393,11 @@ def _check_table(table, priors, estimator):
         spec, component = _of_values(own.spec, block.component)
         sizes = getattr(component, "sizes", None)
         latent = type(spec).__name__ == "LatentGaussian"
+        registered = not name_of(type(spec)).startswith("components.")
         legal = (
             own.name == block.name
             and np.array_equal(own.columns, block.columns)
-            and type(component).__name__.endswith(type(spec).__name__)
+            and (registered or type(component).__name__.endswith(type(spec).__name__))
             and latent == hasattr(component, "cells")
             and own.sizes == sizes
             and all(len(set(categories)) == len(categories) for categories in own.categories or ())

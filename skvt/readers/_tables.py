@@ -149,8 +149,8 @@ class Table:
             if not block.spec.allows_missing and np.isnan(stored).any():
                 raise ValueError(
                     f"Input X contains NaN in the columns of {block.name!r}, and "
-                    f"{type(block.spec).__name__} needs complete rows. Use Poisson() for counts "
-                    "with missing values, or fill them in."
+                    f"{type(block.spec).__name__} needs complete rows. Fill them in, or take a "
+                    "component that allows missing values, such as Poisson() for counts."
                 )
 
     def _check_exposures(self, values, block):

@@ -415,6 +415,20 @@ def test_after_a_merge_its_pairs_are_not_known_and_all_others_are():
     assert np.isnan(merged.rearranged([3, 1, 0]).merge_entropy_loss[0, 1])
 
 
+def test_statistics_follow_a_merge():
+    model, data = mixture("full"), data_of("full", gaps=False)
+    state = start(model, data)
+    sweep(Watched([Merge()]), model, data, state, RunningPolicy(), seed=0)
+    n_components = len(state.component_ids)
+    assert n_components > 1
+    state.merge(0, 1)
+    state.rearrange(np.delete(np.arange(n_components), 1))
+    for array, remembered in zip(
+        state.stats.value().arrays, state.memos.total().stats.arrays, strict=True
+    ):
+        np.testing.assert_allclose(array, remembered, rtol=1e-12, atol=1e-12)
+
+
 def test_what_was_learned_stands_for_other_data():
     model, data = mixture("full"), data_of("full")
     state = start(model, data)

@@ -59,8 +59,9 @@ class ConjugateComponent:
     """Base of components: ``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,).
 
     A subclass has ``family``, ``prior``, ``n_features`` and ``dtype``, see :class:`Component`;
-    ``base``, the coefficients (P,) of its features that do not depend on phi; :meth:`spread` and
-    :meth:`gather` where features are not statistics as they are; ``features`` and ``sample``.
+    ``features`` and ``sample``; ``base``, the coefficients (P,) of its features that do not depend
+    on phi, where there are any; :meth:`spread` and :meth:`gather` where features are not statistics
+    as they are.
     """
 
     missing: bool = False
@@ -78,11 +79,13 @@ class ConjugateComponent:
         def n_features(self) -> int: ...
         @property
         def center(self) -> Any: ...
-        @property
-        def base(self) -> Any: ...
-
         def features(self, X: Any) -> Any: ...
         def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array: ...
+
+    @property
+    def base(self) -> Any:
+        """0, all coefficients depend on phi, unless a subclass overrides it."""
+        return 0.0
 
     def spread(self, sums: Array) -> Array:
         """``M S``: features are the statistics unless a subclass overrides it."""

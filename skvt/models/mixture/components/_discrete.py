@@ -33,7 +33,6 @@ class Bernoulli(PairOfEachColumn):
     sparse: bool = False
 
     family = Dirichlet
-    base = 0.0
     missing = True
 
     def features(self, X: Any) -> Any:
@@ -112,7 +111,6 @@ class Multinomial(ConjugateComponent):
     n_tokens: int = 1
 
     family = Dirichlet
-    base = 0.0
     sparse = True
 
     @property
@@ -152,7 +150,6 @@ class Categorical(ConjugateComponent):
     sizes: tuple[int, ...]
     dtype: np.dtype[Any]
 
-    base = 0.0
     missing = True
 
     @property
