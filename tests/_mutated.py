@@ -38,19 +38,14 @@ def table():
     rng = np.random.default_rng(0)
     cluster = rng.integers(3, size=40)
     columns = {
-        "left out": rng.normal(size=40),
-        "x": rng.normal(3.0 * cluster),
-        "y": rng.normal(size=40),
-        "z": rng.normal(2.0 * cluster),
-        "w": rng.normal(size=40),
-        "word": rng.choice(["a", "b", "c"], 40),
-        "flag": rng.random(40) < 0.3,
-        "count": rng.poisson(1.0 + cluster),
-        "n1": rng.poisson(3.0, 40),
+        "left out": rng.normal(size=40), "x": rng.normal(3.0 * cluster), "y": rng.normal(size=40),
+        "z": rng.normal(2.0 * cluster), "w": rng.normal(size=40),
+        "word": rng.choice(["a", "b", "c"], 40), "flag": rng.random(40) < 0.3,
+        "count": rng.poisson(1.0 + cluster), "n1": rng.poisson(3.0, 40),
         "n2": rng.poisson(3.0, 40),
         "grade": pd.Categorical(rng.integers(4, size=40), ordered=True),
         "left out, too": rng.normal(size=40),
-    }
+    }  # fmt: skip
     frame = pd.DataFrame(columns)
     frame.loc[3:6, "x"] = np.nan
     frame.loc[20:22, "word"] = None
@@ -85,12 +80,10 @@ def sources():
     blocks = [
         ("full", components.Gaussian(covariance_prior="auto"), ["z", "x"]),
         ("diagonal", components.Gaussian("diag", mean_prior="auto"), ["w"]),
-        ("kinds", "categorical", ["word"]),
-        ("flags", "bernoulli", ["flag"]),
-        ("rates", "poisson", ["count"]),
-        ("counts", components.Multinomial(), ["n1", "n2"]),
+        ("kinds", "categorical", ["word"]), ("flags", "bernoulli", ["flag"]),
+        ("rates", "poisson", ["count"]), ("counts", components.Multinomial(), ["n1", "n2"]),
         ("latent", components.LatentGaussian(ordinal=["grade"]), ["grade", "y"]),
-    ]
+    ]  # fmt: skip
     of_table = {"max_iter": 4, "tol": 0.0, "random_state": 0, "max_components": 4}
     yield "table", MemoizedDPMixture(3, components=blocks, **of_table), table()
     yield "auto", MemoizedDPMixture(3, components="auto", **of_table), table()
@@ -213,21 +206,16 @@ def _mutate_array(rng, members):
         "narrow": lambda: array[..., :-1] if array.ndim else array,
         "long": lambda: np.concatenate([array, array]) if array.ndim else array,
         "wide": lambda: np.concatenate([array, array], axis=-1) if array.ndim else array,
-        "empty": lambda: array[:0] if array.ndim else array,
-        "flat": lambda: array.ravel(),
-        "deep": lambda: array[..., None],
-        "turned": lambda: array.T,
-        "negative": lambda: -array if numbers else array,
-        "none": lambda: np.zeros_like(array),
+        "empty": lambda: array[:0] if array.ndim else array, "flat": lambda: array.ravel(),
+        "deep": lambda: array[..., None], "turned": lambda: array.T,
+        "negative": lambda: -array if numbers else array, "none": lambda: np.zeros_like(array),
         "single": lambda: array.astype(np.float32) if numbers else array,
         "whole": lambda: np.nan_to_num(array).astype(np.int64) if numbers else array,
         "small": lambda: array.astype(np.int8) if array.dtype.kind == "i" else array,
         "text": lambda: array.astype(str),
-        "large": lambda: array * 1e200 if array.dtype.kind == "f" else array,
-        "one": lambda: one,
-        "another": lambda: one,
-        "third": lambda: one,
-    }
+        "large": lambda: array * 1e200 if array.dtype.kind == "f" else array, "one": lambda: one,
+        "another": lambda: one, "third": lambda: one,
+    }  # fmt: skip
     kind = rng.choice([*change, "other"])
     members[name] = members[rng.choice(sorted(members))] if kind == "other" else npy(change[kind]())
 

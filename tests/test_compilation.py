@@ -50,12 +50,9 @@ def in_fresh_process(statements, path, **environment):
     env = {key: value for key, value in os.environ.items() if key != "NUMBA_CACHE_DIR"}
     search = os.pathsep.join([str(path), *filter(None, sys.path)])
     done = subprocess.run(
-        [sys.executable, "-c", statements],
-        capture_output=True,
-        text=True,
-        cwd=path,
+        [sys.executable, "-c", statements], capture_output=True, text=True, cwd=path,
         env={**env, "PYTHONPATH": search, "PYTHONDONTWRITEBYTECODE": "1", **environment},
-    )
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr
 

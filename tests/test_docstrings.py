@@ -153,20 +153,10 @@ OTHERWISE = {
 }
 # Names whose types differ: other choices, or values that a model learns or finds by itself.
 OTHER_TYPES = {
-    "average",
-    "global_step",
-    "learning_method",
-    "learning_offset",
-    "local_step",
-    "max_iter",
-    "moves",
-    "noise_variance",
-    "posterior_",
-    "prior_variance",
-    "topic_word_prior",
-    "weight_concentration_",
-    "weight_concentration_prior",
-}
+    "average", "global_step", "learning_method", "learning_offset", "local_step", "max_iter",
+    "moves", "noise_variance", "posterior_", "prior_variance", "topic_word_prior",
+    "weight_concentration_", "weight_concentration_prior",
+}  # fmt: skip
 
 
 def of_estimators(section):

@@ -119,15 +119,11 @@ def test_a_tag_without_a_row_and_a_row_without_a_tag_are_both_found(tmp_path):
     )
     found = list(tags(tmp_path / "skvt"))
     assert found == [
-        ("VT16", "eq. 9", "skvt/a.py", 1),
-        ("Blei03", None, "skvt/a.py", 2),
-        ("VT16", "app. B.1", "skvt/a.py", 3),
-        ("VT16", "eq. 13-14", "skvt/a.py", 5),
-        ("VT16", "eq. 9", "skvt/a.py", 5),
-        ("VT16", "app. A", "skvt/a.py", 5),
-        ("VT16", "", "skvt/a.py", 6),
-        ("VT16", "", "skvt/a.py", 6),
-    ]
+        ("VT16", "eq. 9", "skvt/a.py", 1), ("Blei03", None, "skvt/a.py", 2),
+        ("VT16", "app. B.1", "skvt/a.py", 3), ("VT16", "eq. 13-14", "skvt/a.py", 5),
+        ("VT16", "eq. 9", "skvt/a.py", 5), ("VT16", "app. A", "skvt/a.py", 5),
+        ("VT16", "", "skvt/a.py", 6), ("VT16", "", "skvt/a.py", 6),
+    ]  # fmt: skip
     page = "| k | p | f | w |\n|---|---|---|---|\n| VT16 | eq. 9 | `skvt/a.py` | weights of y |\n"
     gone = "| HS13 | eq. 12 | `skvt/a.py` | merges |"
     add, remove = differences([tag[:3] for tag in found], list(rows(page + gone)))

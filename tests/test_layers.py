@@ -15,25 +15,10 @@ ROOT = Path(__file__).parents[1]
 # of its own on the floor above the contracts; rooms on one floor do not know each other.
 MODEL_ROOMS = ["models.lda", "models.mixture", "models.factorial", "models.gap_nmf", "models.hdp"]
 FLOORS = [
-    "__init__",
-    "estimators",
-    "results",
-    "fitting",
-    "readers",
-    "components",
-    "inference",
-    *MODEL_ROOMS,
-    "moves",
-    "temperature",
-    "models",
-    "contracts",
-    "expfam",
-    "compiled",
-    "rows",
-    "ties",
-    "typing",
-    "progress",
-]
+    "__init__", "estimators", "results", "fitting", "readers", "components", "inference",
+    *MODEL_ROOMS, "moves", "temperature", "models", "contracts", "expfam", "compiled", "rows",
+    "ties", "typing", "progress",
+]  # fmt: skip
 # Helpers beside the stairs: who may import them, themselves apart.
 LEAVES = {
     "sklearn_private": {"estimators", "fitting", "readers", "components", "results"},

@@ -13,12 +13,8 @@ from skvt.datasets import (
 )
 
 GENERATORS = [
-    make_bernoulli_mixture,
-    make_edge_patches,
-    make_shapes,
-    make_spectrogram,
-    make_topic_corpus,
-]
+    make_bernoulli_mixture, make_edge_patches, make_shapes, make_spectrogram, make_topic_corpus,
+]  # fmt: skip
 
 
 def dense(X):

@@ -26,15 +26,11 @@ def clusters():
 def with_noise(table):
     n = len(table)
     return table.assign(
-        number=np.arange(n) + 17,
-        name=[f"row {i}" for i in range(n)],
-        date=pd.date_range("2020", periods=n).astype(str),
-        same=1.0,
-        word="only",
-        line=1.0 - 2.0 * table.a,
-        renamed=table.c.map({"x": 3, "y": 1, "z": 2}).astype(str),
+        number=np.arange(n) + 17, name=[f"row {i}" for i in range(n)],
+        date=pd.date_range("2020", periods=n).astype(str), same=1.0, word="only",
+        line=1.0 - 2.0 * table.a, renamed=table.c.map({"x": 3, "y": 1, "z": 2}).astype(str),
         nothing=np.full(n, None, object),
-    )
+    )  # fmt: skip
 
 
 def test_columns_that_say_nothing_change_no_cluster():

@@ -88,12 +88,10 @@ def test_illegal_data_are_refused_and_change_nothing(entry, method, what):
 
 
 @every_pair(
-    "entry, method, what, contain",
-    TOPIC_MODELS,
-    ["fit", "partial_fit", "transform", "score", "elbo"],
-    list(NEGATIVE),
+    "entry, method, what, contain", TOPIC_MODELS,
+    ["fit", "partial_fit", "transform", "score", "elbo"], list(NEGATIVE),
     [np.asarray, sp.csr_array],
-)
+)  # fmt: skip
 def test_negative_counts_are_refused_and_change_nothing(entry, method, what, contain):
     spoil, message = NEGATIVE[what]
     _refused(entry, method, lambda X: contain(spoil(X)), message)
@@ -153,30 +151,18 @@ HOLDERS = {
 # These reach an engine as they are; what the others hold is copied into a plain table before.
 HOLDERS_THAT_ENGINES_SEE = ("Fortran order", "a view of every other row", "read-only")
 SPARSE_HOLDERS = {
-    "csr_matrix": sp.csr_matrix,
-    "csr_array": sp.csr_array,
-    "csr of int64": lambda X: sp.csr_array(X.astype(np.int64)),
-    "csc_array": sp.csc_array,
-    "csc_matrix": sp.csc_matrix,
-    "coo_array": sp.coo_array,
-    "coo_matrix": sp.coo_matrix,
-    "lil_array": sp.lil_array,
-    "dok_matrix": sp.dok_matrix,
-    "bsr_array": sp.bsr_array,
+    "csr_matrix": sp.csr_matrix, "csr_array": sp.csr_array,
+    "csr of int64": lambda X: sp.csr_array(X.astype(np.int64)), "csc_array": sp.csc_array,
+    "csc_matrix": sp.csc_matrix, "coo_array": sp.coo_array, "coo_matrix": sp.coo_matrix,
+    "lil_array": sp.lil_array, "dok_matrix": sp.dok_matrix, "bsr_array": sp.bsr_array,
     "sparse pandas": lambda X: pd.DataFrame.sparse.from_spmatrix(sp.csr_matrix(X)),
-    "indices of 64 bits": _wide_indices,
-    "read-only csr": _read_only_sparse,
-    "indices out of order": _unsorted,
-    "duplicate entries": _twice,
-}
+    "indices of 64 bits": _wide_indices, "read-only csr": _read_only_sparse,
+    "indices out of order": _unsorted, "duplicate entries": _twice,
+}  # fmt: skip
 SPARSE_HOLDERS_THAT_ENGINES_SEE = (
-    "csr_array",
-    "csc_array",
-    "indices of 64 bits",
-    "read-only csr",
-    "indices out of order",
+    "csr_array", "csc_array", "indices of 64 bits", "read-only csr", "indices out of order",
     "duplicate entries",
-)
+)  # fmt: skip
 
 
 @cache
@@ -267,27 +253,20 @@ def _assert_sound(estimator, X):
 
 
 EXTREMES = {
-    "one row": lambda X: X[:1],
-    "one column": lambda X: X[:, :1],
+    "one row": lambda X: X[:1], "one column": lambda X: X[:, :1],
     "one row and one column": lambda X: X[:1, :1] + 1.0,
-    "fewer rows than components": lambda X: X[:2],
-    "constant columns": lambda X: np.ones_like(X),
+    "fewer rows than components": lambda X: X[:2], "constant columns": lambda X: np.ones_like(X),
     "one word in each row": lambda X: np.eye(X.shape[1]),
     "rows without words": lambda X: np.concatenate([X[:10], 0.0 * X[:10]]),
-    "no words at all": lambda X: 0.0 * X,
-    "counts of a million": lambda X: 1e6 * (X[:3] > 0),
-    "fractions of counts": lambda X: 0.37 * X,
-    "very small fractions": lambda X: 1e-9 * X,
-}
+    "no words at all": lambda X: 0.0 * X, "counts of a million": lambda X: 1e6 * (X[:3] > 0),
+    "fractions of counts": lambda X: 0.37 * X, "very small fractions": lambda X: 1e-9 * X,
+}  # fmt: skip
 
 
 @every_pair(
-    "entry, extreme, dtype, n_components",
-    TOPIC_MODELS,
-    list(EXTREMES),
-    ["float32", "float64"],
+    "entry, extreme, dtype, n_components", TOPIC_MODELS, list(EXTREMES), ["float32", "float64"],
     [1, 3],
-)
+)  # fmt: skip
 def test_extreme_counts_give_finite_answers(entry, extreme, dtype, n_components):
     X = EXTREMES[extreme](entry.data()).astype(dtype)
     settings = {"n_components": n_components, "evaluate_every": 1, "perp_tol": 0.0}
@@ -299,12 +278,10 @@ def test_extreme_counts_give_finite_answers(entry, extreme, dtype, n_components)
 
 
 @every_pair(
-    "entry, temperature, prior",
-    TOPIC_MODELS,
+    "entry, temperature, prior", TOPIC_MODELS,
     [None, ConstantTemperature(1e3), LinearAnnealing(100.0), "variational", "local"],
-    [1e-12, 1e3, "auto"],
-    legal=lambda entry, temperature, prior: takes(entry, temperature),
-)
+    [1e-12, 1e3, "auto"], legal=lambda entry, temperature, prior: takes(entry, temperature),
+)  # fmt: skip
 def test_extreme_settings_give_finite_answers(entry, temperature, prior):
     X, settings = entry.data(), {"temperature": temperature} | entry.unwatched
     _assert_sound(entry.make(doc_topic_prior=prior, **settings).fit(X), X)
@@ -448,11 +425,9 @@ def test_topics_whose_number_is_found_have_no_priors_of_their_own():
 
 
 @every_pair(
-    "entry, named, bad",
-    [entry for entry in CLASSES if is_topic_model(entry)],
-    [("doc_topic_prior", 3), ("topic_word_prior", 25)],
-    [0.0, -1.0, np.nan, np.inf],
-)
+    "entry, named, bad", [entry for entry in CLASSES if is_topic_model(entry)],
+    [("doc_topic_prior", 3), ("topic_word_prior", 25)], [0.0, -1.0, np.nan, np.inf],
+)  # fmt: skip
 def test_an_illegal_entry_of_a_prior_is_refused_with_the_legal_range(entry, named, bad):
     name, size = named
     value = np.ones(size)

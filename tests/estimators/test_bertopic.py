@@ -25,11 +25,9 @@ def test_each_document_has_the_topic_of_its_component():
         embeddings = embed.fit_transform(texts)
         mixture = MemoizedDPGMM(random_state=0)
         model = bertopic.BERTopic(
-            embedding_model=bertopic.backend.BaseEmbedder(),
-            umap_model=from_dims(),
-            hdbscan_model=mixture,
-            vectorizer_model=CountVectorizer(stop_words="english"),
-        )
+            embedding_model=bertopic.backend.BaseEmbedder(), umap_model=from_dims(),
+            hdbscan_model=mixture, vectorizer_model=CountVectorizer(stop_words="english"),
+        )  # fmt: skip
         topics, _ = model.fit_transform(texts, embeddings=embeddings)
         again, _ = model.transform(texts[:50], embeddings=embeddings[:50])
     assert mixture.n_components_ > 1 and min(topics) == 0

@@ -99,14 +99,6 @@ def test_callbacks_change_nothing(entry):
     assert_same_fit(watched, entry.make().fit(X))
 
 
-@every_class
-def test_a_progress_bar_runs(entry, capsys):
-    X = entry.data()
-    estimator = entry.make().set_callbacks(of_scikit_learn("ProgressBar")).fit(X)
-    assert entry.cls.__name__ in capsys.readouterr().out
-    assert_same_fit(estimator, entry.make().fit(X))
-
-
 @every_pair("entry, y, n_init", CLASSES, [None, "target"], [1, 2])
 def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_the_whole_fit(entry, y, n_init):
     X = entry.data()
@@ -123,28 +115,6 @@ def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_the_whole_fit(en
     assert scores[4 * best + 3] == pytest.approx(final, rel=1e-12)
     (whole,) = [row for row in rows if row["task_name"] == "fit"]
     assert whole["score"] == pytest.approx(final, rel=1e-12)
-
-
-@every_class
-def test_a_scoring_monitor_takes_scorers(entry):
-    X = entry.data()
-
-    def bound(estimator, X, y=None):
-        return estimator.elbo(X)
-
-    monitor = of_scikit_learn("ScoringMonitor", scoring={"bound": bound})
-    estimator = entry.make(temperature=None, **entry.still, **entry.watched)
-    estimator.set_callbacks(monitor).fit(X)
-    bounds = [row["bound"] for row in monitor.get_logs().data if row["task_name"] == "pass"]
-    if entry.remembers:
-        # what is remembered is not yet the best of each row under the globals of the pass
-        gains = np.array(bounds) - estimator.history_["elbo"]
-        assert np.all(gains > -1e-12 * np.abs(bounds)) and gains.max() > 1e-3
-    elif entry.searches:
-        gains = np.array(bounds) - estimator.history_["elbo"]
-        assert np.all(gains > -1e-6 * np.abs(bounds))
-    elif not entry.goes_on:
-        np.testing.assert_allclose(bounds, estimator.history_["elbo"], rtol=1e-12)
 
 
 @every_class
@@ -168,12 +138,8 @@ def test_the_estimator_of_a_pass_is_complete_and_stays_as_it_is(entry):
 
 # Attributes that need all rows once more, for which the estimator of a pass has not waited.
 AT_THE_END = {"elbo_", "lower_bound_", "bound_", "restart_elbos_"} | {
-    "hierarchy_",
-    "hierarchy_criteria_",
-    "labels_",
-    "n_clusters_",
-    "n_clusters_reason_",
-}
+    "hierarchy_", "hierarchy_criteria_", "labels_", "n_clusters_", "n_clusters_reason_",
+}  # fmt: skip
 # Settings by which priors are learned.
 LEARNING = {
     skvt.TemperedLDA: {"doc_topic_prior": "auto", "topic_word_prior": "auto"},
@@ -223,12 +189,9 @@ def test_a_fit_stopped_while_hot_claims_no_more_data_than_it_has(entry):
 
 
 @every_pair(
-    "entry, temperature, method",
-    ENTRIES,
-    [None, "annealed", "variational", "local"],
-    ["partial_fit", "fit"],
-    legal=lambda entry, temperature, method: takes(entry, temperature),
-)
+    "entry, temperature, method", ENTRIES, [None, "annealed", "variational", "local"],
+    ["partial_fit", "fit"], legal=lambda entry, temperature, method: takes(entry, temperature),
+)  # fmt: skip
 def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, method):
     X, other = entry.data(), entry.data(1, n_rows=90)
     settings = {"temperature": temperature, "max_iter": 8, "warm_start": True, **entry.still}
@@ -252,12 +215,10 @@ def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, met
 
 
 @every_pair(
-    "entry, fitted_before, fail_at, error",
-    CLASSES,
-    [False, True],
+    "entry, fitted_before, fail_at, error", CLASSES, [False, True],
     [("setup", "fit"), ("begin", "fit"), ("begin", "pass"), ("end", "pass"), ("end", "fit")],
     [RuntimeError, KeyboardInterrupt],
-)
+)  # fmt: skip
 def test_a_failing_callback_leaves_no_half_fitted_estimator(entry, fitted_before, fail_at, error):
     estimator = entry.make()
     if fitted_before:

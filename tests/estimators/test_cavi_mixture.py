@@ -151,14 +151,9 @@ def test_with_one_component_the_bound_is_the_evidence():
 def test_the_bound_never_falls(init_params, temperature):
     for seed in range(5):
         history = fitted(
-            blog(seed, 200),
-            3,
-            weights=WEIGHTS,
-            init_params=init_params,
-            temperature=ConstantTemperature(temperature),
-            random_state=seed,
-            tol=1e-12,
-        ).history_
+            blog(seed, 200), 3, weights=WEIGHTS, init_params=init_params,
+            temperature=ConstantTemperature(temperature), random_state=seed, tol=1e-12,
+        ).history_  # fmt: skip
         bounds = np.array(history["objective"])
         assert np.all(np.diff(bounds) > -1e-10 * np.abs(bounds[1:]))
         assert bounds[-1] > bounds[0]

@@ -146,12 +146,9 @@ def test_of_many_rows_a_sample_is_looked_at(X, cls, limit, monkeypatch):
 
 # --------------------------------------------------------------------------------- the evidence
 GIVEN = {
-    "weight_concentration_prior": 1.0,
-    "mean_prior": np.zeros(2),
-    "mean_precision_prior": 0.5,
-    "degrees_of_freedom_prior": 4.0,
-    "random_state": 0,
-}
+    "weight_concentration_prior": 1.0, "mean_prior": np.zeros(2), "mean_precision_prior": 0.5,
+    "degrees_of_freedom_prior": 4.0, "random_state": 0,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("shape", ["full", "diag", "spherical"])

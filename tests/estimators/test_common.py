@@ -443,14 +443,8 @@ def test_history_is_a_table_with_a_row_for_each_pass(entry, temperature):
     estimator = entry.make(temperature=temperature, **entry.unwatched).fit(entry.data())
     table = pd.DataFrame(estimator.history_)
     assert set(table.columns) == {
-        "n_iter",
-        "elbo",
-        "objective",
-        "temperature",
-        "learning_rate",
-        "n_components",
-        "seconds",
-    }
+        "n_iter", "elbo", "objective", "temperature", "learning_rate", "n_components", "seconds",
+    }  # fmt: skip
     assert list(table["n_iter"]) == [1, 2, 3, 4]
     assert len(table) == estimator.n_iter_ == estimator.max_iter
     assert np.isfinite(table.to_numpy(dtype=float)).all()
@@ -726,24 +720,18 @@ def test_a_warm_start_never_ignores_a_changed_number_of_components(entry):
 
 # --------------------------------------------------------------------------- all or nothing
 CALLS = {
-    "fit": ("new", "fit"),
-    "a second fit": ("fitted", "fit"),
-    "a warm start": ("fitted", "warm fit"),
-    "the first call of a stream": ("new", "partial_fit"),
-    "a stream after a fit": ("fitted", "partial_fit"),
-    "a stream": ("streamed", "partial_fit"),
+    "fit": ("new", "fit"), "a second fit": ("fitted", "fit"),
+    "a warm start": ("fitted", "warm fit"), "the first call of a stream": ("new", "partial_fit"),
+    "a stream after a fit": ("fitted", "partial_fit"), "a stream": ("streamed", "partial_fit"),
     "a warm start after a stream": ("streamed", "warm fit"),
-}
+}  # fmt: skip
 
 
 @every_pair(
-    "entry, call, temperature, error",
-    ENTRIES,
-    list(CALLS),
-    ["annealed", "variational"],
+    "entry, call, temperature, error", ENTRIES, list(CALLS), ["annealed", "variational"],
     [KeyboardInterrupt, RuntimeError],
     legal=lambda entry, call, temperature, error: takes(entry, temperature),
-)
+)  # fmt: skip
 def test_a_failure_in_between_leaves_the_estimator_as_it_was(
     entry, monkeypatch, call, temperature, error
 ):

@@ -7,12 +7,9 @@ from skvt import MemoizedDPGMM, MemoizedDPMixture, StructuredBernoulliMixture
 from skvt.components import Bernoulli, Categorical, Gaussian, Multinomial, Poisson
 
 AUTO = {
-    "mean_prior": "auto",
-    "mean_precision_prior": "auto",
-    "degrees_of_freedom_prior": "auto",
-    "covariance_prior": "auto",
-    "weight_concentration_prior": "auto",
-}
+    "mean_prior": "auto", "mean_precision_prior": "auto", "degrees_of_freedom_prior": "auto",
+    "covariance_prior": "auto", "weight_concentration_prior": "auto",
+}  # fmt: skip
 
 
 def small_clusters(n=800, K=16, seed=0):
@@ -80,12 +77,10 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
         axis=1,
     )
     blocks = [
-        ("x", Gaussian("diag", mean_precision_prior=None), [0]),
-        ("b", Bernoulli("auto"), [1]),
-        ("c", Categorical("auto"), [2]),
-        ("n", Poisson(2.0, rate_prior="auto"), [3]),
+        ("x", Gaussian("diag", mean_precision_prior=None), [0]), ("b", Bernoulli("auto"), [1]),
+        ("c", Categorical("auto"), [2]), ("n", Poisson(2.0, rate_prior="auto"), [3]),
         ("t", Multinomial("auto"), [4, 5]),
-    ]
+    ]  # fmt: skip
     mixture = MemoizedDPMixture(components=blocks, random_state=0).fit(X)
     priors = mixture.priors_
     assert priors["x"]["covariance_prior"] < 0.1 * X[:, 0].var()
@@ -115,13 +110,9 @@ def test_structured_inference_learns_how_much_clusters_differ_in_a_column(law, b
     profiles = np.hstack([differing, np.full((6, 10), 0.5)])
     X = (rng.random((600, 20)) < profiles[rng.integers(6, size=600)]) * 1.0
     mixture = StructuredBernoulliMixture(
-        20,
-        weight_concentration_prior_type=law,
-        feature_prior="auto",
-        batch_size=batch_size,
-        max_iter=60,
-        random_state=0,
-    )
+        20, weight_concentration_prior_type=law, feature_prior="auto", batch_size=batch_size,
+        max_iter=60, random_state=0,
+    )  # fmt: skip
     a_and_b = mixture.fit(X).feature_prior_
     assert a_and_b[:10].max() < 1.0
     assert a_and_b[10:].min() > 2.0

@@ -113,28 +113,20 @@ def test_fixed_components_are_those_of_scikit_learn(shape, kind):
     X, _ = clusters(distance=60.0)
     covariance = np.diag([1.5, 0.8]) if shape == "full" else np.array([1.5, 0.8])
     priors = {
-        "covariance_type": shape,
-        "weight_concentration_prior_type": kind,
-        "weight_concentration_prior": 0.7,
-        "reg_covar": 0.2,
-        "mean_precision_prior": 0.5,
-        "mean_prior": np.array([1.0, -1.0]),
-        "degrees_of_freedom_prior": 3.5,
-        "covariance_prior": covariance,
-        "random_state": 0,
-    }
+        "covariance_type": shape, "weight_concentration_prior_type": kind,
+        "weight_concentration_prior": 0.7, "reg_covar": 0.2, "mean_precision_prior": 0.5,
+        "mean_prior": np.array([1.0, -1.0]), "degrees_of_freedom_prior": 3.5,
+        "covariance_prior": covariance, "random_state": 0,
+    }  # fmt: skip
     ours = with_room(3, moves=(), n_init=5, **priors).fit(X)
     theirs = BayesianGaussianMixture(n_components=3, n_init=5, tol=1e-8, **priors).fit(X)
     places, order = (np.argsort(-mixture.weights_) for mixture in (ours, theirs))
     for name in ("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_",
                  "mean_precision_", "degrees_of_freedom_"):  # fmt: skip
         np.testing.assert_allclose(
-            getattr(ours, name)[places],
-            getattr(theirs, name)[order],
-            rtol=1e-6,
-            atol=1e-9,
+            getattr(ours, name)[places], getattr(theirs, name)[order], rtol=1e-6, atol=1e-9,
             err_msg=name,
-        )
+        )  # fmt: skip
     of_weights = [np.asarray(mixture.weight_concentration_) for mixture in (ours, theirs)]
     first = [np.sort(values.reshape(-1, 3)[0]) for values in of_weights]
     np.testing.assert_allclose(*first, rtol=1e-9)
@@ -461,20 +453,16 @@ def test_constant_columns_do_not_hide_the_clusters(shape):
 
 
 EXTREMES = {
-    "one row": lambda X: X[:1],
-    "two rows": lambda X: X[:2],
-    "one column": lambda X: X[:, :1],
-    "all rows the same": lambda X: np.repeat(X[:1], 60, axis=0),
-    "zeros": lambda X: 0.0 * X,
+    "one row": lambda X: X[:1], "two rows": lambda X: X[:2], "one column": lambda X: X[:, :1],
+    "all rows the same": lambda X: np.repeat(X[:1], 60, axis=0), "zeros": lambda X: 0.0 * X,
     "a constant column": lambda X: np.column_stack([X, np.full(len(X), 3.0)]),
     "a column twice": lambda X: np.column_stack([X, X[:, 0]]),
     "each row three times": lambda X: np.repeat(X, 3, axis=0),
     "fewer rows than columns": lambda X: np.random.default_rng(0).standard_normal((5, 20)),
     "scales far apart": lambda X: X * np.geomspace(1e-6, 1e6, X.shape[1]),
-    "integers": lambda X: np.round(X).astype(int),
-    "large": lambda X: 1e12 * X,
+    "integers": lambda X: np.round(X).astype(int), "large": lambda X: 1e12 * X,
     "an outlier": lambda X: np.concatenate([X, [1e6 * (-1.0) ** np.arange(X.shape[1])]]),
-}
+}  # fmt: skip
 
 
 # (classes with all extremes; each extreme with one of the other engines in turn)
@@ -513,12 +501,9 @@ def test_extreme_rows_give_finite_answers(entry, extreme, dtype, n_components):
 def test_records_fit_together(shape, learning_method):
     X, _ = clusters()
     mixture = with_room(
-        covariance_type=shape,
-        learning_method=learning_method,
-        batch_size=100,
-        max_iter=12,
+        covariance_type=shape, learning_method=learning_method, batch_size=100, max_iter=12,
         random_state=0,
-    ).fit(X)
+    ).fit(X)  # fmt: skip
     history, log = mixture.history_, mixture.move_log_
     assert {len(column) for column in history.values()} == {mixture.n_iter_}
     assert mixture.lower_bounds_ == history["elbo"]
@@ -860,11 +845,8 @@ def test_a_warm_start_on_other_rows_begins_with_what_was_learned(learning_method
     X, _ = clusters()
     other, labels = clusters(500, seed=1)
     settings = {
-        "learning_method": learning_method,
-        "moves": (),
-        "random_state": 0,
-        "batch_size": 100,
-    }
+        "learning_method": learning_method, "moves": (), "random_state": 0, "batch_size": 100,
+    }  # fmt: skip
     warm = with_room(3, warm_start=True, **settings).fit(X)
     n_before = warm.n_iter_
     warm.fit(other)

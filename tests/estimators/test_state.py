@@ -18,16 +18,11 @@ from skvt import (
 from skvt.temperature import GeometricAnnealing
 
 ESTIMATORS = [
-    TemperedLDA(2, temperature="annealed"),
-    TemperedLDA(2, temperature="local"),
-    TemperedLDA(2, temperature=GeometricAnnealing()),
-    StructuredLDA(2),
-    MemoizedDPGMM(2),
-    CAVIGaussianMixture(2),
-    StructuredBernoulliMixture(2),
-    StructuredGaPNMF(2),
+    TemperedLDA(2, temperature="annealed"), TemperedLDA(2, temperature="local"),
+    TemperedLDA(2, temperature=GeometricAnnealing()), StructuredLDA(2), MemoizedDPGMM(2),
+    CAVIGaussianMixture(2), StructuredBernoulliMixture(2), StructuredGaPNMF(2),
     AnnealedFactorialMixture(2),
-]
+]  # fmt: skip
 
 
 def held(value, seen):

@@ -36,13 +36,8 @@ def fitted(X, K=12, **settings):
 @each_method
 def test_clusters_are_found(law, learning_method):
     X, labels = clusters()
-    mixture = fitted(
-        X,
-        learning_method=learning_method,
-        weight_concentration_prior_type=law,
-        init_params="random",
-        max_iter=300,
-    )
+    settings = {"weight_concentration_prior_type": law, "init_params": "random", "max_iter": 300}
+    mixture = fitted(X, learning_method=learning_method, **settings)
     assert mixture.n_active_components_ == 4
     found = mixture.predict(X)
     assert adjusted_rand_score(labels, found) > 0.97
@@ -87,15 +82,9 @@ def test_the_mean_field_bound_never_falls(law, init_params):
     X, _ = clusters(200, noise=0.25)
     X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
     for moves in ((), ("merge", "delete")):
-        mixture = fitted(
-            X,
-            learning_method="memoized",
-            weight_concentration_prior_type=law,
-            init_params=init_params,
-            moves=moves,
-            n_batches=4,
-            tol=1e-9,
-        )
+        settings = {"weight_concentration_prior_type": law, "init_params": init_params}
+        settings |= {"moves": moves, "n_batches": 4, "tol": 1e-9}
+        mixture = fitted(X, learning_method="memoized", **settings)
         bounds = np.array(mixture.history_["elbo"])
         # (the first pass still has initial statistics in it)
         assert np.all(np.diff(bounds[1:]) > -1e-9 * np.abs(bounds[2:]))
@@ -115,15 +104,9 @@ def logs_of(X, p):
 def test_densities_and_labels_are_those_of_their_formulas(law, learning_method):
     X, _ = clusters(60, D=6, noise=0.3)
     X[::5, 2], X[7] = np.nan, np.nan
-    mixture = fitted(
-        X,
-        5,
-        learning_method=learning_method,
-        weight_concentration_prior_type=law,
-        weight_concentration_prior=2.0,
-        feature_prior=(0.7, 1.2),
-        max_iter=20,
-    )
+    priors = {"weight_concentration_prior": 2.0, "feature_prior": (0.7, 1.2)}
+    settings = {"weight_concentration_prior_type": law, "max_iter": 20} | priors
+    mixture = fitted(X, 5, learning_method=learning_method, **settings)
     q = mixture.posterior_
     a, b = q.components.eta[..., 0], q.components.eta[..., 1]
     K = mixture.n_components_
@@ -197,10 +180,8 @@ def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, 
 ILLEGAL = [
     (2.0, r"binary.* Got 2\. .*'binarize'"),
     (-1.0, r"Got -1\. If -1 stands for a missing value, replace it by NaN"),
-    (-1.0, r"binary.* Got -1"),
-    (0.5, r"binary.* Got 0\.5"),
-    (np.inf, "infinity"),
-]
+    (-1.0, r"binary.* Got -1"), (0.5, r"binary.* Got 0\.5"), (np.inf, "infinity"),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array, sp.csc_matrix])
@@ -316,11 +297,9 @@ def test_every_global_step_learns_from_minibatches_and_streams(law, global_step)
     # processor's rounding
     for seed in range(3 if global_step == "ssvi" else 1):
         settings = {
-            "weight_concentration_prior_type": law,
-            "global_step": global_step,
-            "init_params": "k-means++",
-            "random_state": seed,
-        }
+            "weight_concentration_prior_type": law, "global_step": global_step,
+            "init_params": "k-means++", "random_state": seed,
+        }  # fmt: skip
         mixture = StructuredBernoulliMixture(8, batch_size=100, max_iter=30, **settings).fit(X)
         assert mixture.n_batch_iter_ == 180
         stream = StructuredBernoulliMixture(8, batch_size=100, total_samples=600, **settings)

@@ -21,11 +21,9 @@ from skvt.metrics import match_components
 from skvt.models.gap_nmf import _kernels as kernels
 
 STEPS = [
-    {},
-    {"learning_method": "online"},
-    {"global_step": "mean_field"},
+    {}, {"learning_method": "online"}, {"global_step": "mean_field"},
     {"local_step": "mean_field"},
-]
+]  # fmt: skip
 every_step = pytest.mark.parametrize("steps", STEPS, ids=str)
 SMALL = {"n_components": 5, "max_iter": 4}
 
@@ -186,15 +184,12 @@ def test_illegal_values_are_refused_and_change_nothing(contain):
 
 # ------------------------------------------------------------------------------ extreme input
 EXTREMES = {
-    "one row": lambda X: X[:1],
-    "one column": lambda X: X[:, :1],
-    "fewer rows than components": lambda X: X[:2],
-    "no counts at all": lambda X: 0.0 * X,
+    "one row": lambda X: X[:1], "one column": lambda X: X[:, :1],
+    "fewer rows than components": lambda X: X[:2], "no counts at all": lambda X: 0.0 * X,
     "rows without counts": lambda X: np.concatenate([X[:10], 0.0 * X[:10]]),
-    "counts of a million": lambda X: 1e6 * X,
-    "very small numbers": lambda X: 1e-9 * X,
+    "counts of a million": lambda X: 1e6 * X, "very small numbers": lambda X: 1e-9 * X,
     "equal rows": lambda X: np.ones_like(X),
-}
+}  # fmt: skip
 
 
 @every_pair("steps, dtype, extreme", STEPS, [np.float32, np.float64], list(EXTREMES))

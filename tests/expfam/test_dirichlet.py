@@ -10,12 +10,10 @@ from skvt.expfam import Dirichlet
 
 RNG = np.random.default_rng(0)
 CONCENTRATIONS = {
-    "flat": np.ones(4),
-    "sparse": np.array([0.01, 0.02, 0.05]),
+    "flat": np.ones(4), "sparse": np.array([0.01, 0.02, 0.05]),
     "peaked": np.array([300.0, 2.0, 15.0, 0.7]),
-    "one word among many": np.append(np.full(50, 0.1), 40.0),
-    "two": np.array([0.3, 4.0]),
-}
+    "one word among many": np.append(np.full(50, 0.1), 40.0), "two": np.array([0.3, 4.0]),
+}  # fmt: skip
 each_concentration = pytest.mark.parametrize(
     "eta", CONCENTRATIONS.values(), ids=CONCENTRATIONS.keys()
 )

@@ -157,10 +157,8 @@ def test_units_of_the_features_cost_no_digits():
     )
     np.testing.assert_allclose(
         NormalWishart.mean(scaled).precision * np.outer(units, units),
-        NormalWishart.mean(plain).precision,
-        rtol=1e-11,
-        atol=1e-12,
-    )
+        NormalWishart.mean(plain).precision, rtol=1e-11, atol=1e-12,
+    )  # fmt: skip
     value = NormalWishart.sample(plain, rng)
     twin = MeanPrecision(value.mean * units, value.precision / np.outer(units, units))
     # |d(mu, Lambda)| changes by prod units^(1 - (D + 1))

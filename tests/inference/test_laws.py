@@ -39,15 +39,9 @@ def corpus(seed, *, n=60, n_words=50, n_topics=5, length=30, dtype=np.float64):
 
 def estimator(**changes):
     settings = {
-        "n_components": 5,
-        "topic_word_prior": None,
-        "learning_method": "batch",
-        "temperature": None,
-        "moves": (),
-        "max_iter": 6,
-        "batch_size": 16,
-        "random_state": 0,
-    }
+        "n_components": 5, "topic_word_prior": None, "learning_method": "batch",
+        "temperature": None, "moves": (), "max_iter": 6, "batch_size": 16, "random_state": 0,
+    }  # fmt: skip
     return TemperedLDA(**(settings | changes))
 
 

@@ -31,21 +31,15 @@ each_global = pytest.mark.parametrize("kind", GLOBAL_STEPS)
 
 
 def corpus(seed, n=60, n_words=50, dtype=np.float64):
-    X = make_topic_corpus(
-        n, n_components=5, n_features=n_words, mean_length=30, random_state=seed
-    ).X
-    return sp.csr_array(X, dtype=dtype)
+    size = {"n_components": 5, "n_features": n_words, "mean_length": 30}
+    return sp.csr_array(make_topic_corpus(n, random_state=seed, **size).X, dtype=dtype)
 
 
 def estimator(**changes):
     settings = {
-        "n_components": 5,
-        "temperature": None,
-        "moves": (),
-        "max_iter": 3,
-        "batch_size": 16,
+        "n_components": 5, "temperature": None, "moves": (), "max_iter": 3, "batch_size": 16,
         "random_state": 0,
-    }
+    }  # fmt: skip
     return StructuredLDA(**(settings | changes))
 
 

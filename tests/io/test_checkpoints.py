@@ -159,12 +159,9 @@ def test_other_rows_and_parameters_are_refused(tmp_path):
     X = rows()
     path = interrupted(tmp_path / "fit.skvt", X, n_components=3)
     others = {
-        "40 rows": X[:-1],
-        "6 features": np.c_[X, X],
-        "float64": X.astype(np.float32),
-        "checksum": X + np.eye(*X.shape) * 1e-9,
-        "in their order": X[::-1],
-    }
+        "40 rows": X[:-1], "6 features": np.c_[X, X], "float64": X.astype(np.float32),
+        "checksum": X + np.eye(*X.shape) * 1e-9, "in their order": X[::-1],
+    }  # fmt: skip
     for complaint, other in others.items():
         with pytest.raises(ValueError, match=complaint):
             load(path).resume(other)

@@ -135,12 +135,9 @@ def test_columns_may_be_left_out_of_a_table(likelihood, columns, path):
         likelihood = components.LatentGaussian(ordinal=columns[:1])
     for table in (X, pd.DataFrame(X, columns=["a", "b", "c"])):
         saved = skvt.MemoizedDPMixture(
-            components=[("block", likelihood, columns)],
-            max_iter=3,
-            tol=0.0,
-            moves=("merge",),
+            components=[("block", likelihood, columns)], max_iter=3, tol=0.0, moves=("merge",),
             random_state=0,
-        )
+        )  # fmt: skip
         saved.set_callbacks(Checkpoint(path, every=2)).fit(table)
         assert_same_fit(load(path).resume(table), saved)
         loaded = through(saved, path)

@@ -135,11 +135,9 @@ def _spherical_update(q, X, r):
         kappa * n / (kappa + n) * (average - m) ** 2
     ).sum()
     return {
-        "mean": (kappa * m + n * average) / (kappa + n),
-        "mean_precision": kappa + n,
-        "shape": shape,
-        "rate": q["rate"] + 0.5 * squares,
-    }
+        "mean": (kappa * m + n * average) / (kappa + n), "mean_precision": kappa + n,
+        "shape": shape, "rate": q["rate"] + 0.5 * squares,
+    }  # fmt: skip
 
 
 def diagonal_predictive(q, x, center):
@@ -415,11 +413,9 @@ def _zero_full(D, dtype):
 
 def _diagonal(D, dtype):
     prior = NormalGamma.from_standard(
-        _mean(D)[:, None],
-        np.linspace(0.4, 1.5, D)[:, None],
-        np.linspace(1.2, 2.0, D),
+        _mean(D)[:, None], np.linspace(0.4, 1.5, D)[:, None], np.linspace(1.2, 2.0, D),
         np.linspace(0.7, 1.9, D),
-    )
+    )  # fmt: skip
     return components.DiagonalGaussian(prior, _center(D), dtype)
 
 

@@ -115,12 +115,10 @@ def correct_all(lam, log_gammas, hat, **options):
 
 
 LAMBDAS = {
-    "small": np.array([0.01, 0.05, 0.02, 0.1]),
-    "mixed": np.array([0.03, 1.2, 40.0, 0.4, 3.0]),
-    "large": np.array([300.0, 5000.0, 20.0]),
-    "two words": np.array([2.5, 0.7]),
+    "small": np.array([0.01, 0.05, 0.02, 0.1]), "mixed": np.array([0.03, 1.2, 40.0, 0.4, 3.0]),
+    "large": np.array([300.0, 5000.0, 20.0]), "two words": np.array([2.5, 0.7]),
     "many words": np.full(60, 0.05) + 5.0 * (np.arange(60) % 7 == 0),
-}
+}  # fmt: skip
 each_lam = pytest.mark.parametrize("lam", LAMBDAS.values(), ids=LAMBDAS.keys())
 
 

@@ -26,15 +26,10 @@ EVERYTHING = frozenset({"noise_variance", "prior_variance", "activation_prior"})
 
 def model_of(missing=False, dtype=np.float64, **changes):
     return FactorialMixture(
-        n_components=K,
-        n_features=D,
-        noise_variance=0.3,
-        prior_variance=1.7,
-        activation_prior=np.array([0.2, 0.5, 0.7]),
-        dtype=np.dtype(dtype),
-        by_column=missing,
+        n_components=K, n_features=D, noise_variance=0.3, prior_variance=1.7,
+        activation_prior=np.array([0.2, 0.5, 0.7]), dtype=np.dtype(dtype), by_column=missing,
         **changes,
-    )
+    )  # fmt: skip
 
 
 def data_of(n=40, missing=False, seed=0):

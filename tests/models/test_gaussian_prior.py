@@ -185,14 +185,9 @@ def test_given_numbers_are_taken_as_they_are(shape, zero):
         "spherical": 1.7,
     }[shape]
     component, priors = build(
-        X,
-        shape,
-        zero,
-        mean=[1.0, 2.0, 3.0],
-        mean_precision=0.3,
-        degrees_of_freedom=4.5,
+        X, shape, zero, mean=[1.0, 2.0, 3.0], mean_precision=0.3, degrees_of_freedom=4.5,
         covariance=covariance,
-    )
+    )  # fmt: skip
     np.testing.assert_array_equal(priors["covariance_prior"], covariance)
     assert priors["degrees_of_freedom_prior"] == 4.5
     q = textbook(component)
@@ -217,16 +212,13 @@ def test_default_priors_change_with_the_unit_of_each_column(shape, zero):
 
 
 DEGENERATE = {
-    "one row": lambda X: X[:1],
-    "all rows the same": lambda X: np.repeat(X[:1], 9, axis=0),
+    "one row": lambda X: X[:1], "all rows the same": lambda X: np.repeat(X[:1], 9, axis=0),
     "zeros": lambda X: 0.0 * X,
     "a constant column": lambda X: X * [1.0, 0.0, 1.0] + [0.0, 7.0, 0.0],
-    "a column twice": lambda X: X[:, [0, 1, 1]],
-    "fewer rows than columns": lambda X: X[:2],
-    "scales far apart": lambda X: X * [1e-6, 1.0, 1e6],
-    "tiny": lambda X: 1e-100 * X,
+    "a column twice": lambda X: X[:, [0, 1, 1]], "fewer rows than columns": lambda X: X[:2],
+    "scales far apart": lambda X: X * [1e-6, 1.0, 1e6], "tiny": lambda X: 1e-100 * X,
     "huge": lambda X: 1e100 * X,
-}
+}  # fmt: skip
 
 
 def covariance_of(component, X, weights):

@@ -23,11 +23,9 @@ def setup(name, at, shift=0.0, n=12, seed=0):
 
 
 CASES = [
-    ("diagonal", (0.0, -3.0), 0.0),
-    ("Poisson", (0.0, 0.0), 1.0),
-    ("categorical", (), 0.0),
+    ("diagonal", (0.0, -3.0), 0.0), ("Poisson", (0.0, 0.0), 1.0), ("categorical", (), 0.0),
     ("diagonal", (), 0.0),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize(("name", "at", "shift"), CASES)

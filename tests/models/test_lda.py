@@ -104,17 +104,13 @@ class Dense:
 
 # ----------------------------------------------------------------------------------- corpora
 TOY = dict(
-    documents=[[0, 1], [2, 0, 0]],
-    alpha=np.array([0.7, 1.3]),
-    eta=np.array([0.4, 0.9, 0.6]),
+    documents=[[0, 1], [2, 0, 0]], alpha=np.array([0.7, 1.3]), eta=np.array([0.4, 0.9, 0.6]),
     lam=np.array([[2.1, 0.5, 1.2], [0.6, 1.9, 0.8]]),
-)
+)  # fmt: skip
 SHARP = dict(
-    documents=[[0, 2, 2], [1, 0]],
-    alpha=np.array([0.15, 0.3]),
-    eta=np.array([0.1, 0.2, 0.3]),
+    documents=[[0, 2, 2], [1, 0]], alpha=np.array([0.15, 0.3]), eta=np.array([0.1, 0.2, 0.3]),
     lam=np.array([[9.1, 0.2, 0.7], [0.3, 1.9, 4.0]]),
-)
+)  # fmt: skip
 # topics with priors of their own
 OWN = TOY | dict(eta=np.array([[2.5, 0.2, 0.4], [0.1, 0.9, 1.6]]))
 each_toy = pytest.mark.parametrize("toy", [TOY, SHARP, OWN], ids=["mild", "sharp", "own"])
@@ -213,15 +209,11 @@ def test_batch_inference_equals_dense_coordinate_ascent(
     start_at(lam)
     n_passes = 4
     estimator = TemperedLDA(
-        n_topics,
-        doc_topic_prior=alpha,
-        topic_word_prior=eta,
+        n_topics, doc_topic_prior=alpha, topic_word_prior=eta,
         temperature=None if temperature == 1.0 else ConstantTemperature(temperature),
-        learning_method="batch",
-        max_iter=n_passes,
-        max_doc_update_iter=5000,
+        learning_method="batch", max_iter=n_passes, max_doc_update_iter=5000,
         mean_change_tol=1e-13,
-    ).fit(X)
+    ).fit(X)  # fmt: skip
     dense = Dense(alpha, eta, 1.0 / temperature)
     for n in range(n_passes):
         lam, tempered, untempered = dense.update(X, lam)
@@ -267,15 +259,10 @@ def test_annealed_batch_inference_equals_dense_coordinate_ascent(
     lam = random_topics(2, 4, X.shape[1]) + eta
     start_at(lam)
     estimator = TemperedLDA(
-        4,
-        doc_topic_prior=0.4,
-        topic_word_prior=0.2,
-        temperature=LinearAnnealing(1.5, 3.0, replication),
-        learning_method="batch",
-        max_iter=5,
-        max_doc_update_iter=5000,
-        mean_change_tol=1e-13,
-    ).fit(X)
+        4, doc_topic_prior=0.4, topic_word_prior=0.2,
+        temperature=LinearAnnealing(1.5, 3.0, replication), learning_method="batch", max_iter=5,
+        max_doc_update_iter=5000, mean_change_tol=1e-13,
+    ).fit(X)  # fmt: skip
     history, before = estimator.history_, 1.0
     for n in range(5):
         # the middle of the pass
@@ -298,17 +285,10 @@ def test_one_minibatch_makes_the_natural_gradient_step(start_at, monkeypatch, te
     lam = random_topics(4, 3, X.shape[1])
     start_at(lam)
     estimator = TemperedLDA(
-        3,
-        doc_topic_prior=0.5,
-        topic_word_prior=eta,
-        temperature=ConstantTemperature(temperature),
-        learning_offset=3.0,
-        learning_decay=0.6,
-        batch_size=5,
-        total_samples=1000,
-        max_doc_update_iter=5000,
-        mean_change_tol=1e-13,
-    ).partial_fit(X)
+        3, doc_topic_prior=0.5, topic_word_prior=eta,
+        temperature=ConstantTemperature(temperature), learning_offset=3.0, learning_decay=0.6,
+        batch_size=5, total_samples=1000, max_doc_update_iter=5000, mean_change_tol=1e-13,
+    ).partial_fit(X)  # fmt: skip
     dense = Dense(alpha, eta, 1.0 / temperature)
     for t, rows in enumerate([X[:5], X[5:10], X[10:]]):
         rho = (3.0 + t) ** -0.6

@@ -169,13 +169,9 @@ def test_topics_that_are_all_but_known_leave_nothing_to_estimate(method, monkeyp
 def test_estimates_vanish_at_unit_temperature_and_are_convex_with_their_own_slope(method):
     def estimate(inv_temps):
         return log_partition(
-            inv_temps,
-            np.array([0.1, 0.2, 1.5]),
-            np.linspace(0.01, 2.0, 7),
-            method,
-            Corpus(5, 8.5),
-            Draws(np.random.default_rng(0)),
-        )
+            inv_temps, np.array([0.1, 0.2, 1.5]), np.linspace(0.01, 2.0, 7), method,
+            Corpus(5, 8.5), Draws(np.random.default_rng(0)),
+        )  # fmt: skip
 
     inv_temps, step = np.linspace(1.0, 0.05, 12), 1e-5
     value, slope = estimate(inv_temps)
@@ -248,13 +244,9 @@ def test_topics_drawn_in_blocks_are_dirichlet():
 @pytest.mark.parametrize("method", SAMPLED)
 def test_tiny_concentrations_stay_finite(method):
     value, slope = log_partition(
-        np.array([1.0, 0.5, 0.01]),
-        np.full(20, 1e-4),
-        np.full(200, 1e-6),
-        method,
-        Corpus(1000, 100),
-        Draws(np.random.default_rng(1), 2, 3),
-    )
+        np.array([1.0, 0.5, 0.01]), np.full(20, 1e-4), np.full(200, 1e-6), method,
+        Corpus(1000, 100), Draws(np.random.default_rng(1), 2, 3),
+    )  # fmt: skip
     assert np.all(np.isfinite(value)) and np.all(np.isfinite(slope))
     assert_allclose(value[0], 0.0, atol=1e-13)
 
@@ -263,13 +255,9 @@ def test_memory_does_not_grow_with_topics_times_words():
     tracemalloc.start()
     try:
         log_partition(
-            np.array([0.5]),
-            np.full(50, 0.02),
-            np.full(40_000, 0.02),
-            "nested",
-            Corpus(10, 10),
+            np.array([0.5]), np.full(50, 0.02), np.full(40_000, 0.02), "nested", Corpus(10, 10),
             Draws(np.random.default_rng(1), 1, 4),
-        )
+        )  # fmt: skip
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -126,12 +126,10 @@ def topics(seed, n_topics, n_words, sharp=0.7):
 
 ALPHA, BETA = np.array([0.3, 0.7, 1.4]), topics(0, 3, 4)
 DOCUMENTS = {
-    "distinct words": [1.0, 1.0, 0.0, 1.0],
-    "repeated words": [0.0, 3.0, 1.0, 0.0],
-    "one word": [0.0, 0.0, 4.0, 0.0],
-    "fractional": [0.0, 2.5, 0.0, 0.25],
+    "distinct words": [1.0, 1.0, 0.0, 1.0], "repeated words": [0.0, 3.0, 1.0, 0.0],
+    "one word": [0.0, 0.0, 4.0, 0.0], "fractional": [0.0, 2.5, 0.0, 0.25],
     "less than a token": [0.6, 0.0, 0.0, 0.0],
-}
+}  # fmt: skip
 each_inv_temp = pytest.mark.parametrize("b", [1.0, 0.6], ids=["T=1", "T>1"])
 each_dtype = pytest.mark.parametrize("dtype", [np.float64, np.float32], ids=["double", "single"])
 

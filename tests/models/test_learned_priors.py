@@ -62,11 +62,8 @@ def events(rng, labels):
 
 
 DISCRETE = {
-    "Bernoulli": binary,
-    "categorical": categories,
-    "multinomial": tokens,
-    "Poisson": events,
-}
+    "Bernoulli": binary, "categorical": categories, "multinomial": tokens, "Poisson": events,
+}  # fmt: skip
 
 
 def case(name, names=GAUSSIAN):
@@ -107,16 +104,9 @@ def slopes(learner, component, sums, h=1e-4):
 
 
 KINDS_LEARNED = (
-    "full",
-    "zero-mean full",
-    "diag",
-    "spherical",
-    "low_rank",
-    "Bernoulli",
-    "categorical",
-    "multinomial",
-    "Poisson",
-)
+    "full", "zero-mean full", "diag", "spherical", "low_rank", "Bernoulli", "categorical",
+    "multinomial", "Poisson",
+)  # fmt: skip
 SINGLE = [("full", (name,)) for name in GAUSSIAN] + [("diag", (name,)) for name in GAUSSIAN]
 
 

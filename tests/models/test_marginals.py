@@ -10,11 +10,9 @@ from skvt.models.mixture import Mixture, StickBreaking, components, relevance
 from skvt.models.mixture._marginals import of_probabilities
 
 GAUSSIANS = {
-    "full": ["mean", "standard deviation"],
-    "diagonal": ["mean", "standard deviation"],
-    "spherical": ["mean", "standard deviation"],
-    "zero-mean full": ["standard deviation"],
-}
+    "full": ["mean", "standard deviation"], "diagonal": ["mean", "standard deviation"],
+    "spherical": ["mean", "standard deviation"], "zero-mean full": ["standard deviation"],
+}  # fmt: skip
 OTHERS = {"Bernoulli": "probability", "multinomial": "probability", "categorical": "probability",
           "Poisson": "rate"}  # fmt: skip
 

@@ -60,12 +60,9 @@ def by_grid(component, x, log_weights, table, b):
     of_component = p.sum(axis=0)
     given = np.where(p > 0.0, np.log(np.maximum(p, 1e-300)) - np.log(of_component) - cell, 0.0)
     return (
-        total,
-        of_component,
-        (p * energies).sum(),
-        p.T @ features,
+        total, of_component, (p * energies).sum(), p.T @ features,
         -(p * given).sum(axis=0) / of_component,
-    )
+    )  # fmt: skip
 
 
 @each_full
@@ -94,12 +91,9 @@ def test_a_local_step_is_the_sum_over_all_that_could_be_missing(name, dtype, inv
     for chunk in (512, 5):
         monkeypatch.setattr(_mixture, "ROWS_PER_CHUNK", chunk)
         result = model.local_step(
-            model.batch(X, np.arange(16), weights),
-            (log_weights, table),
-            b if inv_temp == "rows" else inv_temp,
-            run,
-            with_marginal=True,
-        )
+            model.batch(X, np.arange(16), weights), (log_weights, table),
+            b if inv_temp == "rows" else inv_temp, run, with_marginal=True,
+        )  # fmt: skip
         np.testing.assert_allclose(result.bound, bounds, rtol=1e-9)
         np.testing.assert_allclose(result.energy, energies, rtol=1e-9)
         np.testing.assert_allclose(result.q, resp, rtol=1e-6, atol=1e-12)

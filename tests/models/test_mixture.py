@@ -219,11 +219,9 @@ def test_many_rows_are_the_sum_of_their_chunks(name, monkeypatch):
 
 @settings(quick, max_examples=10)
 @given(
-    n=st.integers(1, 120),
-    chunk=st.integers(1, 40),
-    most=st.integers(1, 9),
+    n=st.integers(1, 120), chunk=st.integers(1, 40), most=st.integers(1, 9),
     n_jobs=st.integers(2, 4),
-)
+)  # fmt: skip
 def test_however_rows_are_divided_threads_do_not_change_a_bit(n, chunk, most, n_jobs):
     model, X = mixture("diagonal"), rows_of("diagonal", 120)
     g = model.expectation(state_of(model, X, random_responsibilities(120, 3)).stats, None, None)

@@ -114,36 +114,35 @@ def test_temperatures_are_those_of_the_history_in_the_style_asked_for(lda):
     assert (line.get_color(), line.get_marker()) == ("red", "x")
 
 
-@pytest.mark.parametrize("x", ["n_iter", "seconds"])
-def test_moves_stand_at_the_passes_that_accepted_them(x):
+def test_moves_stand_at_the_passes_that_accepted_them():
     rng = np.random.default_rng(0)
     X = np.concatenate([rng.normal(m, 1.0, size=(200, 2)) for m in (-6.0, 0.0, 6.0)])
     X = np.concatenate([X, 3.0 * rng.standard_t(2, size=(100, 2))])
     mixture = MemoizedDPGMM(3, random_state=0).fit(X)
-    display = MovesDisplay.from_estimator(mixture, x=x)
-    (line,) = display.lines_
-    history = mixture.history_
-    assert_array_equal(line.get_ydata(), history["n_components"])
-    assert_array_equal(line.get_xdata(), history[x])
-    log = mixture.move_log_
+    history, log = mixture.history_, mixture.move_log_
     accepted = {"birth": {}, "merge": {}, "delete": {}}
     for n_iter, move, number in zip(log["n_iter"], log["move"], log["accepted"], strict=True):
         if number:
             accepted[move][n_iter] = number
     assert all(accepted.values()), "the data shall show all three"
-    assert set(display.markers_) == set(accepted)
-    for move, marks in display.markers_.items():
-        passes = accepted[move]
-        expected = [(history[x][n - 1], history["n_components"][n - 1]) for n in passes]
-        assert_array_equal(marks.get_offsets(), expected)
-        areas = marks.get_sizes()
-        assert_allclose(areas / areas[0], np.array(list(passes.values())) / passes[min(passes)])
-        assert marks.get_label() == f"{move} ({sum(passes.values())})"
+    for x in ("n_iter", "seconds"):
+        display = MovesDisplay.from_estimator(mixture, x=x)
+        (line,) = display.lines_
+        assert_array_equal(line.get_ydata(), history["n_components"])
+        assert_array_equal(line.get_xdata(), history[x])
+        assert set(display.markers_) == set(accepted)
+        for move, marks in display.markers_.items():
+            passes = accepted[move]
+            expected = [(history[x][n - 1], history["n_components"][n - 1]) for n in passes]
+            assert_array_equal(marks.get_offsets(), expected)
+            areas = marks.get_sizes()
+            assert_allclose(areas / areas[0], np.array(list(passes.values())) / passes[min(passes)])
+            assert marks.get_label() == f"{move} ({sum(passes.values())})"
 
 
 def test_a_stream_that_follows_a_fit_is_drawn_after_it():
     X = overlapping()
-    model = MemoizedDPGMM(n_components=2, max_iter=2, random_state=0).fit(X)
+    model = MemoizedDPGMM(2, max_components=4, max_iter=2, random_state=0).fit(X)
     for seed in range(1, 6):
         model.partial_fit(overlapping(seed=seed) + (20.0 if seed > 2 else 0.0))
     (line,) = TemperatureDisplay.from_estimator(model).lines_
@@ -360,13 +359,8 @@ def test_arguments_of_pyldavis_are_distributions_and_counts(library, container):
     names = np.array([f"word{v}" for v in range(30)])
     arguments = prepare_arguments(model, X, names)
     assert list(arguments) == [
-        "topic_term_dists",
-        "doc_topic_dists",
-        "doc_lengths",
-        "vocab",
-        "term_frequency",
-        "mds",
-    ]
+        "topic_term_dists", "doc_topic_dists", "doc_lengths", "vocab", "term_frequency", "mds",
+    ]  # fmt: skip
     there, filled = counts.sum(axis=0) > 0, counts.sum(axis=1) > 0
     assert not there.all() and not filled.all()
     expected = model.components_[:, there]
@@ -462,9 +456,8 @@ def test_errors_say_what_to_do(X, lda, mixture):
     stream = TemperedLDA(n_components=3, random_state=0).partial_fit(X)
     with pytest.raises(ValueError, match="partial_fit knows no bound of all rows"):
         ELBODisplay.from_estimator(stream)
-    wide = MemoizedDPGMM(covariance_prior=None, random_state=0).fit(
-        np.random.default_rng(0).normal(size=(30, 3))
-    )
+    X3 = np.random.default_rng(0).normal(size=(30, 3))
+    wide = MemoizedDPGMM(covariance_prior=None, moves=(), random_state=0).fit(X3)
     still = CAVIGaussianMixture(2, random_state=0).fit(np.arange(6.0)[:, None])
     for draw, message in [
         (lambda: ELBODisplay.from_estimator(lda, x="time"), "'n_iter', 'seconds'. Got 'time'"),

@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pytest
 from _properties import quick
+from estimators._registry import counts
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.base import clone
@@ -31,11 +32,7 @@ def walk(policy, *, n_passes, batches_per_pass, n_steps=None):
     return np.array(temperatures), np.array(done)
 
 
-def counts(seed=0, n_rows=48, n_features=30):
-    rng = np.random.default_rng(seed)
-    topics = rng.dirichlet(np.full(n_features, 0.1), 3)
-    shares = rng.dirichlet(np.full(3, 0.2), n_rows) @ topics
-    return np.stack([rng.multinomial(30, p / p.sum()) for p in shares]).astype(float)
+X = counts(n_rows=48, n_features=30)
 
 
 def fitted(temperature, **changes):
@@ -43,7 +40,7 @@ def fitted(temperature, **changes):
         "n_components": 3, "topic_word_prior": None, "batch_size": 8, "max_iter": 6,
         "random_state": 0, "moves": (),
     }  # fmt: skip
-    return TemperedLDA(temperature=temperature, **(settings | changes)).fit(counts())
+    return TemperedLDA(temperature=temperature, **(settings | changes)).fit(X)
 
 
 # ------------------------------------------------------------------------------- schedules
@@ -251,7 +248,6 @@ def test_a_single_full_pass_is_plain_inference(annealing):
 @pytest.mark.parametrize("value", [1.5, 4.0])
 def test_a_constant_temperature_softens_the_posterior_it_ends_in(value):
     # lam = eta + S / T: the statistics of all tokens weigh 1 / T.
-    X = counts()
     estimator = fitted(ConstantTemperature(value), learning_method="batch")
     assert estimator.components_.sum() == pytest.approx(X.sum() / value + 30.0, rel=1e-9)
     assert estimator.elbo_ < fitted(None, learning_method="batch").elbo_

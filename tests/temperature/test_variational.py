@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import pytest
+from estimators._registry import counts
 
 from skvt import TemperedLDA
 from skvt.contracts import Capability, ConjugateModel, FitPlan
@@ -195,13 +196,10 @@ def test_memory_of_a_row_is_the_time_constant_of_its_mean_energy(memory):
 def test_memory_is_by_default_the_documented_share_of_the_fit(learned, share, planned):
     def temperatures(memory):
         plan = FitPlan(
-            Quadratic(),
-            80.0,
-            N_ROWS,
-            N_ROWS * LENGTH,
+            Quadratic(), 80.0, N_ROWS, N_ROWS * LENGTH,
             lambda replication, every_row=False: (REFERENCE, np.full(N_ROWS, REFERENCE)),
             planned_passes=planned,
-        )
+        )  # fmt: skip
         running = learned(max_temperature=1.5, memory=memory).start(plan)
         return walk(running, falling, n_passes=8)[0]
 
@@ -303,16 +301,11 @@ def test_terms_of_y_are_those_of_its_bound_rung_by_rung(gain):
 
 
 # --------------------------------------------------------------------------------------- fits
-def counts(seed=0, n_rows=48, n_features=30):
-    rng = np.random.default_rng(seed)
-    topics = rng.dirichlet(np.full(n_features, 0.1), 3)
-    shares = rng.dirichlet(np.full(3, 0.2), n_rows) @ topics
-    return np.stack([rng.multinomial(30, p / p.sum()) for p in shares]).astype(float)
-
-
 def fitted(temperature, **changes):
     settings = {"n_components": 3, "batch_size": 8, "max_iter": 6, "random_state": 0}
-    return TemperedLDA(temperature=temperature, **(settings | changes)).fit(counts())
+    return TemperedLDA(temperature=temperature, **(settings | changes)).fit(
+        counts(n_rows=48, n_features=30)
+    )
 
 
 @every_learned
