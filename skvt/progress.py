@@ -6,19 +6,13 @@ from typing import Any, ClassVar
 
 
 class Continued:
-    """Base of engines and moves that remember something from one pass to the next.
+    """Base of engines and moves that remember something from one pass to the next."""
 
-    Attributes
-    ----------
-    kept : dict
-        The attributes that are remembered, with their types, by which files are checked: neither
-        what is needed only within a pass nor what follows from the parameters. A type may be
-        ``Annotated`` with the name of a rule of :mod:`skvt.io._checks` for its shapes.
-    parts : frozenset of str
-        Attributes that are sequences of objects that remember by themselves.
-    """
-
+    # The attributes that are remembered, with their types, by which files are checked: neither what
+    # is needed only within a pass nor what follows from the parameters. A type may be ``Annotated``
+    # with the name of a rule of skvt.io._legal for its shapes.
     kept: ClassVar[Mapping[str, Any]] = {}
+    # Attributes that are sequences of objects that remember by themselves.
     parts: ClassVar[frozenset[str]] = frozenset()
 
     def progress(self) -> dict[str, Any]:

@@ -62,13 +62,8 @@ def left_to_right(words, topics, alpha, n_particles, state):
     ``p(w) = prod_n p(w_n | w_<n)``, each factor averaged over particles that sample the
     assignments of all earlier words again before each word. Particles are resampled by the factor:
     without that, as in the paper, they do not have the posterior of z_<n given the words so far,
-    and the estimate is biased. With it, ``exp`` of the estimate has the expectation p(w).
-
-    Parameters
-    ----------
-    words : (N,) word of each token
-    topics : (V, K) probabilities
-    alpha : (K,)
+    and the estimate is biased. With it, ``exp`` of the estimate has the expectation p(w). Of words
+    (N,), the word of each token, and topics (V, K), probabilities.
     """
     n_tokens, n_topics = words.size, alpha.size
     topic = np.empty((n_particles, n_tokens), np.int64)

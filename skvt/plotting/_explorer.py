@@ -24,14 +24,8 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
 
     Parameters
     ----------
-    estimator : estimator or Pipeline
-        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``. Or a
-        pipeline that ends in one.
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Counts of documents, such as those of ``fit``; for a pipeline, what it takes: texts.
-    feature_names : array-like of str of shape (n_features,) or None
-        The words. None is the names that a pipeline gives, or those that the columns had at
-        ``fit``, else column numbers.
+    estimator, X, feature_names : as of :func:`skvt.topic_table`
+        The fitted model, the documents, and the words (or None).
     path : str or path-like
         Where the file is written.
     texts : list of str of length n_samples or None, default=None

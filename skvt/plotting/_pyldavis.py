@@ -18,11 +18,8 @@ def prepare_arguments(estimator, X, feature_names=None):
 
     Parameters
     ----------
-    estimator : estimator or Pipeline
-        A fitted topic model, also scikit-learn's: one with ``components_`` and ``transform``. Or a
-        pipeline that ends in one.
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Counts of documents, such as those of ``fit``; for a pipeline, what it takes: texts.
+    estimator, X : as of :func:`skvt.topic_table`
+        The fitted model, and the documents.
     feature_names : array-like of str of shape (n_features,) or None, default=None
         Such as ``CountVectorizer.get_feature_names_out()``; by default the names that a pipeline
         gives, or those that the columns had at ``fit``, else column numbers.
