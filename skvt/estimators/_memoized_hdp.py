@@ -43,6 +43,11 @@ NO_MORE_TOPICS = (
 )
 # Documents needed for each topic of such a start.
 DOCUMENTS_OF_EACH = 10
+# Most documents of which a fit from one topic is followed by one that begins at the topics found,
+# sampled. Of few documents, two themes of a topic have too few tokens for a birth to tell them
+# apart; collapsed sampling does.
+FEW_DOCUMENTS = 1_000
+SWEEPS_OF_LOOK = 200
 # Smallest and largest number of documents of a batch where the user gives none.
 ROWS_OF_BATCH = 250, 5_000
 # What to do where a topic is to have words of the user's.
@@ -187,8 +192,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     batch for each 5,000 of more: choose larger ones to have fewer.
 
     Where a fit ends at one topic, annealed starts from 20 and from 50 topics follow (from 200 and
-    500 documents on, with births among the moves). The best of all is kept, and
-    ``restart_elbos_`` has the bounds of these, too.
+    500 documents on, with births among the moves). Where a fit from one topic ends at several,
+    of at most 1,000 documents, another begins at these topics after 200 sweeps of collapsed
+    sampling. The best of all is kept, and ``restart_elbos_`` has the bounds of these, too.
 
     The bound is derived in ``skvt.models.hdp``: for the weights of topics it holds for every
     ``doc_topic_concentration``.
@@ -290,7 +296,9 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         if "birth" in self.moves and self.learning_method != "online":
             enough = [n for n in LAST_LOOK if n * DOCUMENTS_OF_EACH <= X.shape[0]]
             looks = sorted({min(n, most_components(self)) for n in enough} - {1})
-            plan = replace(plan, last_look=tuple(looks))
+            again = self.n_components == 1 and X.shape[0] <= FEW_DOCUMENTS
+            begin_again = _at_sampled_topics if again else None
+            plan = replace(plan, last_look=tuple(looks), begin_again=begin_again)
         return replace(plan, polish=partial(_polish, self.n_polish)) if self.n_polish else plan
 
     def _published(self, model):
@@ -315,6 +323,14 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     def topic_ids_(self, fitted):
         """Which topic is which, shape (K,)."""
         return np.array(self._topic_keys, np.int64)
+
+
+def _at_sampled_topics(model, fitted, data, workers):
+    """The model, to be started with the topics of a fit after collapsed sampling."""
+    state = _polish(SWEEPS_OF_LOOK, fitted.model, fitted.state, data, workers)
+    topics = fitted.model.natural_parameters(state.stats)[0]
+    topics /= topics.sum(axis=1, keepdims=True)
+    return replace(model, n_initial=len(topics), start=topics)
 
 
 def _polish(n_sweeps, model, state, data, workers):

@@ -281,21 +281,27 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         return replace(fitted, state=state, elbo=float(elbo), seen=None, cache={})
 
     def _look_once_more(self, starts, plan):
-        """Add starts of several components where all have ended at one; or warn, after these."""
-        at_one = starts.converged and starts.best.model.size(starts.best.stats) == 1
-        if not (plan.last_look and at_one) or self._continues():
+        """Add starts where all have ended, see the plan; or warn, after these, of one component."""
+        if not starts.converged or self._continues():
             return
+        best = starts.best
+        at_one = best.model.size(best.stats) == 1
         if len(starts.seeds) == self.n_init:
-            starts.seeds.extend(starts.seeds[:1] * len(plan.last_look))
-            return
-        warning = plan.found_no_more.format(" and ".join(map(str, plan.last_look)))
-        warnings.warn(warning, UserWarning, stacklevel=stack_level())
+            again = plan.begin_again is not None and best.policy.at_unit_temperature
+            n_more = len(plan.last_look) if at_one else int(again)
+            starts.seeds.extend(starts.seeds[:1] * n_more)
+        elif at_one and plan.last_look:
+            warning = plan.found_no_more.format(" and ".join(map(str, plan.last_look)))
+            warnings.warn(warning, UserWarning, stacklevel=stack_level())
 
     def _begin_start(self, model, plan, starts, workers):
         """What a start begins with: the model, state, policy and history as a Fitted; its Start."""
         number, data, history = len(starts.elbos), plan.data, History()
         rng = np.random.default_rng(starts.seeds[number])
-        if number >= self.n_init:  # see `_look_once_more`
+        best = starts.best
+        if number == self.n_init and best.model.size(best.stats) > 1:  # see `_look_once_more`
+            model = plan.begin_again(model, best, data, workers)
+        elif number >= self.n_init:
             model = model.resized(plan.last_look[number - self.n_init])
             plan = replace(plan, policy=LinearAnnealing())
         if self._continues():

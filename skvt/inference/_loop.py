@@ -142,6 +142,9 @@ class Plan:
     # warning, with a place for these, where they find no more.
     last_look: tuple[int, ...] = ()
     found_no_more: str = ""
+    # ``begin_again(model, fitted, data, workers)`` is the model of a start that follows where all
+    # have ended at several components, the best as fitted, at T = 1.
+    begin_again: Callable[[Any, Any, Rows, Workers], Any] | None = None
     # Rows from which a stream makes its initial globals; None is those of the first call.
     first_rows: Rows | None = None
     # Whether the size of a stream is that of the rows seen so far, rather than assumed.

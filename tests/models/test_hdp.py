@@ -359,11 +359,12 @@ def of_mixed_documents(n_documents, n_features, mean_length):
     )  # fmt: skip
 
 
-def test_a_fit_from_one_topic_is_as_good_as_one_from_the_truth_where_documents_mix_topics():
-    X, topics, *_ = of_mixed_documents(400, 120, 30.0)
+@pytest.mark.parametrize("sizes", [(400, 120, 30.0), (200, 60, 40.0)])
+def test_a_fit_from_one_topic_is_as_good_as_one_from_the_truth_where_documents_mix_topics(sizes):
+    X, topics, *_ = of_mixed_documents(*sizes)
     truth = MemoizedHDP(12, components_init=topics, n_polish=0, random_state=0).fit(X)
     hdp = MemoizedHDP(n_polish=0, random_state=0).fit(X)
-    assert hdp.n_components_ == truth.n_components_ == 12
+    assert 11 <= hdp.n_components_ <= truth.n_components_ == 12
     assert hdp.elbo_ > truth.elbo_ - 0.002 * X.sum()
 
 
