@@ -64,12 +64,10 @@ TOY = [
 @pytest.mark.parametrize(
     ("method", "n_samples", "n"),
     [
-        ("left-to-right", 1, 40_000),
-        ("left-to-right", 20, 4_000),
-        ("chib", 1, 40_000),
+        ("left-to-right", 1, 40_000), ("left-to-right", 20, 4_000), ("chib", 1, 40_000),
         ("chib", 4, 20_000),
     ],
-)
+)  # fmt: skip
 def test_the_estimate_of_the_probability_is_unbiased(toy, method, n_samples, n):
     words, alpha, seed = toy
     beta = normalized(topics(seed, alpha.size, 4))
@@ -146,20 +144,17 @@ def test_a_row_has_the_same_value_wherever_it_stands_and_for_any_number_of_threa
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"X": [[0.5, 1.0, 0.0]]}, "whole numbers"),
-        ({"X": [[-1.0, 1.0, 0.0]]}, "Negative"),
-        ({"X": [[np.nan, 1.0, 0.0]]}, "NaN"),
-        ({"X": [[1.0, 1.0]]}, "columns"),
+        ({"X": [[0.5, 1.0, 0.0]]}, "whole numbers"), ({"X": [[-1.0, 1.0, 0.0]]}, "Negative"),
+        ({"X": [[np.nan, 1.0, 0.0]]}, "NaN"), ({"X": [[1.0, 1.0]]}, "columns"),
         ({"method": "annealed"}, "'left-to-right', 'chib'"),
         ({"topic_word": [[1.0, 0.0, 2.0]]}, "positive"),
         ({"topic_word": [[1.0, -1.0, 2.0]]}, "positive"),
         ({"doc_topic_prior": 0.0}, "doc_topic_prior"),
         ({"doc_topic_prior": [0.1, np.inf]}, "doc_topic_prior"),
-        ({"doc_topic_prior": [0.1, 0.2, 0.3]}, "shape"),
-        ({"n_samples": 0}, "n_samples"),
+        ({"doc_topic_prior": [0.1, 0.2, 0.3]}, "shape"), ({"n_samples": 0}, "n_samples"),
         ({"n_burn_in": -1}, "n_burn_in"),
     ],
-)
+)  # fmt: skip
 def test_illegal_input_is_an_error_that_says_what_is_wrong(changes, message):
     arguments = {
         "topic_word": [[1.0, 2.0, 3.0], [3.0, 2.0, 1.0]],

@@ -28,12 +28,10 @@ def test_stability_is_the_mass_that_partners_share():
 @pytest.mark.parametrize(
     ("fits", "message"),
     [
-        ([A], "1 of them"),
-        ([A, A[:, :2]], "2, 3 words"),
-        ([A, -A], r"fits\[1\] has entries down to -0.8"),
-        ([A, 0.0 * A], r"sums down to 0"),
+        ([A], "1 of them"), ([A, A[:, :2]], "2, 3 words"),
+        ([A, -A], r"fits\[1\] has entries down to -0.8"), ([A, 0.0 * A], r"sums down to 0"),
     ],
-)
+)  # fmt: skip
 def test_stability_refuses_what_cannot_agree(fits, message):
     with pytest.raises(ValueError, match=message):
         topic_stability(fits)

@@ -78,10 +78,7 @@ def test_log_of_one_is_exactly_zero():
 
 @pytest.mark.parametrize(
     ("function", "reference", "tolerance"),
-    [
-        (digamma_array, scipy.special.digamma, 5e-14),
-        (gammaln_array, scipy.special.gammaln, 4e-13),
-    ],
+    [(digamma_array, scipy.special.digamma, 5e-14), (gammaln_array, scipy.special.gammaln, 4e-13)],
     ids=["digamma", "gammaln"],
 )
 def test_array_function_agrees_with_scipy_for_any_layout(function, reference, tolerance):

@@ -437,15 +437,13 @@ every_check_of_engines = pytest.mark.parametrize(
     "check",
     [
         partial(estimator_checks.check_estimators_pickle, readonly_memmap=True),
-        estimator_checks.check_estimators_dtypes,
-        estimator_checks.check_dict_unchanged,
-        estimator_checks.check_fit_idempotent,
-        estimator_checks.check_fit2d_1sample,
+        estimator_checks.check_estimators_dtypes, estimator_checks.check_dict_unchanged,
+        estimator_checks.check_fit_idempotent, estimator_checks.check_fit2d_1sample,
         estimator_checks.check_fit2d_1feature,
         estimator_checks.check_methods_sample_order_invariance,
     ],
     ids=lambda check: getattr(check, "func", check).__name__,
-)
+)  # fmt: skip
 
 
 def published(estimator):

@@ -252,14 +252,10 @@ def test_draws_and_density_are_those_of_the_predictive():
 @pytest.mark.parametrize(
     "weights",
     [
-        [0.5, 0.5],
-        [0.2, 0.3, 0.4],
-        [0.5, 0.6, -0.1],
-        [0.5, 0.5, 0.0],
-        [np.nan, 0.5, 0.5],
+        [0.5, 0.5], [0.2, 0.3, 0.4], [0.5, 0.6, -0.1], [0.5, 0.5, 0.0], [np.nan, 0.5, 0.5],
         [[0.2, 0.3, 0.5]],
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("method", ["fit", "partial_fit"])
 def test_illegal_weights_are_refused_with_the_legal_ones(weights, method):
     mixture = CAVIGaussianMixture(3, weights=weights)

@@ -206,13 +206,11 @@ def test_batches_visited_at_once_raise_the_exact_bound():
 @pytest.mark.parametrize(
     ("name", "methods"),
     [
-        ("batch", ("transform",)),
-        ("mixture", ("predict", "predict_proba", "score_samples")),
-        ("table", ("predict",)),
-        ("matrix", ("transform",)),
+        ("batch", ("transform",)), ("mixture", ("predict", "predict_proba", "score_samples")),
+        ("table", ("predict",)), ("matrix", ("transform",)),
         ("factors", ("transform", "score_samples")),
     ],
-)
+)  # fmt: skip
 def test_answers_for_each_row_are_lazy_arrays(name, methods):
     X = FITS[name][1]().astype(np.float32)
     estimator, rows = fitted(name, X), chunked(X)

@@ -93,8 +93,7 @@ def _brief(entry, **params):
 
 
 @parametrize_with_checks(
-    [_brief(entry) for entry in CLASSES],
-    expected_failed_checks=_expected_failures,
+    [_brief(entry) for entry in CLASSES], expected_failed_checks=_expected_failures
 )
 def test_scikit_learn_check(estimator, check):
     check(estimator)
@@ -164,8 +163,7 @@ def test_unit_weights_are_no_weights(entry):
     X = entry.data()
     assert_same_fit(entry.make().fit(X, sample_weight=np.ones(X.shape[0])), entry.make().fit(X))
     assert_same_fit(
-        entry.make().partial_fit(X, sample_weight=np.ones(X.shape[0])),
-        entry.make().partial_fit(X),
+        entry.make().partial_fit(X, sample_weight=np.ones(X.shape[0])), entry.make().partial_fit(X)
     )
 
 

@@ -197,8 +197,7 @@ def test_a_warm_start_wants_the_same_number_of_components():
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [{"activation_prior": 1e-300}, {"n_components": 41}, {"noise_variance": 1e-12}],
+    "changes", [{"activation_prior": 1e-300}, {"n_components": 41}, {"noise_variance": 1e-12}]
 )
 def test_extreme_priors_end_in_finite_results_or_a_clear_error(changes):
     rows = np.random.default_rng(0).standard_normal((40, 4))

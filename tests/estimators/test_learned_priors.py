@@ -67,15 +67,11 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
     kind = rng.integers(4, size=400)
     X = np.stack(
         [
-            rng.normal(kind, 0.1),
-            (rng.random(400) < (kind > 1)) * 1.0,
-            kind * 1.0,
-            rng.poisson(1.0 + 5.0 * kind),
-            rng.poisson(1.0 + kind),
-            rng.poisson(4.0 - kind),
+            rng.normal(kind, 0.1), (rng.random(400) < (kind > 1)) * 1.0, kind * 1.0,
+            rng.poisson(1.0 + 5.0 * kind), rng.poisson(1.0 + kind), rng.poisson(4.0 - kind),
         ],
         axis=1,
-    )
+    )  # fmt: skip
     blocks = [
         ("x", Gaussian("diag", mean_precision_prior=None), [0]), ("b", Bernoulli("auto"), [1]),
         ("c", Categorical("auto"), [2]), ("n", Poisson(2.0, rate_prior="auto"), [3]),

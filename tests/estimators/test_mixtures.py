@@ -540,7 +540,7 @@ def test_only_the_moves_asked_for_are_made(moves):
         assert np.all(np.diff([4, *mixture.history_["n_components"]]) <= 0)
 
 
-@pytest.mark.parametrize("most", [1, 2, 3, 5])
+@pytest.mark.parametrize("most", [1, 2, 5])
 def test_no_more_components_than_allowed(most):
     X, _ = clusters()
     mixture = with_room(max_components=most, batch_size=100, random_state=0).fit(X)
@@ -643,12 +643,10 @@ def more_rows_than_births_take(rng):
 @pytest.mark.parametrize(
     "layout, shape",
     [
-        (row_of_clusters, "full"),
-        (two_of_twenty_columns, "diag"),
-        (two_scales, "full"),
+        (row_of_clusters, "full"), (two_of_twenty_columns, "diag"), (two_scales, "full"),
         (more_rows_than_births_take, "spherical"),
     ],
-)
+)  # fmt: skip
 def test_clear_clusters_are_found_by_default(layout, shape):
     rng = np.random.default_rng(0)
     centres, size = layout(rng)
@@ -962,15 +960,12 @@ def test_every_start_ends_well(init_params):
 @pytest.mark.parametrize(
     "changed",
     [
-        {"n_components": 4},
-        {"weight_concentration_prior": 2.0},
-        {"mean_prior": [1.0, 1.0, 1.0]},
-        {"degrees_of_freedom_prior": 7.0},
-        {"covariance_type": "diag"},
+        {"n_components": 4}, {"weight_concentration_prior": 2.0}, {"mean_prior": [1.0, 1.0, 1.0]},
+        {"degrees_of_freedom_prior": 7.0}, {"covariance_type": "diag"},
         {"learning_method": "online"},
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_a_stream_refuses_by_name_what_a_running_mixture_is_built_on(changed):
     X, (name,) = rows(), changed
     stream = with_room(2, moves=(), random_state=0).partial_fit(X)

@@ -114,6 +114,7 @@ def test_densities_and_labels_are_those_of_their_formulas(law, learning_method):
         first, second = mixture.weight_concentration_
         v = first / (first + second)
         w = v * np.concatenate([[1.0], np.cumprod(1.0 - v)[:-1]])
+        assert first.shape == second.shape == (K,)
         log_v, log_rest = (digamma(part) - digamma(first + second) for part in (first, second))
         expected_log_w = log_v + np.concatenate([[0.0], np.cumsum(log_rest)[:-1]])
     else:
@@ -163,17 +164,6 @@ def test_draws_come_from_the_components_in_use():
         p, n = mixture.means_[k], np.sum(labels == k)
         error = np.sqrt(p * (1.0 - p) / n)
         assert np.all(np.abs(drawn[labels == k].mean(axis=0) - p) < 5.0 * error)
-
-
-@pytest.mark.parametrize("K", [1, 2, 3])
-@each_method
-def test_concentrations_are_pairs_of_sticks_or_a_dirichlet_of_all_components(K, learning_method):
-    settings = {"learning_method": learning_method, "weight_concentration_prior": 0.6, "moves": ()}
-    sticks = fitted(bits(), K, **settings).weight_concentration_
-    assert sticks.shape == (2, K)
-    settings["weight_concentration_prior_type"] = "dirichlet_distribution"
-    concentration = fitted(bits(), K, **settings).weight_concentration_
-    assert concentration.shape == (K,) and concentration.sum() == pytest.approx(40.6)
 
 
 # ---------------------------------------------------------------------------------- binary input

@@ -294,16 +294,11 @@ def test_imputed_rows_come_back_as_they_came():
 @pytest.mark.parametrize(
     ("own", "of_fractions"),
     [
-        ("float32", "float32"),
-        ("Float32", "Float32"),
-        ("Int16", "Float64"),
-        ("int8[pyarrow]", "double[pyarrow]"),
-        (pl.Float32, pl.Float32),
-        (pl.UInt8, pl.Float64),
-        ("boolean", "Float64"),
-        (pl.Boolean, pl.Float64),
+        ("float32", "float32"), ("Float32", "Float32"), ("Int16", "Float64"),
+        ("int8[pyarrow]", "double[pyarrow]"), (pl.Float32, pl.Float32), (pl.UInt8, pl.Float64),
+        ("boolean", "Float64"), (pl.Boolean, pl.Float64),
     ],
-)
+)  # fmt: skip
 @pytest.mark.filterwarnings("ignore:.* rows have no value:UserWarning")
 def test_imputed_columns_keep_their_types(own, of_fractions):
     if "pyarrow" in str(own):

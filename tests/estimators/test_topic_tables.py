@@ -69,13 +69,11 @@ def test_a_table_has_shares_words_rows_and_flags_rows_without_words():
 @pytest.mark.parametrize(
     "model",
     [
-        TemperedLDA(2, random_state=0),
-        StructuredGaPNMF(2, max_iter=30, random_state=0),
-        LatentDirichletAllocation(2, random_state=0),
-        NMF(2, random_state=0),
+        TemperedLDA(2, random_state=0), StructuredGaPNMF(2, max_iter=30, random_state=0),
+        LatentDirichletAllocation(2, random_state=0), NMF(2, random_state=0),
     ],
     ids=lambda model: type(model).__name__,
-)
+)  # fmt: skip
 def test_shares_of_topics_of_any_library_are_shares_of_words(model):
     pipeline = make_pipeline(CountVectorizer(stop_words=["the"]), model).fit(TEXTS)
     table = topic_table(pipeline, TEXTS, n_words=2)

@@ -7,12 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from estimators._registry import (
-    counts,
-    every_class_of_topic_models,
-    every_topic_model,
-    published,
-)
+from estimators._registry import counts, every_class_of_topic_models, every_topic_model, published
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
@@ -400,21 +395,14 @@ TEXTS = ["a b c", "b c d", "c d e"]
 @pytest.mark.parametrize(
     "X",
     [
-        TEXTS,
-        TEXTS[0],
-        [text.encode() for text in TEXTS],
-        [text.split() for text in TEXTS],
-        [["a"], ["b", "c"]],
-        np.array(TEXTS),
-        np.array(TEXTS, dtype=object),
-        pd.Series(TEXTS),
+        TEXTS, TEXTS[0], [text.encode() for text in TEXTS], [text.split() for text in TEXTS],
+        [["a"], ["b", "c"]], np.array(TEXTS), np.array(TEXTS, dtype=object), pd.Series(TEXTS),
         pd.Series(TEXTS, dtype="category"),
-        pd.DataFrame({"text": TEXTS, "likes": [1.0, 2.0, 3.0]}),
-        pl.Series(TEXTS),
+        pd.DataFrame({"text": TEXTS, "likes": [1.0, 2.0, 3.0]}), pl.Series(TEXTS),
         pl.DataFrame({"text": TEXTS}),
     ],
     ids=lambda X: f"{type(X).__module__}.{type(X).__name__}",
-)
+)  # fmt: skip
 def test_text_is_refused_with_the_name_of_what_counts_its_words(X):
     with pytest.raises(ValueError, match=r"^X holds text, such as .*TemperedLDA .*CountVectorizer"):
         TemperedLDA(2).fit(X)

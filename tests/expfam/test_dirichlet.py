@@ -66,13 +66,11 @@ STARTS = {"ones": 1.0, "tiny": 1e-4, "small": 0.02, "large": 50.0, "huge": 1e4}
 @pytest.mark.parametrize(
     "eta",
     [
-        np.array([0.2, 0.4, 0.8]),
-        np.array([1e-3, 0.5, 20.0]),
-        np.full(30, 0.03),
+        np.array([0.2, 0.4, 0.8]), np.array([1e-3, 0.5, 20.0]), np.full(30, 0.03),
         np.array([2000.0, 5.0, 0.01, 0.01]),
     ],
     ids=["moderate", "spread", "sparse", "peaked"],
-)
+)  # fmt: skip
 def test_fit_recovers_the_concentration_from_any_start(eta, start):
     fitted = Dirichlet.fit(np.full(eta.size, start), attainable(eta), max_iter=200)
     np.testing.assert_allclose(fitted, eta, rtol=1e-4)

@@ -5,14 +5,7 @@ import pytest
 import scipy.stats
 from scipy.special import betaln, digamma
 
-from skvt.expfam import (
-    Beta,
-    MeanPrecision,
-    NormalGamma,
-    NormalWishart,
-    Wishart,
-    triangle,
-)
+from skvt.expfam import Beta, MeanPrecision, NormalGamma, NormalWishart, Wishart, triangle
 from skvt.expfam._gaussian import join
 
 

@@ -137,12 +137,7 @@ def statistic(family, x):
         )
     assert family is NormalGamma
     return np.array(
-        [
-            0.5 * np.log(precision),
-            -0.5 * precision,
-            *precision * mean,
-            *-0.5 * precision * mean**2,
-        ]
+        [0.5 * np.log(precision), -0.5 * precision, *precision * mean, *-0.5 * precision * mean**2]
     )
 
 
@@ -194,9 +189,7 @@ def test_functions_are_vectorised_over_leading_axes(family, q, p):
             log_density[index], family.log_density(eta[index], take(x, index)), rtol=1e-11
         )
         for field, single in zip(
-            fields(x),
-            fields(family.sample(eta[index], np.random.default_rng(0))),
-            strict=True,
+            fields(x), fields(family.sample(eta[index], np.random.default_rng(0))), strict=True
         ):
             assert field.shape == (3, 2, *np.shape(single))
     for name in ("log_normalizer", "expectation", "entropy", "mean", "variance"):
@@ -494,13 +487,10 @@ def test_draws_of_small_shapes_have_the_gamma_law(shape):
 @pytest.mark.parametrize(
     "family, eta",
     [
-        (Beta, [40.0, 1e-3]),
-        (Beta, [1e-3, 40.0]),
-        (Dirichlet, [1e-3, 1e-3, 40.0]),
-        (DirichletColumns((2, 2)), [1e-3, 1e-3, 40.0, 1e-3]),
-        (Gamma, [1e-3, 2.0]),
+        (Beta, [40.0, 1e-3]), (Beta, [1e-3, 40.0]), (Dirichlet, [1e-3, 1e-3, 40.0]),
+        (DirichletColumns((2, 2)), [1e-3, 1e-3, 40.0, 1e-3]), (Gamma, [1e-3, 2.0]),
     ],
-)
+)  # fmt: skip
 def test_draws_next_to_an_end_have_a_finite_density(family, eta):
     posterior = Posterior(family, np.tile(eta, (50, 1)))
     assert np.isfinite(posterior.log_prob(posterior.sample(20, random_state=0))).all()

@@ -8,15 +8,7 @@ import time
 
 import numpy as np
 import pytest
-from estimators._registry import (
-    ENTRIES,
-    StopAfter,
-    assert_same_fit,
-    counts,
-    rows,
-    sums,
-    takes,
-)
+from estimators._registry import ENTRIES, StopAfter, assert_same_fit, counts, rows, sums, takes
 
 import skvt
 from skvt import load

@@ -19,13 +19,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from _mutated import mutate, npy, parts_of, put, write_sources
-from estimators._registry import (
-    CLASSES,
-    assert_same_fit,
-    counts,
-    every_temperature,
-    rows,
-)
+from estimators._registry import CLASSES, assert_same_fit, counts, every_temperature, rows
 from sklearn.exceptions import NotFittedError
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MaxAbsScaler

@@ -309,10 +309,7 @@ def poisson_log_density(q, x, center):
 
 def poisson_update(q, X, r, center):
     seen = ~np.isnan(X)
-    return {
-        "shape": q["shape"] + r @ np.where(seen, X, 0.0),
-        "rate": q["rate"] + r @ seen,
-    }
+    return {"shape": q["shape"] + r @ np.where(seen, X, 0.0), "rate": q["rate"] + r @ seen}
 
 
 def poisson_predictive(q, x, center):

@@ -1,6 +1,5 @@
 """Moves: what they predict of the bound is what it becomes, and what does not pay is put back."""
 
-from functools import partial
 from types import SimpleNamespace
 
 import numpy as np
@@ -208,12 +207,6 @@ def test_clusters_apart_are_not_merged():
     assert (record.proposed, record.accepted, record.gain) == (3, 0, 0.0)
     assert move.exhausted
     assert state.stats is stats and all(state.memos[key] is memos[key] for key in memos)
-
-
-def test_of_one_component_there_is_nothing_to_merge():
-    model, (X, weights, _) = mixture("full"), drawn("full")
-    state = state_from(model, X, weights, np.ones((90, 1)))
-    assert Merge().finish(model, state, Tools()).proposed == 0
 
 
 def test_pairs_whose_entropy_is_not_known_are_left_alone():
@@ -788,19 +781,3 @@ def test_several_births_within_a_batch_add_up_in_their_record():
         (record,) = Birth(50).within(model, batch, 0, state, tools)
     assert record.accepted >= 2
     assert record.gain == pytest.approx(bound_of(model, state.memos.total()) - before)
-
-
-def test_a_stream_grows_as_far_as_it_may():
-    X = clusters(n=600)
-    for most in (1, 2, 3, 9):
-        model = mixture_for(X)
-        first = Rows(X[:100], np.ones(100), 100)
-        state = MemoizedState(model.initial(first, np.random.default_rng(0)))
-        engine = MemoizedInference([Delete(), Merge(), Birth(most)])
-        with Workers() as workers:
-            for key, rows in enumerate(np.array_split(np.arange(600), 6)):
-                rng = partial(np.random.default_rng, key)
-                data, stream = Rows(X[rows], np.ones(100), 100), Stream(0.0, True, None, key, rng)
-                engine.update(model, data, stream, state, RunningPolicy(), workers)
-        assert size(model, state) == min(most, 4)
-        assert state.memos.total().weight == 600.0

@@ -435,16 +435,13 @@ def test_the_page_of_pyldavis_can_be_written_and_read_back(tmp_path, lda, X):
 @pytest.mark.parametrize(
     "draw",
     [
-        ELBODisplay.from_estimator,
-        TemperatureDisplay.from_estimator,
-        MovesDisplay.from_estimator,
-        TopicsDisplay.from_estimator,
-        ComponentsDisplay.from_estimator,
-        ClusterTreeDisplay.from_estimator,
+        ELBODisplay.from_estimator, TemperatureDisplay.from_estimator,
+        MovesDisplay.from_estimator, TopicsDisplay.from_estimator,
+        ComponentsDisplay.from_estimator, ClusterTreeDisplay.from_estimator,
         lambda model: ComponentsDisplay.from_estimator(model, image_shape=(2, 2)),
         lambda model: prepare_arguments(model, np.ones((2, 4))),
     ],
-)
+)  # fmt: skip
 def test_an_estimator_that_is_not_fitted_is_refused(draw):
     for model in (TemperedLDA(), MemoizedDPGMM()):
         with pytest.raises(NotFittedError):

@@ -209,14 +209,12 @@ def test_numbers_of_any_type_are_taken(number):
 @pytest.mark.parametrize(
     "policy",
     [
-        ConstantTemperature(),
-        LinearAnnealing(1.0, replication=1.0),
-        GeometricAnnealing(1.0, replication=1.0),
-        LinearAnnealing(3.0, n_passes=0),
+        ConstantTemperature(), LinearAnnealing(1.0, replication=1.0),
+        GeometricAnnealing(1.0, replication=1.0), LinearAnnealing(3.0, n_passes=0),
         GeometricAnnealing(3.0, n_passes=0.0),
     ],
     ids=str,
-)
+)  # fmt: skip
 def test_policies_that_stay_at_one_are_plain_inference(policy, learning_method):
     plain = fitted(None, learning_method=learning_method)
     tempered = fitted(policy, learning_method=learning_method)

@@ -323,14 +323,11 @@ def test_a_fit_of_any_length_ends_at_one(learned, learning_method, max_iter):
 @pytest.mark.parametrize(
     "name, value, legal",
     [
-        ("n_temperatures", 1, r"\[2, inf\)"),
-        ("n_temperatures", 2.5, r"\[2, inf\)"),
-        ("max_temperature", 1.0, r"\(1, inf\)"),
-        ("max_temperature", np.inf, r"\(1, inf\)"),
-        ("memory", 0.0, r"\(0, inf\)"),
-        ("replication", 0.5, r"\[1, inf\)"),
+        ("n_temperatures", 1, r"\[2, inf\)"), ("n_temperatures", 2.5, r"\[2, inf\)"),
+        ("max_temperature", 1.0, r"\(1, inf\)"), ("max_temperature", np.inf, r"\(1, inf\)"),
+        ("memory", 0.0, r"\(0, inf\)"), ("replication", 0.5, r"\[1, inf\)"),
     ],
-)
+)  # fmt: skip
 @every_learned
 def test_illegal_parameters_are_refused_at_fit(learned, name, value, legal):
     message = rf"The '{name}' parameter of {learned.__name__} must be .* {legal}\. Got "
