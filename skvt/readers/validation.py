@@ -15,7 +15,7 @@ LEGAL_RANGE = f"the range [{1.0 / LARGEST:g}, {LARGEST:g}]"
 # What to do with columns of text.
 ENCODE = (
     "Encode such columns first: OneHotEncoder, or OrdinalEncoder where categories have an order, "
-    "of sklearn.preprocessing."
+    "of sklearn.preprocessing. MemoizedDPMixture takes them as they are."
 )
 
 # What X holds, and where it comes from.

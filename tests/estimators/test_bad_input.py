@@ -40,7 +40,7 @@ ILLEGAL = {
     "infinity": (lambda X: spoiled(X, np.inf), "Input X contains infinity"),
     "words": (
         lambda X: np.full(X.shape, "word"),
-        "holds (text, such as )?'word'.*(CountVectorizer|OneHotEncoder|Categorical)",
+        "holds (text, such as )?'word'.*(CountVectorizer|OneHot.*MemoizedDPMixture|Categorical)",
     ),
     "None": (lambda X: None, "Expected 2D array, got scalar"),
 }
