@@ -16,6 +16,8 @@ from skvt.typing import Array, IndexArray
 FEWEST_ROWS = 1.0
 # Nats by which the bound must rise where a merge takes other learned priors.
 SMALLEST_GAIN = 0.1
+# Pairs that lose more nats than this for each row of all are not judged by other priors.
+_FARTHEST = 0.5
 # Maximum cost of removing it in nats: if it is larger, the component explains what others do not,
 # such as a row of weight 1/2.
 _LARGEST_LOSS = 3.0
@@ -118,7 +120,7 @@ class Merge(Move):
             used |= {a[i], b[i]}
             gone.append(b[i])
             state.merge(a[i], b[i])
-        if not gone and order.size:
+        if not gone and order.size and exceeds(gain[order[0]], -_FARTHEST * memo.weight):
             best = order[0]
             total = self._relearn(model, memo, a[best], b[best])
             if total > 0.0:

@@ -681,6 +681,17 @@ def test_a_merge_is_judged_with_the_priors_as_they_will_be_after_it():
     assert after - before == pytest.approx(record.gain, rel=1e-6) and record.gain > 10.0
 
 
+def test_pairs_far_apart_are_not_judged_by_other_priors(monkeypatch):
+    X, labels = clusters(n=90, K=3), np.repeat(np.arange(3), 30)
+    X = X + 100.0 * labels[:, None]
+    component, _ = gaussian_component(X, np.ones(90), "full", False)
+    learner = GaussianLearner.of(component, frozenset({"covariance_prior"}))
+    model = Mixture(StickBreaking(1.0), component, learner=learner)
+    state = state_from(model, X, np.ones(90), np.eye(3)[labels])
+    monkeypatch.setattr(Merge, "_relearn", lambda *given: pytest.fail("learned in vain"))
+    assert Merge().finish(model, state, Tools()).accepted == 0
+
+
 def test_of_sorted_rows_a_target_has_as_many_of_each_batch():
     X = clusters(n=500)
     model = mixture_for(X)

@@ -275,7 +275,7 @@ class Mixture(ConjugateModel):
         stats, hidden_entropy = Stats((weighted.sum(axis=0), sums)), None
         table = np.repeat(component.table(component.prior[None]), resp.shape[1], axis=0)
         least, previous = _COMPLETION_TOL * batch.weights.sum(), -np.inf
-        for _ in range(most_steps):
+        for step in range(most_steps):
             completion = component.completion(table)
             holes = None if completion is None else completion(batch.X, np.ones(1))
             if holes is None:
@@ -285,6 +285,8 @@ class Mixture(ConjugateModel):
             hidden_entropy = (weighted * entropy).sum(axis=0)
             stats = Stats((stats.arrays[0], sums.copy()))
             holes.add_statistics(weighted, stats.arrays[1])
+            if step == most_steps - 1:
+                break
             bound = hidden_entropy.sum() + self.collapsed_energy(stats)
             if bound - previous < least:
                 break
