@@ -1,4 +1,4 @@
-"""What all benchmarks share: corpora, the one evaluator, cores, plain tables.
+"""What all benchmarks share: corpora, the one evaluator, cores, memory, plain tables.
 
 The evaluator is written in NumPy alone and knows no library: it takes topics (K, V) and treats
 them all alike, so that it can favour nobody.
@@ -212,6 +212,25 @@ def timed(function, *args, **kwargs):
     wall, cpu = time.perf_counter(), time.process_time()
     result = function(*args, **kwargs)
     return time.perf_counter() - wall, time.process_time() - cpu, result
+
+
+# -------------------------------------------------------------------------------------- memory
+def resident_bytes():
+    """Memory of this process now."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def peak_bytes():
+    """Highest memory of this process since :func:`reset_peak`."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("No VmHWM in /proc/self/status: memory is measured on Linux only.")
+
+
+def reset_peak():
+    """Let the peak start again from what is resident now."""
+    Path("/proc/self/clear_refs").write_text("5")
 
 
 # -------------------------------------------------------------------------------------- output

@@ -5,7 +5,9 @@ and in many columns, few and many rows, of very different sizes, with missing va
 
 - the number of components found from one, and the adjusted Rand index;
 - the bound less that of a fit begun at the true labels, in nats: below 0, the fit has ended though
-  a better one is known; above 0, the true labels are not what the bound prefers.
+  a better one is known; above 0, the true labels are not what the bound prefers;
+- ``--rivals``: the Rand index of scikit-learn's ``BayesianGaussianMixture`` at twice the true
+  number of components, of its ``GaussianMixture`` by BIC, and of ``HDBSCAN``.
 
 The last lines count the fits that end at most 2 nats below the known one, and those that find the
 true number within 5 % where the bound prefers the true labels.
@@ -15,8 +17,11 @@ import warnings
 
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, timed
+from _gaussian_peers import gaussian_grid
+from sklearn.cluster import HDBSCAN
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.metrics import adjusted_rand_score
+from sklearn.mixture import BayesianGaussianMixture
 
 from skvt import MemoizedDPGMM
 
@@ -148,6 +153,7 @@ def arguments():
     p.add_argument("--layouts", nargs="+", choices=sorted(LAYOUTS), default=list(LAYOUTS))
     p.add_argument("--seeds", type=int, default=5)
     p.add_argument("--published", action="store_true", help="priors given, none learned")
+    p.add_argument("--rivals", action="store_true")
     p.add_argument("--cores", type=int, default=1)
     p.add_argument("--quick", action="store_true", help="1 seed")
     args = p.parse_args()
@@ -172,6 +178,25 @@ def ours(X, y, shape, seed, args):
     return mixture.n_components_, index, ahead, known.n_components_, seconds
 
 
+def rivals(X, y, shape, seed):
+    """{name: Rand index} of other ways."""
+    number = int(y.max()) + 1
+    if np.isnan(X).any():
+        return {}
+    twice = BayesianGaussianMixture(
+        n_components=2 * number, covariance_type=shape, random_state=seed
+    )
+    found = {
+        "BGM": twice.fit(X),
+        "BIC": gaussian_grid(X, min(60, 2 * number), shapes=[shape], random_state=seed),
+    }
+    indices = {name: adjusted_rand_score(y, fit.predict(X)) for name, fit in found.items()}
+    if len(X) <= 30_000:
+        labels = HDBSCAN(copy=True).fit_predict(X)
+        indices["HDBSCAN"] = adjusted_rand_score(y, labels)
+    return indices
+
+
 def main():
     args = arguments()
     print_header()
@@ -181,10 +206,11 @@ def main():
     with cores(args.cores):
         for name in args.layouts:
             shape = next((kind for kind in ("diag", "spherical") if name.endswith(kind)), "full")
-            runs = []
+            runs, others = [], []
             for seed in range(args.seeds):
                 X, y = LAYOUTS[name](np.random.default_rng(seed))
                 runs.append(ours(X, y, shape, seed, args))
+                others.append(rivals(X, y, shape, seed) if args.rivals else {})
             true = int(y.max()) + 1
             for number, _, ahead, known, _ in runs:
                 fits += 1
@@ -200,11 +226,16 @@ def main():
                 f"{np.mean([run[1] for run in runs]):.3f}",
                 " ".join(f"{run[2]:.0f}" for run in runs),
                 f"{np.mean([run[4] for run in runs]):.1f}",
+                *(
+                    f"{np.mean([o[r] for o in others]):.3f}" if r in others[0] else "-"
+                    for r in (("BGM", "BIC", "HDBSCAN") if args.rivals else ())
+                ),
             ])  # fmt: skip
             progress(*table[-1])
     print_table(
         "Components found from one" + (", published priors" if args.published else ""),
-        ["layout", "size", "true", "found", "ARI", "nats ahead", "CPU s"],
+        ["layout", "size", "true", "found", "ARI", "nats ahead", "CPU s"]
+        + (["BGM", "BIC", "HDBSCAN"] if args.rivals else []),
         table,
     )
     print(f"\nat most {CLOSE:g} nats below a fit begun at the truth: {close} of {fits}")
