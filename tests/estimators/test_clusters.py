@@ -381,5 +381,5 @@ def test_an_illegal_number_of_clusters_is_named_with_its_range(X, mixture, metho
 
 
 def test_an_unknown_criterion_is_refused(X, mixture):
-    with pytest.raises(ValueError, match=r"'entropy' or 'evidence'\. Got 'nats'"):
+    with pytest.raises(ValueError, match=r"'entropy', 'evidence'\. Got 'nats'"):
         mixture.join_components(X, criterion="nats")
