@@ -24,6 +24,9 @@ _byte_pointer = ir.IntType(8).as_pointer()
 _zero, _step, _last = (ir.Constant(_whole, value) for value in (0, LANES, LANES - 1))
 _zeros = ir.Constant(_vector, [0.0] * LANES)
 _undefined = ir.Constant(_vector, ir.Undefined)
+_first = ir.Constant(_index, 0)
+_kinds: Any = types  # (whose names mypy finds only in part)
+_drawn_place = _kinds.Tuple((_kinds.int64, _kinds.float32))
 
 
 def aligned(n_rows: int, n_columns: int) -> Array:
@@ -58,29 +61,103 @@ def draw_of_product(
     """
 
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        arrays = [
-            context.make_array(kind)(context, builder, value)
-            for kind, value in zip(signature.args[:-1], arguments, strict=False)
-        ]
+        arrays = _arrays(context, builder, signature, arguments[:-1])
         width = builder.extract_value(arrays[0].shape, 0)
         *factors, ahead, sums = (array.data for array in arrays)
-        ends = _partial_sums(builder, factors, ahead, sums, width)
-        lane, rest, total = _lane(builder, ends, arguments[-1])
-        place = _place_in_lane(builder, builder.gep(sums, [lane]), rest, width)
-        k = builder.add(builder.mul(place, _step), lane)
+
+        def product(k: Any) -> Any:
+            a, b, c = (_line(builder, factor, k) for factor in factors)
+            return builder.fmul(builder.fmul(a, b), c)
+
+        ends = _partial_sums(builder, product, [ahead], sums, width)
+        lane, rest, total, _ = _lane(builder, ends, arguments[-1])
+        k = _place(builder, sums, lane, rest, width)
         return context.make_tuple(builder, signature.return_type, [k, total])
 
-    kinds: Any = types  # (whose names mypy finds only in part)
-    result = kinds.Tuple((kinds.int64, kinds.float32))
-    return result(first, second, third, following, sums, kinds.float32), codegen
+    return _drawn_place(first, second, third, following, sums, _kinds.float32), codegen
 
 
-def _partial_sums(builder: Any, factors: Any, ahead: Any, sums: Any, width: Any) -> Any:
+def _drawn_member(
+    weights: Array, members: Array, values: Array, sums: Array, begin: int, width: int,
+    ahead: int, left: int, weight: Any, value: Any, others: Any, number: Any,
+) -> tuple[int, np.float32]:  # fmt: skip
+    """:func:`draw_of_members` in Python."""
+    lines = slice(begin, begin + width)
+    here = members[lines] == left
+    products = (weights[lines] - weight * here) * np.where(here, value, values[members[lines]])
+    within = np.cumsum(products.reshape(-1, LANES), axis=0, dtype=np.float32)
+    total = np.cumsum(within[-1], dtype=np.float32)[-1]
+    whole = total + others
+    if number * whole >= total:
+        return width, whole
+    ones = np.ones_like(products)
+    return _drawn(products, ones, ones, ones, sums, number * whole / total)[0], whole
+
+
+@instruction(_drawn_member)
+def draw_of_members(
+    typingctx: Any, weights: Any, members: Any, values: Any, sums: Any, begin: Any, width: Any,
+    ahead: Any, left: Any, weight: Any, value: Any, others: Any, number: Any,
+) -> Any:  # fmt: skip
+    """``(m, sum)`` with m drawn by ``p_m ~ weights[begin + m] values[members[begin + m]]``.
+
+    m is below ``width``, a multiple of LANES, or ``width``, for which p is ``others``. The member
+    ``left`` has ``weight`` less, and this value. ``number`` and ``sums`` are those of
+    :func:`draw_of_product`; meanwhile weights and members from ``ahead`` on are on their way.
+    Members are of int32.
+    """
+
+    def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        arrays = _arrays(context, builder, signature, arguments[:4])
+        weights, members, values, sums = (array.data for array in arrays)
+        begin, width, ahead, left, *numbers, others, number = arguments[4:]
+        ahead = [builder.gep(pointer, [ahead]) for pointer in (weights, members)]
+        weights, members = (builder.gep(pointer, [begin]) for pointer in (weights, members))
+        weight, value = (_everywhere(builder, _vector, number) for number in numbers)
+        left = _everywhere(builder, _pattern, builder.trunc(left, _index))
+
+        def product(k: Any) -> Any:
+            places, gathered = _line(builder, members, k, _pattern), _undefined
+            for lane in range(LANES):
+                at = ir.Constant(_index, lane)
+                source = builder.gep(values, [builder.extract_element(places, at)])
+                gathered = builder.insert_element(gathered, builder.load(source), at)
+            # (not by way of memory, which would have to be written first)
+            here = builder.icmp_signed("==", places, left)
+            own = _line(builder, weights, k)
+            own = builder.fsub(own, builder.select(here, weight, _zeros))
+            return builder.fmul(own, builder.select(here, value, gathered))
+
+        ends = _partial_sums(builder, product, ahead, sums, width)
+        lane, rest, whole, is_other = _lane(builder, ends, number, others)
+        m = builder.select(is_other, width, _place(builder, sums, lane, rest, width))
+        return context.make_tuple(builder, signature.return_type, [m, whole])
+
+    whole, single = _kinds.int64, _kinds.float32
+    numbers = whole, whole, whole, whole, single, single, single, single
+    return _drawn_place(weights, members, values, sums, *numbers), codegen
+
+
+def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:
+    return [
+        context.make_array(kind)(context, builder, value)
+        for kind, value in zip(signature.args, arguments, strict=False)
+    ]
+
+
+def _line(builder: Any, pointer: Any, k: Any, kind: Any = _vector) -> Any:
+    """LANES numbers from k on."""
+    return builder.load(builder.bitcast(builder.gep(pointer, [k]), kind.as_pointer()), align=4)
+
+
+def _everywhere(builder: Any, kind: Any, number: Any) -> Any:
+    """A number in all lanes."""
+    first = builder.insert_element(ir.Constant(kind, ir.Undefined), number, _first)
+    return builder.shuffle_vector(first, first, ir.Constant(_pattern, [0] * LANES))
+
+
+def _partial_sums(builder: Any, product: Any, ahead: Any, sums: Any, width: Any) -> Any:
     """Write the sums of the products up to each line, lane by lane; returns the last."""
-
-    def lanes(pointer: Any, k: Any) -> Any:
-        return builder.bitcast(builder.gep(pointer, [k]), _vector.as_pointer())
-
     prefetch = builder.module.declare_intrinsic(
         "llvm.prefetch",
         [_byte_pointer],
@@ -92,11 +169,11 @@ def _partial_sums(builder: Any, factors: Any, ahead: Any, sums: Any, width: Any)
     builder.branch(loop)
     builder.position_at_end(loop)
     k, up_to_here = builder.phi(_whole), builder.phi(_vector)
-    a, b, c = (builder.load(lanes(factor, k), align=4) for factor in factors)
-    added = builder.fadd(up_to_here, builder.fmul(builder.fmul(a, b), c))
-    builder.store(added, lanes(sums, k), align=4)
-    place = builder.bitcast(builder.gep(ahead, [k]), _byte_pointer)
-    builder.call(prefetch, [place, to_read, to_all_caches, of_data])
+    added = builder.fadd(up_to_here, product(k))
+    builder.store(added, builder.bitcast(builder.gep(sums, [k]), _vector.as_pointer()), align=4)
+    for pointer in ahead:
+        place = builder.bitcast(builder.gep(pointer, [k]), _byte_pointer)
+        builder.call(prefetch, [place, to_read, to_all_caches, of_data])
     further = builder.add(k, _step)
     for phi, start, value in (k, _zero, further), (up_to_here, _zeros, added):
         phi.add_incoming(start, before)
@@ -106,8 +183,11 @@ def _partial_sums(builder: Any, factors: Any, ahead: Any, sums: Any, width: Any)
     return added
 
 
-def _lane(builder: Any, ends: Any, number: Any) -> tuple[Any, Any, Any]:
-    """The first lane whose end is above the drawn number, what is left of this, and the sum."""
+def _lane(builder: Any, ends: Any, number: Any, others: Any = None) -> tuple[Any, Any, Any, Any]:
+    """The first lane whose end is above the drawn number, what is left, the sum, whether none is.
+
+    The sum is that with others, if there are any.
+    """
 
     def shifted(x: Any, by: int) -> Any:
         places = [LANES + lane - by if lane >= by else 0 for lane in range(LANES)]
@@ -116,19 +196,22 @@ def _lane(builder: Any, ends: Any, number: Any) -> tuple[Any, Any, Any]:
     for by in 1, 2, 4, 8:
         ends = builder.fadd(ends, shifted(ends, by))
     total = builder.extract_element(ends, ir.Constant(_index, LANES - 1))
+    if others is not None:
+        total = builder.fadd(total, others)
     drawn = builder.fmul(number, total)
-    everywhere = builder.insert_element(_undefined, drawn, ir.Constant(_index, 0))
-    everywhere = builder.shuffle_vector(everywhere, _undefined, ir.Constant(_pattern, [0] * LANES))
-    passed = builder.bitcast(builder.fcmp_ordered(">=", everywhere, ends), ir.IntType(LANES))
+    passed = builder.fcmp_ordered(">=", _everywhere(builder, _vector, drawn), ends)
+    passed = builder.bitcast(passed, ir.IntType(LANES))
     lane = builder.zext(builder.ctpop(passed), _whole)
     # (rounding may leave a number that no lane holds)
-    lane = builder.select(builder.icmp_signed("<", lane, _last), lane, _last)
+    held = builder.icmp_signed("<", lane, _last)
+    lane, none = builder.select(held, lane, _last), builder.icmp_signed(">", lane, _last)
     rest = builder.fsub(drawn, builder.extract_element(shifted(ends, 1), lane))
-    return lane, rest, total
+    return lane, rest, total, none
 
 
-def _place_in_lane(builder: Any, sums: Any, rest: Any, width: Any) -> Any:
-    """How many sums of the lane, all but the last, are not above the rest."""
+def _place(builder: Any, sums: Any, lane: Any, rest: Any, width: Any) -> Any:
+    """The place drawn; its line is how many sums of the lane, but the last, are up to the rest."""
+    sums = builder.gep(sums, [lane])
     before, test = builder.block, builder.append_basic_block("test")
     loop, after = builder.append_basic_block("place"), builder.append_basic_block("drawn")
     stop = builder.sub(width, _step)
@@ -144,4 +227,4 @@ def _place_in_lane(builder: Any, sums: Any, rest: Any, width: Any) -> Any:
         phi.add_incoming(value, loop)
     builder.branch(test)
     builder.position_at_end(after)
-    return place
+    return builder.add(builder.mul(place, _step), lane)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from _entrances import entrance
 
-from skvt.compiled import LANES, aligned, draw_of_product
+from skvt.compiled import LANES, aligned, draw_of_members, draw_of_product
 
-draw = entrance(draw_of_product)
+draw, draw_member = entrance(draw_of_product), entrance(draw_of_members)
 
 
 @pytest.mark.parametrize("n_lines", [1, 3])
@@ -29,3 +29,27 @@ def test_of_evenly_spaced_numbers_each_place_has_its_share(n_lines):
         draw(first[2], second[0], table[1], table[3], sums, np.float32(1.0))[0]
         == n_lines * LANES - 1
     )
+
+
+@pytest.mark.parametrize("n_lines", [1, 3])
+def test_members_have_their_shares_and_others_theirs(n_lines):
+    rng = np.random.default_rng(n_lines)
+    width, left = n_lines * LANES, 7
+    weights, values = aligned(1, 2 * width)[0], aligned(1, 2 * width)[0]
+    weights[:], values[:] = rng.integers(1, 4, (2, 2 * width))
+    members = np.concatenate([np.zeros(width), rng.permutation(width)]).astype(np.int32)
+    expected = weights[width:] * values[members[width:]]
+    place = np.flatnonzero(members[width:] == left)[0]
+    expected[place] = (weights[width + place] - 1.0) * 5.0
+    # all sums are whole numbers, that with the others a power of two: nothing is rounded
+    others = np.float32(2**10 - expected.sum())
+    drawn = [
+        draw_member(
+            weights, members, values, np.empty_like(values), width, width, 0, left,
+            np.float32(1.0), np.float32(5.0), others, np.float32(i / 2**10),
+        )
+        for i in range(2**10)
+    ]  # fmt: skip
+    places, totals = np.transpose(drawn)
+    np.testing.assert_array_equal(np.bincount(places.astype(int)), [*expected, others])
+    assert np.all(totals == 2**10)

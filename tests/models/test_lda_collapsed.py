@@ -12,7 +12,7 @@ from skvt.compiled import LANES, serial_map
 from skvt.expfam import RunningStats
 from skvt.models.lda import CollapsedLDA, _collapsed
 from skvt.models.lda._collapsed_kernels import MOST_TOKENS, token_bounds
-from skvt.models.lda._sparse_kernels import BLOCK
+from skvt.models.lda._sparse_kernels import RANGE
 
 ALPHA, ETA = np.array([0.3, 0.8]), np.array([0.2, 0.5, 0.9])
 
@@ -83,7 +83,7 @@ def test_topics_of_all_lines_have_their_law(monkeypatch):
 def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
     monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
     monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
-    X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * BLOCK + 2)
+    X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
     eta = np.array([0.2, 0.9])
     enumerated = by_enumeration(X, alpha, np.tile(eta, (alpha.size, 1)))
     # a standard error of .004 at most
@@ -91,9 +91,19 @@ def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
         np.testing.assert_allclose(found, true, atol=0.02)
 
 
+def test_topics_of_all_ranges_have_their_law(monkeypatch):
+    monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
+    # (of a single token, which the prior alone decides)
+    alpha = np.full(2 * RANGE + 3, 1e-3)
+    alpha[5], alpha[RANGE + 7], alpha[-1] = 0.4, 1.0, 0.6
+    single = sampled(CollapsedLDA(alpha, np.array([0.2, 0.9])), np.array([[1.0, 0.0]]), 8000)[1]
+    # a standard error of .006 at most
+    np.testing.assert_allclose(single[0].cumsum(), (alpha / alpha.sum()).cumsum(), atol=0.03)
+
+
 @pytest.mark.parametrize("dense", [True, False])
 def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
-    n_topics = 2 * BLOCK**2 + 3
+    n_topics = 2 * RANGE + 3
     monkeypatch.setattr(_collapsed, "MOST_DENSE", n_topics - (not dense))
     rng = np.random.default_rng(0)
     n = rng.poisson(0.5, (2, n_topics)) * 10.0
@@ -186,6 +196,23 @@ def test_statistics_are_the_counts_of_the_drawn_topics(monkeypatch, dense):
     found = sp.csr_array(before.counts).toarray()
     np.testing.assert_allclose(found[rest], of_documents[rest], rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(found.sum(axis=1), X.sum(axis=1), rtol=1e-4)
+
+
+def test_documents_with_as_many_topics_as_tokens_keep_them_apart(monkeypatch):
+    monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)
+    # (their topics fill whole lines)
+    X, n_topics = sp.csr_array(np.ones((20, LANES))), 40 * LANES
+    model = CollapsedLDA(np.full(n_topics, 1.0), np.full(LANES, 0.1))
+    batch = model.batch(X, np.arange(20), np.ones(20))
+    stats, begun = RunningStats([np.zeros((LANES, n_topics))]), batch
+    for sweep in range(4):
+        result = model.local_step(
+            begun, model.counts_given_others(stats, batch, sweep), 1.0, serial_map
+        )
+        stats.add(result.stats, 1.0)
+        begun = replace(batch, start=result.start)
+    expected = [np.bincount(z, minlength=n_topics) for z in result.start.reshape(20, LANES)]
+    np.testing.assert_array_equal(result.counts.toarray(), expected)
 
 
 def test_topics_of_other_tokens_are_refused():

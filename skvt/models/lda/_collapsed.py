@@ -250,16 +250,16 @@ class CollapsedLDA(LDAGivenTopics):
         prior = np.clip(self._of_sampling().topic_word_prior[batch.active], *RANGE)
         own = sparse.no_proportions(np.diff(batch.token_indptr[batch.indptr]), alpha.size)
         loop = SharedLoop(
-            draws.groups.size - 1, 1, batch.indptr, batch.word_indptr, batch.documents,
-            batch.entries, batch.counts, batch.token_indptr, batch.weights, draws.seeds,
+            draws.groups.size - 1, 1, batch.indptr, batch.counts, batch.token_indptr,
+            batch.weights, batch.word_tokens, batch.tokens, batch.token_weights,
+            batch.documents.repeat(np.diff(batch.token_indptr)[batch.entries]), draws.seeds,
             alpha if placed else np.ones_like(alpha), prior.astype(np.float32), draws.groups,
             counts.indptr, counts.indices, counts.data, placed, draws.topics, own,
             np.ones(batch.n_rows), draws.log_probability, draws.totals,
         )  # fmt: skip
         run(sparse.sparse_steps, loop)
-        indptr = np.concatenate([[0], np.cumsum(own.size)])
-        places = np.arange(indptr[-1]) + np.repeat(own.first[:-1] - indptr[:-1], own.size)
-        entries = own.counts[places], own.topic[places], indptr
+        places = np.flatnonzero(own.held)
+        entries = own.counts[places], own.topic[places], np.searchsorted(places, own.first)
         return sp.csr_array(entries, shape=(batch.n_rows, alpha.size))
 
     def _moved(self, batch: TokenBatch, topics: IndexArray) -> Stats:

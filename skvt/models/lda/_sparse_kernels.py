@@ -5,8 +5,8 @@ The probabilities of [GriffithsSteyvers04 eq. 5] fall into two parts,
     p(z_i = k | z_-i, w) ~ n_dk^{-i} phi_k + alpha_k phi_k,  phi_k = (eta_w + n_wk^{-i}) / n_k^{-i},
 
 with n_k for the sum over words, prior included. The first is a sum over the topics that the
-document has. Of the second, sums over blocks of topics are kept, one of which a change of a count
-changes (after Yu, Hsieh, Yun, Vishwanathan and Dhillon 2015). Tokens are visited word by word: the
+document has (after Yao, Mimno and McCallum 2009), side by side. Of the second, sums over ranges of
+topics are kept, one of which a change of a count changes. Tokens are visited word by word: the
 counts of one word are at hand, and those of a document lie together.
 
 Groups of documents are those of :mod:`skvt.models.lda._collapsed_kernels`. Tokens of a group are
@@ -21,20 +21,24 @@ from numpy.typing import NDArray
 from skvt.compiled import (
     CLAIMS,
     GOLDEN,
+    LANES,
+    aligned,
     claim,
+    draw_of_members,
+    draw_of_product,
     finish,
     jit,
     lit,
     log,
     mix,
     part,
-    uniform,
+    unit_pair,
 )
 from skvt.models.lda._collapsed_kernels import LEAST_TOTAL, weight_of
 from skvt.typing import Array, IndexArray
 
-# Topics whose sum is kept, and sums whose sum is.
-BLOCK = 16
+# Topics whose sum is kept, a multiple of LANES.
+RANGE = 256
 # Below this a product of probabilities gives way to its logarithm.
 _SMALL = 1e-200
 # What a probability in the product is at least.
@@ -42,14 +46,14 @@ _LEAST = 1e-30
 
 
 class Proportions(NamedTuple):
-    """Tokens of each document in its topics, which begin at ``first[d]``.
+    """Tokens of each document in its topics, which begin at ``first[d]``, a multiple of LANES.
 
     Attributes
     ----------
     topic, held : int32, shape (M,)
-        Topics, and how many tokens of the document each has.
+        Topics, and how many tokens of the document each has, which may be none; beyond them K, 0.
     counts : float32, shape (M,)
-        Their weights.
+        The tokens' weights.
     first, size : ndarray of int64, shape (n + 1,) and (n,)
         How many topics there are.
     total : float64, shape (n,)
@@ -67,102 +71,137 @@ class Proportions(NamedTuple):
 def no_proportions(n_tokens: IndexArray, n_topics: int) -> Proportions:
     """Room for documents of these numbers of tokens."""
     first = np.zeros(n_tokens.size + 1, np.int64)
-    np.cumsum(np.minimum(n_tokens, n_topics), out=first[1:])
-    topic, held = np.empty((2, first[-1]), np.int32)
-    count, total = np.empty(first[-1], np.float32), np.empty(n_tokens.size)
-    return Proportions(topic, held, count, first, np.zeros(n_tokens.size, np.int64), total)
+    np.cumsum(-(-np.minimum(n_tokens, n_topics) // LANES) * LANES, out=first[1:])
+    lines, size = aligned(3, first[-1]), np.zeros(n_tokens.size, np.int64)
+    topic, held, counts = lines[0].view(np.int32), lines[1].view(np.int32), lines[2]
+    topic[:], held[:], counts[:] = n_topics, 0, 0.0
+    return Proportions(topic, held, counts, first, size, np.zeros(n_tokens.size))
 
 
 class _Scratch(NamedTuple):
-    """Of a thread.
+    """Of a thread; of topics beyond K, which fill the last line, all but ``ones`` is 0.
 
     Attributes
     ----------
-    counts, inverse, phi : float32 (K,) ``eta_w + n_wk`` of the word, ``1 / n_k``, their product
-    of_prior : float64 (B,) sums of ``alpha_k / n_k`` over blocks
-    blocks, ranges : float64 (B,), (R,) sums of ``alpha_k phi_k`` over blocks, over ranges of these
-    sums : float64 (K,) of the first part up to each topic of the document
+    counts, phi : float32 (W,) ``eta_w + n_wk`` of the word, ``phi_k``
+    inverse, alpha : float32 (W,) ``1 / n_k``, and the prior of proportions
+    sums, ones : float32 (W,) of a draw, and 1
+    ranges : float64 (R,) sums of ``alpha_k phi_k`` over RANGE topics
     places : int64 (K,) 0, where a topic may be among those of the document
     """
 
     counts: Array
-    inverse: Array
     phi: Array
-    of_prior: Array
-    blocks: Array
-    ranges: Array
+    inverse: Array
+    alpha: Array
     sums: Array
+    ones: Array
+    ranges: Array
     places: IndexArray
 
 
 def sparse_steps(*arguments: Any) -> None:
     """:func:`_sparse_steps` with scratch of its own: the task of a thread."""
-    n_topics = arguments[-2].shape[1]
-    n_blocks = -(-n_topics // BLOCK)
-    sizes = n_blocks, n_blocks, -(-n_blocks // BLOCK), n_topics
-    single, places = np.empty((3, n_topics), np.float32), np.zeros(n_topics, np.int64)
-    scratch = _Scratch._make([*single, *map(np.empty, sizes), places])
+    alpha = arguments[9]
+    # (one beyond K at least)
+    lines = aligned(6, (alpha.size // LANES + 1) * LANES)
+    lines[:5], lines[5] = 0.0, 1.0
+    lines[3, : alpha.size] = alpha
+    ranges = np.empty(-(-lines.shape[1] // RANGE))
+    scratch = _Scratch(*lines, ranges, np.zeros(alpha.size, np.int64))
     _sparse_steps(*arguments[:-1], scratch, arguments[-1])
 
 
 @part
-def _put(d: Any, place: Any, k: Any, weight: Any, proportions: Any) -> None:
-    """A token of document d goes to topic k, which is at this place or, if it is the end, new."""
-    if place == proportions.first[d] + proportions.size[d]:
-        proportions.topic[place], proportions.held[place] = k, 0
-        proportions.counts[place] = lit(weight, 0.0)
-        proportions.size[d] += 1
-    proportions.held[place] += 1
-    proportions.counts[place] += weight
+def _list_topics(
+    d: Any, indptr: IndexArray, counts: Array, token_indptr: IndexArray, topics: IndexArray,
+    places: IndexArray, proportions: Any,
+) -> None:  # fmt: skip
+    """The proportions of document d by the topics of its tokens."""
+    first, size, total = proportions.first[d], 0, proportions.total[d]
+    for j in range(indptr[d], indptr[d + 1]):
+        n_tokens = token_indptr[j + 1] - token_indptr[j]
+        for i in range(n_tokens):
+            weight = np.float32(weight_of(counts[j], i, n_tokens))
+            k = topics[np.uint64(token_indptr[j] + i)]
+            # (of another document, unless the topic is there)
+            place = min(places[k], size)
+            if place == size or proportions.topic[first + place] != k:
+                place = places[k] = size
+                proportions.topic[first + place] = k
+                size += 1
+            proportions.held[first + place] += 1
+            proportions.counts[first + place] += weight
+            total += np.float64(weight)
+    proportions.size[d], proportions.total[d] = size, total
 
 
 @part
-def _shift(k: Any, change: Any, least: Any, alpha: Array, totals: Array, scratch: Any) -> Any:
-    """Count tokens in or out of topic k; returns by how much the sum of the second part changes."""
-    inverse, phi = np.float64(scratch.inverse[k]), np.float64(scratch.phi[k])
-    # of fractional weights rounding leaves a rest
-    scratch.counts[k] = max(scratch.counts[k] + change, least)
-    totals[k] = max(totals[k] + np.float64(change), LEAST_TOTAL)
-    scratch.inverse[k] = np.float32(1.0 / totals[k])
-    scratch.phi[k] = scratch.counts[k] * scratch.inverse[k]
-    factor, b = np.float64(alpha[k]), k // BLOCK
-    scratch.of_prior[b] += factor * (np.float64(scratch.inverse[k]) - inverse)
-    added = factor * (np.float64(scratch.phi[k]) - phi)
-    scratch.blocks[b] += added
-    scratch.ranges[b // BLOCK] += added
+def _shift(k: Any, count: Any, total: Any, totals: Array, scratch: Any) -> Any:
+    """Topic k has this count of the word, and this total; returns what the second part gains."""
+    before = np.float64(scratch.phi[k])
+    scratch.counts[k], totals[k] = count, total
+    scratch.inverse[k] = np.float32(1.0 / total)
+    scratch.phi[k] = count * scratch.inverse[k]
+    added = np.float64(scratch.alpha[k]) * (np.float64(scratch.phi[k]) - before)
+    scratch.ranges[k // RANGE] += added
     return added
 
 
 @part
-def _of_second_part(number: Any, alpha: Array, scratch: Any) -> Any:
-    """The topic at which the sums of ``alpha_k phi_k`` pass a number."""
+def _of_second_part(number: Any, second: Any, scratch: Any) -> Any:
+    """A topic drawn by ``alpha_k phi_k``, whose sum is ``second``."""
+    left: Any = np.float64(number) * second
     r: Any = np.int64(0)
-    while r < scratch.ranges.size - 1 and number >= scratch.ranges[r]:
-        number -= scratch.ranges[r]
+    while r < scratch.ranges.size - 1 and left >= scratch.ranges[r]:
+        left -= scratch.ranges[r]
         r += 1
-    b, last = r * BLOCK, min((r + 1) * BLOCK, scratch.blocks.size) - 1
-    while b < last and number >= scratch.blocks[b]:
-        number -= scratch.blocks[b]
-        b += 1
-    k, last = b * BLOCK, min((b + 1) * BLOCK, alpha.size) - 1
-    while k < last:
-        value = np.float64(alpha[k]) * np.float64(scratch.phi[k])
-        if number < value:
-            break
-        number -= value
-        k += 1
-    return k
+    start, stop = r * RANGE, min((r + 1) * RANGE, scratch.phi.size)
+    number = np.float32(max(min(left / scratch.ranges[r], 1.0), 0.0))
+    k, _ = draw_of_product(
+        scratch.alpha[start:stop], scratch.phi[start:stop], scratch.ones, scratch.ones,
+        scratch.sums, number,
+    )  # fmt: skip
+    return start + k
+
+
+@part
+def _move(d: Any, before: Any, k: Any, weight: Any, proportions: Any) -> None:
+    """A token of document d moves from a topic that it has to another, which it may have."""
+    none = np.int32(-1)
+    old, new, free = none, none, none
+    first, size = np.uint64(proportions.first[d]), np.uint64(proportions.size[d])
+    for m in range(size):
+        topic, i = proportions.topic[first + m], np.int32(m)
+        old = max(old, i if topic == before else none)
+        new = max(new, i if topic == k else none)
+        free = max(free, i if proportions.held[first + m] == 0 else none)
+    place = first + np.uint64(old)
+    proportions.held[place] -= 1
+    proportions.counts[place] -= weight
+    if proportions.held[place] == 0:  # (of fractional weights rounding leaves a rest)
+        proportions.counts[place], free = lit(weight, 0.0), old
+    if new < 0:
+        new = free
+        if free < 0:
+            new = np.int32(size)
+            proportions.size[d] += 1
+        proportions.topic[first + np.uint64(new)] = k
+    place = first + np.uint64(new)
+    proportions.held[place] += 1
+    proportions.counts[place] += weight
 
 
 @jit
 def _sparse_steps(
     indptr: IndexArray,
-    word_indptr: IndexArray,
-    documents: IndexArray,
-    entries: IndexArray,
     counts: Array,
     token_indptr: IndexArray,
     row_weights: Array,
+    word_tokens: IndexArray,
+    tokens: IndexArray,
+    token_weights: Array | None,
+    documents: IndexArray,
     states: NDArray[np.uint64],
     alpha: Array,
     prior: Array,
@@ -185,10 +224,10 @@ def _sparse_steps(
 
     Parameters
     ----------
-    indptr : (n + 1,) where the entries of each document begin
-    word_indptr, documents, entries : the entries of each word
-    counts, token_indptr : of the entries, and where the tokens of each begin
+    indptr, counts, token_indptr : entries of the documents, and where the tokens of each begin
     row_weights : (n,)
+    word_tokens, tokens, token_weights : see :class:`TokenBatch`
+    documents : (tokens,) of each of ``tokens``
     states : (n,) uint64 of each document's random numbers, changed
     alpha : float32 (K,) prior of proportions
     prior : float32 (A,) eta of the words
@@ -201,116 +240,104 @@ def _sparse_steps(
     totals : float64 (G, K) for each group ``sum eta + n``, changed
     scratch : :class:`_Scratch`
     """
-    n_topics, n_blocks, sum_of_alpha = totals.shape[1], scratch.blocks.size, 0.0
-    for k in range(n_topics):
-        sum_of_alpha += np.float64(alpha[k])
+    n_topics = totals.shape[1]
     for _ in range(CLAIMS):
         g, stop_group = claim(counter, np.int64(1), groups.size - 1)
         if g >= stop_group:
             break
-        own = totals[g]
+        own, sum_of_alpha = totals[g], 0.0
+        for k in range(n_topics):
+            scratch.inverse[k] = np.float32(1.0 / own[k])
+            sum_of_alpha += np.float64(alpha[k])
         for d in range(groups[g], groups[g + 1]):
             proportions.total[d] = sum_of_alpha
             if placed:
-                for j in range(indptr[d], indptr[d + 1]):
-                    n_tokens = token_indptr[j + 1] - token_indptr[j]
-                    for i in range(n_tokens):
-                        weight = np.float32(weight_of(counts[j], i, n_tokens))
-                        k = topics[token_indptr[j] + i]
-                        first, size = proportions.first[d], proportions.size[d]
-                        # (of another document, unless the topic is there)
-                        place = min(scratch.places[k], size)
-                        if place == size or proportions.topic[first + place] != k:
-                            place = scratch.places[k] = size
-                        _put(d, first + place, k, weight, proportions)
-                        proportions.total[d] += np.float64(weight)
-        for b in range(n_blocks):
-            scratch.of_prior[b] = 0.0
-            for k in range(b * BLOCK, min((b + 1) * BLOCK, n_topics)):
-                scratch.inverse[k] = np.float32(1.0 / own[k])
-                scratch.of_prior[b] += np.float64(alpha[k]) * np.float64(scratch.inverse[k])
-        for a in range(word_indptr.size - 1):
-            start, stop = word_indptr[a], word_indptr[a + 1]
+                _list_topics(d, indptr, counts, token_indptr, topics, scratch.places, proportions)
+        for a in range(word_tokens.size - 1):
+            start, stop = word_tokens[a], word_tokens[a + 1]
             while start < stop:  # (documents of a word are in order)
                 middle = (start + stop) // 2
                 if documents[middle] < groups[g]:
                     start = middle + 1
                 else:
                     stop = middle
-            stop = word_indptr[a + 1]
+            stop = word_tokens[a + 1]
             if start == stop or documents[start] >= groups[g + 1]:
                 continue
             eta, second = prior[a], 0.0
-            for k in range(n_topics):
-                scratch.counts[k] = eta
-                scratch.phi[k] = eta * scratch.inverse[k]
-            for b in range(n_blocks):
-                scratch.blocks[b] = np.float64(eta) * scratch.of_prior[b]
+            scratch.counts[:] = eta
             for i in range(count_indptr[a], count_indptr[a + 1]):
-                k = int(count_topics[i])
-                scratch.counts[k] += count_values[i]
+                scratch.counts[int(count_topics[i])] += count_values[i]
+            for k in range(n_topics):
                 scratch.phi[k] = scratch.counts[k] * scratch.inverse[k]
-                scratch.blocks[k // BLOCK] += np.float64(alpha[k]) * np.float64(
-                    count_values[i] * scratch.inverse[k]
-                )
             for r in range(scratch.ranges.size):
-                scratch.ranges[r] = 0.0
-                for b in range(r * BLOCK, min((r + 1) * BLOCK, n_blocks)):
-                    scratch.ranges[r] += scratch.blocks[b]
+                of_range = lit(eta, 0.0)
+                factors = scratch.alpha[r * RANGE : (r + 1) * RANGE]
+                values = scratch.phi[r * RANGE : (r + 1) * RANGE]
+                for k in range(values.size):
+                    of_range += factors[k] * values[k]
+                scratch.ranges[r] = np.float64(of_range)
                 second += scratch.ranges[r]
-            for e in range(start, stop):
-                d, j = documents[e], entries[e]
+            following = topics[tokens[start]]
+            for n in range(start, stop):
+                d, t, after = documents[n], tokens[n], min(n + 1, stop - 1)
                 if d >= groups[g + 1]:
                     break
-                n_tokens, first = token_indptr[j + 1] - token_indptr[j], proportions.first[d]
-                for i in range(n_tokens):
-                    t = token_indptr[j] + i
-                    weight = np.float32(weight_of(counts[j], i, n_tokens))
-                    in_all = weight * np.float32(row_weights[d])
-                    size, total, others = proportions.size[d], 0.0, np.float64(n_topics)
+                # (on its way from memory while this token is drawn)
+                before, following = np.int64(following), topics[tokens[after]]
+                in_all = np.float32(1.0)
+                if token_weights is not None:
+                    in_all = np.float32(token_weights[n])
+                weight = in_all / np.float32(row_weights[d])
+                states[d] += GOLDEN
+                number, other_number = unit_pair(mix(states[d]))
+                rest, whole, others = second, np.float32(second), np.float64(n_topics)
+                width, m, first = np.int64(0), np.int64(0), proportions.first[d]
+                if placed:
+                    width = (proportions.size[d] + LANES - 1) // LANES * LANES
+                    count = max(scratch.counts[before] - in_all, eta)
+                    total = max(own[before] - np.float64(in_all), LEAST_TOTAL)
+                    phi = count * np.float32(1.0 / total)
+                    rest -= np.float64(scratch.alpha[before]) * (
+                        np.float64(scratch.phi[before]) - np.float64(phi)
+                    )
+                    m, whole = draw_of_members(
+                        proportions.counts, proportions.topic, scratch.phi, scratch.sums, first,
+                        width, proportions.first[documents[after]], before, weight, phi,
+                        np.float32(rest), number,
+                    )  # fmt: skip
+                    others = proportions.total[d] - np.float64(weight)
+                if m < width:
+                    # (rounding may lead to where there are no tokens)
+                    k = before
+                    if proportions.counts[first + m] > lit(weight, 0.0):
+                        k = np.int64(proportions.topic[first + m])
+                else:
+                    of_before = scratch.phi[before]
                     if placed:
-                        before, place = np.int64(topics[t]), np.int64(0)
-                        second += _shift(before, -in_all, eta, alpha, own, scratch)
-                        for m in range(size):
-                            k = int(proportions.topic[first + m])
-                            count = proportions.counts[first + m]
-                            if k == before:
-                                place, count = first + m, count - weight
-                            total += np.float64(count * scratch.phi[k])
-                            scratch.sums[m] = total
-                        proportions.held[place] -= 1
-                        proportions.counts[place] -= weight
-                        others = proportions.total[d] - np.float64(weight)
-                    whole = total + second
-                    states[d] += GOLDEN
-                    number = uniform(mix(states[d])) * whole
-                    m, from_own = 0, number < total
-                    if from_own:
-                        while m < size - 1 and scratch.sums[m] <= number:
-                            m += 1
-                        k = int(proportions.topic[first + m])
-                        _put(d, first + m, k, weight, proportions)
-                    else:
-                        k = _of_second_part(number - total, alpha, scratch)
+                        scratch.phi[before] = phi
+                        scratch.ranges[before // RANGE] -= second - rest
+                    k = _of_second_part(other_number, rest, scratch)
+                    # (rounding may lead to where there is no topic)
+                    k = k if k < n_topics else max(k - LANES, 0)
                     if placed:
-                        if proportions.held[place] == 0:
-                            size -= 1
-                            proportions.topic[place] = proportions.topic[first + size]
-                            proportions.held[place] = proportions.held[first + size]
-                            proportions.counts[place] = proportions.counts[first + size]
-                            proportions.size[d] = size
-                        second += _shift(k, in_all, eta, alpha, own, scratch)
-                    if not from_own:
-                        while m < size and proportions.topic[first + m] != k:
-                            m += 1
-                        _put(d, first + m, k, weight, proportions)
-                    topics[t] = k
-                    products[d] *= max(whole / others, _LEAST)
-                    if products[d] < _SMALL:
-                        log_probability[d] += log(products[d])
-                        products[d] = 1.0
+                        scratch.phi[before] = of_before
+                        scratch.ranges[before // RANGE] += second - rest
+                if placed and k != before:
+                    second += _shift(before, count, total, own, scratch)
+                    second += _shift(
+                        k, scratch.counts[k] + in_all, own[k] + np.float64(in_all), own, scratch
+                    )
+                    _move(d, before, k, weight, proportions)
+                topics[t] = k
+                products[d] *= max(np.float64(whole) / others, _LEAST)
+                if products[d] < _SMALL:
+                    log_probability[d] += log(products[d])
+                    products[d] = 1.0
         for d in range(groups[g], groups[g + 1]):
             log_probability[d] += log(products[d])
+            if not placed:
+                _list_topics(d, indptr, counts, token_indptr, topics, scratch.places, proportions)
         finish(counter, g, stop_group)
 
 
