@@ -108,7 +108,7 @@ def sparse_steps(*arguments: Any) -> None:
     lines[:5], lines[5] = 0.0, 1.0
     lines[3, : alpha.size] = alpha
     ranges = np.empty(-(-lines.shape[1] // RANGE))
-    scratch = _Scratch(*lines, ranges, np.zeros(alpha.size, np.int64))
+    scratch = _Scratch._make([*lines, ranges, np.zeros(alpha.size, np.int64)])
     _sparse_steps(*arguments[:-1], scratch, arguments[-1])
 
 
@@ -309,9 +309,9 @@ def _sparse_steps(
                     others = proportions.total[d] - np.float64(weight)
                 if m < width:
                     # (rounding may lead to where there are no tokens)
-                    k = before
+                    k = int(before)
                     if proportions.counts[first + m] > lit(weight, 0.0):
-                        k = np.int64(proportions.topic[first + m])
+                        k = int(proportions.topic[first + m])
                 else:
                     of_before = scratch.phi[before]
                     if placed:
