@@ -78,10 +78,10 @@ def draw_of_product(
 
 
 def _drawn_member(
-    weights: Array, members: Array, values: Array, sums: Array, begin: int, width: int,
-    ahead: int, left: int, weight: Any, value: Any, others: Any, number: Any,
-) -> tuple[int, np.float32]:  # fmt: skip
+    weights: Array, members: Array, values: Array, sums: Array, numbers: Any
+) -> tuple[int, np.float32]:
     """:func:`draw_of_members` in Python."""
+    begin, width, _, left, weight, value, others, number = numbers
     lines = slice(begin, begin + width)
     here = members[lines] == left
     products = (weights[lines] - weight * here) * np.where(here, value, values[members[lines]])
@@ -96,11 +96,11 @@ def _drawn_member(
 
 @instruction(_drawn_member)
 def draw_of_members(
-    typingctx: Any, weights: Any, members: Any, values: Any, sums: Any, begin: Any, width: Any,
-    ahead: Any, left: Any, weight: Any, value: Any, others: Any, number: Any,
-) -> Any:  # fmt: skip
+    typingctx: Any, weights: Any, members: Any, values: Any, sums: Any, numbers: Any
+) -> Any:
     """``(m, sum)`` with m drawn by ``p_m ~ weights[begin + m] values[members[begin + m]]``.
 
+    The numbers are begin, width, ahead, left, weight, value, others and number.
     m is below ``width``, a multiple of LANES, or ``width``, for which p is ``others``. The member
     ``left`` has ``weight`` less, and this value. ``number`` and ``sums`` are those of
     :func:`draw_of_product`; meanwhile weights and members from ``ahead`` on are on their way.
@@ -110,10 +110,12 @@ def draw_of_members(
     def codegen(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         arrays = _arrays(context, builder, signature, arguments[:4])
         weights, members, values, sums = (array.data for array in arrays)
-        begin, width, ahead, left, *numbers, others, number = arguments[4:]
+        begin, width, ahead, left, *own, others, number = (
+            builder.extract_value(arguments[4], i) for i in range(8)
+        )
         ahead = [builder.gep(pointer, [ahead]) for pointer in (weights, members)]
         weights, members = (builder.gep(pointer, [begin]) for pointer in (weights, members))
-        weight, value = (_everywhere(builder, _vector, number) for number in numbers)
+        weight, value = (_everywhere(builder, _vector, part) for part in own)
         left = _everywhere(builder, _pattern, builder.trunc(left, _index))
 
         def product(k: Any) -> Any:
@@ -133,9 +135,7 @@ def draw_of_members(
         m = builder.select(is_other, width, _place(builder, sums, lane, rest, width))
         return context.make_tuple(builder, signature.return_type, [m, whole])
 
-    whole, single = _kinds.int64, _kinds.float32
-    numbers = whole, whole, whole, whole, single, single, single, single
-    return _drawn_place(weights, members, values, sums, *numbers), codegen
+    return _drawn_place(weights, members, values, sums, numbers), codegen
 
 
 def _arrays(context: Any, builder: Any, signature: Any, arguments: Any) -> list[Any]:

@@ -45,8 +45,9 @@ def test_members_have_their_shares_and_others_theirs(n_lines):
     others = np.float32(2**10 - expected.sum())
     drawn = [
         draw_member(
-            weights, members, values, np.empty_like(values), width, width, 0, left,
-            np.float32(1.0), np.float32(5.0), others, np.float32(i / 2**10),
+            weights, members, values, np.empty_like(values),
+            (width, width, 0, left, np.float32(1.0), np.float32(5.0), others,
+             np.float32(i / 2**10)),
         )
         for i in range(2**10)
     ]  # fmt: skip

@@ -301,10 +301,10 @@ def _sparse_steps(
                     rest -= np.float64(scratch.alpha[before]) * (
                         np.float64(scratch.phi[before]) - np.float64(phi)
                     )
+                    ahead = proportions.first[documents[after]]
                     m, whole = draw_of_members(
-                        proportions.counts, proportions.topic, scratch.phi, scratch.sums, first,
-                        width, proportions.first[documents[after]], before, weight, phi,
-                        np.float32(rest), number,
+                        proportions.counts, proportions.topic, scratch.phi, scratch.sums,
+                        (first, width, ahead, before, weight, phi, np.float32(rest), number),
                     )  # fmt: skip
                     others = proportions.total[d] - np.float64(weight)
                 if m < width:
