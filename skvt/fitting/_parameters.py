@@ -78,6 +78,8 @@ def estimator(cls):
     ``CONSTRAINTS``. The docstring gets the shared texts, see `skvt.fitting._texts`.
     """
     cls = dataclass(eq=False, repr=False)(cls)
+    # help() and the API reference show names and defaults; types stand in the docstring
+    cls.__init__.__annotations__ = {}
     hints, rules = get_type_hints(cls, include_extras=True), {}
     for name in (field.name for field in fields(cls)):
         own = getattr(hints[name], "__metadata__", ())
