@@ -145,8 +145,8 @@ def _regrouped_parameters(fitted, groups):
     )
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
-        used = fitted.model.doc_topic_prior if alpha is None else alpha
-        of_topics = np.broadcast_to(used, n_topics)
+        # (the model's: in a damaged file the parameter may say otherwise)
+        of_topics = np.broadcast_to(fitted.model.doc_topic_prior, n_topics)
         of_topics = np.array([of_topics[group].sum() for group in groups])
         changed["doc_topic_prior"] = simplest(alpha, of_topics)
     if eta is None and not fitted.model.learn_topic_word_prior:
