@@ -23,7 +23,7 @@ class Continued:
 
     def take_up(self, progress: dict[str, Any]) -> None:
         """Continue from the :meth:`progress` of an object made with the same parameters."""
-        if not isinstance(progress, dict) or not set(progress) <= {*self.kept, *self.parts}:
+        if not set(progress) <= {*self.kept, *self.parts}:
             raise ValueError(
                 f"The interrupted fit was made by other parameters: {type(self).__name__} does not "
                 f"remember {sorted(progress)}."

@@ -329,8 +329,7 @@ def _check_progress(progress, estimator, memory):
         engines, after_pass = _unwrapped(progress.engine)
         progress.engine = {"engines": engines, "after_pass": after_pass}
     for name in ("engines", "after_pass"):
-        for memory in progress.engine[name]:
-            _check_memory(memory, Sizes(shapes, n_components, state.n_steps))
+        _check_memories(name, progress.engine[name], Sizes(shapes, n_components, state.n_steps))
 
 
 def _unwrapped(memory):
@@ -342,6 +341,14 @@ def _unwrapped(memory):
         if set(kept) <= set(memory):
             after_pass.append({name: memory[name] for name in kept})
     return engines + memory.get("_last", []), after_pass
+
+
+def _check_memories(name, memories, sizes):
+    """Raise FileError unless each of these is what an engine or move remembers."""
+    if not conforms(memories, list[dict]):
+        raise FileError(f"{name!r} is not what parts of an engine remember.")
+    for memory in memories:
+        _check_memory(memory, sizes)
 
 
 def _check_memory(memory, sizes):
@@ -356,10 +363,7 @@ def _check_memory(memory, sizes):
     else:
         raise FileError(f"No engine remembers {sorted(map(str, memory))} of such shapes.")
     for name in set(memory) & cls.parts:
-        if not conforms(memory[name], list[dict]):
-            raise FileError(f"{name!r} is not what parts of an engine remember.")
-        for part in memory[name]:
-            _check_memory(part, sizes)
+        _check_memories(name, memory[name], sizes)
 
 
 def _is_legal(value, hint, sizes):

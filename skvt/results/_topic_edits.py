@@ -145,8 +145,10 @@ def _regrouped_parameters(fitted, groups):
     )
     changed = {"n_components": len(groups)}
     if not fitted.model.learn_doc_topic_prior:
-        # (the model's: in a damaged file the parameter may say otherwise)
-        of_topics = np.broadcast_to(fitted.model.doc_topic_prior, n_topics)
+        # (in a damaged file the parameter may be the name of a prior that is learned)
+        are_numbers = np.asarray(alpha).dtype.kind in "fiu"
+        used = alpha if are_numbers else fitted.model.doc_topic_prior
+        of_topics = np.broadcast_to(used, n_topics)
         of_topics = np.array([of_topics[group].sum() for group in groups])
         changed["doc_topic_prior"] = simplest(alpha, of_topics)
     if eta is None and not fitted.model.learn_topic_word_prior:
