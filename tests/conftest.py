@@ -1,4 +1,5 @@
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -21,16 +22,31 @@ def pytest_xdist_auto_num_workers(config):
     return None if folders and not config.option.keyword else 0
 
 
+def pytest_itemcollected(item):
+    """Mark as slow what plain ``pytest`` leaves out.
+
+    Estimators are crossed with all that they do, though most has nothing to do with engines: in
+    each run all classes have their turn, in long ones their other engines. Of other tests the
+    cases go on that `quick_cases` names.
+    """
+    cases = getattr(item, "callspec", None)
+    if getattr(cases and cases.params.get("entry"), "alike", False):
+        item.add_marker(pytest.mark.slow)
+    for mark in item.iter_markers("quick_cases"):
+        if not any(name in cases.id for name in mark.args):
+            item.add_marker(pytest.mark.slow)
+
+
+# Topic models have the loops that take long to compile, and documentation fits all models.
+LOOPS = re.compile("lda|hdp|topic|collapsed|averaging|dirichlet|joint_laws|test_structured.py", re.I)
+DOCUMENTATION = ("test_docstrings", "test_guide")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items):
     """Two workers begin with different loops, so that both do not compile the same ones at once.
 
-    Each takes a half: while the first compiles all loops, those of topic models the longest, the
-    second has mixtures, which need few.
+    Each takes a half: while the first compiles the loops of topic models, the second has others.
     """
-    mixtures, others = [], []
-    for item in items:
-        known = item.path.stem in ("test_mixtures", "test_tables", "test_clusters")
-        (mixtures if known else others).append(item)
-    half = len(items) // 2
-    items[:] = others[:half] + mixtures + others[half:]
+    items.sort(key=lambda item: item.path.stem in DOCUMENTATION or not LOOPS.search(item.nodeid))
+    items.sort(key=lambda item: item.path.stem in DOCUMENTATION)

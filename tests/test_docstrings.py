@@ -68,7 +68,11 @@ def test_docstrings_are_complete(name):
     assert not found, "\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize("name", documented_names())
+@pytest.mark.parametrize(
+    "name",
+    # (figures, too, take a second each)
+    [pytest.param(n, marks=[pytest.mark.slow] * ("plotting" in n)) for n in documented_names()],
+)
 def test_there_are_examples_and_they_are_true(name):
     (test,) = doctest.DocTestFinder(recurse=False).find(named(name), name)
     assert test.examples and doctest.DocTestRunner().run(test).failed == 0

@@ -38,12 +38,16 @@ PAGES = [
 
 # These take a second or many.
 LONG = ["README.md"] + [
+    f"doc/{page}.md" for page in ("adding_a_model", "adding_an_engine", "user_guide")
+]
+LONG += [
     f"doc/guide/{page}.md"
     for page in (
         "clusters",
         "from_scikit_learn",
         "how_many_topics",
         "memoized_dpgmm",
+        "memoized_hdp",
         "memoized_mixture",
         "plotting",
         "streams",

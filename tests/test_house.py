@@ -1,6 +1,7 @@
 """House rules of functions and classes: few parameters, short, no questions about collaborators."""
 
 import ast
+import functools
 import io
 import re
 import tokenize
@@ -61,6 +62,10 @@ REPLACED = {
 }  # fmt: skip
 
 
+# (each source once for all rules)
+parsed = functools.cache(ast.parse)
+
+
 def is_compiled(node):
     return bool({part.id for part in node.decorator_list if isinstance(part, ast.Name)} & COMPILED)
 
@@ -68,7 +73,7 @@ def is_compiled(node):
 def too_long(path, source):
     """(name, number of parameters) of functions with too many, receivers not counted."""
     found = []
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             continue
         # (parameters of estimators, and of components, are one by one as in scikit-learn)
@@ -88,7 +93,7 @@ def too_long(path, source):
 
 def questions(source):
     """Calls of hasattr, getattr and isinstance."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             if node.func.id in {"hasattr", "getattr", "isinstance"}:
                 yield ast.unparse(node)
@@ -103,7 +108,7 @@ def lines_of_code(node):
 
 def handed_through(source):
     """Functions that hand keywords on which they do not know."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.FunctionDef) and node.args.kwarg is not None:
             unknown = f"**{node.args.kwarg.arg}"
             calls = [part for part in ast.walk(node) if isinstance(part, ast.Call)]
@@ -116,7 +121,7 @@ def bases_of_classes():
     return {
         node.name: [ast.unparse(base).split("[")[0] for base in node.bases]
         for _, source in sources()
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.ClassDef)
     }
 
@@ -149,7 +154,7 @@ def test_nobody_asks_which_of_our_classes_something_is():
         for path, source in sources()
         if path.split("/")[0] not in QUESTIONED
         for call in questions(source)
-        if {part.id for part in ast.walk(ast.parse(call)) if isinstance(part, ast.Name)} & ours
+        if {part.id for part in ast.walk(parsed(call)) if isinstance(part, ast.Name)} & ours
     }
     assert found == ALLOWED_OF_USERS
 
@@ -158,7 +163,7 @@ def test_functions_fit_a_screen():
     long = {
         (path, node.name): lines_of_code(node)
         for path, source in sources()
-        for node in ast.walk(ast.parse(source))
+        for node in ast.walk(parsed(source))
         if isinstance(node, ast.FunctionDef)
         and not is_compiled(node)
         # (scikit-learn's parameters of estimators are one by one)
@@ -200,7 +205,7 @@ def test_names_are_of_one_vocabulary():
     for path, source in sources():
         if path.split("/")[0] not in {"estimators", "inference", "moves", "temperature"}:
             continue
-        for node in ast.walk(ast.parse(source)):
+        for node in ast.walk(parsed(source)):
             names = {getattr(node, field, None) for field in ("id", "attr", "arg", "name")}
             found |= {(path, name) for name in names & REPLACED}
     assert not found
@@ -212,7 +217,7 @@ RIDDLES = re.compile(r"^(The same|That of|Those of)\b|\b(so many|anew|shall)\b")
 
 def riddles(source):
     """Docstrings and comments in words that are banned, and several constants on a line."""
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.walk(parsed(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             if RIDDLES.search(text := ast.get_docstring(node) or ""):
                 yield text

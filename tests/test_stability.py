@@ -58,6 +58,7 @@ def test_a_consensus_begins_with_the_mean_of_matched_topics():
         assert_array_equal(fit.components_, old)
 
 
+@pytest.mark.slow
 def test_fits_of_different_size_agree_on_the_topics_of_the_best():
     fits = [MemoizedHDP(k, moves=(), max_iter=3, random_state=k).fit(X) for k in (2, 4)]
     best = max(fits, key=lambda fit: fit.elbo_)

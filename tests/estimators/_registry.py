@@ -155,7 +155,7 @@ def _claimed_by_weights(mixture):
     return np.sum(weights[0] if weights.ndim == 2 else weights)
 
 
-QUICK = {"n_components": 3, "max_iter": 4, "batch_size": 8, "random_state": 0}
+QUICK = {"n_components": 3, "max_iter": 4, "batch_size": 16, "random_state": 0}
 EXACT = QUICK | {"tol": 0.0}
 
 ENTRIES = (
@@ -188,7 +188,7 @@ ENTRIES = (
             shown=("means_", "covariances_", "precisions_", "precisions_cholesky_", "weights_"),
             claimed=lambda estimator: estimator.weight_concentration_[0].sum(),
             remembers=learning_method != "online",
-            alike=learning_method == "online",
+            alike=learning_method != "batch",
         )
         for learning_method, covariance_type in (
             ("memoized", "full"),
@@ -347,7 +347,7 @@ ENTRIES += [
         shown=("components_", "exp_dirichlet_component_", "topic_weights_"),
         claimed=lambda estimator: estimator.components_.sum(),
         remembers=method != "online",
-        alike=method == "online",
+        alike=method != "batch",
     )
     for method in ("memoized", "batch", "online")
 ]

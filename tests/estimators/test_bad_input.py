@@ -193,12 +193,14 @@ def _held_by(holders, seen_by_engines, classes):
     return pytest.mark.parametrize("entry, holder", cases, ids=str)
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI", "MemoizedDPMixture")
 @_held_by(HOLDERS, HOLDERS_THAT_ENGINES_SEE, CLASSES)
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
 def test_how_a_dense_table_is_held_does_not_matter(entry, holder):
     _assert_alike(entry, HOLDERS[holder], rounded=holder in ("int64", "uint8", "float16"))
 
 
+@pytest.mark.quick_cases("TemperedLDA", "StructuredBernoulli")
 @_held_by(SPARSE_HOLDERS, SPARSE_HOLDERS_THAT_ENGINES_SEE, [e for e in CLASSES if e.takes.sparse])
 def test_how_a_sparse_table_is_held_does_not_matter(entry, holder):
     _assert_alike(entry, SPARSE_HOLDERS[holder], rounded=True, sparse=True)

@@ -99,6 +99,7 @@ def test_callbacks_change_nothing(entry):
     assert_same_fit(watched, entry.make().fit(X))
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI", "MemoizedDPMixture")
 @every_pair("entry, y, n_init", CLASSES, [None, "target"], [1, 2])
 def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_the_whole_fit(entry, y, n_init):
     X = entry.data()
@@ -188,6 +189,7 @@ def test_a_fit_stopped_while_hot_claims_no_more_data_than_it_has(entry):
     assert entry.claimed(stopped) <= entry.claimed(plain) * (1.0 + 1e-9)
 
 
+@pytest.mark.quick_cases("annealed")
 @every_pair(
     "entry, temperature, method", ENTRIES, [None, "annealed", "variational", "local"],
     ["partial_fit", "fit"], legal=lambda entry, temperature, method: takes(entry, temperature),
@@ -214,6 +216,7 @@ def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, met
     assert np.isfinite(estimator.score(X))
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_pair(
     "entry, fitted_before, fail_at, error", CLASSES, [False, True],
     [("setup", "fit"), ("begin", "fit"), ("begin", "pass"), ("end", "pass"), ("end", "fit")],
@@ -245,6 +248,7 @@ def test_neither_bad_input_nor_partial_fit_calls_a_callback(entry):
     assert spy.calls == []
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_class
 def test_callbacks_reach_the_estimator_in_a_pipeline_in_a_search(entry, capsys):
     X, callbacks = entry.data(), [of_scikit_learn("ProgressBar"), monitor_of_scores()]

@@ -98,6 +98,7 @@ def bits(estimator):
     return estimator.elbo_, *(np.ascontiguousarray(array).tobytes() for array in arrays)
 
 
+@pytest.mark.quick_cases("factors", "textbook")
 @pytest.mark.parametrize("name", ["topics", "table", "factors", "textbook"])
 def test_a_warm_start_on_the_same_chunks_never_lowers_the_bound(name):
     estimator, rows = FITS[name]
@@ -129,6 +130,7 @@ def client(cluster):
 
 
 # --------------------------------------------------------------------------------- the same bits
+@pytest.mark.quick_cases("online", "table")
 @pytest.mark.parametrize("name", FITS)
 def test_fits_have_the_same_bits_wherever_chunks_lie(name, request):
     with dask.config.set(scheduler="threads"):
@@ -203,6 +205,7 @@ def test_batches_visited_at_once_raise_the_exact_bound():
 
 
 # ------------------------------------------------------------------------------------ row by row
+@pytest.mark.quick_cases("mixture", "batch")
 @pytest.mark.parametrize(
     ("name", "methods"),
     [
@@ -451,6 +454,7 @@ def _fit_and_score():
     return bits(model), model.score(chunked(_words()))
 
 
+@pytest.mark.slow
 def test_tasks_that_fit_to_chunks_leave_their_threads_to_the_chunks(client):
     with dask.config.set(scheduler="synchronous"):
         expected = _fit_and_score()

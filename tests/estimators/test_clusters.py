@@ -248,6 +248,7 @@ def test_one_cluster_of_several_components_is_never_suggested_in_silence():
     assert one.n_clusters_reason_ == "1 cluster of 1 component: no other component has rows"
 
 
+@pytest.mark.slow
 def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
     """Skewed classes, whose parts cannot overlap: responsibilities are certain anyway."""
     rng = np.random.default_rng(0)
@@ -357,6 +358,7 @@ def test_streams_have_a_hierarchy_of_rows_given_to_them():
     assert mixture.predict(X, 2).max() == 1
 
 
+@pytest.mark.slow
 def test_single_precision_and_threads_join_the_same(X, mixture):
     fits = [
         MemoizedDPGMM(covariance_prior=np.eye(2), n_jobs=n_jobs, random_state=0).fit(

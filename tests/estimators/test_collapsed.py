@@ -195,6 +195,7 @@ def test_a_fit_goes_on_from_topics_and_in_a_stream():
     assert np.all(np.isfinite(lda.components_)) and lda.n_iter_ == 13
 
 
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("largest", [1e4, 1e9])
 def test_large_and_fractional_counts_give_finite_answers(dtype, largest, most_dense):

@@ -117,6 +117,7 @@ def test_further_scikit_learn_check(entry, check):
     check(entry.cls.__name__, _brief(entry, **entry.still))
 
 
+@pytest.mark.quick_cases("TemperedLDA", "Annealed")
 @pytest.mark.filterwarnings("ignore:X .* feature names:UserWarning")
 @every_transforming_class
 @pytest.mark.parametrize("check", TRANSFORMER_CHECKS, ids=_name_of_check)
@@ -265,6 +266,7 @@ def test_representations_work_before_and_after_fit(entry):
 
 
 # ---------------------------------------------------------------------------------- searches
+@pytest.mark.quick_cases("TemperedLDA", "CAVI", "Annealed")
 @every_class
 def test_a_search_over_temperatures_refits_the_best(entry):
     X = entry.data()
@@ -291,6 +293,7 @@ def priors_given(entry):
     return dict.fromkeys(set(GAUSSIAN_PRIORS) & set(parameters))
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_class
 def test_a_search_reaches_the_parameters_of_the_policy(entry):
     X = entry.data()
@@ -308,6 +311,7 @@ def test_a_search_reaches_the_parameters_of_the_policy(entry):
     assert scores[0] == plain.cv_results_["mean_test_score"][0]
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_class
 def test_weights_are_routed_through_a_search(entry):
     X = entry.data()
@@ -594,6 +598,7 @@ def test_a_stream_may_change_its_container(entry):
     assert_same_fit(one, other)
 
 
+@pytest.mark.quick_cases("TemperedLDA", "MemoizedDPGMM", "StructuredGaPNMF")
 @every_kind_of_stream
 def test_a_stream_over_several_passes_approaches_fit(entry):
     X = entry.data(n_rows=300)
@@ -619,7 +624,7 @@ def test_partial_fit_goes_on_from_fit(entry):
     estimator = entry.make().fit(X)
     before = published(estimator)
     estimator.partial_fit(entry.data(1))
-    assert estimator.n_batch_iter_ == before["n_batch_iter_"] + (1 if entry.remembers else 5)
+    assert estimator.n_batch_iter_ == before["n_batch_iter_"] + (1 if entry.remembers else 3)
     # A step moves the fit; it does not start anew.
     more = entry.data(1)
     fresh = entry.make().partial_fit(more)
@@ -650,6 +655,7 @@ def test_a_warm_start_goes_on(entry):
     assert_same_fit(entry.make(warm_start=True).fit(X), entry.make().fit(X))
 
 
+@pytest.mark.quick_cases("MemoizedHDP", "MemoizedDPMixture")
 @every_ascent
 def test_a_warm_start_on_the_same_rows_never_lowers_the_bound(entry):
     settings = {"temperature": None, "warm_start": True, "tol": 0.0, "n_components": 4}
@@ -725,6 +731,7 @@ CALLS = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_cases("TemperedLDA", "StructuredBernoulli", "CAVI")
 @every_pair(
     "entry, call, temperature, error", ENTRIES, list(CALLS), ["annealed", "variational"],
     [KeyboardInterrupt, RuntimeError],

@@ -39,6 +39,7 @@ def bounds(X, learned=frozenset()):
     return types.bounds_of_types(X, np.ones(len(X)), build, learned)
 
 
+@pytest.mark.quick_cases("tied", "low_rank")
 @pytest.mark.parametrize("kind", types.CANDIDATES)
 def test_the_type_of_the_clusters_is_chosen(kind, monkeypatch):
     monkeypatch.setattr(types, "NUMBERS", (3, 8))
@@ -47,7 +48,6 @@ def test_the_type_of_the_clusters_is_chosen(kind, monkeypatch):
 
 
 def test_types_are_compared_under_the_priors_that_they_learn(monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3,))
     X = clusters("diag", n=90)
     given, learned = bounds(X), bounds(X, LEARNED)
     assert all(learned[kind] > given[kind] for kind in types.CANDIDATES)
@@ -74,7 +74,6 @@ def test_a_fit_is_that_of_the_chosen_type(fitted, tmp_path):
 def test_a_sample_of_the_rows_decides_wherever_they_lie(monkeypatch):
     da = pytest.importorskip("dask.array", reason="needs the extra 'dask'")
     monkeypatch.setattr(types, "MOST_ROWS", 120)
-    monkeypatch.setattr(types, "NUMBERS", (3,))
     X = clusters("tied")
     settings = {"covariance_type": "auto", "max_components": 3, "max_iter": 3}
     fits = [MemoizedDPGMM(**settings, n_jobs=n, random_state=n).fit(X) for n in (1, 2)]
@@ -85,14 +84,12 @@ def test_a_sample_of_the_rows_decides_wherever_they_lie(monkeypatch):
 
 
 def test_streams_decide_at_their_first_call(monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3,))
     stream = MemoizedDPGMM(covariance_type="auto", max_components=4, random_state=0, **GIVEN)
     assert stream.partial_fit(clusters("tied")).covariance_type_ == "tied"
     assert stream.partial_fit(clusters("spherical")).covariance_type_ == "tied"
 
 
 def test_blocks_of_tables_choose_for_themselves(monkeypatch):
-    monkeypatch.setattr(types, "NUMBERS", (3,))
     X = np.hstack([clusters("spherical"), clusters("tied")])
     auto = Gaussian("auto", mean_prior=None, degrees_of_freedom_prior=None)
     spec = [("a", auto, [0, 1, 2, 3]), ("b", auto, [4, 5, 6, 7])]
@@ -100,6 +97,7 @@ def test_blocks_of_tables_choose_for_themselves(monkeypatch):
     assert [table.priors_[name]["covariance_type"] for name in "ab"] == ["spherical", "tied"]
 
 
+@pytest.mark.slow
 def test_few_rows_in_many_columns_determine_no_matrix():
     rng = np.random.default_rng(0)
     y = np.repeat(np.arange(3), 15)

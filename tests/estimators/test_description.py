@@ -93,6 +93,7 @@ def test_a_cluster_is_described_as_one_component_of_its_rows():
         parts.describe(n_clusters=5)
 
 
+@pytest.mark.slow
 def test_intervals_cover_what_the_level_says(fitted):
     # of the posterior: draws of a rate
     rates = [fitted.posterior_.sample(random_state=seed)["components"]["events"][0, 0]

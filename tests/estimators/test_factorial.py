@@ -27,6 +27,7 @@ def annealed():
     return AnnealedFactorialMixture(8, random_state=0).fit(X)
 
 
+@pytest.mark.quick_cases("annealed")
 @pytest.mark.parametrize("temperature", ["annealed", "variational", "local"])
 def test_all_pictures_are_found_and_what_is_learned_is_right(temperature, annealed):
     estimator = annealed
@@ -231,6 +232,7 @@ def test_a_search_for_moves_is_bounded_however_many_components_there_are(monkeyp
     assert 2 <= len(tried) <= 5 + 1 + 4
 
 
+@pytest.mark.slow
 def test_ordinary_rows_converge_by_default():
     X = np.random.default_rng(0).standard_normal((180, 4))
     assert AnnealedFactorialMixture(random_state=0).fit(X).converged_

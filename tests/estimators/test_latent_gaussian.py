@@ -39,6 +39,7 @@ def mixture(covariance_type="full", **params):
     return MemoizedDPMixture(components=blocks, **params)
 
 
+@pytest.mark.quick_cases("full")
 @pytest.mark.parametrize("covariance_type", ["full", "tied"])
 def test_what_columns_say_of_each_other_needs_no_components(covariance_type):
     complete, X, _ = table(200)

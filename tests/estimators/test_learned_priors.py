@@ -98,6 +98,7 @@ def test_blocks_learn_what_is_to_be_learned_and_publish_it():
             np.testing.assert_allclose(again.priors_[name][parameter], value, rtol=1e-12)
 
 
+@pytest.mark.quick_cases("100-dirichlet_process")
 @pytest.mark.parametrize("law", ["dirichlet_process", "dirichlet_distribution"])
 @pytest.mark.parametrize("batch_size", [None, 100])
 def test_structured_inference_learns_how_much_clusters_differ_in_a_column(law, batch_size):

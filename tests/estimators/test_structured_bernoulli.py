@@ -32,6 +32,7 @@ def fitted(X, K=12, **settings):
 
 
 # ------------------------------------------------------------------------------ known answers
+@pytest.mark.quick_cases("structured-dirichlet_process", "memoized-dirichlet_distribution", "online-dirichlet_process")
 @each_law
 @each_method
 def test_clusters_are_found(law, learning_method):
@@ -274,6 +275,7 @@ def test_the_bound_of_structured_inference_is_known_where_it_is_evaluated():
     assert mixture.history_["elbo"][5] == pytest.approx(short.elbo_, rel=1e-12)
 
 
+@pytest.mark.quick_cases("ssvi-a", "map")
 @pytest.mark.parametrize(
     "global_step, law",
     [("ssvi-a", "dirichlet_process"), ("ssvi", "dirichlet_distribution"),
@@ -353,6 +355,7 @@ def ones_at_random(n_rows, n_columns, number):
     return X
 
 
+@pytest.mark.quick_cases("{}")
 @pytest.mark.parametrize("how", [{}, {"learning_method": "memoized"}], ids=str)
 def test_sparse_rows_are_not_made_dense(how):
     X = ones_at_random(1_000, 8_000, 5)  # 64 MB if dense

@@ -109,6 +109,7 @@ def test_an_evaluated_bound_stops_the_fit_once_it_gains_little():
 
 
 # ------------------------------------------------------------------------------ missing values
+@pytest.mark.quick_cases("online")
 @every_step
 def test_missing_values_are_predicted_from_the_others(steps, mixed_sounds):
     X = mixed_sounds.X[:200]

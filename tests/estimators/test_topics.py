@@ -209,6 +209,7 @@ def drawn(seed, *, n_topics, n_features, n_rows):
     return sp.csr_array(corpus.X).astype(np.float64)
 
 
+@pytest.mark.slow
 def test_the_score_selects_the_number_of_topics_of_a_small_corpus():
     X = drawn(0, n_topics=5, n_features=200, n_rows=500)
     best, scores = best_number_of_topics(

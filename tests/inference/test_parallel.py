@@ -136,6 +136,7 @@ def test_a_task_may_itself_run_tasks():
         assert workers.run(outer, [(1,), (2,), (3,)]) == [6, 14, 36]
 
 
+@pytest.mark.quick_cases("cvb0")
 @pytest.mark.parametrize(
     "estimator",
     [

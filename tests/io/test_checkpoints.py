@@ -50,6 +50,7 @@ FITS = [
 ]
 
 
+@pytest.mark.quick_cases("n_init", "warm_start")
 @pytest.mark.parametrize(("entry", "temperature", "params"), FITS)
 def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, params, tmp_path):
     heat = {} if temperature is None else {"temperature": temperature}
@@ -90,6 +91,7 @@ MOVING = {
 }
 
 
+@pytest.mark.quick_cases("births", "superposition")
 @pytest.mark.parametrize(("make", "data"), MOVING.values(), ids=MOVING)
 def test_moves_remember_what_they_have_tried(make, data, tmp_path):
     fit, X = make(), data()
@@ -220,11 +222,11 @@ mixture.set_callbacks(Checkpoint(sys.argv[1])).fit(rows())
 
 
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
-@pytest.mark.parametrize("n_kills", [1, pytest.param(20, marks=pytest.mark.slow)])
-def test_no_kill_leaves_half_a_file(n_kills, tmp_path):
+@pytest.mark.slow
+def test_no_kill_leaves_half_a_file(tmp_path):
     path, rng = tmp_path / "fit.skvt", np.random.default_rng(0)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    for _ in range(n_kills):
+    for _ in range(20):
         path.unlink(missing_ok=True)
         writer = subprocess.Popen([sys.executable, "-c", WRITER, path], env=environment)
         try:

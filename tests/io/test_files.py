@@ -171,6 +171,7 @@ def test_skops_works_too(path):
     assert_same_fit(loaded[-1], saved[-1])
 
 
+@pytest.mark.quick_cases("None")
 @pytest.mark.parametrize(("dtype", "most"), [(None, 1.5), ("float32", 2.5)])
 def test_files_take_little_more_memory_than_the_arrays_they_hold(dtype, most, path):
     words = np.random.default_rng(0).integers(40_000, size=8_000)
@@ -496,6 +497,7 @@ def test_files_that_are_cut_short_or_none(path):
         load(path.with_name("another"))
 
 
+@pytest.mark.quick_cases("0")
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.filterwarnings("ignore::RuntimeWarning")
 def test_mutated_files_get_an_error_or_make_an_estimator_that_works(seed, path):

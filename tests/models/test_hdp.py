@@ -225,6 +225,7 @@ def test_what_a_move_gains_is_what_the_bound_rises_by(move, n_topics):
         assert abs(grown) == record.accepted
 
 
+@pytest.mark.quick_cases("1")
 @pytest.mark.parametrize("n_topics", [1, 30])
 def test_moves_find_the_number_of_topics(n_topics):
     moves = [MergeTopics(), DeleteTopic(), BirthOfTopics(100)]
@@ -296,6 +297,7 @@ def test_topics_that_become_one_share_documents_as_if_by_chance():
     np.testing.assert_allclose(usage_of_one(np.array(none)), one, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_totals_are_the_sums_of_memos_after_a_thousand_replacements():
     X, model = corpus(n_documents=60), model_of(200, 4, eta=0.1, mean_change_tol=1e-2)
     state, _, _ = fitted(X, model, n_batches=30, n_passes=35)
@@ -326,6 +328,7 @@ def test_words_that_do_not_occur_change_neither_the_bound_nor_what_is_learned(mo
     assert abs(compact[0] - 0.1) > 0.01
 
 
+@pytest.mark.slow
 def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     truth = make_topic_corpus(1, n_components=9, n_features=200, random_state=0).topics
     before = make_topic_corpus(1000, topics=truth[:8], random_state=1).X
@@ -359,6 +362,7 @@ def of_mixed_documents(n_documents, n_features, mean_length):
     )  # fmt: skip
 
 
+@pytest.mark.quick_cases("sizes1")
 @pytest.mark.parametrize("sizes", [(400, 120, 30.0), (200, 60, 40.0)])
 def test_a_fit_from_one_topic_is_as_good_as_one_from_the_truth_where_documents_mix_topics(sizes):
     X, topics, *_ = of_mixed_documents(*sizes)

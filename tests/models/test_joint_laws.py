@@ -132,6 +132,7 @@ def test_tokens_of_large_counts_are_redrawn_by_their_law():
     assert_same_statistics(alpha, beta, n, 3_600, of_both, statistics)
 
 
+@pytest.mark.slow
 def test_one_draw_of_large_counts_keeps_the_joint_law():
     n = 3_000
     # The step itself begins where it is told to, and knows of no smallest count: priors are weak.

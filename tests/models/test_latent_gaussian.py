@@ -185,6 +185,7 @@ def test_predictive_of_several_and_what_is_imputed_by_many_draws():
         assert shares[chosen] > 0.97 * shares.max()
 
 
+@pytest.mark.slow
 def test_draws_of_missing_values_have_their_joint_law():
     _, component, lam = drawn([1, 2], seed=2)
     x = np.array([np.nan, 2.0, np.nan])

@@ -194,6 +194,7 @@ def test_bound_equals_the_sum_over_all_assignments(toy, b):
 
 
 # --------------------------------------------------------------------- dense coordinate ascent
+@pytest.mark.quick_cases("1.0-13", "1.3-5")
 @pytest.mark.parametrize("n_topics", [1, 2, 5, 8, 13])
 @pytest.mark.parametrize("temperature", [1.0, 1.3])
 def test_batch_inference_equals_dense_coordinate_ascent(
@@ -513,6 +514,7 @@ def test_single_precision_is_close_to_double(b):
     np.testing.assert_allclose(single_statistics, statistics, rtol=1e-3, atol=1e-4)
 
 
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 def test_sparse_priors_and_hopeless_words_give_finite_numbers(dtype):
     # E[log theta] and E[log beta] down to -1e4: far outside of what exp can hold

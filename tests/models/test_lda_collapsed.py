@@ -57,6 +57,7 @@ def sampled(model, X, n_sweeps):
     return pairs / n_sweeps, single / n_sweeps
 
 
+@pytest.mark.quick_cases("True-True")
 @pytest.mark.parametrize("of_topics, dense", [(False, True), (True, True), (False, False)])
 def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_topics, dense):
     # (one group: its tokens see all changes at once)
@@ -70,6 +71,7 @@ def test_assignments_have_the_law_that_enumeration_gives_them(monkeypatch, of_to
         np.testing.assert_allclose(found, true, atol=0.04)
 
 
+@pytest.mark.slow
 def test_topics_of_all_lines_have_their_law(monkeypatch):
     monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
     X, alpha = np.array([[1.0, 1.0]]), np.linspace(0.05, 0.5, 2 * LANES + 2)
@@ -80,6 +82,7 @@ def test_topics_of_all_lines_have_their_law(monkeypatch):
         np.testing.assert_allclose(found, true, atol=0.02)
 
 
+@pytest.mark.slow
 def test_many_topics_have_the_law_that_enumeration_gives_them(monkeypatch):
     monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
     monkeypatch.setattr(_collapsed, "MOST_DENSE", 1)

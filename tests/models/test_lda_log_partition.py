@@ -125,6 +125,7 @@ def assert_unbiased(samples, truth):
 # ---- exhaustive summation --------------------------------------------------------------------
 
 
+@pytest.mark.quick_cases("1-2")
 @pytest.mark.parametrize(("n_docs", "n_tokens"), [(1, 1), (1, 2), (2, 2)])
 def test_nested_monte_carlo_agrees_with_exhaustive_summation(n_docs, n_tokens):
     truth = np.array([exact_multinomial(b, n_docs, n_tokens) for b in INV_TEMPS])
@@ -134,6 +135,7 @@ def test_nested_monte_carlo_agrees_with_exhaustive_summation(n_docs, n_tokens):
     assert_unbiased(np.exp(n_docs * n_tokens * estimates), np.exp(truth))
 
 
+@pytest.mark.slow
 def test_jensen_bounds_by_monte_carlo_agree_with_quadrature():
     truth = np.array([exact_expectations(b, "multinomial") for b in INV_TEMPS])  # (M, 2)
     assert_unbiased(replicates("mean_log", 2, 3), truth[:, 0])

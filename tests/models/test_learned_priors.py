@@ -178,6 +178,7 @@ def product_of_kinds():
     return product, ProductLearner((learner, other)), data
 
 
+@pytest.mark.quick_cases("4")
 @pytest.mark.parametrize("n_initial", [1, 4])
 def test_with_moves_the_bound_never_falls_and_is_that_of_the_learned_priors(n_initial):
     product, learner, data = product_of_kinds()

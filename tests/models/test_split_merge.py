@@ -208,6 +208,7 @@ def test_documents_without_words_are_no_trouble(make):
     assert not any(fitted.move_log_["proposed"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 def test_single_precision_does_not_underflow():
     drawn = make_topic_corpus(

@@ -115,6 +115,7 @@ def slips(seed=0, n=600):
     return np.where(slipped, 10.0 * X, X), kind, slipped.any(axis=1)
 
 
+@pytest.mark.slow
 def test_slips_of_typing_make_no_clusters():
     X, kind, slipped = slips()
     told = {"labels_init": kind, "n_components": 4, "moves": (), "random_state": 0}

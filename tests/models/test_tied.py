@@ -222,6 +222,7 @@ def few():
     return clusters(n=80, n_features=5, n_clusters=3)
 
 
+@pytest.mark.slow
 def test_few_rows_of_many_columns_need_one_covariance():
     X, new = np.split(clusters(n=4000), [240])
     tied, full = (

@@ -637,6 +637,7 @@ def test_neighbours_are_found_anew_together():
     assert bounds[1] == pytest.approx(bound_of(model, truth), abs=1.0)
 
 
+@pytest.mark.slow
 def test_births_see_small_differences_of_many_rows():
     """A sample may be too small to support two components where all rows are many enough."""
     rng = np.random.default_rng(0)

@@ -275,6 +275,7 @@ def test_passes_asked_for_are_made_whatever_was_planned(annealing):
     assert running.done
 
 
+@pytest.mark.quick_cases("annealed")
 @pytest.mark.parametrize("temperature", ["annealed", "variational", "local"])
 def test_a_fit_that_may_converge_is_not_kept_hot_by_a_large_max_iter(temperature):
     stops = fitted(temperature, max_iter=100, evaluate_every=1, perp_tol=5.0)
