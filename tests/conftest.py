@@ -38,7 +38,9 @@ def pytest_itemcollected(item):
 
 
 # Topic models have the loops that take long to compile, and documentation fits all models.
-LOOPS = re.compile("lda|hdp|topic|collapsed|averaging|dirichlet|joint_laws|test_structured.py", re.I)
+LOOPS = re.compile(
+    "lda|hdp|topic|collapsed|averaging|dirichlet|joint_laws|test_structured.py", re.I
+)
 DOCUMENTATION = ("test_docstrings", "test_guide")
 
 

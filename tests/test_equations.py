@@ -109,27 +109,3 @@ def test_every_key_is_in_the_bibliography(found, listed):
     unknown = {f"{file}: [{key}]" for key, _, file, _ in found if key not in keys}
     unknown |= {f"doc/equations.md: {row[0]}" for row in listed if row[0] not in keys}
     assert not unknown, "not in doc/references.bib:\n" + "\n".join(sorted(unknown))
-
-
-def test_a_tag_without_a_row_and_a_row_without_a_tag_are_both_found(tmp_path):
-    (tmp_path / "skvt").mkdir()
-    (tmp_path / "skvt" / "a.py").write_text(
-        '"""As in [VT16\n    eq. 9]; see [Blei03]."""\nx = 1  # [VT16 app.\n# B.1]\n'
-        "y = 2  # [VT16 eqs. 13-14, 9, app. A]\nz = 3  # [VT16 equation 5], [VT16 5]\n"
-    )
-    found = list(tags(tmp_path / "skvt"))
-    assert found == [
-        ("VT16", "eq. 9", "skvt/a.py", 1), ("Blei03", None, "skvt/a.py", 2),
-        ("VT16", "app. B.1", "skvt/a.py", 3), ("VT16", "eq. 13-14", "skvt/a.py", 5),
-        ("VT16", "eq. 9", "skvt/a.py", 5), ("VT16", "app. A", "skvt/a.py", 5),
-        ("VT16", "", "skvt/a.py", 6), ("VT16", "", "skvt/a.py", 6),
-    ]  # fmt: skip
-    page = "| k | p | f | w |\n|---|---|---|---|\n| VT16 | eq. 9 | `skvt/a.py` | weights of y |\n"
-    gone = "| HS13 | eq. 12 | `skvt/a.py` | merges |"
-    add, remove = differences([tag[:3] for tag in found], list(rows(page + gone)))
-    assert add == [
-        "| VT16 | app. A | `skvt/a.py` | ... |",
-        "| VT16 | app. B.1 | `skvt/a.py` | ... |",
-        "| VT16 | eq. 13-14 | `skvt/a.py` | ... |",
-    ]
-    assert remove == [gone]

@@ -7,8 +7,6 @@ import re
 import tokenize
 from pathlib import Path
 
-import pytest
-
 PACKAGE = Path(__file__).parents[1] / "skvt"
 MOST_PARAMETERS = 7
 MOST_LINES = 60
@@ -233,19 +231,3 @@ def test_docstrings_and_comments_speak_plainly():
     found = [(path, text) for path, source in sources() for text in riddles(source)]
     assert not found
     assert len(list(riddles('"""The same of rows."""\nA, B = 1, 2  # So, anew.'))) == 3
-
-
-@pytest.mark.parametrize(
-    ("path", "source", "number"),
-    [
-        ("models/_a.py", "def f(a, b, c, d, e, f, g): ...", 0),
-        ("models/_a.py", "def f(a, b, c, d, e, /, f, *args, g, **others): ...", 9),
-        ("models/_a.py", "class A:\n    def f(self, a, b, c, d, e, f, g): ...", 0),
-        ("models/_a.py", "class A:\n    def __init__(self, a, b, c, d, e, f, g, h): ...", 8),
-        ("estimators/_a.py", "class A:\n    def __init__(self, a, b, c, d, e, f, g, h): ...", 0),
-        ("models/_a.py", "@jit\ndef f(a, b, c, d, e, f, g, h): ...", 0),
-        ("models/_a.py", "@property\ndef f(a, b, c, d, e, f, g, h): ...", 8),
-    ],
-)
-def test_long_signatures_are_counted_as_callers_see_them(path, source, number):
-    assert [found for _, found in too_long(path, source)] == [number] * (number > 0)

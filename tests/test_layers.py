@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 ROOT = Path(__file__).parents[1]
 
 # From top to bottom. A module imports from its own floor or from lower ones. Each model has a room
@@ -143,54 +141,6 @@ def breaches(package):
 def test_imports_point_downwards_only():
     found = breaches(ROOT / "skvt")
     assert not found, "\n" + "\n".join(found)
-
-
-@pytest.mark.parametrize(
-    ("file", "source"),
-    [
-        ("models/_lda.py", "from skvt.inference import State"),
-        ("models/_lda.py", "from .. import inference"),
-        ("models/_lda.py", "def late():\n    from skvt.temperature import LinearAnnealing"),
-        ("models/_lda.py", "from skvt import TemperedLDA"),
-        ("models/_lda.py", "from skvt.schedules import RobbinsMonro"),
-        ("temperature/_local.py", "from skvt.moves import Merge"),
-        ("metrics.py", "from skvt.models.lda._model import LDA"),
-        ("models/_shared.py", "from skvt.models.mixture import Mixture"),
-        ("posterior.py", "from skvt.models import Model"),
-        ("estimators/_lda.py", "def late():\n    from skvt.metrics import perplexity"),
-        ("__init__.py", "from skvt import datasets"),
-        ("extras.py", "import numpy"),
-        ("plotting/_elbo.py", "import matplotlib.pyplot as plt"),
-        ("plotting/_elbo.py", "try:\n    from matplotlib import pyplot\nexcept ImportError: ..."),
-        ("metrics.py", "class Table:\n    import pandas"),
-    ],
-)
-def test_a_forbidden_import_is_found(tmp_path, file, source):
-    path = tmp_path / "skvt" / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source)
-    assert len(breaches(tmp_path / "skvt")) == 1
-
-
-@pytest.mark.parametrize(
-    ("file", "source"),
-    [
-        ("__init__.py", "from skvt.estimators import TemperedLDA"),
-        ("__init__.py", "def __getattr__(name):\n    from skvt import datasets"),
-        ("estimators/_lda.py", "from skvt.schedules import RobbinsMonro"),
-        ("inference/_loop.py", "from ..monitoring import History\nfrom ..moves import Merge"),
-        ("monitoring.py", "from skvt.schedules import RobbinsMonro"),
-        ("models/_lda.py", "from skvt.compiled import log\nfrom ._base import Model"),
-        ("models/lda/_moves.py", "from skvt.moves import MoveRecord\nfrom .. import Model"),
-        ("metrics.py", "from skvt import TemperedLDA\nfrom skvt.models.lda import LDA"),
-        ("plotting/_elbo.py", "def show():\n    import matplotlib.pyplot as plt"),
-    ],
-)
-def test_an_allowed_import_is_left_alone(tmp_path, file, source):
-    path = tmp_path / "skvt" / file
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(source)
-    assert breaches(tmp_path / "skvt") == []
 
 
 def run_afresh(statements, folder):

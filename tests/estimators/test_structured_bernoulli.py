@@ -32,7 +32,9 @@ def fitted(X, K=12, **settings):
 
 
 # ------------------------------------------------------------------------------ known answers
-@pytest.mark.quick_cases("structured-dirichlet_process", "memoized-dirichlet_distribution", "online-dirichlet_process")
+@pytest.mark.quick_cases(
+    "structured-dirichlet_process", "memoized-dirichlet_distribution", "online-dirichlet_process"
+)
 @each_law
 @each_method
 def test_clusters_are_found(law, learning_method):

@@ -598,7 +598,9 @@ def model_and_batch(words, *, dtype=np.float64, local="gibbs", scale=1.0, own=Fa
     return model, stats, model.batch(sp.csr_array(X), np.array([0]), np.ones(1))
 
 
-@pytest.mark.quick_cases("[0, 2, 3]-ssvi-a", "1.0-False-[1, 4]-ssvi", "0.5-True-[0, 1, 2, 3, 4]-ssvi")
+@pytest.mark.quick_cases(
+    "[0, 2, 3]-ssvi-a", "1.0-False-[1, 4]-ssvi", "0.5-True-[0, 1, 2, 3, 4]-ssvi"
+)
 @pytest.mark.parametrize("kind", ["ssvi", "ssvi-a"])
 @pytest.mark.parametrize("words", [[1, 4], [0, 2, 3], [0, 1, 2, 3, 4]], ids=str)
 @pytest.mark.parametrize(("scale", "own"), [(1.0, False), (0.5, True)])
