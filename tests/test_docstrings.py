@@ -70,8 +70,11 @@ def test_docstrings_are_complete(name):
 
 @pytest.mark.parametrize(
     "name",
-    # (figures, too, take a second each)
-    [pytest.param(n, marks=[pytest.mark.slow] * ("plotting" in n)) for n in documented_names()],
+    # (figures, too, and fits of tables take a second each)
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * bool(re.search("plotting|components", name)))
+        for name in documented_names()
+    ],
 )
 def test_there_are_examples_and_they_are_true(name):
     (test,) = doctest.DocTestFinder(recurse=False).find(named(name), name)

@@ -36,31 +36,8 @@ PAGES = [
 ]
 
 
-# These take a second or many.
-LONG = ["README.md"] + [
-    f"doc/{page}.md" for page in ("adding_a_model", "adding_an_engine", "user_guide")
-]
-LONG += [
-    f"doc/guide/{page}.md"
-    for page in (
-        "clusters",
-        "from_scikit_learn",
-        "how_many_topics",
-        "memoized_dpgmm",
-        "memoized_hdp",
-        "memoized_mixture",
-        "plotting",
-        "streams",
-        "structured_bernoulli",
-        "structured_lda",
-        "tempered_lda",
-    )
-]
-
-
-@pytest.mark.parametrize(
-    "page", [pytest.param(page, marks=[pytest.mark.slow] * (page in LONG)) for page in PAGES]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
 def test_the_code_of_a_page_runs(page, tmp_path, monkeypatch):
     import matplotlib.pyplot as plt
 

@@ -80,6 +80,7 @@ class Collector(Spy):
             self.then.append(self.entry.answers(fitted_estimator, X))
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_class
 @pytest.mark.parametrize("n_init", [1, 2])
 def test_hooks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
@@ -92,6 +93,7 @@ def test_hooks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
     assert spy.calls[2:-2] == passes
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_class
 def test_callbacks_change_nothing(entry):
     X = entry.data()
@@ -167,6 +169,7 @@ def test_the_estimator_of_a_pass_shows_all_that_a_fit_shows(entry, tmp_path):
             np.testing.assert_equal(value, shown[name], err_msg=name)
 
 
+@pytest.mark.quick_cases("TemperedLDA", "CAVI", "MemoizedDPMixture")
 @every_estimator
 @pytest.mark.parametrize("stop_after", [1, 4])
 def test_a_callback_stops_the_fit_after_the_pass_it_chooses(entry, stop_after):

@@ -284,6 +284,7 @@ def test_normalised_by_c_of_t_the_tempered_bound_is_that_of_a_broader_mixture(te
     np.testing.assert_allclose(normalised, broad.history_["elbo"], rtol=1e-10)
 
 
+@pytest.mark.quick_cases("Variational")
 @pytest.mark.parametrize("policy", [VariationalTempering, LocalTempering])
 def test_learned_temperatures_end_at_one_below_the_evidence_of_the_tempered_models(policy):
     b = np.linspace(1.0 / 3.0, 1.0, 50)

@@ -156,6 +156,7 @@ def test_the_number_of_workers_does_not_matter(n_workers):
         assert {name: bits(fitted(name)) for name in FITS} == expected
 
 
+@pytest.mark.quick_cases("batch-changes0", "mixture", "matrix", "binary", "textbook")
 @pytest.mark.parametrize(
     ("name", "changes"),
     [

@@ -115,6 +115,7 @@ def test_clusters_are_cut_from_the_hierarchy_and_probabilities_add_up(X, weights
     np.testing.assert_array_equal(mixture.predict(X, "auto"), best)
 
 
+@pytest.mark.slow
 def test_crosses_are_one_cluster_each():
     X = crosses(200)[:800]
     mixture = MemoizedDPGMM(random_state=0).fit(X)
@@ -175,7 +176,7 @@ def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
 
 
 def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
-    fitted = tables.mixture(n_components=6, moves=()).fit(tables.table(share=0.1)[0])
+    fitted = tables.mixture(n_components=6, max_components=6, moves=()).fit(tables.table(share=0.1)[0])
     fitted.join_components(tables.table(share=0.1)[0], criterion="evidence")
     model, stats = fitted._fitted.model, fitted._fitted.stats.value()
     counts, sums = stats.arrays
@@ -327,6 +328,7 @@ def test_the_rule_for_the_number_of_clusters(found, n_joined):
     assert found.n_clusters == found.n_components - n_joined
 
 
+@pytest.mark.slow
 def test_components_without_rows_are_no_clusters():
     profiles = np.random.default_rng(0).random((4, 40)) < 0.5
     labels = np.repeat(np.arange(4), 60)

@@ -120,6 +120,7 @@ def test_without_pandas_the_table_is_a_dict_of_lists(fitted, monkeypatch):
         pd.testing.assert_series_equal(pd.Series(values, name=name), expected[name])
 
 
+@pytest.mark.slow
 def test_noise_tells_nothing_and_what_makes_the_clusters_does():
     rng = np.random.default_rng(0)
     kind = np.sort(rng.integers(3, size=600))

@@ -61,6 +61,7 @@ def test_missing_values_are_filled_by_what_the_row_shows():
     assert np.isfinite(estimator.score(np.where(holes, np.nan, X)[:200]))
 
 
+@pytest.mark.quick_cases("partial_fit")
 @pytest.mark.parametrize("then", ["partial_fit", "fit"])
 def test_missing_values_may_come_later(then):
     estimator = AnnealedFactorialMixture(8, warm_start=True, random_state=0).fit(X[:2_000])
@@ -144,6 +145,7 @@ def test_more_components_than_rows_and_constant_columns_are_no_obstacle():
     assert np.isfinite(alone.elbo_)
 
 
+@pytest.mark.quick_cases("True")
 @pytest.mark.parametrize("share, alike", [(0.7, False), (1.4, True)])
 def test_components_differ_below_the_critical_temperature_alone(share, alike):
     rng = np.random.default_rng(0)

@@ -53,6 +53,7 @@ def test_the_bound_published_is_that_of_the_learned_priors(learning_method):
     assert mixture.elbo_ == pytest.approx(mixture.elbo(X), rel=1e-3)
 
 
+@pytest.mark.slow
 def test_a_stream_learns_its_priors():
     X = small_clusters()
     mixture = MemoizedDPGMM(random_state=0, **AUTO)

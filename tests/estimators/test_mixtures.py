@@ -154,6 +154,7 @@ def test_a_finite_dirichlet_has_its_components_throughout():
         mixture.set_params(weight_concentration_prior="auto").fit(X)
 
 
+@pytest.mark.quick_cases("full-full", "tied")
 @pytest.mark.parametrize(
     ("shape", "mean_type"), [("full", "zero"), *product([*SHAPES, "tied"], ["full"])]
 )
@@ -644,7 +645,7 @@ def more_rows_than_births_take(rng):
     return 12.0 * np.arange(5)[:, None], 3_000
 
 
-@pytest.mark.quick_cases("columns", "more_rows")
+@pytest.mark.quick_cases("columns")
 @pytest.mark.parametrize(
     "layout, shape",
     [

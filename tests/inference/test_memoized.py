@@ -177,6 +177,7 @@ def test_the_tempered_bound_of_replicated_rows_never_falls(name):
     assert np.all(np.diff(engine.tempered) > -1e-10 * np.abs(engine.tempered[0]))
 
 
+@pytest.mark.quick_cases("full-1", "diagonal")
 @pytest.mark.parametrize(
     "name, K",
     [("full", 1), ("zero-mean full", 6), ("diagonal", 6), ("Bernoulli", 1), ("multinomial", 6)],

@@ -91,7 +91,7 @@ MOVING = {
 }
 
 
-@pytest.mark.quick_cases("births", "superposition")
+@pytest.mark.quick_cases("superposition")
 @pytest.mark.parametrize(("make", "data"), MOVING.values(), ids=MOVING)
 def test_moves_remember_what_they_have_tried(make, data, tmp_path):
     fit, X = make(), data()
@@ -226,7 +226,7 @@ mixture.set_callbacks(Checkpoint(sys.argv[1])).fit(rows())
 def test_no_kill_leaves_half_a_file(tmp_path):
     path, rng = tmp_path / "fit.skvt", np.random.default_rng(0)
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    for _ in range(20):
+    for _ in range(5):
         path.unlink(missing_ok=True)
         writer = subprocess.Popen([sys.executable, "-c", WRITER, path], env=environment)
         try:

@@ -119,6 +119,7 @@ def test_tables_with_all_their_categories(path):
         loaded.predict(table.assign(word="unexpected"))
 
 
+@pytest.mark.quick_cases("[1, 0]", "gaussian")
 @pytest.mark.parametrize("likelihood", ["gaussian", "poisson", "categorical", "bernoulli",
                                         "negative_binomial", components.Multinomial(),
                                         "ordinal"], ids=str)  # fmt: skip
@@ -171,7 +172,7 @@ def test_skops_works_too(path):
     assert_same_fit(loaded[-1], saved[-1])
 
 
-@pytest.mark.quick_cases("None")
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "most"), [(None, 1.5), ("float32", 2.5)])
 def test_files_take_little_more_memory_than_the_arrays_they_hold(dtype, most, path):
     words = np.random.default_rng(0).integers(40_000, size=8_000)

@@ -67,6 +67,7 @@ def test_a_local_step_is_the_best_q_on_the_candidates(few, covariance_type):
     assert all(set(np.flatnonzero(own)) <= set(kept) for own, kept in zip(r, again, strict=True))
 
 
+@pytest.mark.quick_cases("moves0")
 @pytest.mark.parametrize("moves", [(), ("birth", "merge", "delete")])
 def test_the_bound_never_falls_and_is_that_of_the_statistics(few, moves):
     X, labels = many_groups(apart=8.0)

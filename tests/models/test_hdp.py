@@ -135,7 +135,7 @@ def test_sticks_are_at_the_maximum_of_the_bound():
     rng = np.random.default_rng(0)
     law, usage = Sticks(1.5, 0.6), usage_of(rng)
     best = law.best(usage)
-    for _ in range(20):
+    for _ in range(5):
         other = best * np.exp(rng.normal(scale=10.0 ** rng.uniform(-3.0, 0.0), size=best.shape))
         assert law.bound(other, usage) < law.bound(best, usage)
     # the bound that the search climbs is the bound, up to a constant
@@ -234,6 +234,7 @@ def test_moves_find_the_number_of_topics(n_topics):
     assert state.component_ids.size == 5
 
 
+@pytest.mark.quick_cases("moves0")
 @pytest.mark.parametrize(
     ("n_topics", "moves"), [(30, (MergeTopics, DeleteTopic, BirthOfTopics)), (20, (DeleteTopic,))]
 )
@@ -362,7 +363,7 @@ def of_mixed_documents(n_documents, n_features, mean_length):
     )  # fmt: skip
 
 
-@pytest.mark.quick_cases("sizes1")
+@pytest.mark.slow
 @pytest.mark.parametrize("sizes", [(400, 120, 30.0), (200, 60, 40.0)])
 def test_a_fit_from_one_topic_is_as_good_as_one_from_the_truth_where_documents_mix_topics(sizes):
     X, topics, *_ = of_mixed_documents(*sizes)
@@ -426,6 +427,7 @@ def test_deletes_that_waited_for_merges_keep_a_fit_from_its_end():
     assert (record.proposed, record.accepted, move.exhausted) == (0, 0, False)
 
 
+@pytest.mark.slow
 def test_deletes_without_room_for_documents_do_not_keep_a_fit_from_its_end(monkeypatch):
     X = make_topic_corpus(200, n_components=3, n_features=60, random_state=0).X
     fit = MemoizedHDP(8, max_iter=40, moves=("delete",), temperature=None, random_state=0)

@@ -124,6 +124,7 @@ def test_tokens_are_placed_by_the_topics(monkeypatch, dense):
     np.testing.assert_allclose(chi_square, n_topics - 1, atol=6 * np.sqrt(2 * n_topics))
 
 
+@pytest.mark.slow
 def test_documents_side_by_side_have_the_law_of_each(monkeypatch):
     monkeypatch.setattr(_collapsed, "MOST_GROUPS", 1)
     monkeypatch.setattr(_collapsed, "DOCUMENTS_OF_STREAM", 1)

@@ -320,12 +320,9 @@ def test_what_a_split_gains_is_the_bound_of_the_mixture(monkeypatch):
 
 # ------------------------------------------------------------------------------- estimators
 # of 20 topics structured inference misses none by itself
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("make", "k", "n", "n_words"),
-    [
-        (TemperedLDA, 16, 400, 200),
-        pytest.param(StructuredLDA, 30, 1000, 500, marks=pytest.mark.slow),
-    ],
+    ("make", "k", "n", "n_words"), [(TemperedLDA, 16, 400, 200), (StructuredLDA, 30, 1000, 500)]
 )
 def test_moves_find_topics_that_fits_without_them_miss(make, k, n, n_words):
     drawn = make_topic_corpus(

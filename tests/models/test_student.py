@@ -79,6 +79,7 @@ def test_the_bound_of_a_row_is_the_integral_over_what_is_hidden(kind):
     assert (sums * table).sum() == pytest.approx((resp * (logits - entropy)).sum(), rel=1e-10)
 
 
+@pytest.mark.quick_cases("full")
 @EACH
 def test_predictive_densities_are_integrals_with_mass_one(kind):
     component, _, _, lam = setup(kind, 1)
@@ -133,6 +134,7 @@ def test_slips_of_typing_make_no_clusters():
     assert right[0] > 0.95 > right[1] + 0.02
 
 
+@pytest.mark.quick_cases("full")
 @EACH
 def test_gaussian_rows_have_the_densities_of_gaussians(kind):
     X = np.random.default_rng(0).normal(size=(2_000, 2))

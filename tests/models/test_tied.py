@@ -265,6 +265,7 @@ def test_too_few_degrees_of_freedom_are_refused():
         MemoizedDPGMM(covariance_type="tied", degrees_of_freedom_prior=5.0).fit(clusters(n=60))
 
 
+@pytest.mark.slow
 def test_means_and_their_precision_are_learned():
     learned = MemoizedDPGMM(covariance_type="tied", max_components=4, random_state=0).fit(few())
     given = clone(learned).set_params(mean_precision_prior=None, mean_prior=None).fit(few())

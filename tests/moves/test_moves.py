@@ -751,6 +751,7 @@ def test_the_largest_of_too_many_is_left_to_the_target():
 
 
 # ------------------------------------------------------------------------------------- streams
+@pytest.mark.quick_cases("full", "diagonal", "Bernoulli")
 @each_kind
 def test_births_within_a_batch_raise_the_bound_by_what_they_record(name):
     model, rng = mixture(name, D=3), np.random.default_rng(8)

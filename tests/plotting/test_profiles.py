@@ -86,7 +86,7 @@ def test_colours_are_relevances_and_texts_what_components_are(mixture):
     assert again.image_.get_clim() == (-1.0, 2.0)
 
 
-@pytest.mark.quick_cases("1-2", "2-20")
+@pytest.mark.quick_cases("1-2")
 @pytest.mark.parametrize(("n_each", "n_clusters"), [(1, 2), (12, 3), (2, 20)])
 @pytest.mark.filterwarnings("ignore::skvt.ColumnWarning")  # (columns repeat)
 def test_texts_stay_in_their_cells_and_numbers_are_all_there(n_each, n_clusters):
