@@ -176,8 +176,9 @@ def test_evidence_lost_is_that_of_fits_of_the_rows_joined(shape):
 
 
 def test_evidence_of_mixed_columns_is_recomputed_from_summed_statistics():
-    fitted = tables.mixture(n_components=6, max_components=6, moves=()).fit(tables.table(share=0.1)[0])
-    fitted.join_components(tables.table(share=0.1)[0], criterion="evidence")
+    frame, _ = tables.table(share=0.1)
+    fitted = tables.mixture(n_components=6, max_components=6, moves=()).fit(frame)
+    fitted.join_components(frame, criterion="evidence")
     model, stats = fitted._fitted.model, fitted._fitted.stats.value()
     counts, sums = stats.arrays
     groups, lost, vacant = {k: [k] for k in range(6)}, [], fitted._fitted.joins.n_vacant
