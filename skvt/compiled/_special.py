@@ -133,6 +133,16 @@ def _float_layout(bits: int) -> tuple[Any, Any, int, int]:
     return ir.IntType(64), ir.DoubleType(), 52, 1023
 
 
+@instruction(lambda bits: (int(bits) & -int(bits)).bit_length() - 1)
+def lowest_bit(typingctx: Any, bits: Any) -> Any:
+    """Place of the lowest bit of a uint64 that is 1; there must be one."""
+
+    def codegen(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+        return builder.cttz(args[0], ir.Constant(ir.IntType(1), 1))
+
+    return types.int64(types.uint64), codegen
+
+
 @instruction(lambda x, value: type(x)(value))
 def lit(typingctx: Any, x: Any, value: Any) -> Any:
     """The number ``value`` in the type of ``x`` (a compile-time constant)."""

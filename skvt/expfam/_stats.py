@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Self, TypeAlias
 
 import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
 
-from skvt.compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, serial_map
+from skvt.compiled import CLAIMS, SharedLoop, claim, finish, jit, lit, lowest_bit, serial_map
 from skvt.typing import Array, IndexArray, Run
 
 # Below this the scale of a running sum is folded into its array, so that the division of new
@@ -20,6 +22,10 @@ from skvt.typing import Array, IndexArray, Run
 _SMALLEST_SCALE = 1e-6
 # Rows that a thread adds at a time.
 _ROWS = np.int64(64)
+# Columns of a mark: its bits.
+_COLUMNS = 64
+# Share of an array up to which a list of what is not zero is kept.
+_SPARSE = 0.1
 # Of fields that concern the process alone: files do not hold them.
 _OF_PROCESS = {"of_process": True}
 
@@ -97,13 +103,50 @@ def _add_rows(
 
 @jit
 def _add_entries(
-    array: Array, rows: IndexArray, columns: IndexArray, factor: Any, addend: Array, totals: Array
-) -> None:
+    array: Array, marks: NDArray[np.uint64], rows: IndexArray, columns: IndexArray, factor: Any,
+    addend: Array, totals: Array,
+) -> None:  # fmt: skip
     """array[rows, columns] += factor * addend; totals (float64) = sums of addend over rows."""
     totals[:] = 0.0
     for i in range(rows.size):
-        array[rows[i], columns[i]] += factor * addend[i]
-        totals[columns[i]] += addend[i]
+        v, k = np.uint64(rows[i]), np.uint64(columns[i])
+        array[v, k] += factor * addend[i]
+        marks[v, k // np.uint64(_COLUMNS)] |= np.uint64(1) << (k % np.uint64(_COLUMNS))
+        totals[k] += addend[i]
+
+
+@jit
+def _list_entries(
+    array: Array, marks: NDArray[np.uint64], indptr: IndexArray, columns: IndexArray, values: Array
+) -> None:
+    """CSR of what is not zero, where there are marks; those of zeros are taken away."""
+    n, indptr[0] = np.int64(0), 0
+    every = ~np.uint64(0)
+    for v in range(array.shape[0]):
+        for b in range(marks.shape[1]):
+            bits, left = marks[v, b], np.uint64(0)
+            for i in range(_COLUMNS):
+                if bits == np.uint64(0):
+                    break
+                place = np.uint64(i)
+                if bits != every:
+                    place = np.uint64(lowest_bit(bits))
+                    bits &= bits - np.uint64(1)
+                k = np.uint64(b * _COLUMNS) + place
+                columns[n], values[n] = k, array[v, k]
+                is_there = array[v, k] != lit(array[v, k], 0.0)
+                n += is_there
+                left |= np.uint64(is_there) << place
+            marks[v, b] = left
+        indptr[v + 1] = n
+
+
+@jit
+def _add_listed(total: Array, indptr: IndexArray, columns: IndexArray, values: Array) -> None:
+    """``total += `` a CSR."""
+    for v in range(indptr.size - 1):
+        for i in range(indptr[v], indptr[v + 1]):
+            total[v, columns[i]] += values[i]
 
 
 @jit
@@ -159,6 +202,10 @@ class RunningStats:
     _owner: "RunningStats | None" = field(default=None, metadata=_OF_PROCESS)
     # The rows that are sent of a view, see :meth:`for_rows`.
     _rows: IndexArray | None = field(default=None, metadata=_OF_PROCESS)
+    # Of the only block, bits of the columns where numbers other than zero may be, and what
+    # :meth:`listed` has found since the last write; None where that is not known.
+    _marks: NDArray[np.uint64] | None = field(default=None, metadata=_OF_PROCESS)
+    _listed: Any = field(default=None, metadata=_OF_PROCESS)
 
     def __init__(self, arrays: Iterable[Array]) -> None:
         self._arrays = tuple(arrays)
@@ -186,7 +233,8 @@ class RunningStats:
         vars(self).update(state)
 
     def _shared(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_spare"}
+        own = "_spare", "_marks", "_listed"
+        return {name: value for name, value in self.__dict__.items() if name not in own}
 
     def _twin(self) -> Self:
         """Another object that shares the arrays, to be given its own or made a view."""
@@ -210,8 +258,10 @@ class RunningStats:
             )
         return self._arrays
 
-    def _begin_write(self, *, only_drafted: bool = False) -> None:
+    def _begin_write(self, *, only_drafted: bool = False, is_marked: bool = False) -> None:
         """To be called before each write: to rows passed to :meth:`draft` only, or to any.
+
+        A write ``is_marked`` that leaves marks where it may leave other numbers than zero.
 
         Raises
         ------
@@ -221,12 +271,52 @@ class RunningStats:
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
         self._version += 1
+        self._listed = None
+        if not is_marked:
+            self._marks = None
         if not only_drafted and self._spare is not None:
             arrays, _, owner = self._spare
             self._spare = arrays, None, owner
 
+    def listed(self, dtype: Any = None) -> Any:
+        """What is not zero of the only block as CSR, to be read and multiplied by ``scale``.
+
+        Where all writes since the last call name their columns, only these are looked at.
+        """
+        if self._listed is not None:
+            return self._listed.astype(dtype or self._listed.dtype)
+        (array,) = self.arrays
+        if self._marks is None:
+            self._marks = _no_marks(array)
+            self._marks[:] = ~np.uint64(0)
+            self._marks[:, -1] >>= np.uint64(-array.shape[1] % _COLUMNS)
+        most = int(np.bitwise_count(self._marks).sum()) + 1  # (one more is written to)
+        indptr = np.empty(len(array) + 1, np.int64)
+        columns, values = np.empty(most, np.int32), np.empty(most, dtype or array.dtype)
+        _list_entries(array, self._marks, indptr, columns, values)
+        size = int(indptr[-1])
+        found = sp.csr_array((values[:size], columns[:size], indptr), shape=array.shape)
+        if found.dtype == array.dtype and size <= _SPARSE * array.size:
+            self._listed = found
+        return found
+
+    def add_to(self, totals: Sequence[Array]) -> None:
+        """Add S to these arrays."""
+        if self._marks is not None and self.scale == 1.0:
+            found = self.listed()
+            _add_listed(totals[0], found.indptr, found.indices, found.data)
+            return
+        arrays = self.arrays if self.scale == 1.0 else self.value().arrays
+        for total, array in zip(totals, arrays, strict=True):
+            total += array
+
     def resum(self) -> None:
         """Recompute the sums over the first axis, so that rounding errors do not accumulate."""
+        if self._marks is not None:
+            found = self.listed()
+            total = np.bincount(found.indices, found.data, found.shape[1])
+            self.sums = (self.scale * total,)
+            return
         self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
 
     def clip(self) -> None:
@@ -292,7 +382,8 @@ class RunningStats:
 
     def add(self, stats: Stats, factor: float = 1.0, run: Run = serial_map) -> None:
         """``S <- S + factor * stats``, in place."""
-        self._begin_write(only_drafted=stats.rows is not None)
+        named = stats.columns is not None
+        self._begin_write(only_drafted=stats.rows is not None, is_marked=named)
         sums = []
         for array, addend, total in zip(self.arrays, stats.arrays, self.sums, strict=True):
             step = array.dtype.type(factor / self.scale)
@@ -300,8 +391,9 @@ class RunningStats:
                 array += step * addend
                 added = addend.sum(axis=0, dtype=np.float64)
             elif stats.columns is not None:
-                added = np.empty(array.shape[1])
-                _add_entries(array, stats.rows, stats.columns, step, addend, added)
+                added, marks = np.empty(array.shape[1]), self._marks
+                marks = _no_marks(array) if marks is None else marks
+                _add_entries(array, marks, stats.rows, stats.columns, step, addend, added)
             else:
                 n_rows, width = addend.shape
                 rows = np.arange(n_rows, dtype=np.int32) if stats.rows is None else stats.rows
@@ -376,4 +468,14 @@ class RunningStats:
     @classmethod
     def zeros_like(cls, other: "Stats | RunningStats") -> Self:
         """Statistics of no data, shaped as ``other``."""
-        return cls(np.zeros_like(array) for array in other.arrays)
+        # (of zeros that nobody touches, there are none in memory: to sum them would touch them)
+        twin = cls(np.zeros((0, *array.shape[1:]), array.dtype) for array in other.arrays)
+        twin._arrays = tuple(np.zeros(array.shape, array.dtype) for array in other.arrays)
+        if len(twin._arrays) == 1 and twin._arrays[0].ndim == 2:
+            twin._marks = _no_marks(twin._arrays[0])
+        return twin
+
+
+def _no_marks(array: Array) -> NDArray[np.uint64]:
+    """Marks of a matrix of zeros."""
+    return np.zeros((len(array), -(-array.shape[1] // _COLUMNS)), np.uint64)

@@ -134,9 +134,7 @@ class Averaging(Continued):
     def _include(self, stats: Any) -> None:
         """Let these enter the mean."""
         self._n_averaged += 1
-        arrays = stats.arrays if stats.scale == 1.0 else stats.value().arrays
-        if not self._sum:
-            self._sum = [array.copy() for array in arrays]
-            return
-        for total, array in zip(self._sum, arrays, strict=True):
-            total += array
+        if self._sum:
+            stats.add_to(self._sum)
+        else:
+            self._sum = list(stats.value().arrays)

@@ -320,3 +320,32 @@ def test_of_a_view_for_rows_only_these_are_sent():
     np.testing.assert_array_equal(there.arrays[0], expected)
     np.testing.assert_array_equal(there.sums[0], stats.sums[0])
     assert there.scale == 0.5
+
+
+def test_what_is_listed_is_what_is_not_zero():
+    rng = np.random.default_rng(0)
+    stats = RunningStats.zeros_like(RunningStats([np.ones((6, 131))]))
+
+    def check(found):
+        for _ in range(2):  # (the second time, where the first has left marks)
+            np.testing.assert_array_equal(found.listed().toarray(), found.arrays[0])
+            np.testing.assert_array_equal(found.listed(np.float32).toarray(), found.arrays[0])
+        total = np.ones((6, 131))
+        found.add_to([total])
+        np.testing.assert_array_equal(total, 1.0 + found.scale * found.arrays[0])
+        found.resum()
+        np.testing.assert_array_equal(found.sums[0], found.scale * found.arrays[0].sum(axis=0))
+
+    rows, columns = rng.integers(6, size=20), rng.integers(131, size=20)
+    moved = Stats((np.ones(20),), rows, columns)
+    for factor in 2.0, -2.0, 1.0:  # (there is nothing after the second)
+        stats.add(moved, factor)
+        check(stats)
+    other = stats.copy()
+    other.add(Stats((np.ones(1),), np.array([0]), np.array([130])))
+    check(other)
+    check(stats)
+    stats.add(Stats((np.ones((1, 131)),), rows=np.array([3])))
+    check(stats)
+    stats.blend(0.5, Stats((np.eye(6, 131),)))
+    check(stats)

@@ -5,7 +5,6 @@ others [GriffithsSteyvers04 eq. 5]. What a local step takes for globals are the 
 tokens; its statistics are by how much its own tokens change them.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, cast
 
@@ -161,16 +160,12 @@ class CollapsedLDA(LDAGivenTopics):
 
     def _present(self, stats: RunningStats, words: IndexArray) -> Any:
         """The counts of these words as CSR (float32)."""
-        shape = words.size, self.n_components
-        indptr = np.empty(words.size + 1, np.int64)
-        # (of what is not written to, there is nothing in memory)
-        topics, values = (
-            np.empty(math.prod(shape), np.int32),
-            np.empty(math.prod(shape), np.float32),
-        )
-        sparse.present_counts(stats.arrays[0], words, stats.scale, RANGE[1], indptr, topics, values)
-        size = int(indptr[-1])
-        return sp.csr_array((values[:size], topics[:size], indptr), shape=shape)
+        found = stats.listed(np.float32)
+        if words.size < self.n_features:
+            found = found[words]
+        # (of fractional counts rounding leaves a rest)
+        values = np.clip(np.float32(stats.scale) * found.data, 0.0, RANGE[1])
+        return sp.csr_array((values, found.indices, found.indptr), shape=found.shape)
 
     def local_step(
         self,
@@ -315,20 +310,21 @@ class CollapsedLDA(LDAGivenTopics):
         sums = weights.sum() * of_none
         if sp.issparse(result.counts):
             counts: Any = result.counts.astype(np.float64)
-            topics = counts.indices
+            topics, sizes = counts.indices, counts @ np.ones(alpha.size)
             counts.data = digamma_array(alpha[topics] + counts.data) - of_none[topics]
             sums += weights @ counts
         else:
             kernels.add_log_proportions(result.counts, weights, alpha, of_none, sums)
-        sizes = result.counts.sum(axis=1, dtype=np.float64) + alpha.sum()
-        return sums - weights @ digamma_array(sizes), weights.sum()
+            sizes = result.counts.sum(axis=1, dtype=np.float64)
+        return sums - weights @ digamma_array(sizes + alpha.sum()), weights.sum()
 
     def with_most_probable_priors(self, prior_stats: Any, stats: RunningStats | None) -> Self:
         """alpha by a step towards, and eta at the maximum of the probability of all z and words."""
         model = self.with_learned_priors(prior_stats)
         if not self.learn_topic_word_prior or stats is None:
             return model
-        counts = stats.arrays[0]
+        many = self.n_components > MOST_DENSE
+        counts = stats.listed().data if many else stats.arrays[0]
         eta = Dirichlet.fit_symmetric_to_counts(
             self.topic_word_prior[0],
             counts.dtype.type(stats.scale) * counts[counts > 0.0],

@@ -339,21 +339,3 @@ def _sparse_steps(
             if not placed:
                 _list_topics(d, indptr, counts, token_indptr, topics, scratch.places, proportions)
         finish(counter, g, stop_group)
-
-
-@jit
-def present_counts(
-    array: Array, words: IndexArray, scale: Any, high: Any, indptr: IndexArray,
-    topics: IndexArray, values: Array,
-) -> None:  # fmt: skip
-    """CSR of ``scale * array`` of the words, where it is above 0; float32, up to ``high``."""
-    n = np.int64(0)
-    indptr[0] = 0
-    for a in range(words.size):
-        source = array[words[a]]
-        for k in range(source.size):
-            if source[k] > lit(source[k], 0.0):
-                topics[n] = k
-                values[n] = np.float32(min(scale * source[k], high))
-                n += 1
-        indptr[a + 1] = n
