@@ -208,8 +208,8 @@ class StructuredLDA(TopicEstimator):
     given beta, and moves ``lam <- (1 - rho) lam + rho (eta + (N / B) V(beta, lam) S)``; the
     expectation of V is the identity, by which "ssvi-a" replaces it. A count that is not whole
     consists of tokens of weight 1 and one token of the remaining weight. The sampler visits tokens
-    one by one, given the others; the tokens of a count above 1,000 are drawn jointly, given a draw
-    of the document's proportions.
+    one by one, given the others; the tokens of a count above 100, or above the number of topics
+    if that is more, are drawn jointly, given a draw of the document's proportions.
 
     References
     ----------

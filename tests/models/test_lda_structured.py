@@ -260,6 +260,15 @@ def test_large_counts_have_the_posterior_of_the_assignments(b, tokens, dtype):
     assert odds[0] / odds[1] == pytest.approx((6.0 / 0.5) ** b, rel=0.02)
 
 
+def test_large_counts_are_drawn_about_the_most_probable_proportions_from_the_first_sweep_on():
+    beta = np.array([[0.6, 0.3, 0.1], [0.1, 0.3, 0.6], [0.2, 0.6, 0.2]])
+    theta = np.array([0.8, 0.05, 0.15])
+    model = given_topics(np.ones(3), 3, n_burn_in=0, n_samples=1)
+    result, _ = local_step(model, np.round(1e6 * theta @ beta), beta)
+    # (a sweep from even proportions would lead half the way)
+    np.testing.assert_allclose(result.q[0] / 1e6, theta, atol=0.06)
+
+
 def test_the_tokens_of_an_entry_are_multinomial():
     theta, row = np.array([0.5, 0.0, 1.0, 0.01, 0.2]), np.array([1.0, 1.0, 0.3, 0.7, 1e-9])
     p = theta * row / (theta @ row)
@@ -377,7 +386,7 @@ def test_a_document_is_sampled_alike_in_any_chunk_by_the_same_seed(dtype):
         base, cumulative = (ALPHA**b).astype(np.float32), np.empty((len(table), 1), np.float32)
         sampling.prior_table(table, base, cumulative, counter())
         tokens = np.empty(batch.counts.size + 1, np.int64)
-        sampling.count_tokens(batch.counts, tokens)
+        sampling.count_tokens(batch.counts, 3, tokens)
         alone, samples = np.empty((1, 3), dtype), np.empty((tokens[-1], 5), np.int32)
         gains = (ALPHA[:, None] + b * np.arange(9)) ** b - ALPHA[:, None] ** b
         sampling.gibbs_steps(

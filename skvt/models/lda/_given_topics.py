@@ -265,11 +265,11 @@ class LDAGivenTopics(LDA):
         loop = SharedLoop(table.shape[0], WORDS, table, base, cumulative)
         run(sampling.prior_table, loop)
         token_indptr = np.empty(batch.counts.size + 1, np.int64)
-        sampling.count_tokens(batch.counts, token_indptr)
+        large = sampling.count_tokens(batch.counts, self.n_components, token_indptr)
         # the row's place in the batch, not its number: a stream has no numbers
         seeds = sampling.row_seeds(np.uint64(seed), np.arange(batch.n_rows))
         samples = np.empty((token_indptr[-1], self.n_samples), np.int32)
-        bulk, large = None, np.flatnonzero(batch.counts > sampling.MOST_TOKENS)
+        bulk = None
         if large.size:
             means = np.zeros((large.size, self.n_components))
             bulk = np.searchsorted(large, batch.indptr), large, means

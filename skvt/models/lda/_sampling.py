@@ -51,8 +51,11 @@ from skvt.typing import Array, IndexArray
 # Entries of large counts, see ``_gibbs_steps``, and scratch, (6, K) and integers (K,).
 Bulk: TypeAlias = tuple[IndexArray, IndexArray, Array, Array, IndexArray]
 
-# The tokens of an entry of a larger count are drawn together.
-MOST_TOKENS = 1000
+# The tokens of an entry of a larger count are drawn together, unless there are as many topics:
+# that takes a draw for each.
+MOST_TOKENS = 100
+# Steps towards the most probable proportions before any tokens are drawn together.
+BULK_STEPS = 20
 # Topics whose share of the prior is added up beforehand.
 PRIOR_TOPICS = 16
 # Words that a thread takes at a time to draw topics.
@@ -156,11 +159,15 @@ def _draw_log_gammas(
 
 
 # ------------------------------------------------------------------------------------- tokens
-def count_tokens(counts: Array, token_indptr: IndexArray) -> None:
-    """Where each entry's tokens begin: ceil(count) of them, none of a count above MOST_TOKENS."""
-    tokens = np.where(counts <= MOST_TOKENS, np.ceil(counts), 0.0).astype(np.int64)
+def count_tokens(counts: Array, n_topics: int, token_indptr: IndexArray) -> IndexArray:
+    """Write where each entry's tokens begin, ceil(count) of them; returns the entries of none.
+
+    Those are the entries of large counts.
+    """
+    are_large = counts > max(MOST_TOKENS, n_topics)
     token_indptr[0] = 0
-    np.cumsum(tokens, out=token_indptr[1:])
+    np.cumsum(np.where(are_large, 0.0, np.ceil(counts)).astype(np.int64), out=token_indptr[1:])
+    return np.flatnonzero(are_large)
 
 
 @part
@@ -291,10 +298,24 @@ def _bulk_step(
     for i in range(n_own):
         of_tokens[topic[i]] += weights[i]
         n_tokens[topic[i]] += 1
-    for k in range(n_topics):
-        totals[k] = of_tokens[k] + sizes[k]
-        sizes[k] = 0.0
-    state = _draw_proportions(alpha, inv_temp, totals, sweep > 0, theta, state)
+    # Sweep 0 draws them given about the most probable proportions: from others, sweeps in which all
+    # of an entry's tokens move at once take long to get there.
+    n_steps = 1 if sweep > 0 else BULK_STEPS
+    for step in range(n_steps):
+        for k in range(n_topics):
+            totals[k] = of_tokens[k] + sizes[k]
+            sizes[k] = 0.0
+        state = _draw_proportions(alpha, inv_temp, totals, sweep > 0, theta, state)
+        if step < n_steps - 1:
+            for e in range(indptr[d], indptr[d + 1]):
+                row, total = table[words[entries[e]]], 0.0
+                for k in range(n_topics):
+                    drawn[k] = theta[k] * np.float64(row[k])
+                for k in range(n_topics):
+                    total += drawn[k]
+                scale = np.float64(counts[entries[e]]) / total
+                for k in range(n_topics):
+                    sizes[k] += scale * drawn[k]
     for e in range(indptr[d], indptr[d + 1]):
         j = entries[e]
         state = _draw_assignments(
