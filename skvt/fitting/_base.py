@@ -102,6 +102,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
     # How rows are read.
     _reads = Reader
 
+    @classmethod
+    @cache
+    def _get_param_names(cls):
+        # scikit-learn looks at the signature in each call: a millisecond of a minibatch's
+        return super()._get_param_names()
+
     # ----------------------------------------------------------------------- for subclasses
     def _rows_of(self, X, weights, batch_size):
         """Rows in batches, as many of which are visited at once as ``n_parallel_batches`` says."""
