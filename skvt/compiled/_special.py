@@ -352,4 +352,4 @@ def writeable(array: Array) -> Array:
     For small arguments of large kernels, which would be compiled once more for a model in a file
     mapped for reading.
     """
-    return np.require(array, requirements="W")
+    return array if array.flags.writeable else array.copy()

@@ -128,8 +128,9 @@ class FactorAnalysis:
         members = Factors(
             *map(np.array, zip(*(found.get(key) or known[key] for key in keys), strict=True))
         )
-        # (of one row it takes no time)
-        known.update((keys[k], found[keys[k]]) for k in new if rows[k, 1] - self.prior[1] > 1.0)
+        # (single rows take no time)
+        number = rows[:, 1] - self.prior[1]
+        known.update((keys[k], found[keys[k]]) for k in new if not 0.0 < number[k] <= 1.0)
         while len(known) > max(1, _ENTRIES_KEPT // self.prior.size):
             known.pop(next(iter(known)))
         return members

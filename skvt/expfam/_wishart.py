@@ -9,6 +9,9 @@ from skvt.expfam._gaussian import join, standard_gamma
 from skvt.expfam.triangle import dimension, pack, pack_statistic, unpack
 from skvt.typing import Array
 
+# Columns from which on triangular matrices are inverted by halves.
+_MANY_COLUMNS = 24
+
 
 def parameters(eta: ArrayLike) -> tuple[Array, Array]:
     """Degrees of freedom nu (...) and the lower Cholesky factor of W^-1 (..., D, D)."""
@@ -36,13 +39,13 @@ def _halves(nu: ArrayLike, D: int) -> Array:
 
 
 def _inverse(factor: Array) -> Array:
-    """Inverses of lower triangular matrices (..., D, D), by halves.
+    """Inverses of lower triangular matrices (..., D, D), by halves where there are many columns.
 
     ``np.linalg.inv`` does not know of the zeros and takes about twice as long at D = 64.
     """
     D = factor.shape[-1]
-    if D == 1:
-        return 1.0 / factor
+    if D < _MANY_COLUMNS:
+        return np.tril(np.linalg.inv(factor))
     h = D // 2
     inverse = np.zeros(factor.shape)
     inverse[..., :h, :h] = top = _inverse(factor[..., :h, :h])

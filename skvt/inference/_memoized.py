@@ -384,22 +384,22 @@ def fresh_mixture(
         few = rng.permutation(batch.n_rows)[: of_seed * n_components]
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
     stats = model.initial(sample, rng)
-    # with merges from the start, seeds that differ little would all become one component
-    unmerged, merging = MemoizedInference(), MemoizedInference([Merge()])
-    policy, previous = RunningPolicy(), float("-inf")
-    state = merging.start(State(stats), data.total)
-    moves_on, counts = True, model.component_masses(stats.value())
+    engine, policy, previous = MemoizedInference(), RunningPolicy(), float("-inf")
+    state = engine.start(State(stats), data.total)
+    counts = model.component_masses(stats.value())
     for n_passes in range(most_passes):
-        engine = unmerged if moves_on and n_passes < _PASSES_UNMERGED else merging
+        merging = bool(engine._moves)
         model, may_stop = engine.sweep(model, data, state, policy, workers, rng)
-        if engine is unmerged:
+        if not merging:
+            # with merges from the start, seeds that differ little would all become one component
             before, counts = counts, model.component_masses(state.plain_stats.value())
-            moves_on = bool(np.abs(counts - before).sum() > _STILL * data.total)
+            moves_on = np.abs(counts - before).sum() > _STILL * data.total
             if moves_on and n_passes < _PASSES_UNMERGED - 1:
                 continue
+            engine._moves = [Merge()]
         bound = bound_of(model, state.memos.total())
         gain, previous = bound - previous, bound
-        if engine is merging and may_stop:
+        if merging and may_stop:
             hopeless = bound + (most_passes - n_passes) * gain < goal
             if hopeless or gain < _FRESH_TOL * data.total or model.size(state.stats) == 1:
                 break

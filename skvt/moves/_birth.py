@@ -53,7 +53,8 @@ FEWEST_ROWS = 20.0
 # A component whose mass has changed by a larger fraction since its births failed is tried like a
 # new one.
 SAME_MASS = 0.1
-# Nats by which the priors' log-normalisers must change before births that failed are tried again.
+# Nats by which the priors' log-normalisers must change before births that failed are tried again;
+# twice as many each time: what priors of many numbers change by in the end changes no birth.
 OTHER_PRIOR = 5.0
 # Number of failed births after which a component is left alone: by itself, with two neighbours,
 # with all (each of them counts twice where it was lost at once, see `_LOST`).
@@ -118,6 +119,7 @@ class Birth(Move):
         "_fresh": Annotated[list[Stats], "fresh"],
         "_failed": dict[int, tuple[float, int]],
         "_judged_by": float | None,
+        "_other_prior": float,
         "_share": float,
         "_whole": bool,
         "_seed": int,
@@ -125,6 +127,8 @@ class Birth(Move):
     requires = of_components("A birth")
     # Whether the fresh components describe all rows, so that priors are learned from them.
     _whole: bool = False
+    # By how much priors must change next, see `OTHER_PRIOR`.
+    _other_prior: float = OTHER_PRIOR
     # Of the choice among the rows of large targets.
     _seed: int = 0
 
@@ -341,8 +345,9 @@ class Birth(Move):
         now = sum(float(np.sum(family.log_normalizer(prior))) for family, prior in blocks)
         if self._judged_by is None:
             self._judged_by = now
-        elif abs(now - self._judged_by) > OTHER_PRIOR:
+        elif abs(now - self._judged_by) > self._other_prior:
             self._failed, self._judged_by = {}, now
+            self._other_prior *= 2.0
 
     def _fail(self, target: _Target, number: int = 1) -> None:
         """Remember that a birth from this target failed, and count it ``number`` times."""
@@ -399,9 +404,9 @@ class Birth(Move):
         depends on the parameters of a component, too; so this is also tried where the larger
         mixture is no better, and where the mixture is to replace a single component: beside a
         small cluster, a large one may be split into parts under whose prior no two are better
-        merged.
-        Components that differ in few of many directions are seen by neither, but where rows are
-        least normal.
+        merged. Components that differ in few of many directions are seen by neither, but where
+        rows are least normal. If the larger mixture has ended in as many components as there are,
+        only these are looked for, where few may be enough.
 
         One that ``learns`` is judged by the priors that it finds.
         """
@@ -413,18 +418,23 @@ class Birth(Move):
         if fewer == number:
             del proposals[1]
         few = learns or batch.weights.size < ROWS_FOR_EACH * self._n_fresh
+        n_old, as_before = before.entropy.size, False
         memo, bound = together, bound_of(model, together)
         accepted = is_accepted(bound - target, size_of(bound, memo), least)
         for n_components, init_params in proposals:
             if accepted and not (few and init_params == "k-means++"):
                 break
-            found = tools.fresh(model, batch, n_components, target + least, learns, init_params)
-            other = bound_of(found[1], found[0])
-            if learns and found[0].entropy.size < 2:  # of one component no prior can be learned
+            if as_before and (init_params == "k-means++" or n_components < n_old):
                 continue
-            if exceeds(other, bound, scale=size_of(other, found[0])):
-                memo, bound = found[0], other
+            goal_now = max(bound, target + least)
+            found, under = tools.fresh(model, batch, n_components, goal_now, learns, init_params)
+            other, n_found = bound_of(under, found), found.entropy.size
+            # (of one component no prior can be learned)
+            legal = n_found > 1 or not learns
+            if legal and exceeds(other, bound, scale=size_of(other, found)):
+                memo, bound = found, other
                 accepted = is_accepted(bound - target, size_of(bound, memo), least)
+            as_before = n_found == n_old and not accepted
         if not accepted:
             short = target + least - bound
             self._reasons.append(f"{batch.weights.sum():.0f} rows: {short:.1f} nats short")

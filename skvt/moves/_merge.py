@@ -18,6 +18,8 @@ FEWEST_ROWS = 1.0
 SMALLEST_GAIN = 0.1
 # Pairs that lose more nats than this for each row of all are not judged by other priors.
 _FARTHEST = 0.5
+# What weights gain by a merge is no more than log 2 for each of its rows, and this.
+_OF_WEIGHTS = 10.0
 # Maximum cost of removing it in nats: if it is larger, the component explains what others do not,
 # such as a row of weight 1/2.
 _LARGEST_LOSS = 3.0
@@ -89,15 +91,16 @@ class Merge(Move):
             return MoveRecord(tools.n_iter, "merge", 0, 0, 0.0)
         a, b, gain = pair_gains(model, memo)
         counts = model.component_masses(memo.stats).copy()
-        size = size_of(bound_of(model, memo), memo)
+        size = max(memo.weight, float(np.abs(gain).max(initial=0.0)))
         order = stable_order(-gain, scale=size)[: 3 * n_components]
+        hopeless = gain < -np.log(2.0) * (counts[a] + counts[b]) - _OF_WEIGHTS
         arrays = tuple(array.copy() for array in memo.stats.arrays)
         gone: list[int] = []
         used: set[int] = set()
         total = 0.0
         weights_before = model.weights_log_evidence(counts)
         for i in order:
-            if used & {a[i], b[i]}:
+            if hopeless[i] or used & {a[i], b[i]}:
                 continue
             merged = counts.copy()
             merged[a[i]] += merged[b[i]]

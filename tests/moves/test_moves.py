@@ -501,6 +501,17 @@ def test_failures_halve_the_number_of_targets_and_gains_double_it_again(monkeypa
     assert found == [4, 2, 4, 8, 8]
 
 
+def test_births_that_failed_are_tried_again_as_priors_change_by_more_and_more():
+    birth, forgotten = Birth(50), []
+    for now in (0.0, 4.0, 6.0, 12.0, 17.0, -2.0):
+        prior = Stats((np.array([now]),))
+        same = SimpleNamespace(log_normalizer=lambda eta: eta)
+        birth._failed = {1: (10.0, 2)}
+        birth._notice_priors(SimpleNamespace(families=(same,), prior=lambda prior=prior: prior))
+        forgotten.append(not birth._failed)
+    assert forgotten == [False, False, True, False, True, False]
+
+
 def test_after_failures_the_nearest_neighbours_come_along():
     counts, names = np.array([100.0, 90.0, 80.0, 70.0, 15.0]), np.arange(10, 15)
     overlaps = np.zeros((5, 5))
@@ -581,10 +592,10 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
         found = birth._create(model, targets[1], tools, 4, False)
         assert (found is not None) == accepted
         assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == n_failed + 2 * (not accepted)
-    # of few rows a mixture of fewer components is fitted, too, and where both fail one from where
-    # rows are least normal
+    # of few rows a mixture of fewer components is fitted, too; where the larger one ends in as many
+    # as there are, only from where rows are least normal
     both = [(4, "k-means++"), (3, "k-means++")]
-    assert asked == 2 * [*both, (3, "least normal")] + both and found is memo.stats
+    assert asked == 2 * [both[0], (3, "least normal")] + both and found is memo.stats
     fewer = memo.__class__(memo.stats, memo.entropy + whole.sum(), None, memo.weight)
     better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
     goal = memo_from(model, X[rows], whole, share), worse(memo), 4

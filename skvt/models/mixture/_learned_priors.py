@@ -30,13 +30,13 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 from scipy.optimize import brentq
 
+from skvt.compiled import digamma as digamma_of
 from skvt.compiled import digamma_array as digamma
-from skvt.contracts import Component
+from skvt.compiled import exp, jit, log
 from skvt.expfam import triangle
 from skvt.models.mixture._gaussian_prior import GaussianPrior, determined, natural_prior
 from skvt.models.mixture._product import of_block
 from skvt.models.mixture._weights import StickBreaking
-from skvt.models.mixture.components import per_component
 from skvt.typing import Array
 
 # Least and most of what is learned: rows for which a prior mean counts; concentrations, and shapes
@@ -51,8 +51,10 @@ LEAST_SCALE = 1e-6
 # Steps at a time, and the gain in nats that ends them.
 _MOST_STEPS = 10
 _FEW_STEPS = 3  # (of factor analysers, each of which is solved by iteration, and of large matrices)
-_SMALLEST_GAIN = 1e-4
+_SMALLEST_GAIN = 1e-2
 _MANY_COLUMNS = 32
+# Difference of logarithms that ends the search for degrees of freedom.
+_SMALLEST_STEP = 1e-12
 # How many times a step of EM is lengthened at most.
 _LONGEST = 16.0
 
@@ -95,11 +97,10 @@ class _Ascent:
         )
 
 
-def _evidence(component: Component, sums: Array) -> float:
+def _evidence(component: Any, sums: Array) -> float:
     """``sum_k A(eta + S_k) - A(eta)`` in nats."""
-    family = component.family
-    after = per_component(family.log_normalizer(component.natural_parameters(sums)))
-    return float(after.sum() - len(sums) * family.log_normalizer(component.prior).sum())
+    after = component.family.log_normalizer(component.natural_parameters(sums))
+    return float(after.sum() - len(sums) * component.log_normalizer)
 
 
 def _ascend(
@@ -221,8 +222,7 @@ class GaussianLearner(_Ascent):
             scale = np.maximum(np.exp(2.0 * x), LEAST_SCALE * self.unit**2)
             return scale if ndim else float(scale[0])
         D = self.unit.size
-        root = np.zeros((D, D))
-        root[np.tril_indices(D)] = x
+        root = np.tril(triangle.unpack(x))
         root[np.diag_indices(D)] = np.exp(np.diagonal(root))
         scale = root @ root.T
         scaled = scale / self.unit[:, None] / self.unit
@@ -315,21 +315,34 @@ def _degrees_of_freedom(
     ``sum_i digamma((nu - i) / 2) + D log 2 - log|W^-1|`` of a matrix; of D gammas of shape nu / 2
     the same with i = 0.
     """
-    size = len(precision)
-    shifts = np.arange(size) if precision.ndim == 2 else np.zeros(size)
+    size, is_matrix = len(precision), precision.ndim == 2
     log_scale = (
         -_log_determinant(precision)
         if scale is None
         else _log_determinant(np.asarray(scale).reshape(precision.shape))
     )
-    least = float(shifts[-1])
+    excess = log_det - size * np.log(2.0) + log_scale
+    low, high = np.log(limits)
+    return float(_freedom_of(excess, size, is_matrix, scale is None, low, high))
 
-    def lack(log_spare: float) -> float:
-        nu = least + np.exp(log_spare)
-        own = digamma(0.5 * (nu - shifts)).sum() + size * np.log(2.0) - log_scale
-        return float(log_det - own + (size * np.log(nu) if scale is None else 0.0))
 
-    return least + float(np.exp(_root(lack, limits)))
+@jit
+def _freedom_of(
+    excess: float, size: int, is_matrix: bool, suits: bool, low: float, high: float
+) -> float:
+    """nu, by bisection between logarithms of the degrees of freedom to spare."""
+    least = size - 1.0 if is_matrix else 0.0
+    while high - low > _SMALLEST_STEP:
+        middle = 0.5 * (low + high)
+        nu = least + exp(middle)
+        lack = excess + (size * log(nu) if suits else 0.0)
+        for i in range(size):
+            lack -= digamma_of(0.5 * (nu - (i if is_matrix else 0.0)))
+        if lack > 0.0:
+            low = middle
+        else:
+            high = middle
+    return least + exp(0.5 * (low + high))
 
 
 def _log_cholesky(scale: Any) -> Array:
@@ -338,7 +351,7 @@ def _log_cholesky(scale: Any) -> Array:
         return 0.5 * np.log(np.atleast_1d(scale))
     root = np.linalg.cholesky(scale)
     root[np.diag_indices(len(root))] = np.log(np.diagonal(root))
-    return root[np.tril_indices(len(root))]
+    return triangle.pack(root.T)
 
 
 def _within(log_value: float, limits: tuple[float, float]) -> float:

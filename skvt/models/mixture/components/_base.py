@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -202,8 +203,12 @@ class ConjugateComponent:
         components share something.
         """
         after = per_component(self.family.log_normalizer(self.natural_parameters(sums)))
-        before = self.family.log_normalizer(self.prior).sum()
-        return np.asarray(after - before + (sums * self.base).sum(axis=1))
+        return np.asarray(after - self.log_normalizer + (sums * self.base).sum(axis=1))
+
+    @cached_property
+    def log_normalizer(self) -> float:
+        """``A(eta)`` of the prior."""
+        return float(self.family.log_normalizer(self.prior).sum())
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
         """``log M(S_a + S_b) - log M(S_a) - log M(S_b)`` [HS13 eq. 12], see :class:`Component`."""
