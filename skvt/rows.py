@@ -42,6 +42,11 @@ def _is_sparse(X: Any, weights: Array) -> tuple[Any, ...]:
     return (float(sp.issparse(X)),)
 
 
+def pieces(stop: int, step: int, start: int = 0) -> list[slice]:
+    """Slices of ``step`` rows each, from ``start`` on; the last may be shorter."""
+    return [slice(i, min(i + step, stop)) for i in range(start, stop, step)]
+
+
 def dense(X: Any) -> Any:
     """Rows as an array."""
     return X.toarray() if sp.issparse(X) else X

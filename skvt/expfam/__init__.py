@@ -24,23 +24,7 @@ from skvt.expfam._tied_normal_wishart import TiedNormalWishart
 from skvt.expfam._wishart import Wishart
 
 __all__ = [
-    "Beta",
-    "Categorical",
-    "Dirichlet",
-    "DirichletColumns",
-    "FactorAnalysis",
-    "Family",
-    "Gamma",
-    "GaussianColumns",
-    "MeanPrecision",
-    "Normal",
-    "NormalGamma",
-    "NormalWishart",
-    "RunningStats",
-    "Stats",
-    "TiedNormalWishart",
-    "Wishart",
-    "kl_divergence",
-    "log_standard_gamma",
-    "sum_of_stats",
-]
+    "Beta", "Categorical", "Dirichlet", "DirichletColumns", "FactorAnalysis", "Family", "Gamma",
+    "GaussianColumns", "MeanPrecision", "Normal", "NormalGamma", "NormalWishart", "RunningStats",
+    "Stats", "TiedNormalWishart", "Wishart", "kl_divergence", "log_standard_gamma", "sum_of_stats",
+]  # fmt: skip

@@ -75,19 +75,16 @@ class Dirichlet:
         inside = np.all(x >= 0.0, axis=-1) & np.isclose(x.sum(axis=-1), 1.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             # (eta - 1) log x with 0 log 0 = 0
-            terms = np.where(
-                eta == 1.0, 0.0, (eta - 1.0) * np.log(np.where(inside[..., None], x, 1.0))
-            )
+            logs = np.log(np.where(inside[..., None], x, 1.0))
+            terms = np.where(eta == 1.0, 0.0, (eta - 1.0) * logs)
         value = terms.sum(axis=-1) - Dirichlet.log_normalizer(eta)
         return np.where(inside, value, -np.inf)
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
-        return Dirichlet.log_normalizer(eta) - np.einsum(
-            "...d,...d->...", eta - 1.0, Dirichlet.expectation(eta)
-        )
+        inner = np.einsum("...d,...d->...", eta - 1.0, Dirichlet.expectation(eta))
+        return Dirichlet.log_normalizer(eta) - inner
 
     @staticmethod
     def log_mean_power_sum(eta: ArrayLike, powers: Array) -> Array:

@@ -87,7 +87,6 @@ class DirichletColumns:
         return np.where(inside, value, -np.inf)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         inner = np.einsum("...d,...d->...", eta - 1.0, self.expectation(eta))
         return self.log_normalizer(eta) - inner

@@ -82,7 +82,6 @@ class Gamma:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         t = Gamma.expectation(eta)
         return Gamma.log_normalizer(eta) - (eta[..., 0] - 1.0) * t[..., 0] - eta[..., 1] * t[..., 1]

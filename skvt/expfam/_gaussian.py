@@ -10,16 +10,11 @@ from skvt.typing import Array
 
 
 class MeanPrecision(NamedTuple):
-    """Parameters of Gaussians: values of the normal-Wishart and of the normal-gamma family.
+    """Parameters of Gaussians: values of the normal-Wishart and of the normal-gamma family."""
 
-    Attributes
-    ----------
-    mean : ndarray, shape (..., D)
-    precision : ndarray, shape (..., D, D) or (...)
-        The inverse of the covariance matrix, or one number for all D features.
-    """
-
+    # (..., D)
     mean: Array
+    # (..., D, D) or (...): the inverse of the covariance matrix, or one number for all D features.
     precision: Array
 
 

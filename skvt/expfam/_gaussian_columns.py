@@ -117,6 +117,5 @@ class GaussianColumns:
         return 0.5 * (log_det - square - self.n_rows * self.n_columns * LOG_2PI)
 
     def entropy(self, eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         _, _, log_det = self._solved(eta)
         return 0.5 * (self.n_rows * self.n_columns * (1.0 + LOG_2PI) - log_det)

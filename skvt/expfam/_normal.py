@@ -62,5 +62,4 @@ class Normal:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         return 0.5 * (1.0 + np.log(2.0 * np.pi * Normal.variance(eta)))

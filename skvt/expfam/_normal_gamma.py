@@ -46,13 +46,7 @@ class NormalGamma:
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = log Gamma(a) - a log b + sum_d log(2 pi / kappa_d) / 2``, shape (...).
-
-        Raises
-        ------
-        ValueError
-            If b is not positive; so do all functions here.
-        """
+        """``A(eta) = log Gamma(a) - a log b + sum_d log(2 pi / kappa_d) / 2``, shape (...)."""
         _, kappa, a, b = _split(eta)
         return gammaln(a) - a * np.log(b) + 0.5 * np.log(2.0 * np.pi / kappa).sum(axis=-1)
 
@@ -75,14 +69,7 @@ class NormalGamma:
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """Textbook parameters.
-
-        Returns
-        -------
-        dict
-            ``mean`` m (..., D), ``mean_precision`` kappa (..., D), ``shape`` a (...), ``rate`` b
-            (...).
-        """
+        """m (..., D), kappa (..., D), shape a (...) and rate b (...)."""
         m, kappa, a, b = _split(eta)
         return {"mean": m, "mean_precision": kappa, "shape": a, "rate": b}
 
@@ -94,9 +81,8 @@ class NormalGamma:
 
         ``mean`` (..., D) and ``mean_precision`` (..., D) or (..., 1) broadcast too.
         """
-        m, kappa = np.broadcast_arrays(
-            np.asarray(mean, dtype=np.float64), np.asarray(mean_precision, dtype=np.float64)
-        )
+        m, kappa = (np.asarray(part, dtype=np.float64) for part in (mean, mean_precision))
+        m, kappa = np.broadcast_arrays(m, kappa)
         a, b = (np.asarray(part, dtype=np.float64)[..., None] for part in (shape, rate))
         first = 2.0 * (a - 1.0) + m.shape[-1]
         second = 2.0 * b + (kappa * m**2).sum(axis=-1, keepdims=True)
@@ -129,7 +115,6 @@ class NormalGamma:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         m, _, a, b = _split(eta)
         half_D = 0.5 * m.shape[-1]
         # E[tau (b + sum_d kappa_d (mu_d - m_d)^2 / 2)] = a + D / 2

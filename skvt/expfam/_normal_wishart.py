@@ -36,13 +36,7 @@ class NormalWishart:
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta)``: that of the Wishart, plus ``D / 2 log(2 pi / kappa)``; shape (...).
-
-        Raises
-        ------
-        ValueError
-            If W^-1 is not positive definite; so do all functions that need W.
-        """
+        """``A(eta)``: that of the Wishart, plus ``D / 2 log(2 pi / kappa)``; shape (...)."""
         kappa, m, marginal = _split(eta)
         return Wishart.log_normalizer(marginal) + 0.5 * m.shape[-1] * np.log(2.0 * np.pi / kappa)
 
@@ -71,14 +65,7 @@ class NormalWishart:
 
     @staticmethod
     def standard(eta: ArrayLike) -> dict[str, Array]:
-        """Textbook parameters, with scikit-learn's names where it has them.
-
-        Returns
-        -------
-        dict
-            ``mean`` m (..., D), ``mean_precision`` kappa (...), ``degrees_of_freedom`` nu (...),
-            ``scale_inverse`` W^-1 (..., D, D).
-        """
+        """m (..., D), kappa (...), nu (...) and W^-1 (..., D, D), by scikit-learn's names."""
         kappa, m, marginal = _split(eta)
         return {"mean": m, "mean_precision": kappa} | Wishart.standard(marginal)
 
@@ -126,7 +113,6 @@ class NormalWishart:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         kappa, m, marginal = _split(eta)
         D = m.shape[-1]
         # that of mu given Lambda, in the mean over Lambda

@@ -34,14 +34,12 @@ class TiedNormalWishart:
 
     def apart(self, eta: ArrayLike) -> Array:
         """The marginal of each member, a normal-Wishart: (K, E)."""
-        q = self.standard(eta)
-        return NormalWishart.from_standard(**q)
+        return NormalWishart.from_standard(**self.standard(eta))
 
     def shared(self, eta: ArrayLike) -> Array:
         """The marginal of Lambda, a Wishart: shape (1 + D (D + 1) / 2,)."""
         own, prior = (NormalWishart.standard(values) for values in (eta, self.prior))
-        n_axes = own["degrees_of_freedom"].ndim
-        members = tuple(range(n_axes))
+        members = tuple(range(own["degrees_of_freedom"].ndim))
         freedom, scale = (
             prior[name] + (own[name] - prior[name]).sum(axis=members)
             for name in ("degrees_of_freedom", "scale_inverse")
@@ -78,19 +76,15 @@ class TiedNormalWishart:
         return q | {name: np.broadcast_to(shared[name], q[name].shape) for name in shared}
 
     def from_standard(
-        self,
-        mean: ArrayLike,
-        mean_precision: ArrayLike,
-        degrees_of_freedom: ArrayLike,
+        self, mean: ArrayLike, mean_precision: ArrayLike, degrees_of_freedom: ArrayLike,
         scale_inverse: ArrayLike,
-    ) -> Array:
+    ) -> Array:  # fmt: skip
         """Natural parameters (K, E), with an equal share in each member of the precision.
 
         ``degrees_of_freedom`` (K,) and ``scale_inverse`` (K, D, D) are the same for all members.
         """
         prior, n_members = NormalWishart.standard(self.prior), max(1, np.size(mean_precision))
-        freedom = prior["degrees_of_freedom"]
-        scale = prior["scale_inverse"]
+        freedom, scale = prior["degrees_of_freedom"], prior["scale_inverse"]
         return NormalWishart.from_standard(
             mean,
             mean_precision,
@@ -111,11 +105,9 @@ class TiedNormalWishart:
         return MeanPrecision(q["mean"] + deviation, np.array(precision))
 
     def mean(self, eta: ArrayLike) -> MeanPrecision:
-        """As of the normal-Wishart."""
         return NormalWishart.mean(self.apart(eta))
 
     def variance(self, eta: ArrayLike) -> MeanPrecision:
-        """As of the normal-Wishart."""
         return NormalWishart.variance(self.apart(eta))
 
     def log_density(self, eta: ArrayLike, x: tuple[ArrayLike, ArrayLike]) -> Array:

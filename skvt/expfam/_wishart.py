@@ -105,13 +105,7 @@ class Wishart:
 
     @staticmethod
     def log_normalizer(eta: ArrayLike) -> Array:
-        """``A(eta) = log Gamma_D(nu / 2) + nu D / 2 log 2 + nu / 2 log|W|``, shape (...).
-
-        Raises
-        ------
-        ValueError
-            If W^-1 is not positive definite; so do all functions that need W.
-        """
+        """``A(eta) = log Gamma_D(nu / 2) + nu D / 2 log 2 + nu / 2 log|W|``, shape (...)."""
         nu, factor = parameters(eta)
         D = factor.shape[-1]
         log_gamma = 0.25 * D * (D - 1) * np.log(np.pi) + gammaln(_halves(nu, D)).sum(axis=-1)
@@ -167,10 +161,8 @@ class Wishart:
 
     @staticmethod
     def entropy(eta: ArrayLike) -> Array:
-        """Differential entropy in nats, shape (...)."""
         eta = np.asarray(eta, dtype=np.float64)
         D = dimension(eta.shape[-1] - 1)
-        nu = eta[..., 0] + D + 1.0
         # E[tr(W^-1 Lambda)] = nu D
-        rest = 0.5 * (nu * D - eta[..., 0] * moments(eta)[0])
+        rest = 0.5 * ((eta[..., 0] + D + 1.0) * D - eta[..., 0] * moments(eta)[0])
         return Wishart.log_normalizer(eta) + rest

@@ -13,12 +13,8 @@ ACTIVE_SHARE = 1e-3
 def n_active(masses: Array, dtype: DTypeLike) -> int:
     """Number of components to which at least a thousandth of the data is expected to belong.
 
-    Parameters
-    ----------
-    masses : ndarray of float64, shape (K,)
-        Expected rows of each component of a mixture, counts of each of a factorisation.
-    dtype : dtype
-        Precision of the computation.
+    By expected rows (K,) of each component of a mixture, or counts of each of a factorisation, as
+    computed in the precision ``dtype``.
     """
     total = masses.sum()
     return int(np.sum(~exceeds(ACTIVE_SHARE * total, masses, dtype=dtype))) if total > 0.0 else 0

@@ -44,24 +44,16 @@ _WORDS = np.int64(16)
 
 
 class Gammas(NamedTuple):
-    """Gamma variates of rate 1 from which topics are formed.
+    """Gamma variates of rate 1 from which topics are formed."""
 
-    Attributes
-    ----------
-    logs : ndarray, shape (A, K)
-        Logarithms of those of some words, or of all.
-    log_totals : ndarray of float64, shape (K,)
-        Of the sums over all words.
-    rest, log_rest : ndarray of float64, shape (K,), or None
-        Shape of the sum of the others, and its logarithm; None where there are none.
-    rows : ndarray of int, shape (A,), or None
-        The words; None for all.
-    """
-
+    # (A, K): logarithms of those of some words, or of all.
     logs: Array
+    # (K,), float64: of the sums over all words.
     log_totals: Array
+    # (K,), float64: shape of the sum of the others, and its logarithm; None where there are none.
     rest: Array | None = None
     log_rest: Array | None = None
+    # (A,): the words; None for all.
     rows: IndexArray | None = None
 
     @classmethod
@@ -128,13 +120,8 @@ def _slopes_of_large(a: Array, log_x: Array, out: Array) -> None:
     for i in range(a.size):
         which[n] = i
         n += 1 if log_x[i] > 1.0 else 0
-    x, rate, distance, longest, value = (
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.empty(n),
-        np.zeros(n),
-    )
+    x, rate, distance, longest = np.empty(n), np.empty(n), np.empty(n), np.empty(n)
+    value = np.zeros(n)
     for j in range(n):
         rate[j], distance[j] = a[which[j]], log_x[which[j]]
     for j in range(n):
@@ -187,20 +174,10 @@ def _slopes_of_one_shape(
 
 @jit_allocating
 def _gradients(
-    array: Array,
-    scale: float,
-    prior: Array,
-    log_gammas: Array,
-    log_totals: Array,
-    hat: Array,
-    rows: IndexArray,
-    totals: Array,
-    of_rest: Any,
-    out: Array,
-    inverses: Array,
-    sums: Array,
+    array: Array, scale: float, prior: Array, log_gammas: Array, log_totals: Array, hat: Array,
+    rows: IndexArray, totals: Array, of_rest: Any, out: Array, inverses: Array, sums: Array,
     counter: IndexArray,
-) -> None:
+) -> None:  # fmt: skip
     """``out = grad / psi'(lam)`` and ``inverses = 1 / psi'(lam)`` of each word, both (V, K).
 
     ``lam = prior + scale * array``; the variates and statistics of word v are those in row
@@ -212,12 +189,8 @@ def _gradients(
     lam, logs, slopes = np.empty(n_topics), np.empty(n_topics), np.empty(n_topics)
     # entries of a block, side by side
     size = _WORDS * n_topics
-    which, a, log_x, found = (
-        np.empty(size, np.int64),
-        np.empty(size),
-        np.empty(size),
-        np.empty(size),
-    )
+    a, log_x, found = np.empty(size), np.empty(size), np.empty(size)
+    which = np.empty(size, np.int64)
     coefficients = np.empty((_TERMS + 1, 2))
     last, of_prior, inverse_of_prior = -1.0, 0.0, 0.0
     for _ in range(CLAIMS):
@@ -286,47 +259,22 @@ def _add_multiples(out: Array, inverses: Array, factors: Array, counter: IndexAr
 
 
 def corrected_statistics(
-    array: Array,
-    gammas: Gammas,
-    hat: Array,
-    run: Run = serial_map,
-    *,
-    scale: float = 1.0,
-    prior: Array | None = None,
-    most: float | Array = np.inf,
-) -> Array:
+    array: Array, gammas: Gammas, hat: Array, run: Run = serial_map, *, scale: float = 1.0,
+    prior: Array | None = None, most: float | Array = np.inf,
+) -> Array:  # fmt: skip
     """``V(beta, lam) hat`` of each topic [HB15 eq. 7].
+
+    Parameters of q(beta_k) are ``lam = prior + scale * array`` (V, K), one topic a column, with
+    ``prior`` (V,) or (V, K), or zero. ``gammas`` are the variates that the topics were made of,
+    ``hat`` (A, K) the statistics of their words. Returns (V, K), float64.
 
     Words without statistics matter by the sum of their gammas alone. That is a gamma of the sum of
     their shapes, so that one variate stands for all of them, and its slope is the same for each of
     these shapes.
 
-    Parameters
-    ----------
-    array : ndarray, shape (V, K)
-        With ``scale`` and ``prior``, what parameters of q(beta_k) are made of, one topic a column:
-        ``lam = prior + scale * array``.
-    gammas : Gammas
-        Variates that the topics were made of.
-    hat : ndarray, shape (A, K)
-        Statistics of these words.
-    run : callable
-        ``run(function, tasks)``.
-    scale : float
-    prior : ndarray, shape (V,) or (V, K), optional
-        Zero without.
-    most : float
-        What the common part of a topic, see below, may add up to.
-
-    Returns
-    -------
-    ndarray of float64, shape (V, K)
-
-    Notes
-    -----
     V is the identity on average only: where a word's statistics exceed its lam by orders of
     magnitude, the part that is common to all words of a topic, a multiple of ``1 / psi'(lam)``,
-    may be as much larger than the statistics themselves.
+    may be as much larger than the statistics themselves. It adds up to ``most``, at most.
     """
     array, hat, logs = (np.ascontiguousarray(part) for part in (array, hat, gammas.logs))
     n_words, n_topics = array.shape

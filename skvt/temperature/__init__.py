@@ -17,13 +17,6 @@ POLICIES = {
 }
 
 __all__ = [
-    "POLICIES",
-    "ConstantTemperature",
-    "FitPlan",
-    "GeometricAnnealing",
-    "LinearAnnealing",
-    "LocalTempering",
-    "RunningPolicy",
-    "TemperaturePolicy",
-    "VariationalTempering",
-]
+    "POLICIES", "ConstantTemperature", "FitPlan", "GeometricAnnealing", "LinearAnnealing",
+    "LocalTempering", "RunningPolicy", "TemperaturePolicy", "VariationalTempering",
+]  # fmt: skip

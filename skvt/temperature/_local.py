@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from skvt.contracts import Batch, Energies, FitPlan, RunningPolicy
+from skvt.rows import pieces
 from skvt.temperature._annealed import SHARE
 from skvt.temperature._variational import VariationalTempering, _Learned
 from skvt.typing import Array
@@ -79,8 +80,7 @@ class _LearnedByRow(_Learned):
         if self.done or met.size == 0:
             return 0.0
         terms = 0.0
-        for start in range(0, met.size, ROWS_AT_ONCE):
-            rows = met[start : start + ROWS_AT_ONCE]
+        for rows in (met[some] for some in pieces(met.size, ROWS_AT_ONCE)):
             gains = self._energies[rows] - self._references[rows]
             r = self._ladder.weights(gains, self._lengths[rows])
             terms += float(self._ladder.bound_terms(r, self._lengths[rows]).sum())

@@ -241,13 +241,9 @@ class VariationalTempering(TemperaturePolicy):
     def start(self, plan: FitPlan) -> RunningPolicy:
         """The running policy of one fit."""
         return _Learned(
-            self._ladder(plan),
-            plan.pilot(self.replication)[0],
-            plan.n_units,
-            self._passes_remembered(plan),
-            plan.passes(SHARE),
-            replication=self.replication,
-        )
+            self._ladder(plan), plan.pilot(self.replication)[0], plan.n_units,
+            self._passes_remembered(plan), plan.passes(SHARE), replication=self.replication,
+        )  # fmt: skip
 
     def _ladder(self, plan: FitPlan) -> _Ladder:
         model: Any = plan.model  # Temperable, see :meth:`check`
