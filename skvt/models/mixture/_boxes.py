@@ -61,21 +61,18 @@ def box(latent: LatentValues, bounds: tuple[Array, Array], edges: Array, uniform
     """
     n, J = latent.location.shape
     freedom, group = np.unique(latent.freedom, return_inverse=True)
-    spare = uniform[..., -1]
     if uniform.ndim == 2:
-        chi = gammaincinv(0.5 * freedom[:, None], spare)[group]
+        chi = gammaincinv(0.5 * freedom[:, None], uniform[..., -1])[group]
     else:
-        chi = gammaincinv(0.5 * latent.freedom[:, None], spare)
+        chi = gammaincinv(0.5 * latent.freedom[:, None], uniform[..., -1])
     scale = latent.scale[:, None] * np.sqrt(0.5 * latent.freedom[:, None] / chi)
     normal = np.zeros((*scale.shape, J))
     log_weights = np.zeros(scale.shape)
     conditional = np.empty((n, J, edges.shape[2] - 1, scale.shape[1]))
     for j in range(J):
-        root = latent.root[:, j, j, None]
-        mean = latent.location[:, j, None] + scale * np.einsum(
-            "nsi,ni->ns", normal[..., :j], latent.root[:, j, :j]
-        )
-        width = scale * root
+        mean = np.einsum("nsi,ni->ns", normal[..., :j], latent.root[:, j, :j])
+        mean = latent.location[:, j, None] + scale * mean
+        width = scale * latent.root[:, j, j, None]
         low, high = ((bound[:, j, None] - mean) / width for bound in bounds)
         # in the lower tail, where small probabilities are accurate
         flip = np.where(low > 0.0, -1.0, 1.0)
@@ -89,11 +86,9 @@ def box(latent: LatentValues, bounds: tuple[Array, Array], edges: Array, uniform
         conditional[:, j] = np.diff(ndtr(cuts), axis=1)
     largest = log_weights.max(axis=1, keepdims=True)
     weights = np.exp(log_weights - largest)
-    total = weights.sum(axis=1, keepdims=True)
-    weights /= total
-    draws = latent.location[:, None] + scale[..., None] * np.einsum(
-        "nsi,nji->nsj", normal, latent.root
-    )
+    weights /= (total := weights.sum(axis=1, keepdims=True))
+    draws = np.einsum("nsi,nji->nsj", normal, latent.root)
+    draws = latent.location[:, None] + scale[..., None] * draws
     log_probability = (largest + np.log(total / weights.shape[1]))[:, 0]
     return Box(log_probability, weights, draws, np.einsum("njcs,ns->njc", conditional, weights))
 

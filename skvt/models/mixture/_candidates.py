@@ -7,7 +7,7 @@ components still move, these find too little: the engine has rows judged by all 
 passes 1, 2, 4, 8 and so on.
 """
 
-from typing import NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -21,6 +21,7 @@ from skvt.models.mixture._kernels import (
     next_candidates,
 )
 from skvt.models.mixture.components import dense_rows
+from skvt.rows import pieces
 from skvt.typing import Array, IndexArray, Run
 
 # Number of components from which on rows have candidates.
@@ -36,25 +37,6 @@ _MOST_TASKS = 8
 _ROWS_FOR_EACH = 4
 
 
-class _Step(NamedTuple):
-    """What is the same for all rows: the component, E[log w] (K,), the table (K, P)."""
-
-    component: Component
-    batch: RowBatch
-    log_weights: Array
-    table: Array
-    with_stats: bool
-
-
-class _Found(NamedTuple):
-    """Of each row: the components of q (n, L), their responsibilities, bound and energy (n,)."""
-
-    best: IndexArray
-    resp: Array
-    bound: Array
-    energy: Array
-
-
 def has_candidates(
     batch: RowBatch, completion: Completion | None, n_components: int, inv_temps: Array
 ) -> bool:
@@ -63,22 +45,16 @@ def has_candidates(
         return False
     if sp.issparse(batch.X) or inv_temps.size > 1 or inv_temps[0] != 1.0:
         return False
-    starts = range(0, batch.n_rows, _ROWS_PER_CHUNK)
+    chunks = pieces(batch.n_rows, _ROWS_PER_CHUNK)
     return completion is None or all(
-        completion(batch.X[start : start + _ROWS_PER_CHUNK], inv_temps) is None for start in starts
+        completion(batch.X[rows], inv_temps) is None for rows in chunks
     )
 
 
 def step_of_candidates(
-    component: Component,
-    batch: RowBatch,
-    log_weights: Array,
-    table: Array,
-    run: Run,
-    *,
-    with_stats: bool,
-    with_marginal: bool,
-) -> LocalResult:
+    component: Component, batch: RowBatch, log_weights: Array, table: Array, run: Run, *,
+    with_stats: bool, with_marginal: bool,
+) -> LocalResult:  # fmt: skip
     """A local step in which rows are judged by their candidates, or by all where some are unknown.
 
     ``q`` of the result is r (n, K) in CSR, L entries a row.
@@ -90,48 +66,43 @@ def step_of_candidates(
     first = np.where((known < 0).any(axis=1), -1, known[:, 0])
     order = np.argsort(first, kind="stable")
     n_new = int(np.count_nonzero(first < 0))
-    found = _Found(
-        np.empty((n, MOST_SHARING), np.int32),
-        np.empty((n, MOST_SHARING), component.dtype),
-        *np.empty((2, n)),
-    )
-    step = _Step(component, batch, log_weights, np.ascontiguousarray(table), with_stats)
+    best: Any = np.empty((n, MOST_SHARING), np.int32)
+    resp, (bound, energy) = np.empty(best.shape, component.dtype), np.empty((2, n))
+    step = component, batch, log_weights, np.ascontiguousarray(table), with_stats
     n_tasks = int(np.clip(n // (_ROWS_FOR_EACH * n_components), 1, _MOST_TASKS))
     tasks = [
-        (step, rows, candidates, found)
+        (step, rows, candidates, (best, resp, bound, energy))
         for part, candidates in ((order[:n_new], None), (order[n_new:], known))
         for rows in np.array_split(part, n_tasks)
         if rows.size
     ]
     counts, sums = (sum(part) for part in zip(*run(_candidate_task, tasks), strict=True))
     candidates = np.empty((n, N_CANDIDATES), np.int32)
-    order = np.argsort(found.best[:, 0], kind="stable")
+    order = np.argsort(best[:, 0], kind="stable")
     last = np.where(known[:, -1] < 0, batch.rows % n_components, known[:, -1])
-    next_candidates(found.best, order, np.full(n_components, -1), last, candidates)
-    places = np.arange(n + 1) * MOST_SHARING
-    q = sp.csr_array(
-        (found.resp.ravel(), found.best.ravel(), places),
-        (n, n_components),
-    )
-    return LocalResult(
+    next_candidates(best, order, np.full(n_components, -1), last, candidates)
+    entries = resp.ravel(), best.ravel(), np.arange(n + 1) * MOST_SHARING
+    q = sp.csr_array(entries, (n, n_components))
+    stats, marginal = (
         Stats((counts, sums)) if with_stats else None,
-        found.bound,
-        found.energy,
-        q,
-        found.bound if with_marginal else None,
-        candidates=candidates,
+        bound if with_marginal else None,
     )
+    return LocalResult(stats, bound, energy, q, marginal, candidates=candidates)
 
 
 def _candidate_task(
-    step: _Step, order: IndexArray, candidates: IndexArray | None, found: _Found
-) -> tuple[Array, Array]:
-    """q of these rows, all of which have candidates or none; their counts and sums."""
+    step: tuple[Component, RowBatch, Array, Array, bool], order: IndexArray,
+    candidates: IndexArray | None, out: tuple[Array, ...],
+) -> tuple[Array, Array]:  # fmt: skip
+    """q of these rows, all of which have candidates or none; their counts and sums.
+
+    ``out`` are the components of each row's q (n, L), responsibilities, bound and energy (n,).
+    """
     component, batch, log_weights, table, with_stats = step
     counts, sums = np.zeros(log_weights.size), np.zeros(table.shape)
     everything = np.arange(log_weights.size, dtype=np.int32)[None]
-    for start in range(0, order.size, _ROWS_PER_CHUNK):
-        rows = order[start : start + _ROWS_PER_CHUNK]
+    for part in pieces(order.size, _ROWS_PER_CHUNK):
+        rows = order[part]
         features = dense_rows(component.features(batch.X[rows]))
         if candidates is None:
             own: IndexArray = everything
@@ -143,9 +114,8 @@ def _candidate_task(
         resp = np.empty(best.shape)
         bound, energy = np.empty((2, rows.size))
         best_of_candidates(logits, own, best, resp, bound, energy)
-        found.best[rows], found.resp[rows] = best, resp
-        found.bound[rows], found.energy[rows] = bound, energy
+        out[0][rows], out[1][rows], out[2][rows], out[3][rows] = best, resp, bound, energy
         if with_stats:
-            weighted = found.resp[rows] * batch.weights[rows, None]
+            weighted = out[1][rows] * batch.weights[rows, None]
             add_candidate_statistics(features, best, weighted, counts, sums)
     return counts, sums

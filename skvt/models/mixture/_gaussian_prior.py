@@ -12,7 +12,7 @@ from skvt.models.mixture import components
 from skvt.models.mixture._low_rank import LowRankGaussian
 from skvt.models.mixture._missing import GaussianCompletion
 from skvt.models.mixture._tied import TiedGaussian
-from skvt.rows import dense, some_rows, sums_of_rows
+from skvt.rows import dense, pieces, some_rows, sums_of_rows
 from skvt.typing import Array
 
 # Rows whose moments are summed at a time: memory-mapped data are not loaded whole.
@@ -62,29 +62,14 @@ DEFAULTS = GaussianPrior()
 
 
 def gaussian_component(
-    X: Array,
-    weights: Array,
-    covariance_type: str,
-    zero_mean: bool,
-    given: GaussianPrior = DEFAULTS,
-    error: float = 0.0,
-    max_rank: int | None = None,
-) -> tuple[_Gaussian, dict[str, Any]]:
+    X: Array, weights: Array, covariance_type: str, zero_mean: bool,
+    given: GaussianPrior = DEFAULTS, error: float = 0.0, max_rank: int | None = None,
+) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
     """The component and the prior's parameters as used, None replaced by defaults of the data.
 
     Rows count as if measured with an ``error`` of this variance in each column: it is added to
-    their squares and to the covariance from which the default prior is found.
-
-    Returns
-    -------
-    component : Component
-    priors : dict
-        "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
-
-    Raises
-    ------
-    ValueError
-        If a given parameter has the wrong shape or is out of range.
+    their squares and to the covariance from which the default prior is found. ValueError where a
+    given parameter has the wrong shape or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -138,13 +123,10 @@ def _component(kind: Any, center: Array, prior: Any, dtype: np.dtype[Any]) -> _G
     if kind in (components.FullGaussian, TiedGaussian, LowRankGaussian):
         scale = scale if np.ndim(scale) == 2 else np.diag(scale)
         return kind(NormalWishart.from_standard(mean - center, kappa, nu, scale), center, dtype)
+    mean, kappa, shape = mean - center, np.full(D, kappa), 0.5 * nu
     if kind is components.DiagonalGaussian:
-        eta = NormalGamma.from_standard(
-            (mean - center)[:, None], np.full((D, 1), kappa), np.full(D, 0.5 * nu), 0.5 * scale
-        )
-        return kind(eta, center, dtype)
-    eta = NormalGamma.from_standard(mean - center, np.full(D, kappa), 0.5 * nu, 0.5 * scale)
-    return kind(eta, center, dtype)
+        mean, kappa, shape = mean[:, None], kappa[:, None], np.full(D, shape)
+    return kind(NormalGamma.from_standard(mean, kappa, shape, 0.5 * scale), center, dtype)
 
 
 def natural_prior(component: _Gaussian, prior: GaussianPrior) -> Array:
@@ -184,7 +166,7 @@ def weighted_moments(
 def _power_sums(center: Array, power: int, X: Any, weights: Array) -> tuple[Array, Array]:
     """Weighted sums of a power of the values less a centre, and weights of the values, (D,)."""
     total, number = np.zeros(X.shape[1]), np.zeros(X.shape[1])
-    for rows in _pieces(X.shape[0]):
+    for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         part, w = _less(dense(X[rows]), center), weights[rows]
         there = ~np.isnan(part)
         total += w @ np.where(there, part, 0.0) ** power
@@ -195,7 +177,7 @@ def _power_sums(center: Array, power: int, X: Any, weights: Array) -> tuple[Arra
 def _products(center: Array, X: Any, weights: Array) -> tuple[Array, Any]:
     """Weighted sum of the products of columns less their centres, (D, D), and of weights."""
     moment = np.zeros((X.shape[1], X.shape[1]))
-    for rows in _pieces(X.shape[0]):
+    for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         part = _less(dense(X[rows]), center)
         moment += (part * weights[rows, None]).T @ part
     return moment, weights.sum()
@@ -248,17 +230,8 @@ def least_variance(moment: Array) -> Array | None:
     the faster the posterior of the variance approaches 0. One component for all rows would then be
     preferred to the true ones. Each row therefore counts as if it varied slightly: the variance of
     each direction is raised to at least a millionth of that of the columns. None if all variances
-    suffice, the usual case.
-
-    Parameters
-    ----------
-    moment : ndarray, shape (D, D) or (D,)
-        Covariance of the data, or variances of the columns.
-
-    Returns
-    -------
-    ndarray, shape (D (D + 1) / 2,) or (D,), or None
-        The upper triangle row by row, or the columns' variances.
+    suffice, the usual case. Of the covariance (D, D) of the data its upper triangle row by row, of
+    the variances (D,) of columns theirs.
     """
     if not np.isfinite(moment).all():
         return None
@@ -301,10 +274,6 @@ def determined(matrix: Any, n_rows: float) -> Any:
     """
     few = np.ndim(matrix) == 2 and n_rows <= ROWS_PER_COLUMN * len(matrix)
     return np.diag(np.diagonal(matrix)) if few else matrix
-
-
-def _pieces(n_rows: int) -> list[slice]:
-    return [slice(start, start + _ROWS_AT_ONCE) for start in range(0, n_rows, _ROWS_AT_ONCE)]
 
 
 def _less(X: Any, center: Array) -> Array:

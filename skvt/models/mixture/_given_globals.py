@@ -37,8 +37,6 @@ class DrawnGlobals(NamedTuple):
 class MixtureGivenGlobals(Mixture):
     """A mixture for structured inference, see the module.
 
-    Notes
-    -----
     Statistics of the weights are what ``weights.statistics`` makes of counts; corrected ones need
     not be those of any counts.
     """
@@ -74,15 +72,12 @@ class MixtureGivenGlobals(Mixture):
     ) -> Stats:
         """``V(beta, lam) eta_hat`` [HB15 eq. 7]; a beta is a Dirichlet of two entries."""
         weights, sums = result_stats.arrays
-        hats = (weights, self.component.spread(sums))
+        hats, lams = (weights, self.component.spread(sums)), self.natural_parameters(stats)
         blocks = []
-        for lam, log_gammas, hat in zip(
-            self.natural_parameters(stats), global_params.log_gammas, hats, strict=True
-        ):
-            columns = (part.reshape(-1, lam.shape[-1]).T for part in (lam, log_gammas, hat))
-            shapes, logs, own = columns
+        for block in zip(lams, global_params.log_gammas, hats, strict=True):
+            shapes, logs, own = (part.reshape(-1, part.shape[-1]).T for part in block)
             corrected = corrected_statistics(shapes, Gammas.of_all(logs), own, run)
-            blocks.append(corrected.T.reshape(hat.shape))
+            blocks.append(corrected.T.reshape(block[2].shape))
         component: Any = self.component
         return Stats((blocks[0], component.sums_of(blocks[1])))
 
@@ -97,7 +92,6 @@ class MixtureGivenGlobals(Mixture):
             stats.overwrite([weights, stats.arrays[1][self.weights.order(counts)]])
 
     def component_masses(self, stats: Stats) -> Array:
-        """Expected rows of each component, shape (K,), of plain statistics."""
         weights = super().component_masses(stats)
         return weights.reshape(len(weights), -1)[:, 0]
 
@@ -113,16 +107,9 @@ class MixtureGivenGlobals(Mixture):
         return self.weights.statistics(counts), component.sums_of(component.spread(sums))
 
     def local_step(
-        self,
-        batch: RowBatch,
-        global_params: Any,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: RowBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """Responsibilities given the globals."""
         requested = {"with_marginal": with_marginal, "with_stats": with_stats}
         result = super().local_step(batch, global_params, inv_temp, run, **requested)

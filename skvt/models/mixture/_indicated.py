@@ -20,35 +20,22 @@ from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._product import Block, FitsOfBlocks, Product
 from skvt.models.mixture.components import Bernoulli, ConjugateComponent
 from skvt.rows import dense
-from skvt.typing import Array, IndexArray
+from skvt.typing import Array
 
 
 @dataclass(frozen=True)
 class Indicated(Product):
-    """Values and their indicators; the blocks are "values" and "indicators".
+    """Values and their indicators: blocks "values" and "indicators" of rows of 2 D columns.
 
-    Parameters
-    ----------
-    blocks : tuple of Block
-        Of rows of 2 D columns: values, indicators.
-    n_features : int
-        Columns D of the data.
-    dtype : dtype
-    at : tuple of float
-        Point mass of each column; none where indicators are of missing values.
-    shift : float
-        Subtracted from the values.
-    silent : tuple of int
-        Columns whose indicators are not known.
-
-    Notes
-    -----
     Densities are with respect to Lebesgue measure (or counts) plus a unit mass at each ``at``;
     those of rows with missing values include the probability that these are missing.
     """
 
+    # Point mass of each of the D columns; none where indicators are of missing values.
     at: tuple[float, ...] = field(default=(), kw_only=True)
+    # Subtracted from the values.
     shift: float = field(default=0.0, kw_only=True)
+    # Columns whose indicators are not known.
     silent: tuple[int, ...] = field(default=(), kw_only=True)
 
     @property
@@ -62,28 +49,22 @@ class Indicated(Product):
         return self.blocks[0].component
 
     def features(self, X: Any) -> Any:
-        """Features of the values, and of the indicators."""
         return super().features(self._split(X))
 
     def filled_features(self, X: Any) -> Any:
-        """Of values filled in where there are none, if the component needs it."""
         return super().filled_features(self._split(X))
 
     def row_fits(self, X: Any) -> FitsOfBlocks:
-        """Of values and indicators."""
         return super().row_fits(self._split(X))
 
     def projected(self, X: Any, weights: Array, directions: Any) -> Any:
-        """Values projected, indicators as they are."""
         return super().projected(self._split(X), weights, directions)
 
     def completion(self, table: Array) -> Completion | None:
-        """Completion of the values, if they need it."""
         completion = super().completion(table)
         return completion and (lambda X, inv_temps: completion(self._split(X), inv_temps))
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
-        """Log density of each row under each component's posterior predictive, (n, K) in nats."""
         return super().log_predictive(self._split(X), lam)
 
     def filled(self, X: Any) -> Any:
@@ -101,7 +82,6 @@ class Indicated(Product):
         return ConjugateComponent.imputed(self, X, lam, memberships)
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
-        """See :class:`Component`."""
         of_values, of_indicators = self.family.split(lam)
         mean = self._values.conditional_mean(self._split(X)[:, : self.n_features], of_values)
         if not self._of_holes:
@@ -119,7 +99,6 @@ class Indicated(Product):
         return np.where(np.isnan(X), drawn, X)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Rows of the posterior predictive of one component, with what is missing in them."""
         of_values, of_indicators = self.family.split(lam)
         drawn = self._values.sample(of_values, n_rows, rng)
         return self._placed(drawn, of_indicators, rng).astype(self.dtype)
@@ -181,9 +160,7 @@ def values_beside(at: tuple[float, ...], shift: float, X: Any) -> Array:
 
 def _of_column(shares: Marginals, column: int, quantity: str) -> Marginals:
     """Of one column alone."""
-
-    def quantile(p: float) -> Array:
-        return shares.quantile(p)[:, [column]]
-
-    place: IndexArray = np.array([column])
-    return Marginals(quantity, place, shares.estimate[:, [column]], quantile)
+    own = [column]
+    return Marginals(
+        quantity, np.array(own), shares.estimate[:, own], lambda p: shares.quantile(p)[:, own]
+    )

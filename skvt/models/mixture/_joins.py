@@ -6,26 +6,16 @@ of the assignments falls by [Baudry10 sec. 3]
 
     H_a + H_b - H_ab = sum_n w_n ((r_na + r_nb) log(r_na + r_nb) - r_na log r_na - r_nb log r_nb),
 
-the more, the less certain the assignments between them are. The loss is at most that of assignments
-by the toss of a coin for each row,
-
-    M_ab h(M_a / M_ab),    M_a = sum_n w_n r_na,    h(p) = -p log p - (1 - p) log(1 - p),
-
-by Jensen's inequality. The density does not change.
-
-Components that do not overlap have no entropy to lose. What tells which of them are alike is the
-evidence that is lost if two of them become one component, of their summed statistics,
-
-    log M(S_a) + log M(S_b) - log M(S_a + S_b),
-
-the negative gain of a merge [HS13 eq. 12]. One routine makes both trees, and the tree that goes on
-by the evidence where the entropy ends.
+which is at most that of assignments by the toss of a coin for each row, see doc/guide/clusters.md.
+Components that do not overlap have no entropy to lose: which of them are alike tells the evidence
+that is lost if two become one component, the negative gain of a merge [HS13 eq. 12]. One routine
+makes both trees, and the tree that goes on by the evidence where the entropy ends.
 """
 
 from collections.abc import Iterable
 from copy import deepcopy
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -158,7 +148,7 @@ def _line_error(x: Array, y: Array) -> float:
     return float(np.square(y - slope * x).sum())
 
 
-class Pairs(Protocol):
+class Pairs:
     """Clusters that can be joined, two at a time; joined ones are overwritten."""
 
     # (K,): fraction of the rows in each.
@@ -172,26 +162,20 @@ class Pairs(Protocol):
 
     def losses(self, a: int, others: IndexArray) -> Array:
         """Loss from joining a with each of the others, in nats per row."""
+        raise NotImplementedError
 
     def join(self, a: int, b: int) -> None:
-        """Join b into a."""
+        """Join b into a: the rows of b are those of a."""
+        self.mass[a] += self.mass[b]
+        self.mass[b] = 0.0
+        self.vacant[a] &= self.vacant[b]
 
 
-class Evidence:
+class Evidence(Pairs):
     """Evidence of components, each by itself; joined ones have the summed statistics.
 
-    Where ``merge_gains`` of the component is a bound for pairs that no merge is good for, losses
-    are bounds for these.
-
-    Parameters
-    ----------
-    component : Component
-        Likelihood and prior.
-    sums : ndarray, shape (K, P)
-        Sums of features.
-    counts : ndarray, shape (K,)
-        Expected rows.
-    vacant : ndarray of bool, shape (K,)
+    Of sums of features (K, P) and expected rows (K,). Where ``merge_gains`` of the component is a
+    bound for pairs that no merge is good for, losses are bounds for these.
     """
 
     sign = -1.0
@@ -209,42 +193,25 @@ class Evidence:
         return self.n_rows < np.count_nonzero(~self.vacant) * self.sums.shape[1]
 
     def losses(self, a: int, others: IndexArray) -> Array:
-        """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``, see :class:`Pairs`."""
+        """``log M(S_a) + log M(S_b) - log M(S_a + S_b)``."""
         pairs = np.full(others.size, a), others
         return -self.component.merge_gains(self.sums, *pairs) / self.n_rows
 
     def join(self, a: int, b: int) -> None:
-        """Join b into a."""
-        _move(self, a, b)
+        super().join(a, b)
         self.sums[a] += self.sums[b]
 
 
-def _move(pairs: Pairs, a: int, b: int) -> None:
-    """The rows of b are those of a."""
-    pairs.mass[a] += pairs.mass[b]
-    pairs.mass[b] = 0.0
-    pairs.vacant[a] &= pairs.vacant[b]
-
-
-class Assignments:
+class Assignments(Pairs):
     """Responsibilities as joins need them: of rows that do not belong to a single component.
 
-    Parameters
-    ----------
-    batches : iterable of (ndarray (n, K), ndarray (n,), ndarray (n,))
-        Responsibilities, weights and log densities of rows.
+    Of batches of responsibilities (n, K), weights (n,) and log densities (n,) of rows.
     """
 
     sign = 1.0
 
     def __init__(self, batches: Iterable[tuple[NDArray[Any], Array, Array]]) -> None:
-        rows: list[IndexArray] = []
-        columns: list[IndexArray] = []
-        values: list[Array] = []
-        weights: list[Array] = []
-        labels: list[IndexArray] = []
-        densities: list[Array] = []
-        between: list[Array] = []
+        parts: list[tuple[NDArray[Any], ...]] = []
         n_rows, total = 0, 0.0
         mass: Any = 0.0
         for resp, weight, density in batches:
@@ -252,24 +219,17 @@ class Assignments:
             r = np.where(resp < _LEAST, 0.0, resp).astype(np.float64)
             r /= r.sum(axis=1, keepdims=True)
             mass = mass + weight @ r
-            labels.append(stable_argmax(resp))
-            densities.append(density)
             total += float(weight.sum())
             unsure = np.flatnonzero((r > 0.0).sum(axis=1) > 1)
             row, column = np.nonzero(r[unsure])
-            rows.append(n_rows + row)
-            columns.append(column)
-            values.append(r[unsure[row], column])
-            weights.append(weight[unsure])
-            between.append(density[unsure])
+            of_unsure = n_rows + row, column, r[unsure[row], column], weight[unsure]
+            parts.append((*of_unsure, density[unsure], stable_argmax(resp), density))
             n_rows += unsure.size
-        self.rows, self.columns = np.concatenate(rows), np.concatenate(columns)
-        self.values = np.concatenate(values)
+        found = (np.concatenate(part) for part in zip(*parts, strict=True))
+        self.rows, self.columns, self.values, weights, self.between, *of_all = found
+        self.labels, self.densities = of_all
         self.terms = self.values * np.log(self.values)
-        self.weights = np.concatenate(weights) / total
-        self.mass: Array = mass / total
-        self.labels, self.densities = np.concatenate(labels), np.concatenate(densities)
-        self.between = np.concatenate(between)
+        self.weights, self.mass = weights / total, mass / total
         self.vacant: NDArray[np.bool_] = np.bincount(self.labels, minlength=self.mass.size) == 0
 
     def have_valleys(self, clusters: IndexArray) -> bool:
@@ -292,7 +252,6 @@ class Assignments:
         return bool(connected_components(links, directed=False)[0] > 1)
 
     def losses(self, a: int, others: IndexArray) -> Array:
-        """Loss of entropy from joining a with each of the others, see :class:`Pairs`."""
         mine = self.columns == a
         own = np.full(self.weights.size, np.nan)
         own[self.rows[mine]] = self.values[mine]
@@ -307,7 +266,7 @@ class Assignments:
         return sums[others].astype(np.float64, copy=False)
 
     def join(self, a: int, b: int) -> None:
-        """Join b into a."""
+        super().join(a, b)
         mine = (self.columns == a) | (self.columns == b)
         both = np.bincount(self.rows[mine], self.values[mine], minlength=self.weights.size)
         others, joined = ~mine, np.flatnonzero(both)
@@ -316,7 +275,6 @@ class Assignments:
         both = both[joined]
         self.values = np.append(self.values[others], both)
         self.terms = np.append(self.terms[others], both * np.log(both))
-        _move(self, a, b)
 
 
 def join_components(pairs: Pairs, *, relative: bool = True, first: Array | None = None) -> Joins:

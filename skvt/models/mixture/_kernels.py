@@ -117,13 +117,9 @@ def candidate_logits(
 
 @jit
 def best_of_candidates(
-    logits: Array,
-    candidates: IndexArray,
-    best: IndexArray,
-    resp: Array,
-    bound: Array,
+    logits: Array, candidates: IndexArray, best: IndexArray, resp: Array, bound: Array,
     energy: Array,
-) -> None:
+) -> None:  # fmt: skip
     """The ``best`` of each row's candidates, in order, and their responsibilities [HS16].
 
     q has no other components: of all q on this number, it has the highest bound. Rows share
@@ -205,13 +201,9 @@ def next_candidates(
 
 @jit_allocating
 def assignment_entropy(
-    resp: Array,
-    components: IndexArray,
-    weights: Array,
-    pairs: bool,
-    entropy: Array,
+    resp: Array, components: IndexArray, weights: Array, pairs: bool, entropy: Array,
     merge_entropy_loss: Array,
-) -> None:
+) -> None:  # fmt: skip
     """Entropy of the assignments, by component and (if ``pairs``) of pairs taken together.
 
     Responsibilities (n, J) are those of ``components`` (n, J), or (1, J) for all rows.

@@ -45,13 +45,9 @@ class LatentGaussian(FullGaussian):
 
     Parameters are those of :class:`FullGaussian`, whose statistics it has, with 0 for the center of
     ordinal columns.
-
-    Parameters
-    ----------
-    cells : Cells
-        The ordinal columns and their intervals.
     """
 
+    # The ordinal columns and their intervals.
     cells: Cells = field(kw_only=True)
 
     def features(self, X: Any) -> Any:
@@ -172,12 +168,9 @@ class TiedLatentGaussian(LatentGaussian, TiedGaussian):
 
 
 def latent_gaussian(
-    X: Any,
-    weights: Any,
-    covariance_type: str,
-    ordinal: IndexArray,
+    X: Any, weights: Any, covariance_type: str, ordinal: IndexArray,
     given: GaussianPrior = DEFAULTS,
-) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:
+) -> tuple[LatentGaussian | TiedLatentGaussian, dict[str, Any]]:  # fmt: skip
     """The component and the prior's parameters as used, None replaced by defaults of the data.
 
     As :func:`~skvt.models.mixture.gaussian_component`; defaults are of rows with each ordinal value

@@ -30,25 +30,19 @@ _CLEARLY = 10.0
 class LowRankGaussian(FullGaussian):
     """N(mu_k, W_k W_k' + diag(psi_k)^-1); features [1, x, x x'].
 
-    Parameters are those of :class:`FullGaussian`, the prior's scale a diagonal one; and:
-
-    Parameters
-    ----------
-    max_rank : int
-        Most columns of W_k.
+    Parameters are those of :class:`FullGaussian`, the prior's scale a diagonal one.
     """
 
+    # Most columns of W_k.
     max_rank: int = 1
 
     covariance_type = "low_rank"
 
     @cached_property
     def family(self) -> FactorAnalysis:  # type: ignore[override]
-        """Means, loadings and noise."""
         return FactorAnalysis(self.prior, self.max_rank)
 
     def uncentred(self, lam: Array) -> tuple[FactorAnalysis, Array]:
-        """The family and ``lam`` in the coordinates of the data."""
         prior, eta = (
             NormalWishart.from_standard(**(q | {"mean": q["mean"] + self.center}))
             for q in (NormalWishart.standard(self.prior), NormalWishart.standard(lam))
@@ -135,16 +129,12 @@ class LowRankGaussian(FullGaussian):
 
     def column_evidence(self, sums: Array) -> Array:
         """Of each column in the model of this column alone, without factors."""
-        q = NormalWishart.standard(self.natural_parameters(sums))
-        scale = np.diagonal(q["scale_inverse"], axis1=1, axis2=2)
-        before = NormalWishart.standard(self.prior)
-        parts = (
-            (q["mean_precision"][:, None], 0.5 * q["degrees_of_freedom"][:, None], 0.5 * scale),
-            (
-                before["mean_precision"],
-                0.5 * before["degrees_of_freedom"],
-                0.5 * np.diagonal(before["scale_inverse"])[None],
-            ),
+        after, before = (
+            log_normal_gammas(
+                q["mean_precision"][:, None],
+                0.5 * q["degrees_of_freedom"][:, None],
+                0.5 * np.diagonal(q["scale_inverse"], axis1=1, axis2=2),
+            )
+            for q in map(NormalWishart.standard, (self.natural_parameters(sums), self.prior[None]))
         )
-        after, start = (log_normal_gammas(*part) for part in parts)
-        return after - start
+        return after - before

@@ -32,12 +32,8 @@ def of_means(mean: Array, mean_precision: Array, shape: Array, rate: Array) -> M
 
     Parameters broadcast to (K, D); see :class:`~skvt.expfam.NormalGamma`.
     """
-    scale = np.sqrt(rate / (shape * mean_precision))
-
-    def quantile(p: float) -> Array:
-        return np.asarray(mean + scale * stdtrit(2.0 * shape, p))
-
-    return Marginals("mean", np.arange(mean.shape[1]), mean, quantile)
+    scale, columns = np.sqrt(rate / (shape * mean_precision)), np.arange(mean.shape[1])
+    return Marginals("mean", columns, mean, lambda p: mean + scale * stdtrit(2.0 * shape, p))
 
 
 def of_deviations(shape: Array, rate: Array) -> Marginals:
@@ -53,11 +49,8 @@ def of_deviations(shape: Array, rate: Array) -> Marginals:
 
 def of_rates(shape: Array, rate: Array) -> Marginals:
     """Rates that are Gamma(a, b), (K, D)."""
-
-    def quantile(p: float) -> Array:
-        return np.asarray(gammaincinv(shape, p) / rate)
-
-    return Marginals("rate", np.arange(shape.shape[1]), shape / rate, quantile)
+    columns = np.arange(shape.shape[1])
+    return Marginals("rate", columns, shape / rate, lambda p: gammaincinv(shape, p) / rate)
 
 
 def of_probabilities(
@@ -93,23 +86,12 @@ def _beta_quantile(a: Array, b: Array, p: float) -> Array:
 
 
 def relevance(evidence: Callable[[Array], Array], sums: Array, counts: Array) -> Array:
-    """Evidence in nats per row that each component differs from all other rows.
+    """Evidence in nats per row that each component differs from all other rows, (K, B).
 
     ``[log M(S_k) + log M(S_rest) - log M(S_k + S_rest)] / N_k``: the log Bayes factor of parameters
-    of its own against parameters shared with all other rows.
-
-    Parameters
-    ----------
-    evidence : callable
-        From sums of features (K, P) to the log marginal likelihoods ``log M`` (K, B) of B parts of
-        the values, up to what is linear in the sums.
-    sums : ndarray, shape (K, P)
-    counts : ndarray, shape (K,)
-        Number of rows N_k of each component, taken as at least 1.
-
-    Returns
-    -------
-    ndarray, shape (K, B)
+    of its own against parameters shared with all other rows. ``evidence`` makes of sums of features
+    (K, P) the log marginal likelihoods ``log M`` (K, B) of B parts of the values, up to what is
+    linear in the sums; N_k (K,) are numbers of rows, taken as at least 1.
     """
     # of the others by sums from both ends: sums of squares are not to be differences
     others = np.zeros_like(sums)

@@ -34,23 +34,15 @@ def has_holes(X: Any) -> bool:
 
 
 class Patterns(NamedTuple):
-    """Which columns are missing in which rows; rows without any value are left out.
+    """Which columns are missing in which rows; rows without any value are left out."""
 
-    Attributes
-    ----------
-    rows : ndarray of int, shape (R,)
-        Rows with some missing values, grouped by pattern.
-    starts : ndarray of int, shape (G + 1,)
-        Where each pattern begins among them, and R.
-    columns : ndarray of int
-        The missing columns of each pattern, pattern after pattern.
-    offsets : ndarray of int, shape (G + 1,)
-        Where those of each pattern begin.
-    """
-
+    # (R,): rows with some missing values, grouped by pattern.
     rows: IndexArray
+    # (G + 1,): where each pattern begins among them, and R.
     starts: IndexArray
+    # The missing columns of each pattern, pattern after pattern.
     columns: IndexArray
+    # (G + 1,): where those of each pattern begin.
     offsets: IndexArray
 
     @classmethod
@@ -64,23 +56,15 @@ class Patterns(NamedTuple):
 
 @dataclass(frozen=True)
 class GaussianCompletion:
-    """Missing values of Gaussians with full covariances, under one table.
+    """Missing values of Gaussians with full covariances, under one table."""
 
-    Parameters
-    ----------
-    center : float or ndarray, shape (D,)
-        Subtracted from the rows.
-    linear : ndarray, shape (K, D)
-        b.
-    precision : ndarray, shape (K, D, D)
-        A.
-    means : bool
-        Whether features are ``[1, x, x x']``, not ``[1, x x']``.
-    """
-
+    # () or (D,): subtracted from the rows.
     center: Any
+    # (K, D): b.
     linear: Array
+    # (K, D, D): A.
     precision: Array
+    # Whether features are ``[1, x, x x']``, not ``[1, x x']``.
     means: bool
 
     @classmethod
@@ -129,7 +113,6 @@ class GaussianHoles:
         return half * (1.0 + _LOG_2PI) - entropy
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """See :class:`Holes`."""
         completion = self.completion
         _add_to(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,
@@ -137,7 +120,6 @@ class GaussianHoles:
         )  # fmt: skip
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """See :class:`Holes`."""
         completion = self.completion
         _add_statistics(
             self.X, *self.patterns, completion.linear, completion.precision, self.inv_temps,

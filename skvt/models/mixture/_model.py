@@ -10,7 +10,7 @@ made of, and whether there may be others than these K, is for :mod:`skvt.models.
 to say.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, Self, TypeAlias
@@ -34,7 +34,7 @@ from skvt.models.mixture._candidates import has_candidates, step_of_candidates
 from skvt.models.mixture._kernels import assignment_entropy, responsibilities
 from skvt.models.mixture._learned_priors import PriorLearner, with_learned_concentration
 from skvt.models.mixture._seeds import distinct_rows, memberships_of_seeds
-from skvt.rows import of_each_row, some_rows
+from skvt.rows import of_each_row, pieces, some_rows
 from skvt.ties import exceeds
 from skvt.typing import Array, IndexArray, Run
 
@@ -61,38 +61,24 @@ _Params: TypeAlias = tuple[Array, Array]
 class Mixture(ConjugateModel):
     """A mixture for the engines.
 
-    Parameters
-    ----------
-    weights : Weights
-    component : Component
-        Likelihood and prior of the components.
-    n_initial : int
-        Number of initial components.
-    init_params : {"k-means++", "random", "random_from_data"}
-        How they are initialised.
-    n_fewest : int
-        Least number of initial components; if fewer are found, others without rows are added.
-    start : Stats or None
-        Initial statistics; None finds them on the rows by ``init_params``.
-    learner : PriorLearner or None
-        Learner of the components' prior; None where it is given.
-    learns_concentration : bool
-        Whether the concentration of the sticks is learned.
-
-    Notes
-    -----
     Statistics are counts (K,) and sums of features (K, P), both float64. ``global_params`` is the
     pair of E[log w] (K,) and the table (K, P) whose product with the features is
     E[log p(x | phi_k)].
     """
 
     weights: Weights
+    # Likelihood and prior of the components.
     component: Component
+    # Number of initial components, and how they are found, see `memberships_of_seeds`.
     n_initial: int = 1
     init_params: str = "k-means++"
+    # If fewer are found than this, others without rows are added.
     n_fewest: int = 1
+    # Initial statistics; None finds them on the rows.
     start: Stats | None = None
+    # Of the components' prior; None where it is given.
     learner: PriorLearner | None = None
+    # Whether the concentration of the sticks is learned.
     learns_concentration: bool = False
 
     @property
@@ -105,7 +91,6 @@ class Mixture(ConjugateModel):
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """Of the weights and the components."""
         return self.weights.family, self.component.family
 
     @property
@@ -115,7 +100,6 @@ class Mixture(ConjugateModel):
 
     @property
     def n_features(self) -> int:
-        """Columns of the data."""
         return self.component.n_features
 
     # ------------------------------------------------------------------------------- globals
@@ -140,11 +124,9 @@ class Mixture(ConjugateModel):
         return self.expectation(stats, batch, run)
 
     def counts(self, stats: RunningStats) -> Array:
-        """Expected rows of each component, shape (K,)."""
         return self.component_masses(stats.value())
 
     def component_masses(self, stats: Stats) -> Array:
-        """Expected rows of each component, shape (K,), of plain statistics."""
         return stats.arrays[0]
 
     def without_component(self, global_params: _Params, k: int) -> _Params:
@@ -197,15 +179,10 @@ class Mixture(ConjugateModel):
         if sp.issparse(resp):
             components, resp = (a.reshape(batch.n_rows, -1) for a in (resp.indices, resp.data))
         tasks = []
-        for start in range(0, batch.n_rows, _ROWS_PER_TASK):
-            rows = slice(start, start + _ROWS_PER_TASK)
-            entropy, merge_entropy_loss = (
-                np.zeros(n_components),
-                np.zeros((n_components, n_components)),
-            )
+        for rows in pieces(batch.n_rows, _ROWS_PER_TASK):
             own = components[rows] if len(components) > 1 else components
-            shared = own, batch.weights[rows], pairs, entropy, merge_entropy_loss
-            tasks.append((resp[rows], *shared))
+            found = np.zeros(n_components), np.zeros((n_components, n_components))
+            tasks.append((resp[rows], own, batch.weights[rows], pairs, *found))
         run(assignment_entropy, tasks)
         entropy = np.sum([task[4] for task in tasks], axis=0)
         if result.hidden_entropy is not None:
@@ -214,34 +191,23 @@ class Mixture(ConjugateModel):
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self,
-        batch: RowBatch,
-        global_params: _Params,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: RowBatch, global_params: _Params, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """Responsibilities of each row; ``q`` of the result is r (n, K), CSR of candidates."""
         log_weights, completion = global_params[0], self.component.completion(global_params[1])
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
         if has_candidates(batch, completion, log_weights.size, inv_temps):
             return step_of_candidates(
-                self.component,
-                batch,
-                *global_params[:2],
-                run,
-                with_stats=with_stats,
+                self.component, batch, *global_params[:2], run, with_stats=with_stats,
                 with_marginal=with_marginal,
-            )
+            )  # fmt: skip
         table = np.ascontiguousarray(global_params[1].T)
         bound, energy = np.empty((2, batch.n_rows))
-        out = _RowOutputs(np.empty((batch.n_rows, log_weights.size), self.dtype), bound, energy)
-        explained = _StepInputs(log_weights, table, completion)
+        resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
+        given, out = (log_weights, table, completion), (resp, bound, energy)
         tasks = [
-            (self.component, batch, rows, explained, inv_temps, with_stats, out)
+            (self.component, batch, rows, given, inv_temps, with_stats, out)
             for rows in _tasks(batch.n_rows)
         ]
         parts = run(_local_task, tasks)
@@ -249,9 +215,9 @@ class Mixture(ConjugateModel):
         if with_stats:
             counts, sums, hidden = (sum(part) for part in zip(*parts, strict=True))
             stats = Stats((counts, sums))
-            hidden_entropy = None if explained.completion is None else hidden
+            hidden_entropy = None if completion is None else hidden
         marginal = bound / inv_temps if with_marginal else None
-        return LocalResult(stats, bound, energy, out.resp, marginal, hidden_entropy=hidden_entropy)
+        return LocalResult(stats, bound, energy, resp, marginal, hidden_entropy=hidden_entropy)
 
     def given_assignments(self, batch: RowBatch, resp: Array) -> LocalResult:
         """The local result of rows with given responsibilities; without a bound.
@@ -338,13 +304,10 @@ class Mixture(ConjugateModel):
         ``learns`` its own.
         """
         return replace(
-            self,
-            n_initial=n_components,
-            init_params=init_params,
-            start=None,
+            self, n_initial=n_components, init_params=init_params, start=None,
             learner=self.learner if learns else None,
             learns_concentration=self.learns_concentration and learns,
-        )
+        )  # fmt: skip
 
     def with_priors_of(self, other: "Mixture") -> Self:
         """The model with the priors of another."""
@@ -368,12 +331,8 @@ class Mixture(ConjugateModel):
         """Statistics of at most ``n_components`` seeds found on a batch, the best by the bound."""
         X, weights = distinct_rows(self.component, batch.X, batch.weights)
         rows = self.batch(X, np.arange(weights.size), weights)
-        found = [
-            self._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0]
-            for resp in memberships_of_seeds(
-                self.component, X, weights, n_components, init_params, rng
-            )
-        ]
+        seeds = memberships_of_seeds(self.component, X, weights, n_components, init_params, rng)
+        found = [self._completed(rows, resp, _COMPLETIONS_OF_SEEDS)[0] for resp in seeds]
         if len(found) == 2:
             best, bound = map(self.collapsed_energy, found)
             if exceeds(bound, best, scale=float(weights.sum())):
@@ -423,10 +382,8 @@ class Mixture(ConjugateModel):
 
         ``log sum_k E[w_k] p(x | rows of k) + E[w_new] p(x | prior)`` in nats, shape (n,).
         """
-        out = np.empty(X.shape[0])
         predictive = self._predictive(stats)
-        run(_predictive_task, [(X, rows, predictive, out) for rows in _tasks(X.shape[0])])
-        return out
+        return _of_rows(X, lambda rows: logsumexp(predictive.log_joint(rows), axis=1), (), run)
 
     def _predictive(self, stats: RunningStats) -> "_Predictive":
         """The posterior predictive mixture: the components and one not yet seen."""
@@ -442,26 +399,21 @@ class Mixture(ConjugateModel):
 
         Under the posterior predictive of :meth:`log_predictive`, given the observed values.
         """
-        out = np.empty(X.shape)
         predictive = self._predictive(stats)
-        run(_imputation_task, [(X, rows, predictive, out) for rows in _tasks(X.shape[0])])
-        return out
+        return _of_rows(X, predictive.imputed, X.shape[1:], run)
 
     def column_probabilities(self, X: Array, stats: RunningStats, column: int, run: Run) -> Array:
         """Probabilities of a column's categories under that predictive, (n, C)."""
         predictive = self._predictive(stats)
         component: Any = self.component  # has columns of categories
         own = component.column_probabilities(predictive.components, column)
-        out = np.empty((X.shape[0], own.shape[1]))
-        tasks = [(X, rows, predictive, own, out) for rows in _tasks(X.shape[0])]
-        run(_probability_task, tasks)
-        return out
+        return _of_rows(X, lambda rows: predictive.memberships(rows) @ own, own.shape[1:], run)
 
     def completed(self, X: Array, stats: RunningStats, rng: np.random.Generator) -> Array:
         """Rows with the missing values drawn from that predictive, jointly for each row."""
         out = np.array(X, np.float64)
         predictive = self._predictive(stats)
-        for chunk in _chunks(slice(0, X.shape[0])):
+        for chunk in pieces(X.shape[0], ROWS_PER_CHUNK):
             below = predictive.memberships(X[chunk]).cumsum(axis=1)
             drawn = (below < rng.random((len(below), 1)) * below[:, -1:]).sum(axis=1)
             for k in np.unique(drawn):
@@ -474,47 +426,24 @@ class Mixture(ConjugateModel):
 def _tasks(n_rows: int) -> list[slice]:
     """Slices of rows, fixed by their number alone."""
     chunks = -(-n_rows // ROWS_PER_CHUNK)
-    step = -(-chunks // MOST_TASKS) * ROWS_PER_CHUNK
-    return [slice(start, min(start + step, n_rows)) for start in range(0, n_rows, max(step, 1))]
+    return pieces(n_rows, max(-(-chunks // MOST_TASKS) * ROWS_PER_CHUNK, 1))
 
 
 def _chunks(rows: slice) -> list[slice]:
-    return [
-        slice(start, min(start + ROWS_PER_CHUNK, rows.stop))
-        for start in range(rows.start, rows.stop, ROWS_PER_CHUNK)
-    ]
-
-
-class _StepInputs(NamedTuple):
-    """Parameters of a local step.
-
-    E[log w] (K,), the transposed table (P, K), and the completion of missing values.
-    """
-
-    log_weights: Array
-    table: Array
-    completion: Completion | None
-
-
-class _RowOutputs(NamedTuple):
-    """Output of a local step for each row: responsibilities (n, K), bound and energy (n,)."""
-
-    resp: Array
-    bound: Array
-    energy: Array
+    return pieces(rows.stop, ROWS_PER_CHUNK, rows.start)
 
 
 def _local_task(
-    component: Component,
-    batch: RowBatch,
-    rows: slice,
-    explained: _StepInputs,
-    inv_temps: Array,
-    with_stats: bool,
-    out: _RowOutputs,
-) -> tuple[Array, Array, Array]:
-    """Responsibilities of these rows; their counts, sums, and the entropy of missing values."""
-    (log_weights, table, completion), (resp, bound, energy) = explained, out
+    component: Component, batch: RowBatch, rows: slice,
+    given: tuple[Array, Array, Completion | None], inv_temps: Array, with_stats: bool,
+    out: tuple[Array, Array, Array],
+) -> tuple[Array, Array, Array]:  # fmt: skip
+    """Responsibilities of these rows; their counts, sums, and the entropy of missing values.
+
+    ``given`` are E[log w] (K,), the transposed table (P, K) and the completion; written are
+    responsibilities (n, K), bound and energy (n,).
+    """
+    (log_weights, table, completion), (resp, bound, energy) = given, out
     X, weights = batch.X, batch.weights
     counts, hidden_entropy = np.zeros((2, log_weights.size))
     sums = np.zeros(table.T.shape)
@@ -555,30 +484,24 @@ class _Predictive(NamedTuple):
         """Probabilities of the components given a row, (n, K + 1)."""
         return softmax(self.log_joint(X), axis=1)
 
+    def imputed(self, X: Array) -> Array:
+        """Rows with missing values replaced, (n, D)."""
+        return self.component.imputed(X, self.components, self.memberships(X))
+
 
 def _projected(component: Component, direction: Array, X: Any) -> Array:
     """The features of each row in a direction, (n,)."""
-    pieces = [X[rows] for rows in _chunks(slice(0, X.shape[0]))]
-    places = [component.filled_features(piece) @ direction for piece in pieces]
-    return np.concatenate(places)
+    chunks = pieces(X.shape[0], ROWS_PER_CHUNK)
+    return np.concatenate([component.filled_features(X[rows]) @ direction for rows in chunks])
 
 
-def _predictive_task(X: Any, rows: slice, predictive: _Predictive, out: Array) -> None:
+def _of_rows(X: Any, function: Callable[[Any], Array], shape: tuple[int, ...], run: Run) -> Array:
+    """``function`` of some rows at a time, (n, *shape) of all."""
+    out = np.empty((X.shape[0], *shape))
+    run(_rows_task, [(X, rows, function, out) for rows in _tasks(X.shape[0])])
+    return out
+
+
+def _rows_task(X: Any, rows: slice, function: Callable[[Any], Array], out: Array) -> None:
     for chunk in _chunks(rows):
-        out[chunk] = logsumexp(predictive.log_joint(X[chunk]), axis=1)
-
-
-def _imputation_task(X: Array, rows: slice, predictive: _Predictive, out: Array) -> None:
-    for chunk in _chunks(rows):
-        memberships = predictive.memberships(X[chunk])
-        out[chunk] = predictive.component.imputed(X[chunk], predictive.components, memberships)
-
-
-def _probability_task(
-    X: Array, rows: slice, predictive: _Predictive, own: Array, out: Array
-) -> None:
-    for chunk in _chunks(rows):
-        out[chunk] = predictive.memberships(X[chunk]) @ own
-
-
-# --------------------------------------------------------------------------------- seeding
+        out[chunk] = function(X[chunk])

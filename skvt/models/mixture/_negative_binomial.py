@@ -11,7 +11,8 @@ from scipy.special import betaincinv
 from skvt.compiled import gammaln_array as gammaln
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._sizes import SIZES, OfSizes, SizesAndRates, betaln
-from skvt.models.mixture.components import OfExposure, with_draws
+from skvt.models.mixture.components import OfExposure
+from skvt.rows import pieces
 from skvt.typing import Array, IndexArray
 
 # Counts whose log h_r(x) is tabulated.
@@ -29,19 +30,12 @@ class NegativeBinomial(OfExposure):
     Features are, for G sizes and J exposures, ``[log h_g(x_d), x_d L_j, -missing_d L_j, L_j,
     rest]`` with Lagrange's polynomials L_j at the row's exposure and ``rest = sum_d x_d log e``.
     All but the last J + 1 are 0 where x_d is.
-
-    Parameters
-    ----------
-    prior : ndarray, shape (D, G + 2 J)
-    dtype : dtype
-    points : ndarray, shape (J,)
-        Exposures e_j.
-    exposure, typical, shares
-        See :class:`OfExposure`.
     """
 
+    # (D, G + 2 J)
     prior: Array
     dtype: np.dtype[Any]
+    # (J,): exposures e_j.
     points: Array
     exposure: str = "none"
     typical: float = 1.0
@@ -68,7 +62,6 @@ class NegativeBinomial(OfExposure):
 
     @cached_property
     def family(self) -> SizesAndRates:
-        """The family of each column."""
         return SizesAndRates(self.points, self._polynomials(np.array([self.typical]))[0])
 
     @property
@@ -150,7 +143,6 @@ class NegativeBinomial(OfExposure):
         return np.concatenate([h, x, holes + rows[..., None, :]], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         lead, (G, J) = t.shape[:-2], (SIZES.size, self.points.size)
         parts = [t[..., :G], t[..., G : G + J], t[..., G + J :]]
         flat = [part.reshape(*lead, -1) for part in parts]
@@ -160,12 +152,8 @@ class NegativeBinomial(OfExposure):
         """Of the columns in which a row is zero, the sum is interpolated between exposures."""
         X, D, (G, J) = sp.csr_array(features), len(self.prior), (SIZES.size, self.points.size)
         L, rest = X[:, -J - 1 : -1].toarray(), X[:, [-1]].toarray().ravel()
-        zeros, size_of_zeros = (
-            own.reshape(D, J)
-            for own in self._own_fits(
-                np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(np.eye(J), (D, 1))
-            )
-        )
+        at_points = np.repeat(np.arange(D), J), np.zeros(D * J), np.tile(np.eye(J), (D, 1))
+        zeros, size_of_zeros = (own.reshape(D, J) for own in self._own_fits(*at_points))
         # counts, and -1 where they are missing (polynomials add up to 1)
         of_points = X[:, D * G : D * (G + J)] + X[:, D * (G + J) : D * (G + 2 * J)]
         entries = sp.coo_array(of_points @ sp.kron(sp.eye_array(D), np.ones((J, 1)), format="csr"))
@@ -179,17 +167,12 @@ class NegativeBinomial(OfExposure):
     def _own_fits(self, columns: IndexArray, counts: Array, L: Array) -> tuple[Array, Array]:
         """Of single counts (m,) at polynomials L (m, J); those below 0 are missing."""
         fits, sizes = np.empty((2, counts.size))
-        for start in range(0, counts.size, _ENTRIES_AT_ONCE):
-            part = slice(start, start + _ENTRIES_AT_ONCE)
+        for part in pieces(counts.size, _ENTRIES_AT_ONCE):
             seen, x = (counts[part] >= 0.0)[:, None], np.maximum(counts[part], 0.0)
             own = np.concatenate([self._log_h(x), x[:, None] * L[part], seen * L[part]], axis=1)
             terms = own * self.family.expectation(self.prior[columns[part]] + own)
             fits[part], sizes[part] = terms.sum(axis=1), np.abs(terms).sum(axis=1)
         return fits, sizes
-
-    def column_evidence(self, sums: Array) -> Array:
-        """Columns are independent; an exposure has none."""
-        return self.of_all_columns(super().column_evidence(sums), 0.0)
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Mixtures of beta negative binomials over the sizes, (n, K) in nats.
@@ -218,16 +201,7 @@ class NegativeBinomial(OfExposure):
         return out
 
     def means(self, lam: Array) -> Array:
-        """Expected rates for an exposure of 1, (K, D)."""
         return self.family.mean(lam).rate
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws from the predictive distribution at the typical exposure."""
-        return self._drawn(lam, np.full(n_rows, self.typical), rng)
-
-    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn; columns are independent."""
-        return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
 
     def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
         size, rate = self.family.sample(np.broadcast_to(lam, (exposures.size, *lam.shape)), rng)

@@ -57,20 +57,13 @@ _MOST_SWEEPS = 500
 
 @dataclass(frozen=True)
 class Cells:
-    """Intervals of the latent values of ordinal columns.
+    """Intervals of the latent values of ordinal columns."""
 
-    Parameters
-    ----------
-    columns : ndarray of int, shape (J,)
-        The ordinal columns, in ascending order.
-    levels : tuple of ndarray
-        Values of each column in the data, ascending, (C_j,).
-    edges : tuple of ndarray
-        Ends of their intervals, (C_j + 1,), from -inf to inf.
-    """
-
+    # (J,): the ordinal columns, in ascending order.
     columns: IndexArray
+    # (C_j,) each: values of a column in the data, ascending.
     levels: tuple[Array, ...]
+    # (C_j + 1,) each: ends of their intervals, from -inf to inf.
     edges: tuple[Array, ...]
 
     @classmethod
@@ -163,18 +156,11 @@ def _moments(edges: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True)
 class OrdinalCompletion:
-    """What is not known under one table of Gaussians some of whose columns are cut.
+    """What is not known under one table of Gaussians some of whose columns are cut."""
 
-    Parameters
-    ----------
-    center : ndarray, shape (D,)
-        Subtracted from the rows; 0 in ordinal columns.
-    table : ndarray, shape (K, P)
-        E[log p(x | phi)].
-    cells : Cells
-    """
-
+    # (D,): subtracted from the rows; 0 in ordinal columns.
     center: Array
+    # (K, P): E[log p(x | phi)].
     table: Array
     cells: Cells
 
@@ -193,35 +179,23 @@ class OrdinalCompletion:
         known = np.flatnonzero(number < missing.shape[1])
         known = known[np.argsort(keys[known], kind="stable")]
         groups = (known, *_groups(missing, known, number))
-        return OrdinalHoles(
-            self.gaussian, rows, self.cells.columns, self.cells.intervals(X), groups, inv_temps
-        )
+        ordinal = self.cells.columns, self.cells.intervals(X)
+        return OrdinalHoles(self.gaussian, rows, *ordinal, groups, inv_temps)
 
 
 @dataclass(frozen=True)
 class OrdinalHoles:
-    """:class:`~skvt.models.mixture._missing.Holes`: what is missing, and latent values.
-
-    Parameters
-    ----------
-    gaussian : GaussianCompletion
-    rows : ndarray, shape (n, D)
-        Centred, with 0 where the value is not known exactly.
-    columns : ndarray of int, shape (J,)
-        The ordinal ones.
-    intervals : tuple of ndarray, shape (n, J)
-        Lower and upper ends.
-    groups : tuple of ndarray
-        Patterns of missing values as in :class:`~skvt.models.mixture._missing.Patterns`; rows
-        without missing values are among them.
-    inv_temps : ndarray, shape (n,) or (1,)
-    """
+    """:class:`~skvt.contracts.Holes`: what is missing, and latent values."""
 
     gaussian: GaussianCompletion
+    # (n, D): centred, with 0 where the value is not known exactly.
     rows: Array
+    # (J,): the ordinal ones, and lower and upper ends of their intervals, (n, J).
     columns: IndexArray
     intervals: tuple[Array, Array]
+    # As `Patterns` of missing values; rows without missing values are among them.
     groups: tuple[IndexArray, IndexArray, IndexArray, IndexArray]
+    # (n,) or (1,)
     inv_temps: Array
 
     @cached_property
@@ -237,13 +211,11 @@ class OrdinalHoles:
         return means, variances, of_bound
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """See :class:`~skvt.models.mixture._missing.Holes`."""
         gain, own = self._found[2]
         logits += gain
         entropy += own
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """See :class:`~skvt.models.mixture._missing.Holes`."""
         means, variances, _ = self._found
         _add_statistics(
             self.rows, *self.groups, self.columns, self.gaussian.linear, self.gaussian.precision,

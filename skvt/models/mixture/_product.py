@@ -1,6 +1,6 @@
 """Rows of several kinds of columns: blocks that are independent given the component."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -18,18 +18,11 @@ from skvt.typing import Array, IndexArray
 
 
 class Block(NamedTuple):
-    """Some columns of the data and their likelihood.
-
-    Attributes
-    ----------
-    name : str
-    component : Component
-    columns : ndarray of int, shape (D_b,)
-        Positions in the rows.
-    """
+    """Some columns of the data and their likelihood."""
 
     name: str
     component: Component
+    # (D_b,): positions in the rows.
     columns: IndexArray
 
 
@@ -46,18 +39,11 @@ def of_block(name: str) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class FamilyOfBlocks:
-    """Independent members of several families, their natural parameters one after the other.
-
-    Parameters
-    ----------
-    names : tuple of str
-    families : tuple of Family
-    shapes : tuple of tuple of int
-        Of the natural parameters of each.
-    """
+    """Independent members of several families, their natural parameters one after the other."""
 
     names: tuple[str, ...]
     families: tuple[Family, ...]
+    # Of the natural parameters of each.
     shapes: tuple[tuple[int, ...], ...]
 
     def split(self, eta: Array) -> list[Array]:
@@ -104,7 +90,6 @@ class FitsOfBlocks(NamedTuple):
     blocks: list[Any]
 
     def some(self, rows: Any) -> list[Any]:
-        """Of each block."""
         return [block.some(rows) for block in self.blocks]
 
     def given(self, some: list[Any], seeds: Any) -> tuple[Array, Array]:
@@ -113,7 +98,6 @@ class FitsOfBlocks(NamedTuple):
         return _sums([block.given(own, seeds) for block, own in pairs])
 
     def own(self, some: list[Any]) -> tuple[Array, Array]:
-        """Of each row under itself, (n,), and sizes."""
         return _sums([block.own(own) for block, own in zip(self.blocks, some, strict=True)])
 
 
@@ -128,16 +112,10 @@ class Product(ConjugateComponent):
 
     Features, statistics, tables and natural parameters are those of the blocks side by side, so
     that engines and moves see one component. Columns that belong to no block are ignored.
-
-    Parameters
-    ----------
-    blocks : tuple of Block
-    n_features : int
-        Columns D of the data.
-    dtype : dtype
     """
 
     blocks: tuple[Block, ...]
+    # Columns D of the data.
     n_features: int
     dtype: np.dtype[Any]
 
@@ -158,7 +136,6 @@ class Product(ConjugateComponent):
 
     @cached_property
     def family(self) -> FamilyOfBlocks:
-        """The blocks' families."""
         components = [block.component for block in self.blocks]
         return FamilyOfBlocks(
             tuple(block.name for block in self.blocks),
@@ -204,15 +181,12 @@ class Product(ConjugateComponent):
 
     def features(self, X: Any) -> Any:
         """Features of all blocks side by side, CSR where those of a block are."""
-        return self._side_by_side(
-            [component.features(part) for component, part in self._with_columns(X)]
-        )
+        parts = [component.features(part) for component, part in self._with_columns(X)]
+        return self._side_by_side(parts)
 
     def filled_features(self, X: Any) -> Any:
-        """Features of rows whose missing values are filled in, where a block needs it."""
-        return self._side_by_side(
-            [component.filled_features(part) for component, part in self._with_columns(X)]
-        )
+        parts = [component.filled_features(part) for component, part in self._with_columns(X)]
+        return self._side_by_side(parts)
 
     def row_fits(self, X: Any) -> "FitsOfBlocks":
         """Sums over the blocks."""
@@ -275,7 +249,6 @@ class Product(ConjugateComponent):
         return self.family.join([block.component.spread(part) for block, part in parts])
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         parts = zip(self.blocks, self.family.split(t), strict=True)
         return np.concatenate([block.component.gather(part) for block, part in parts], axis=-1)
 
@@ -291,11 +264,9 @@ class Product(ConjugateComponent):
         return self.family.join([block.component.apart(own) for block, own in parts])
 
     def log_evidence(self, sums: Array) -> Array:
-        """Log marginal likelihood of each component's rows, (K,) in nats."""
         return np.asarray(self.block_evidence(sums).sum(axis=1))
 
     def merge_gains(self, sums: Array, a: IndexArray, b: IndexArray) -> Array:
-        """Sum over the blocks, see :class:`~skvt.models.mixture.Component`."""
         gain = np.zeros(a.size)
         for block, part in zip(self.blocks, self.of_blocks(sums), strict=True):
             with of_block(block.name):
@@ -305,28 +276,24 @@ class Product(ConjugateComponent):
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Sum over the blocks, which are independent given the component: (n, K) in nats."""
         total = np.zeros((X.shape[0], lam.shape[0]))
-        for (component, part), own in zip(
-            self._with_columns(X), self.family.split(lam), strict=True
-        ):
+        columns = zip(self._with_columns(X), self.family.split(lam), strict=True)
+        for (component, part), own in columns:
             total += component.log_predictive(part, own)
         return total
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
+        return self._replaced(X, lam, lambda block, *own: block.imputed(*own, memberships))
+
+    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        return self._replaced(X, lam, lambda block, *own: block.conditional_sample(*own, rng))
+
+    def _replaced(self, X: Array, lam: Array, of_block: Callable[..., Array]) -> Array:
         """Missing values of all blocks replaced; NaN stays in columns of no block."""
         out = np.array(X, np.float64)
         for block, own in zip(self.blocks, self.family.split(lam), strict=True):
             part = out[:, block.columns]
             if np.isnan(part).any():
-                out[:, block.columns] = block.component.imputed(part, own, memberships)
-        return out
-
-    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values of all blocks drawn, given one component; lam is (E,)."""
-        out = np.array(X, np.float64)
-        for block, own in zip(self.blocks, self.family.split(lam), strict=True):
-            part = out[:, block.columns]
-            if np.isnan(part).any():
-                out[:, block.columns] = block.component.conditional_sample(part, own, rng)
+                out[:, block.columns] = of_block(block.component, part, own)
         return out
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
@@ -388,12 +355,10 @@ class HolesOfBlocks:
     parts: tuple[tuple[slice, Holes], ...]
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """See :class:`skvt.models.mixture._missing.Holes`."""
         for _, holes in self.parts:
             holes.add_to(logits, entropy)
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """See :class:`skvt.models.mixture._missing.Holes`."""
         for place, holes in self.parts:
             own = np.zeros((sums.shape[0], place.stop - place.start))
             holes.add_statistics(weighted, own)

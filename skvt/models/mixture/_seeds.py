@@ -13,6 +13,7 @@ from skvt.models.mixture.components import (
     least_normal_components,
     principal_components,
 )
+from skvt.rows import pieces
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
@@ -25,13 +26,9 @@ _ROWS_AT_ONCE = 1024
 
 
 def memberships_of_seeds(
-    component: Component,
-    X: Any,
-    weights: Array,
-    n_components: int,
-    init_params: str,
+    component: Component, X: Any, weights: Array, n_components: int, init_params: str,
     rng: np.random.Generator,
-) -> list[Array]:
+) -> list[Array]:  # fmt: skip
     """Responsibilities (n, K) of at most ``n_components`` components found on rows.
 
     "k-means++" draws rows one after the other as seeds, each with probability proportional to what
@@ -95,12 +92,8 @@ def _keys(X: Any) -> list[tuple[float, ...]]:
 
 
 def _nearest_seed(
-    fits: RowFits,
-    weights: Array,
-    n_components: int,
-    init_params: str,
-    rng: np.random.Generator,
-) -> Array:
+    fits: RowFits, weights: Array, n_components: int, init_params: str, rng: np.random.Generator,
+) -> Array:  # fmt: skip
     """One-hot responsibilities (n, K) of the seed that explains each row best."""
     candidates = rng.permutation(weights.size)[:ROWS_TO_SEED]
     few, chances = fits.some(candidates), weights[candidates]
@@ -120,8 +113,7 @@ def _nearest_seed(
             missed = left * np.where(exceeds(own, best, scale=size), own - best, 0.0)
             left = missed if missed.sum() > 0.0 else left
     resp = np.zeros((weights.size, len(seeds)))
-    for start in range(0, weights.size, _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in pieces(weights.size, _ROWS_AT_ONCE):
         found, size = fits.given(fits.some(rows), seeds)
         size = np.take_along_axis(size, found.argmax(axis=1)[:, None], axis=1)
         # of equally near seeds, the one drawn first

@@ -87,15 +87,9 @@ class SizesAndRates:
     """q of size and rate of a column, see the module.
 
     Natural parameters are ``[log shares (G), X_j (J), N_j (J)]``.
-
-    Parameters
-    ----------
-    points : ndarray, shape (J,)
-        Exposures e_j.
-    typical : ndarray, shape (J,)
-        Weights of these for the typical exposure.
     """
 
+    # (J,): exposures e_j, and their weights for the typical exposure.
     points: Array
     typical: Array
 

@@ -9,7 +9,7 @@ from skvt.contracts import Component, RowBatch
 from skvt.expfam import Stats
 from skvt.models.mixture._learned_priors import gaussian_prior_of
 from skvt.models.mixture._model import Mixture
-from skvt.rows import sums_of_rows
+from skvt.rows import pieces, sums_of_rows
 from skvt.ties import stable_argmax
 from skvt.typing import Array, IndexArray
 
@@ -20,14 +20,8 @@ _ROWS_AT_ONCE = 4096
 def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArray) -> Stats:
     """Statistics of components to which the rows with their labels belong.
 
-    Parameters
-    ----------
-    model : Mixture
-    X : array or CSR matrix, shape (n, D)
-    weights : ndarray, shape (n,)
-    labels : ndarray of int, shape (n,)
-        0, ..., K - 1, each at least once; -1 where unknown: such a row goes to the component, as
-        fitted to the labelled rows, that explains it best.
+    Labels (n,) are 0, ..., K - 1, each at least once; -1 where unknown: such a row goes to the
+    component, as fitted to the labelled rows, that explains it best.
     """
     n_components = int(labels.max()) + 1
     stats = _statistics(model, X, weights, labels, n_components)
@@ -36,8 +30,8 @@ def labelled_statistics(model: Mixture, X: Any, weights: Array, labels: IndexArr
         component = model.component
         tables = component.table(component.natural_parameters(stats.arrays[1]))
         labels = labels.copy()
-        for start in range(0, unknown.size, _ROWS_AT_ONCE):
-            rows = unknown[start : start + _ROWS_AT_ONCE]
+        for part in pieces(unknown.size, _ROWS_AT_ONCE):
+            rows = unknown[part]
             labels[rows] = _nearest(component, X[rows], tables)
         stats = _statistics(model, X, weights, labels, n_components)
     return stats
@@ -63,8 +57,7 @@ def _nearest_to(
 ) -> tuple[Array, ...]:
     """Arrays of the statistics of components to which the rows nearest to their means belong."""
     labels = np.empty(X.shape[0], np.intp)
-    for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         apart = np.array([_length(np.nan_to_num(X[rows] - mean) @ whitener) for mean in means]).T
         labels[rows] = stable_argmax(-apart, scale=apart.max(axis=1, keepdims=True))
     return _statistics(model, X, weights, labels, len(means)).arrays
@@ -87,8 +80,7 @@ def _statistics(
 ) -> Stats:
     """Counts (K,) and sums of features (K, P); rows labelled -1 are left out."""
     counts, sums = np.zeros(n_components), np.zeros((n_components, 1))
-    for start in range(0, X.shape[0], _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
+    for rows in pieces(X.shape[0], _ROWS_AT_ONCE):
         shares = (labels[rows, None] == np.arange(n_components)).astype(np.float64)
         batch = RowBatch(X[rows], weights[rows], np.arange(len(shares)))
         part = model.given_assignments(batch, shares).stats

@@ -64,13 +64,9 @@ class DegreesOfFreedom:
 
     Natural parameters (N, L) are sums over rows, of 1 and of ``E[log u - u]``; the statistics are
     ``(nu / 2 log(nu / 2) - log Gamma(nu / 2), nu / 2)``.
-
-    Parameters
-    ----------
-    limits : tuple of float
-        Range of nu; the same twice where it is given.
     """
 
+    # Range of nu; the same twice where it is given.
     limits: tuple[float, float] = LIMITS
     __name__ = "DegreesOfFreedom"
 
@@ -140,7 +136,6 @@ class WeightedFullGaussian(FullGaussian):
         return sums
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         return t
 
 
@@ -164,7 +159,6 @@ class WeightedDiagonalGaussian(DiagonalGaussian):
         return np.stack([number, second, first, weight], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         return np.concatenate([t[..., 0], t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
 
@@ -182,7 +176,6 @@ class Freedom(ConjugateComponent):
 
     @property
     def family(self) -> DegreesOfFreedom:
-        """Degrees of freedom within their range."""
         return DegreesOfFreedom(self.limits)
 
     @property
@@ -399,10 +392,8 @@ class _ScalesOfRows:
     @cached_property
     def _missing(self) -> GaussianHoles | None:
         of_gaussian = self.table[:, 1:-2]
-        completion = GaussianCompletion.of_table(
-            self.gaussian.center, of_gaussian, self.gaussian.n_features
-        )
-        return completion.holes(self.X, np.ones(1))
+        center, D = self.gaussian.center, self.gaussian.n_features
+        return GaussianCompletion.of_table(center, of_gaussian, D).holes(self.X, np.ones(1))
 
     @cached_property
     def _scales(self) -> tuple[_Scales, Array]:
@@ -426,24 +417,20 @@ class _ScalesOfRows:
         return self._features[:, :1]
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """See :class:`Holes`."""
         scales, half_log_det = self._scales
         own = self._seen * (scales.entropy() - half_log_det)
         logits += self._seen * scales.energy() + own / self.inv_temps[:, None]
         entropy += own
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """See :class:`Holes`."""
         scales, missing = self._scales[0], self._missing
         mean, weighted = scales.mean, weighted * self._seen
         own = weighted * mean
         of_gaussian = own.T @ self._features
         if missing is not None:
-            linear, precision = missing.completion.linear, missing.completion.precision
+            of = missing.completion
             for k in range(len(sums)):
-                one = GaussianCompletion(
-                    missing.completion.center, linear[[k]], precision[[k]], True
-                )
+                one = GaussianCompletion(of.center, of.linear[[k]], of.precision[[k]], True)
                 part = np.zeros((1, of_gaussian.shape[1]))
                 inv_temps = self.inv_temps * mean[:, k]
                 of_one = replace(missing, completion=one, inv_temps=inv_temps)
@@ -484,7 +471,6 @@ class _ScalesOfValues:
         return found
 
     def add_to(self, logits: Array, entropy: Array) -> None:
-        """See :class:`Holes`."""
         seen = self._rows[1]
         for k, scales in enumerate(self._scales):
             own = (seen * scales.entropy()).sum(axis=1)
@@ -492,7 +478,6 @@ class _ScalesOfValues:
             entropy[:, k] += own
 
     def add_statistics(self, weighted: Array, sums: Array) -> None:
-        """See :class:`Holes`."""
         rows, seen = self._rows
         squares = self.gaussian._squares(rows, seen)
         for k, scales in enumerate(self._scales):

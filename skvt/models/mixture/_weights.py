@@ -92,7 +92,6 @@ class SymmetricDirichlet:
     capabilities: frozenset[Capability] = frozenset({Capability.MERGEABLE})
 
     def prior(self) -> Array:
-        """``alpha / K``, shape (1, 1)."""
         return np.full((1, 1), self.concentration / self.n_components)
 
     @staticmethod
@@ -107,12 +106,10 @@ class SymmetricDirichlet:
 
     @staticmethod
     def log_weights(t: Array) -> Array:
-        """``log w_k``, shape (K,)."""
         return t[0]
 
     @staticmethod
     def mean(lam: Array) -> Array:
-        """``E[w_k]``, shape (K,)."""
         return Dirichlet.mean(lam)[0]
 
     @staticmethod
@@ -121,12 +118,10 @@ class SymmetricDirichlet:
         return value[..., 0, :]
 
     def log_evidence(self, counts: Array) -> float:
-        """Log probability of the assignments with the weights summed out."""
         return _log_evidence(Dirichlet, self.natural_parameters(counts), self.prior())
 
     @staticmethod
     def order(counts: Array) -> IndexArray:
-        """Unchanged: all orders are equivalent."""
         return np.arange(counts.size)
 
 
@@ -164,24 +159,18 @@ class KnownWeights:
     capabilities: frozenset[Capability] = frozenset({Capability.TEMPERABLE})
 
     def prior(self) -> Array:
-        """No parameters, shape (1, 0)."""
         return np.empty((1, 0))
 
     def natural_parameters(self, counts: Array) -> Array:
-        """No parameters, shape (1, 0)."""
-        return np.empty((1, 0))
+        return self.prior()
 
     def log_weights(self, t: Array) -> Array:
-        """``log w_k``, shape (K,)."""
         return np.log(self.weights)
 
     def mean(self, lam: Array) -> Array:
-        """``w_k``, shape (K,)."""
         return self.weights
 
-    def weights_of(self, value: Array) -> Array:
-        """``w_k``, shape (K,)."""
-        return self.weights
+    weights_of = mean
 
     def log_evidence(self, counts: Array) -> float:
         """``sum_k N_k log w_k``."""

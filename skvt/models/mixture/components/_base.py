@@ -6,10 +6,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.sparse as sp
 
 from skvt.contracts import Capability, Completion
 from skvt.models.mixture._marginals import Marginals
+from skvt.rows import dense, pieces
 from skvt.typing import Array, IndexArray
 
 LOG_2PI = np.log(2.0 * np.pi)
@@ -45,8 +45,7 @@ class RowFits:
 
         ``E[log p(x | phi)]``; its sum is rounded relative to these sizes.
         """
-        own, component = self._features(seeds), self._component
-        own = own.toarray() if sp.issparse(own) else own
+        own, component = dense(self._features(seeds)), self._component
         tables = component.table(component.natural_parameters(own)).T
         return some @ tables, abs(some) @ np.abs(tables)
 
@@ -59,10 +58,11 @@ class RowFits:
 class ConjugateComponent:
     """Base of components: ``lam`` and ``T`` from ``spread`` (M), ``gather`` (M') and ``base`` (P,).
 
-    A subclass has ``family``, ``prior``, ``n_features`` and ``dtype``, see :class:`Component`;
-    ``features`` and ``sample``; ``base``, the coefficients (P,) of its features that do not depend
-    on phi, where there are any; :meth:`spread` and :meth:`gather` where features are not statistics
-    as they are.
+    What methods are to do, :class:`skvt.contracts.Component` says. A subclass has ``family``,
+    ``prior``, ``n_features`` and ``dtype``; ``features`` and ``sample``; ``base``, the coefficients
+    (P,) of its features that do not depend on phi, where there are any; ``spread`` and its
+    transpose ``gather`` where features are not statistics as they are. Here components share
+    nothing, have no missing values and no subspaces in which rows are compared.
     """
 
     missing: bool = False
@@ -82,18 +82,16 @@ class ConjugateComponent:
         def center(self) -> Any: ...
         def features(self, X: Any) -> Any: ...
         def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array: ...
+        def moments(self, lam: Array) -> tuple[Array, Array]: ...
 
     @property
     def base(self) -> Any:
-        """0, all coefficients depend on phi, unless a subclass overrides it."""
         return 0.0
 
     def spread(self, sums: Array) -> Array:
-        """``M S``: features are the statistics unless a subclass overrides it."""
         return sums
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         return t
 
     def sums_of(self, own: Array) -> Array:
@@ -113,40 +111,32 @@ class ConjugateComponent:
         return self.gather(t) + self.base
 
     def row_fits(self, X: Any) -> Any:
-        """By features and tables, see :class:`Component`."""
         return RowFits(self, lambda rows: self.filled_features(X[rows]))
 
     def explain(self, X: Any, table: Array) -> tuple[Array, Callable[[Array], Array]]:
-        """By features, see :class:`Component`."""
         features = self.features(X)
         return features @ table, lambda weighted: features.T.dot(weighted).T
 
     def own_fits(self, features: Any) -> tuple[Array, Array]:
-        """How well each row is explained by itself, see :class:`Component`."""
+        """How well each row is explained by itself, (n,), and sizes of the terms."""
         out, size = np.empty((2, features.shape[0]))
         step = max(1, min(_TABLES_AT_ONCE, _NUMBERS_AT_ONCE // features.shape[1]))
-        for start in range(0, features.shape[0], step):
-            rows = slice(start, start + step)
-            part = features[rows]
-            part = part.toarray() if sp.issparse(part) else part
+        for rows in pieces(features.shape[0], step):
+            part = dense(features[rows])
             product = part * self.table(self.natural_parameters(part))
             out[rows], size[rows] = product.sum(axis=1), np.abs(product).sum(axis=1)
         return out, size
 
     def completion(self, table: Array) -> Completion | None:
-        """No completion unless a subclass overrides it."""
         return None
 
     def filled(self, X: Any) -> Any:
-        """Rows as they are."""
         return X
 
     def filled_features(self, X: Any) -> Any:
-        """Features of rows whose missing values are filled in."""
         return self.features(self.filled(X))
 
     def projected(self, X: Any, weights: Array, directions: Any) -> RowFits | None:
-        """None unless a subclass overrides it."""
         return None
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
@@ -165,35 +155,28 @@ class ConjugateComponent:
         """``A(lam + M F(x)) - A(lam)`` + base measure: exact for every conjugate family."""
         # (densities are of rows as they are)
         component: Any = self if self.added is None else replace(self, added=None)  # type: ignore[type-var]
-        features = component.features(X)
-        features = features.toarray() if sp.issparse(features) else features
+        features = dense(component.features(X))
         base = features @ np.broadcast_to(self.base, features.shape[1])
         before = per_component(self.family.log_normalizer(lam))
         out = np.empty((X.shape[0], lam.shape[0]))
-        step = max(1, _ENTRIES_AT_ONCE // lam.size)
-        for start in range(0, X.shape[0], step):
-            rows = slice(start, start + step)
+        for rows in pieces(X.shape[0], max(1, _ENTRIES_AT_ONCE // lam.size)):
             after = lam + self.spread(features[rows])[:, None]
             after = self.family.log_normalizer(after)
             out[rows] = after.reshape(*after.shape[:2], -1).sum(axis=2) - before
         return out + base[:, None]
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        """By features, see :class:`Component`."""
         sums = np.zeros((weighted.shape[1], self.gather(self.prior).shape[-1]))
         step = max(_TABLES_AT_ONCE, _NUMBERS_OF_SUMS // sums.shape[1])
-        for start in range(0, len(weighted), step):
-            rows = slice(start, start + step)
+        for rows in pieces(len(weighted), step):
             sums += self.features(X[rows]).T.dot(weighted[rows]).T
         return sums
 
     @property
     def alone(self) -> Any:
-        """Itself: components share nothing unless a subclass overrides it."""
         return self
 
     def apart(self, lam: Array) -> Array:
-        """``lam``, see :attr:`alone`."""
         return lam
 
     def log_evidence(self, sums: Array) -> Array:
@@ -217,9 +200,7 @@ class ConjugateComponent:
         single, used = np.zeros(len(sums)), np.union1d(a, b)
         single[used] = self.log_evidence(sums[used])
         gain = -single[a] - single[b]
-        step = max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))
-        for start in range(0, a.size, step):
-            pairs = slice(start, start + step)
+        for pairs in pieces(a.size, max(1, _ENTRIES_AT_ONCE // max(1, sums[:1].size))):
             gain[pairs] += self.log_evidence(sums[a[pairs]] + sums[b[pairs]])
         return gain
 
@@ -232,24 +213,18 @@ class ConjugateComponent:
         return {}
 
     def without_indicator(self, column: int) -> Any:
-        """Itself, see :class:`Component`."""
         return self
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
-        """Missing values replaced by their means, see :class:`Component`."""
+        """Missing values replaced by their means."""
         mean = np.einsum("nk,knd->nd", memberships, self.conditional_mean(X, lam))
         return np.where(np.isnan(X), mean, X)
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Posterior marginals of the columns' parameters; none unless a subclass overrides it."""
         return ()
 
     def column_evidence(self, sums: Array) -> Array:
-        """See :class:`Component`.
-
-        Exact here if the family has a member for each column; a member shared by columns is divided
-        equally among them.
-        """
+        """Exact if the family has a member for each column; a shared one is divided equally."""
         after = self.family.log_normalizer(self.natural_parameters(sums))
         own = after - self.family.log_normalizer(self.prior)
         if own.ndim == 1:
@@ -266,7 +241,6 @@ class PairOfEachColumn(ConjugateComponent):
 
     @property
     def n_features(self) -> int:
-        """Number of columns D."""
         return self.prior.shape[0]
 
     def spread(self, sums: Array) -> Array:
@@ -274,7 +248,6 @@ class PairOfEachColumn(ConjugateComponent):
         return np.stack(np.split(sums, 2, axis=-1), axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         return np.concatenate([t[..., 0], t[..., 1]], axis=-1)
 
 
@@ -292,4 +265,4 @@ def with_draws(X: Any, draws: Array) -> Array:
 
 def dense_rows(X: Any) -> Array:
     # row by row in memory, so that rounding does not depend on the layout of X
-    return np.ascontiguousarray(X.toarray() if sp.issparse(X) else X, np.float64)
+    return np.ascontiguousarray(dense(X), np.float64)

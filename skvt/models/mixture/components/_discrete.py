@@ -17,6 +17,7 @@ from skvt.models.mixture.components._base import (
     with_draws,
     with_means,
 )
+from skvt.rows import dense
 from skvt.ties import exceeds, stable_argmax
 from skvt.typing import Array
 
@@ -58,7 +59,6 @@ class Bernoulli(PairOfEachColumn):
         return np.stack([sums[..., :D], sums[..., D:-1] + sums[..., -1:]], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         rows = [t[..., 1].sum(axis=-1, keepdims=True)] if self.sparse else []
         return np.concatenate([t[..., 0], t[..., 1], *rows], axis=-1)
 
@@ -83,7 +83,6 @@ class Bernoulli(PairOfEachColumn):
         return np.where(np.isnan(out), exceeds(ones, 0.5), out)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Binary rows."""
         probability = Dirichlet.mean(lam)[:, 0]
         return (rng.random((n_rows, self.n_features)) < probability).astype(self.dtype)
 
@@ -92,7 +91,6 @@ class Bernoulli(PairOfEachColumn):
         return with_means(X, Dirichlet.mean(lam)[..., 0])
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Probabilities of a one."""
         ones = np.ones(self.n_features, np.intp)
         return (of_probabilities(lam[..., 0], lam[..., 1], categories=ones),)
 
@@ -115,7 +113,6 @@ class Multinomial(ConjugateComponent):
 
     @property
     def n_features(self) -> int:
-        """Size of the vocabulary D."""
         return self.prior.size
 
     def features(self, X: Any) -> Any:
@@ -154,12 +151,10 @@ class Categorical(ConjugateComponent):
 
     @property
     def family(self) -> DirichletColumns:
-        """Dirichlets side by side."""
         return DirichletColumns(self.sizes)
 
     @property
     def n_features(self) -> int:
-        """Number of columns D."""
         return len(self.sizes)
 
     def features(self, X: Any) -> Array:
@@ -175,10 +170,8 @@ class Categorical(ConjugateComponent):
 
     def column_probabilities(self, lam: Array, column: int) -> Array:
         """Predictive probabilities of a column's categories, (K, C)."""
-        probabilities: list[Array] = np.split(
-            self.family.mean(lam), np.cumsum(self.sizes)[:-1], axis=-1
-        )
-        return probabilities[column]
+        ends = np.cumsum(self.sizes)
+        return self.family.mean(lam)[..., ends[column] - self.sizes[column] : ends[column]]
 
     def imputed(self, X: Array, lam: Array, memberships: Array) -> Array:
         """Missing values replaced by the most probable category; ties go to the first."""
@@ -190,7 +183,6 @@ class Categorical(ConjugateComponent):
         return out
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Rows of categories."""
         probabilities = np.split(self.family.mean(lam), np.cumsum(self.sizes)[:-1])
         columns = [rng.choice(p.size, n_rows, p=p / p.sum()) for p in probabilities]
         return np.stack(columns, axis=1).astype(self.dtype)
@@ -221,8 +213,7 @@ def split_exposure(
     if exposure == "none":
         return X, np.ones(X.shape[0])
     if exposure == "column":
-        last = X[:, [-1]]
-        return X[:, :-1], (last.toarray() if sp.issparse(last) else last).ravel()
+        return X[:, :-1], dense(X[:, [-1]]).ravel()
     values = X.data if sp.issparse(X) else X
     missing = np.isnan(values)
     if not missing.any():
@@ -238,29 +229,25 @@ def split_exposure(
 
 
 class OfExposure(ConjugateComponent):
-    """Independent columns of counts in proportion to an exposure of the row.
+    """Independent columns of counts in proportion to an exposure of the row."""
 
-    Attributes
-    ----------
-    exposure : {"none", "column", "row_total"}
-        See :func:`split_exposure`.
-    typical : float
-        Mean exposure of the rows of the fit, that of rows that are drawn.
-    shares : ndarray, shape (D,), or None
-        Shares of the columns in the total of all rows.
-    """
-
+    # "none", "column" or "row_total", see `split_exposure`.
     exposure: str = "none"
+    # Mean exposure of the rows of the fit, that of rows that are drawn.
     typical: float = 1.0
+    # (D,): shares of the columns in the total of all rows.
     shares: Array | None = None
 
     def means(self, lam: Array) -> Array:
         """Expected counts for an exposure of 1, (K, D)."""
         raise NotImplementedError
 
+    def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
+        """Rows of the posterior predictive with these exposures."""
+        raise NotImplementedError
+
     @property
     def n_features(self) -> int:
-        """Number of columns, with that of the exposure."""
         return len(self.prior) + (self.exposure == "column")
 
     def split(self, X: Any) -> tuple[Any, Array]:
@@ -280,6 +267,18 @@ class OfExposure(ConjugateComponent):
         means = exposures[:, None] * self.means(lam)[:, None]
         return np.where(np.isnan(X), self.of_all_columns(means, exposures), X)
 
+    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
+        """Missing values drawn; columns are independent."""
+        return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
+
+    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
+        """Draws at the typical exposure."""
+        return self._drawn(lam, np.full(n_rows, self.typical), rng)
+
+    def column_evidence(self, sums: Array) -> Array:
+        """Columns are independent; an exposure has none."""
+        return self.of_all_columns(super().column_evidence(sums), 0.0)
+
 
 @dataclass(frozen=True)
 class Poisson(OfExposure):
@@ -288,18 +287,9 @@ class Poisson(OfExposure):
     Features are ``[x_d, e seen_d, rest]``, D of each of the first two, with the row's exposure e
     and ``rest = sum_d x_d log e - log x_d!``, the part of the log density that does not depend on
     the rates. With ``sparse`` they are ``[x_d, -e missing_d, rest, e]``, which are 0 where x_d is.
-
-    Parameters
-    ----------
-    prior : ndarray, shape (D, 2)
-        Shape and rate of each column's gamma prior.
-    dtype : dtype
-    sparse : bool
-        Whether features of sparse rows are sparse.
-    exposure, typical, shares
-        See :class:`OfExposure`.
     """
 
+    # (D, 2): shape and rate of each column's gamma prior.
     prior: Array
     dtype: np.dtype[Any]
     sparse: bool = False
@@ -324,13 +314,11 @@ class Poisson(OfExposure):
             rows = np.repeat(np.arange(counts.shape[0]), np.diff(counts.indptr))
             rest = xlogy(values, exposures[rows]) - gammaln(values + 1.0)
             rest = np.bincount(rows, rest, counts.shape[0])
-            holes = sp.csr_array(
-                (np.where(missing, -exposures[rows], 0.0), counts.indices, counts.indptr),
-                counts.shape,
-                copy=True,
-            )
+            places = counts.indices, counts.indptr
+            entries = np.where(missing, -exposures[rows], 0.0), *places
+            holes = sp.csr_array(entries, counts.shape, copy=True)
             holes.eliminate_zeros()
-            counts = sp.csr_array((values, counts.indices, counts.indptr), counts.shape)
+            counts = sp.csr_array((values, *places), counts.shape)
             of_rows = sp.csr_array(np.column_stack([rest, exposures]))
             return sp.csr_array(sp.hstack([counts, holes, of_rows], format="csr"))
         X = dense_rows(counts)
@@ -351,29 +339,16 @@ class Poisson(OfExposure):
         return np.stack([sums[..., :D], seen], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         rest = [np.zeros((*t.shape[:-2], 1))]
         if self.sparse:
             rest.append(t[..., 1].sum(axis=-1, keepdims=True))
         return np.concatenate([t[..., 0], t[..., 1], *rest], axis=-1)
 
-    def column_evidence(self, sums: Array) -> Array:
-        """Columns are independent; an exposure has none."""
-        return self.of_all_columns(super().column_evidence(sums), 0.0)
-
     def means(self, lam: Array) -> Array:
-        """Expected rates for an exposure of 1, (K, D)."""
         return Gamma.mean(lam)
 
-    def conditional_sample(self, X: Array, lam: Array, rng: np.random.Generator) -> Array:
-        """Missing values drawn; columns are independent."""
-        return with_draws(X, self._drawn(lam, self.split(X)[1], rng))
-
-    def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
-        """Draws of independent negative binomials, the posterior predictive."""
-        return self._drawn(lam, np.full(n_rows, self.typical), rng)
-
     def _drawn(self, lam: Array, exposures: Array, rng: np.random.Generator) -> Array:
+        """Draws of independent negative binomials."""
         shape, rate = lam[..., 0], lam[..., 1]
         rates = rng.standard_gamma(shape, size=(exposures.size, shape.size)) / rate
         draws = rng.poisson(exposures[:, None] * rates).astype(self.dtype)

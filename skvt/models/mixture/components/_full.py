@@ -85,23 +85,15 @@ class _FullMixin(ConjugateComponent):
 
 @dataclass(frozen=True)
 class FullGaussian(CentredMixin, _FullMixin):
-    """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x'].
+    """N(mu_k, Lambda_k^-1) with normal-Wishart prior; features [1, x, x x']."""
 
-    Parameters
-    ----------
-    prior : ndarray, shape (2 + D + D(D+1)/2,)
-        Of the data minus ``center``.
-    center : ndarray, shape (D,)
-        Subtracted from the rows, so that a distant origin does not cost precision.
-    dtype : dtype
-    added : ndarray, shape (D (D + 1) / 2,), or None
-        Added to ``x x'`` of each row where columns are dependent; densities are of rows as they
-        are. See :mod:`skvt.models.mixture._gaussian_prior`.
-    """
-
+    # (2 + D + D (D + 1) / 2,): of the data minus the center.
     prior: Array
+    # (D,): subtracted from the rows, so that a distant origin does not cost precision.
     center: Array
     dtype: np.dtype[Any]
+    # (D (D + 1) / 2,): added to ``x x'`` of each row where columns are dependent; densities are of
+    # rows as they are. See `skvt.models.mixture._gaussian_prior`.
     added: Array | None = None
 
     covariance_type = "full"
@@ -116,7 +108,6 @@ class FullGaussian(CentredMixin, _FullMixin):
         return np.concatenate([sums[..., :1], sums], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         out = t[..., 1:].copy()
         out[..., 0] += t[..., 0]
         return out
@@ -135,7 +126,6 @@ class FullGaussian(CentredMixin, _FullMixin):
         return logits, partial(self._sums, rows, seen)
 
     def weighted_sums(self, X: Any, weighted: Array) -> Array:
-        """As in :meth:`explain`."""
         if self.n_features < _MANY_COLUMNS:
             return super().weighted_sums(X, weighted)
         return self._sums(*_without_holes(self._centred(X)), weighted)
@@ -160,11 +150,8 @@ class FullGaussian(CentredMixin, _FullMixin):
     def _student(self, lam: Array) -> tuple[Array, Array, Array]:
         q = NormalWishart.standard(lam)
         kappa = q["mean_precision"]
-        return (
-            q["mean"],
-            q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None],
-            q["degrees_of_freedom"] - self.n_features + 1.0,
-        )
+        scale = q["scale_inverse"] * ((1.0 + kappa) / kappa)[:, None, None]
+        return q["mean"], scale, q["degrees_of_freedom"] - self.n_features + 1.0
 
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D, D)."""
@@ -173,12 +160,10 @@ class FullGaussian(CentredMixin, _FullMixin):
         return q["mean"] + self.center, covariances
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Means and standard deviations of the columns."""
         mean, kappa, shape, rate = self._of_columns(lam)
         return of_means(mean, kappa, shape, rate), of_deviations(shape, rate)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Of each column in the Gaussian model of this column alone."""
         _, kappa, shape, rate = self._of_columns(self.natural_parameters(sums))
         _, *before = self._of_columns(self.prior[None])
         return log_normal_gammas(kappa, shape, rate) - log_normal_gammas(*before)
@@ -227,7 +212,6 @@ class GaussianRowFits:
         return self._fits(some[0] @ z.T, some[1][:, None], square, added)
 
     def own(self, some: tuple[Array, ...]) -> tuple[Array, Array]:
-        """Of each row under itself, (n,), and sizes."""
         _, square, added = some
         return self._fits(square, square, square, added)
 
@@ -273,7 +257,6 @@ class ZeroMeanFullGaussian(_FullMixin):
         return (of_deviations(*_variances_of_columns(Wishart.standard(lam))),)
 
     def column_evidence(self, sums: Array) -> Array:
-        """Of each column in the Gaussian model of this column alone."""
         after, before = (
             Gamma.log_normalizer(Gamma.from_standard(*_variances_of_columns(Wishart.standard(lam))))
             for lam in (self.natural_parameters(sums), self.prior[None])

@@ -26,7 +26,6 @@ class CentredMixin(ConjugateComponent):
 
     @property
     def n_features(self) -> int:
-        """Number of columns D."""
         return int(self.center.size)
 
     def projected(
@@ -47,7 +46,6 @@ class CentredMixin(ConjugateComponent):
         return component.row_fits(rows)
 
     def uncentred(self, lam: Array) -> tuple[Any, Array]:
-        """The family and ``lam`` in the coordinates of the data."""
         q = self.family.standard(lam)
         center = self.center[:, None] if q["mean"].shape[-1] == 1 < self.n_features else self.center
         return self.family, self.family.from_standard(**(q | {"mean": q["mean"] + center}))
@@ -57,10 +55,6 @@ class IndependentMixin(CentredMixin):
     """Gaussians whose columns are independent given the precision: NaN is left out."""
 
     missing = True
-
-    def _means(self, lam: Array) -> Array:
-        """Means of the columns relative to the centre, (K, D)."""
-        raise NotImplementedError
 
     def _observed(self, X: Any) -> tuple[Array, Array]:
         """Centred rows with 0 for NaN, and which entries are there."""
@@ -74,7 +68,7 @@ class IndependentMixin(CentredMixin):
 
     def conditional_mean(self, X: Any, lam: Array) -> Array:
         """Missing values at the means of their columns, (K, n, D)."""
-        return with_means(X, self._means(lam) + self.center)
+        return with_means(X, self.moments(lam)[0])
 
 
 @dataclass(frozen=True)
@@ -109,7 +103,6 @@ class DiagonalGaussian(IndependentMixin):
         return np.stack([counts, second, first, counts], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         return np.concatenate([t[..., 0] + t[..., 3], t[..., 2], t[..., 1]], axis=-1)
 
     def sample(self, lam: Array, n_rows: int, rng: np.random.Generator) -> Array:
@@ -120,16 +113,12 @@ class DiagonalGaussian(IndependentMixin):
         t = rng.standard_t(2.0 * q["shape"], size=(n_rows, self.n_features))
         return mean + self.center + np.sqrt(scale) * t
 
-    def _means(self, lam: Array) -> Array:
-        return NormalGamma.standard(lam)["mean"][..., 0]
-
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K, D)."""
         q = NormalGamma.standard(lam)
         return q["mean"][..., 0] + self.center, q["rate"] / q["shape"]
 
     def marginals(self, lam: Array) -> tuple[Marginals, ...]:
-        """Means and standard deviations of the columns."""
         q = NormalGamma.standard(lam)
         mean, kappa = q["mean"][..., 0] + self.center, q["mean_precision"][..., 0]
         return of_means(mean, kappa, q["shape"], q["rate"]), of_deviations(q["shape"], q["rate"])
@@ -183,9 +172,6 @@ class SphericalGaussian(IndependentMixin):
         noise = rng.standard_normal(seen.shape) / np.sqrt(tau)[:, None]
         return with_draws(X, q["mean"] + self.center + np.sqrt(factor) * noise)
 
-    def _means(self, lam: Array) -> Array:
-        return NormalGamma.standard(lam)["mean"]
-
     def moments(self, lam: Array) -> tuple[Array, Array]:
         """Mean (K, D) and inverse of the expected precision (K,)."""
         q = NormalGamma.standard(lam)
@@ -205,19 +191,13 @@ class KnownVarianceGaussian(IndependentMixin):
 
     ``rest`` is the part of the log density that does not depend on the means. Prior plus statistics
     are the precision ``1 / v + N_k / s`` and the mean of [BKM17 alg. 2].
-
-    Parameters
-    ----------
-    prior : ndarray, shape (D, 2)
-        Of the data minus ``center``.
-    center : ndarray, shape (D,)
-    noise_variance : float
-        s.
-    dtype : dtype
     """
 
+    # (D, 2): of the data minus the center.
     prior: Array
+    # (D,)
     center: Array
+    # s.
     noise_variance: float
     dtype: np.dtype[Any]
 
@@ -245,7 +225,6 @@ class KnownVarianceGaussian(IndependentMixin):
         return np.stack([sums[..., :D], sums[..., D : 2 * D]], axis=-1)
 
     def gather(self, t: Array) -> Array:
-        """Transpose of :meth:`spread`."""
         nothing = np.zeros((*t.shape[:-2], 1))
         return np.concatenate([t[..., 0], t[..., 1], nothing], axis=-1)
 
@@ -270,8 +249,9 @@ class KnownVarianceGaussian(IndependentMixin):
         noise = rng.standard_normal((n_rows, self.n_features))
         return Normal.mean(lam) + self.center + scale * noise
 
-    def _means(self, lam: Array) -> Array:
-        return Normal.mean(lam)
+    def moments(self, lam: Array) -> tuple[Array, Array]:
+        """Mean (K, D) and the known variance."""
+        return Normal.mean(lam) + self.center, np.array(self.noise_variance)
 
     def log_partition(self, b: Array) -> tuple[Array, Array]:
         """``log int p(x | mu_k)^b dx`` of a complete row and its slope in b, (M,) each, in nats."""
