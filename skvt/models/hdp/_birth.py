@@ -32,11 +32,12 @@ from skvt.contracts import (
     Solved,
 )
 from skvt.expfam import Stats
-from skvt.models.hdp._documents import Part, Trial, copies, csr_of, of_topics
+from skvt.models.hdp._documents import Part, Trial, csr_of, of_topics
 from skvt.models.hdp._fresh import fresh_topics
 from skvt.models.hdp._model import HDP, Globals
 from skvt.models.hdp._sticks import IN_USE
 from skvt.moves import bound_of, is_accepted, size_of
+from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -86,13 +87,7 @@ class _Target:
 
 
 class BirthOfTopics(Move):
-    """Propose fresh topics for documents of a topic.
-
-    Parameters
-    ----------
-    max_components : int
-        No births beyond this number.
-    """
+    """Propose fresh topics for documents of a topic, up to ``max_components`` in all."""
 
     requires = of_topics("A birth")
 
@@ -117,10 +112,8 @@ class BirthOfTopics(Move):
     def begin(self, model: HDP, state: MovableState, tools: MoveTools) -> None:
         """Choose targets."""
         masses = model.component_masses(state.plain_stats.value())
-        self._ids = state.component_ids
-        self._targets = []
-        if self._in_vain < MOST_FAILURES:
-            self._targets = self._choose(masses, self._ids, tools.rng)
+        self._ids, trying = state.component_ids, self._in_vain < MOST_FAILURES
+        self._targets = self._choose(masses, self._ids, tools.rng) if trying else []
         n_rows = state.memos.total().weight if len(state.memos) else 0.0
         self._most = MOST_DOCUMENTS // max(1, len(self._targets))
         # as many of each batch
@@ -135,9 +128,7 @@ class BirthOfTopics(Move):
         }
         if not wanted:
             return None
-        drawn = None
-        if self._share < 1.0:
-            drawn = tools.rng.random(n_rows) < self._share
+        drawn = tools.rng.random(n_rows) < self._share if self._share < 1.0 else None
         return partial(_collected, wanted, drawn)
 
     def note(self, noted: dict[int, Part]) -> None:
@@ -263,15 +254,9 @@ class BirthOfTopics(Move):
         return 0, 0.0
 
     def _trial(
-        self,
-        model: HDP,
-        parts: list[Part],
-        own: int | None,
-        fresh: Stats,
-        n_kept: int,
-        state: MovableState,
-        tools: MoveTools,
-    ) -> tuple[int, float]:
+        self, model: HDP, parts: list[Part], own: int | None, fresh: Stats, n_kept: int,
+        state: MovableState, tools: MoveTools,
+    ) -> tuple[int, float]:  # fmt: skip
         """Judge a birth where the first ``n_kept`` fresh topics remain with the target ``own``.
 
         None is a target of no topic.
@@ -283,7 +268,7 @@ class BirthOfTopics(Move):
             new = Stats(tuple(array[order] for array in fresh.arrays))
             index = np.concatenate([np.arange(n_old), np.full(order.size, -1)])
             trial = Trial(model, parts, total, index, tools)
-            words, usage = copies(trial.total.stats)
+            words, usage = (array.copy() for array in trial.total.stats.arrays)
             born = trial.narrowed(new).arrays
             if own is not None:
                 words[own] = np.maximum(words[own] - born[0].sum(axis=0), 0.0)
@@ -326,9 +311,7 @@ def tokens_in(
     log_share = psi(result.found)
     document = np.repeat(np.arange(batch.n_rows), np.diff(batch.indptr))
     values = np.empty(batch.counts.size)
-    step = max(1, 2_000_000 // table.shape[1])
-    for start in range(0, values.size, step):
-        entries = slice(start, start + step)
+    for entries in pieces(values.size, max(1, 2_000_000 // table.shape[1])):
         logits = log_share[document[entries]] + table[batch.words[entries]]
         logits -= logits.max(axis=1, keepdims=True)
         shares = np.exp(logits)
@@ -340,12 +323,9 @@ def tokens_in(
 
 
 def _collected(
-    wanted: dict[int, int],
-    drawn: NDArray[np.bool_] | None,
-    model: HDP,
-    solved: Solved,
+    wanted: dict[int, int], drawn: NDArray[np.bool_] | None, model: HDP, solved: Solved,
     tools: ObserverTools,
-) -> dict[int, Part]:
+) -> dict[int, Part]:  # fmt: skip
     """Documents of a batch by topic, at most as many as are wanted of each, among those drawn."""
     batch, result, found = solved.batch, solved.result, dict[int, Part]()
     assert result.counts is not None

@@ -54,9 +54,8 @@ class DeleteTopic(Move):
     requires = of_topics("A delete")
 
     def __init__(self) -> None:
-        self._parts: dict[int, list[Part]] = {}
-        # (key, rows) of the batches
-        self._rows: dict[int, list[tuple[Hashable, IndexArray]]] = {}
+        # documents of the candidates, and their rows in the batches
+        self._parts: dict[int, list[tuple[Part, IndexArray]]] = {}
         self._ids: IndexArray = np.empty(0, np.int64)
         # documents by the id of topics that could not be deleted
         self._failed: dict[int, float] = {}
@@ -72,8 +71,7 @@ class DeleteTopic(Move):
             self._in_vain = 0
         self._ids = state.component_ids
         n, total = usage[:, IN_USE], float(usage[:, DOCUMENTS].max())
-        self._parts, self._rows = {}, {}
-        self._use, self._waiting = {}, False
+        self._parts, self._use, self._waiting = {}, {}, False
         if len(n) < 2 or not len(state.memos) or self._in_vain >= MOST_FAILURES:
             return
         failed = np.array([self._failed.get(int(id_), np.inf) for id_ in self._ids])
@@ -81,8 +79,7 @@ class DeleteTopic(Move):
         room = LARGEST_SHARE * total
         for k in stable_order(n, scale=total):
             if fresh[k] and n[k] < room and len(self._parts) < MOST_CANDIDATES:
-                self._parts[int(k)], self._rows[int(k)] = [], []
-                self._use[int(k)] = float(n[k])
+                self._parts[int(k)], self._use[int(k)] = [], float(n[k])
                 room -= n[k]
 
     def observer(self, n_rows: int, tools: MoveTools) -> Observer | None:
@@ -91,17 +88,15 @@ class DeleteTopic(Move):
 
     def note(self, noted: dict[int, tuple[Part, IndexArray]]) -> None:
         """Keep them, as far as there is room."""
-        for k, (part, rows) in noted.items():
+        for k, found in noted.items():
             if k in self._parts:
-                self._parts[k].append(part)
-                self._rows[k].append((part.key, rows))
-        while sum(part.nbytes for parts in self._parts.values() for part in parts) > MOST_BYTES:
+                self._parts[k].append(found)
+        while sum(part.nbytes for parts in self._parts.values() for part, _ in parts) > MOST_BYTES:
             self._leave_out()
 
     def _leave_out(self) -> None:
         """The largest candidate has its turn in a later pass; or never, if it is the only one."""
         topic, _ = self._parts.popitem()
-        del self._rows[topic]
         self._waiting = self._waiting or bool(self._parts)
         if not self._parts:
             self._failed[int(self._ids[topic])] = self._use[topic]
@@ -118,25 +113,28 @@ class DeleteTopic(Move):
         tried, rise, deleted = 0, 0.0, 0
         changed: dict[Hashable, list[int]] = {}
         for topic in candidates:
-            if any(np.isin(rows, changed.get(key, [])).any() for key, rows in self._rows[topic]):
+            parts = self._parts[topic]
+            if any(np.isin(rows, changed.get(part.key, [])).any() for part, rows in parts):
                 continue
             k = int(np.flatnonzero(state.component_ids == self._ids[topic])[0])
             tried += 1
-            gain = self._delete(model, self._parts[topic], k, state, tools)
+            gain = self._delete(model, [part for part, _ in parts], k, state, tools)
             if gain > 0.0:
                 self.exhausted, self._in_vain = False, 0
                 deleted, rise = deleted + 1, rise + gain
-                for key, rows in self._rows[topic]:
-                    changed[key] = [*changed.get(key, []), *rows.tolist()]
+                for part, rows in parts:
+                    changed[part.key] = [*changed.get(part.key, []), *rows.tolist()]
                 self._forget(k, len(state.component_ids) + 1)
-        self._parts, self._rows = {}, {}
+        self._parts = {}
         return MoveRecord(tools.n_iter, "delete", tried, deleted, rise)
 
     def _forget(self, k: int, n_topics: int) -> None:
         """Take topic k, which is gone, out of what was collected."""
         kept = np.delete(np.arange(n_topics), k)
         for parts in self._parts.values():
-            parts[:] = [replace(part, share=part.share.with_topics(kept)) for part in parts]
+            parts[:] = [
+                (replace(part, share=part.share.with_topics(kept)), rows) for part, rows in parts
+            ]
 
     def _delete(
         self, model: HDP, parts: list[Part], k: int, state: MovableState, tools: MoveTools

@@ -125,22 +125,10 @@ def csr_of(batch: Any, values: Array, n_features: int) -> sp.csr_array:
 class Trial:
     """Updates of all topics on the documents of some parts, all others staying as they are.
 
-    Parameters
-    ----------
-    model : HDP
-    parts : list of Part
-        Some may be from before births: of the topics since, they have nothing.
-    total : Memo
-        Of the whole corpus.
-    index : ndarray of int
-        Topics of the trial by their numbers before, -1 for those that are new.
-    tools : MoveTools
-
-    Attributes
-    ----------
-    total : Memo
-        Of the whole corpus, after the last update: of words that the documents do not have, only
-        their sum, in the last column, if they are most of all.
+    Parts may be from before births: of the topics since, they have nothing. ``index`` are topics of
+    the trial by their numbers before, -1 for those that are new. ``total`` is the memo of the whole
+    corpus, here after the last update: of words that the documents do not have, only their sum, in
+    the last column, if they are most of all.
     """
 
     def __init__(
@@ -167,9 +155,7 @@ class Trial:
             self._batches = [
                 replace(batch, active=own) for batch, own in zip(self._batches, places, strict=True)
             ]
-            narrow = [
-                replace(share, columns=own) for share, own in zip(narrow, places, strict=True)
-            ]
+            narrow = [replace(old, columns=own) for old, own in zip(narrow, places, strict=True)]
         self._others = plus(self.total, narrow, sign=-1.0)
 
     def narrowed(self, stats: Stats) -> Stats:
@@ -214,8 +200,3 @@ class Trial:
             new = replace(new, columns=part.share.columns)
             state.memos[part.key] = plus(without, [new])
         state.resum()
-
-
-def copies(stats: Stats) -> tuple[Array, ...]:
-    """Its arrays, to be written to."""
-    return tuple(array.copy() for array in stats.arrays)

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 from skvt.contracts import MoveTools
 from skvt.expfam import RunningStats, Stats
 from skvt.models.hdp._merge import changes_of_pairs, merge_greedily, pairs_alike
-from skvt.models.hdp._model import HDP, occurring_in
+from skvt.models.hdp._model import HDP, Globals, occurring_in
 from skvt.typing import Array
 
 # Updates of all documents at once before merges.
@@ -32,12 +32,14 @@ def fresh_topics(
         X = sp.csr_array((X.data, own, X.indptr), shape=(rows.size, columns.size + 1))
     stats = tools.annealed(model, X, weights, n_topics)
     batch = model.batch(X, np.arange(rows.size), weights)
+
+    def updated() -> tuple[Globals, Any]:
+        found = model.expectation(RunningStats(stats.arrays), batch, tools.run)
+        return found, model.local_step(batch, found, 1.0, tools.run)
+
     for n_steps in (STEPS_BEFORE, STEPS_AFTER):
         for _ in range(n_steps):
-            running = RunningStats(stats.arrays)
-            global_params = model.expectation(running, batch, tools.run)
-            result = model.local_step(batch, global_params, 1.0, tools.run)
-            assert result.stats is not None
+            global_params, result = updated()
             stats = result.stats
         if len(stats.arrays[0]) < 2:
             break
@@ -53,9 +55,7 @@ def fresh_topics(
             stats = Stats(tuple(array[kept] for array in merged.arrays))
             if len(kept) < 2:
                 break
-            global_params = model.expectation(RunningStats(stats.arrays), batch, tools.run)
-            result = model.local_step(batch, global_params, 1.0, tools.run)
-            assert result.stats is not None
+            global_params, result = updated()
             stats = result.stats
             pairs = pairs_alike(model, stats.arrays[0])
         if len(stats.arrays[0]) < 2:

@@ -37,14 +37,9 @@ def _shares(logit: float) -> tuple[float, float]:
 
 @jit
 def stick_bound(
-    logit: Array,
-    log_size: Array,
-    usage: Array,
-    n_documents: float,
-    alpha: float,
-    gamma: float,
+    logit: Array, log_size: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
     least: float,
-) -> float:
+) -> float:  # fmt: skip
     """The bound of q(u) up to a constant, in nats.
 
     ``a + b = exp(log_size)`` and ``a / b = exp(logit)``. With c = alpha E[beta], it is
@@ -76,17 +71,9 @@ def stick_bound(
 
 @jit
 def stick_slope(
-    x: Array,
-    far: float,
-    direction: Array,
-    scale: Array,
-    usage: Array,
-    n_documents: float,
-    alpha: float,
-    gamma: float,
-    least: float,
-    out: Array,
-) -> None:
+    x: Array, far: float, direction: Array, scale: Array, usage: Array, n_documents: float,
+    alpha: float, gamma: float, least: float, out: Array,
+) -> None:  # fmt: skip
     """out = minus the gradient of :func:`stick_bound` at ``x + far * direction``, all (2, K).
 
     Logits and logarithms of sizes, and their derivatives, in units of ``scale`` and 1 / scale.
@@ -165,20 +152,10 @@ def near_sticks(usage: Array, n_documents: float, alpha: float, gamma: float, fo
 
 @jit
 def climb_sticks(
-    x: Array,
-    scale: Array,
-    usage: Array,
-    n_documents: float,
-    alpha: float,
-    gamma: float,
-    least: float,
-    enough: float,
-    n_steps: int,
-    n_polish: int,
-    n_conjugate: int,
-    difference: float,
+    x: Array, scale: Array, usage: Array, n_documents: float, alpha: float, gamma: float,
+    least: float, enough: float, n_steps: int, n_polish: int, n_conjugate: int, difference: float,
     scratch: Array,
-) -> float:
+) -> float:  # fmt: skip
     """Newton steps of x (2, K) by gradients alone, while these shrink. The last one's largest part.
 
     What the bound itself says ends where its rounding begins, at the square root of that in x. Each
@@ -247,19 +224,10 @@ def climb_sticks(
 
 @jit_allocating
 def pair_losses(
-    indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    row_weights: Array,
-    weights: Array,
-    table: Array,
-    tokens: Array,
-    pairs: IndexArray,
-    least: float,
-    start: int,
-    stop: int,
+    indptr: IndexArray, words: IndexArray, counts: Array, row_weights: Array, weights: Array,
+    table: Array, tokens: Array, pairs: IndexArray, least: float, start: int, stop: int,
     loss: Array,
-) -> None:
+) -> None:  # fmt: skip
     """loss[p] += entropy that q(z) of the documents loses if the p-th pair were one topic, nats.
 
     ``sum_dj w_d n_dj ((r_a + r_b) log(r_a + r_b) - r_a log r_a - r_b log r_b)`` with

@@ -29,6 +29,7 @@ from skvt.models.hdp._kernels import pair_losses
 from skvt.models.hdp._model import HDP, Globals, narrowed, occurring
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
 from skvt.moves import bound_of, is_accepted, size_of
+from skvt.rows import pieces
 from skvt.ties import stable_order
 from skvt.typing import Array, IndexArray, Run
 
@@ -114,13 +115,14 @@ def _entropy_losses(
     weights = np.exp(weights - weights.max(axis=1, keepdims=True))
     counts, row_weights = batch.counts.astype(np.float64), batch.weights.astype(np.float64)
     pairs = np.ascontiguousarray(pairs, np.int64)
-    tasks = []
-    for start in range(0, batch.n_rows, _ROWS_PER_TASK):
-        stop = min(start + _ROWS_PER_TASK, batch.n_rows)
-        tasks.append((
-            batch.indptr, batch.words, counts, row_weights, weights, table, result.counts, pairs,
-            LEAST_TOKENS, start, stop, np.zeros(len(pairs)),
-        ))  # fmt: skip
+    of_all = (
+        batch.indptr, batch.words, counts, row_weights, weights, table, result.counts, pairs,
+        LEAST_TOKENS,
+    )  # fmt: skip
+    tasks = [
+        (*of_all, rows.start, rows.stop, np.zeros(len(pairs)))
+        for rows in pieces(batch.n_rows, _ROWS_PER_TASK)
+    ]
     run(pair_losses, tasks)
     return np.sum([task[-1] for task in tasks], axis=0)
 
@@ -213,9 +215,8 @@ class MergeTopics(Move):
             self._pause = self._waiting = 0
         self._waiting -= 1
         if self._waiting < 0 and len(state.memos):
-            self._pairs = pairs_alike(
-                model, state.memos.total().stats.arrays[0], self._documents(ids)
-            )
+            words = state.memos.total().stats.arrays[0]
+            self._pairs = pairs_alike(model, words, self._documents(ids))
 
     def _documents(self, ids: IndexArray) -> Array:
         """How far the documents of topics are the same, (K, K), 0 where not known."""
@@ -274,14 +275,12 @@ def _observed(
     pairs: IndexArray, model: HDP, solved: Solved, tools: ObserverTools
 ) -> tuple[Hashable, Array, PairChanges | None]:
     """A batch's key, how far topics share its documents, (K, K), and the changes of pairs."""
-    key, result, changes = solved.key, solved.result, None
+    key, batch, result, changes = solved.key, solved.batch, solved.result, None
     assert result.counts is not None
     tokens = np.sqrt(result.counts)
-    square = tokens.T @ (solved.batch.weights.astype(np.float64)[:, None] * tokens)
+    square = tokens.T @ (batch.weights.astype(np.float64)[:, None] * tokens)
     if len(pairs):
-        changes = changes_of_pairs(
-            model, solved.batch, solved.global_params, result, pairs, tools.run
-        )
+        changes = changes_of_pairs(model, batch, solved.global_params, result, pairs, tools.run)
     return key, square, changes
 
 

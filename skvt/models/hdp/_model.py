@@ -11,26 +11,12 @@ q(z_dn) = Cat(r_dn) with r_dnk = 0 for k > K, q(pi_d) = Dir(theta_d) over the K 
 which stands for all topics not yet seen and has no tokens. Truncations are nested: K topics are
 K + 1 if one of these has no tokens, but for the nats of one more q(u).
 
-The bound. With N_dk = sum_n r_dnk, S_k the expected counts of words in topic k, and
-``c_dk = N_dk + alpha E[beta_k]`` (N = 0 for the rest),
-
-    L = sum_k <S_k, E[log phi_k]> - KL(q(phi) || p) - KL(q(u) || p) + H[q(z)]
-        + D E[log c_D(alpha beta)]
-        + sum_d { sum_{k <= K+1} log Gamma(c_dk) - log Gamma(alpha + N_d) }
-
-is the evidence lower bound at the best q(pi_d), which is Dir(c_d). Two terms of it are not sums of
-statistics times functions of the globals; each is replaced by a lower bound that is:
-
-1. ``E[log c_D(alpha beta)] >= K log alpha + sum_{k <= K+1} E[log beta_k]``
-   (:meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`).
-2. log Gamma is convex. Of a document that has topic k, ``log Gamma(c_dk)`` is at least its tangent
-   at theta_dk, the value of c_dk in the document's last local step:
-   ``log Gamma(theta_dk) + (c_dk - theta_dk) psi(theta_dk)``. Of a document that has next to nothing
-   of topic k, the tangent is taken at ``alpha E[beta_k]``, wherever that is now:
-   ``log Gamma(alpha E[beta_k]) + N_dk psi(alpha E[beta_k])``. This is q(pi_d) with an optimal
-   theta_dk for unused topics at any q(u): weights of topics need not wait for documents that do not
-   have them to be visited. (Tangents of all K + 1 terms at theta_d are the bound of an explicit
-   q(pi_d) with the sum of theta_d at its best.)
+The bound L, and how two of its terms are bounded by sums over documents, stands in the guide
+(doc/guide/memoized_hdp.md): ``E[log c_D(alpha beta)]`` by
+:meth:`~skvt.models.hdp._sticks.Sticks.log_normalizer_bound`; ``log Gamma(c_dk)``, with
+``c_dk = N_dk + alpha E[beta_k]`` and N_dk = sum_n r_dnk, by its tangent at theta_dk, the value of
+c_dk in the document's last local step, or at ``alpha E[beta_k]`` where it has next to nothing of
+topic k.
 
 Where alpha may change, so may ``-log Gamma(alpha + N_d)``, which is not convex; in its place
 ``-log Gamma(alpha) + log Gamma(a) - log Gamma(a + N_d) - (alpha - a) (psi(a + N_d) - psi(a))``,
@@ -100,8 +86,6 @@ class DocumentsResult(LocalResult):
 class HDP(ConjugateModel):
     """A hierarchical Dirichlet process for the engines.
 
-    Notes
-    -----
     Statistics are the counts of words (K, V) and the usage of topics (K, 5), both float64.
     """
 
@@ -126,7 +110,6 @@ class HDP(ConjugateModel):
 
     @property
     def n_features(self) -> int:
-        """Size of the vocabulary V."""
         return self.topic_word_prior.size
 
     @property
@@ -180,7 +163,6 @@ class HDP(ConjugateModel):
         return replace(self.topics, doc_topic_prior=pseudo.astype(self.dtype))
 
     def scope(self, batch: Any) -> BatchScope:
-        """The words that occur."""
         return BatchScope(active=batch.active)
 
     def weights(self, stats: RunningStats) -> Array:
@@ -260,27 +242,19 @@ class HDP(ConjugateModel):
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> Any:
-        """Documents ``rows`` of the CSR matrix X, as the model of documents prepares them."""
         return self.topics.batch(X, rows, weights)
 
     def local_step(
-        self,
-        batch: Any,
-        global_params: Globals,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: Any, global_params: Globals, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """Optimise q(z_d) q(pi_d) of each document; ``q`` of the result is theta (n, K).
 
         As :class:`~skvt.models.lda.LDA` with the pseudo-counts ``alpha E[beta_k]``: the rest has no
         tokens, and enters the bound alone.
         """
-        sticks = global_params.sticks
-        pseudo = self.sticks.doc_concentration * expected_weights(sticks)
+        sticks, alpha = global_params.sticks, self.sticks.doc_concentration
+        pseudo = alpha * expected_weights(sticks)
         of_topics = pseudo[:-1].astype(self.dtype)
         topics = replace(self.topics, doc_topic_prior=of_topics, counts_tokens=True)
         tempered = np.ndim(inv_temp) > 0 or inv_temp != 1.0
@@ -293,9 +267,9 @@ class HDP(ConjugateModel):
         bound = documents.bound(result.bound, pseudo, self.sticks, sticks)
         energy, marginal = result.energy, result.marginal_energy
         if energy is not None:
-            energy = energy + documents.of_whole_normaliser(self.sticks.doc_concentration)
+            energy = energy + documents.of_whole_normaliser(alpha)
         if marginal is not None:
-            marginal = marginal + documents.of_whole_normaliser(self.sticks.doc_concentration)
+            marginal = marginal + documents.of_whole_normaliser(alpha)
         if not with_stats:
             theta = documents.theta.astype(self.dtype)
             return DocumentsResult(None, bound, energy, theta, marginal)
@@ -303,7 +277,7 @@ class HDP(ConjugateModel):
         of_words = result.stats.arrays[0].astype(np.float64)
         words = np.zeros((of_topics.size, self.n_features))
         words[:, batch.active] = of_words.T
-        usage = documents.usage(weights, self.sticks.doc_concentration)
+        usage = documents.usage(weights, alpha)
         entropy = float(weights @ bound)
         if tempered:
             entropy += float(weights @ ((1.0 - np.asarray(inv_temp)) * energy))
@@ -383,9 +357,8 @@ class HDP(ConjugateModel):
     # --------------------------------------------------------------------------- predictions
     def log_predictive(self, batch: Any, proportions: Array, topics: Array, run: Run) -> Array:
         """Log probability of each document given its proportions, (n,) nats."""
-        return np.asarray(
-            self.topics.log_predictive(batch, proportions.astype(self.dtype), topics, run)
-        )
+        proportions = proportions.astype(self.dtype)
+        return np.asarray(self.topics.log_predictive(batch, proportions, topics, run))
 
 
 def occurring(words: Array) -> IndexArray | None:

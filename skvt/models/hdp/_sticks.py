@@ -105,13 +105,8 @@ class Sticks:
     def log_normalizer_bound(self, sticks: Array) -> float:
         """A lower bound of ``E[log c_D(alpha beta)]`` of one document in nats.
 
-        ``c_D(alpha beta) = Gamma(alpha) / prod_k Gamma(alpha beta_k)`` over the K + 1 pieces. Since
-        log Gamma(1 + alpha x) is convex and 0 at x = 0, it lies below its chord on [0, 1]: with
-        ``sum_k beta_k = 1``, ``sum_k log Gamma(1 + alpha beta_k) <= log Gamma(1 + alpha)``, so that
-
-            log c_D(alpha beta) >= K log alpha + sum_{k <= K+1} log beta_k
-
-        for every alpha, the last sum being ``sum_k [log u_k + (K + 1 - k) log(1 - u_k)]``.
+        ``log c_D(alpha beta) >= K log alpha + sum_{k <= K+1} log beta_k`` for every alpha, the last
+        sum being ``sum_k [log u_k + (K + 1 - k) log(1 - u_k)]``; see doc/guide/memoized_hdp.md.
         """
         log_u, log_rest = _expected_logs(sticks)
         n = len(sticks)
@@ -144,9 +139,8 @@ class Sticks:
 
     def best(self, usage: Array) -> Array:
         """The q(u) that maximises :meth:`bound`, (K, 2): a function of the usage alone."""
-        shape = usage.shape
-        best = _best(np.ascontiguousarray(usage, np.float64).tobytes(), shape[0], self)
-        return np.array(best)
+        usage = np.ascontiguousarray(usage, np.float64)
+        return np.array(_best(usage.tobytes(), len(usage), self))
 
     def best_bound(self, usage: Array) -> float:
         """:meth:`bound` at its maximum."""
@@ -175,9 +169,8 @@ class Sticks:
         """alpha: a search along the line, begun about the present one."""
 
         def loss(log_alpha: Array) -> float:
-            return -Sticks(self.concentration, float(np.exp(log_alpha[0]))).document_terms(
-                sticks, usage
-            )
+            law = Sticks(self.concentration, float(np.exp(log_alpha[0])))
+            return -law.document_terms(sticks, usage)
 
         start = np.log([self.doc_concentration])
         bounds = [(start[0] - 1.0, start[0] + 1.0)]
@@ -216,16 +209,14 @@ class _Problem:
     Both are scaled by the square root of the curvature that they have about.
     """
 
-    law: Sticks
-    usage: Array
-    n_documents: float
+    # Usage, number of documents, alpha and gamma.
+    given: tuple[Array, float, float, float]
     scale: Array
 
     @classmethod
     def of(cls, law: Sticks, usage: Array) -> "_Problem":
-        n_documents, _ = totals(usage)
         scale = np.stack([np.sqrt(usage[:, IN_USE] + 1.0), np.ones(len(usage))])
-        return cls(law, usage, n_documents, scale)
+        return cls((usage, totals(usage)[0], law.doc_concentration, law.concentration), scale)
 
     def start(self) -> Array:
         """Near the maximum: weights known for certain have it where their derivatives are equal.
@@ -233,10 +224,8 @@ class _Problem:
         With ``log Gamma(1 + c) ~ -0.577 c`` the part of topic k is ``n_k log beta_k + beta_k g_k``,
         so that ``beta_k = n_k / (lambda - g_k)`` with a lambda for which they add up to 1.
         """
-        found = np.empty((2, len(self.usage)))
-        near_sticks(
-            self.usage, self.n_documents, self.law.doc_concentration, self.law.concentration, found
-        )
+        found = np.empty_like(self.scale)
+        near_sticks(*self.given, found)
         return (found * self.scale).ravel()
 
     def _legal(self, x: Array) -> Array:
@@ -251,17 +240,15 @@ class _Problem:
     def loss(self, x: Array) -> tuple[float, Array]:
         """Minus the bound, up to a constant, and its gradient."""
         logit, log_size = self._legal(x)
-        law = self.usage, self.n_documents, self.law.doc_concentration, self.law.concentration
-        x, gradient = x.reshape(2, -1), np.empty((2, len(self.usage)))
-        stick_slope(x, 0.0, x, self.scale, *law, _TINY, gradient)
-        return -stick_bound(logit, log_size, *law, _TINY), gradient.ravel()
+        x, gradient = x.reshape(2, -1), np.empty_like(self.scale)
+        stick_slope(x, 0.0, x, self.scale, *self.given, _TINY, gradient)
+        return -stick_bound(logit, log_size, *self.given, _TINY), gradient.ravel()
 
     def climbed(self, x: Array) -> tuple[Array, float]:
         """Newton steps from x, and the largest part of the gradient at their end."""
         x = np.array(x).reshape(2, -1)
         largest = climb_sticks(
-            x, self.scale, self.usage, self.n_documents, self.law.doc_concentration,
-            self.law.concentration, _TINY, _SMALLEST_GRADIENT, _NEWTON, _POLISH, _CONJUGATE,
+            x, self.scale, *self.given, _TINY, _SMALLEST_GRADIENT, _NEWTON, _POLISH, _CONJUGATE,
             _DIFFERENCE, np.empty((5, *x.shape)),
         )  # fmt: skip
         return x.ravel(), float(largest)

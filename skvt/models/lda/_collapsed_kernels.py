@@ -155,27 +155,12 @@ def _end_document(
 
 @jit
 def _collapsed_steps(
-    indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    token_indptr: IndexArray,
-    row_weights: Array,
-    seeds: NDArray[np.uint64],
-    alpha: Array,
-    prior: Array,
-    groups: IndexArray,
-    lam: Array,
-    totals: Array,
-    placed: bool,
-    topics: IndexArray,
-    of_topics: Array,
-    log_probability: Array,
-    table: Array,
-    inverse: Array,
-    sums: Array,
-    streams: Any,
+    indptr: IndexArray, words: IndexArray, counts: Array, token_indptr: IndexArray,
+    row_weights: Array, seeds: NDArray[np.uint64], alpha: Array, prior: Array, groups: IndexArray,
+    lam: Array, totals: Array, placed: bool, topics: IndexArray, of_topics: Array,
+    log_probability: Array, table: Array, inverse: Array, sums: Array, streams: Any,
     counter: IndexArray,
-) -> None:
+) -> None:  # fmt: skip
     """Draw the topic of each token given those of all others, group by group.
 
     Tokens that are not ``placed`` yet are drawn given the topics alone, by ``p ~ E[beta_kw]``.
@@ -299,16 +284,10 @@ def pseudo_counts(
 
 @jit
 def tokens_by_word(
-    word_indptr: IndexArray,
-    documents: IndexArray,
-    entries: IndexArray,
-    counts: Array,
-    token_indptr: IndexArray,
-    row_weights: Array,
-    word_tokens: IndexArray,
-    tokens: IndexArray,
+    word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
+    token_indptr: IndexArray, row_weights: Array, word_tokens: IndexArray, tokens: IndexArray,
     weights: Array,
-) -> bool:
+) -> bool:  # fmt: skip
     """Write the places of each word's tokens, and their weights; returns whether all weigh 1.
 
     Those of word a are the ones from ``word_tokens[a]`` to ``word_tokens[a + 1]``.
@@ -330,14 +309,9 @@ def tokens_by_word(
 
 @jit
 def changed_statistics(
-    word_tokens: IndexArray,
-    tokens: IndexArray,
-    weights: Any,
-    before: Any,
-    after: IndexArray,
-    out: Array,
-    counter: IndexArray,
-) -> None:
+    word_tokens: IndexArray, tokens: IndexArray, weights: Any, before: Any, after: IndexArray,
+    out: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """``out[a, k]``: weighted tokens of word a that are in topic k after, less those before.
 
     ``before`` may be None, and ``weights``, which then are 1.

@@ -44,8 +44,6 @@ class Topics(NamedTuple):
 class LDAGivenTopics(LDA):
     """LDA whose documents are solved given topics.
 
-    Notes
-    -----
     Of Gibbs sampling and CVB0, ``q`` of a local result are ``alpha + E[n_k]`` (n, K), and
     ``bound`` is no bound but the log probability of the document's words at these proportions.
     Where topics have no seed, Gibbs sampling gives way to CVB0, which is deterministic.
@@ -61,23 +59,14 @@ class LDAGivenTopics(LDA):
 
     @classmethod
     def of(
-        cls,
-        lda: LDA,
-        local: str,
-        n_burn_in: int = 2,
-        n_samples: int = 4,
+        cls, lda: LDA, local: str, n_burn_in: int = 2, n_samples: int = 4,
         updates_all_rows: bool = False,
-    ) -> Self:
+    ) -> Self:  # fmt: skip
         """The model ``lda`` with these local steps."""
-        steps = {
-            "local": local,
-            "n_burn_in": n_burn_in,
-            "n_samples": n_samples,
-            "updates_all_rows": updates_all_rows,
-        }
         # (a kind of LDA with fields of its own may be passed)
         own = {field.name: vars(lda)[field.name] for field in fields(LDA)}
-        return cls(**own | steps)
+        return cls(**own, local=local, n_burn_in=n_burn_in, n_samples=n_samples,
+                   updates_all_rows=updates_all_rows)  # fmt: skip
 
     def mean_field(self) -> Self:
         """The model with mean-field local steps, which have a bound."""
@@ -96,13 +85,9 @@ class LDAGivenTopics(LDA):
 
     # ------------------------------------------------------------------------------- topics
     def drawn_globals(
-        self,
-        stats: RunningStats,
-        batch: DocumentBatch,
-        kind: str,
-        rng: np.random.Generator,
+        self, stats: RunningStats, batch: DocumentBatch, kind: str, rng: np.random.Generator,
         run: Run,
-    ) -> Any:
+    ) -> Any:  # fmt: skip
         """Topics of the batch's words by a kind of global step: a :class:`Topics`.
 
         "mean_field" is ``E[log beta]``, "map" the mean of q(beta), "ssvi-a" and "ssvi" a draw.
@@ -167,23 +152,16 @@ class LDAGivenTopics(LDA):
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self,
-        batch: DocumentBatch,
-        global_params: Any,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: DocumentBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """Solve each document given topics, see :class:`LDAGivenTopics`."""
-        requested = {"with_energy": with_energy, "with_marginal": with_marginal}
         log_beta, seed, _ = global_params
         if self.local == "mean_field":
             return super().local_step(
-                batch, log_beta, inv_temp, run, with_stats=with_stats, **requested
-            )
+                batch, log_beta, inv_temp, run, with_energy=with_energy,
+                with_marginal=with_marginal, with_stats=with_stats,
+            )  # fmt: skip
         if np.ndim(inv_temp) > 0:
             raise ValueError(
                 f"local_step={self.local!r} has one temperature for all rows; use "
@@ -200,12 +178,9 @@ class LDAGivenTopics(LDA):
             table, shift = self._table(log_beta, self.dtype.type(1.0), dtype, run)
         value = self._log_probability(batch, proportions, table, shift, run)
         return LocalResult(
-            stats,
-            value * float(inv_temp),
-            value if with_energy else None,
-            proportions,
+            stats, value * float(inv_temp), value if with_energy else None, proportions,
             value if with_marginal else None,
-        )
+        )  # fmt: skip
 
     def _table(
         self, log_beta: Array, inv_temp: Any, dtype: np.dtype[Any], run: Run
@@ -219,14 +194,9 @@ class LDAGivenTopics(LDA):
         return table, shift
 
     def _cvb0(
-        self,
-        batch: DocumentBatch,
-        table: Array,
-        inv_temp: Any,
-        seed: int | None,
-        with_stats: bool,
+        self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int | None, with_stats: bool,
         run: Run,
-    ) -> tuple[Array, Stats | None]:
+    ) -> tuple[Array, Stats | None]:  # fmt: skip
         """Expected counts by CVB0; ``seed`` is not used."""
         proportions = np.empty((batch.n_rows, self.n_components), self.dtype)
         shares = np.empty((batch.counts.size, self.n_components), self.dtype)
@@ -247,14 +217,9 @@ class LDAGivenTopics(LDA):
         return proportions, Stats((out,), rows=batch.active)
 
     def _gibbs(
-        self,
-        batch: DocumentBatch,
-        table: Array,
-        inv_temp: Any,
-        seed: int,
-        with_stats: bool,
+        self, batch: DocumentBatch, table: Array, inv_temp: Any, seed: int, with_stats: bool,
         run: Run,
-    ) -> tuple[Array, Stats | None]:
+    ) -> tuple[Array, Stats | None]:  # fmt: skip
         """Counts in the mean over the kept sweeps of a sampler."""
         base = self.doc_topic_prior[:, None] ** inv_temp
         sizes = np.arange(_SIZES if inv_temp < 1.0 else 1, dtype=self.dtype)
@@ -303,11 +268,8 @@ class LDAGivenTopics(LDA):
         """
         theta = proportions / proportions.sum(axis=1, keepdims=True)
         theta = theta.astype(table.dtype, copy=False)
-        out = np.empty(batch.n_rows)
-        loop = SharedLoop(
-            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, theta, table, out
-        )
+        out, entries = np.empty(batch.n_rows), (batch.counts, batch.words, batch.indptr)
+        loop = SharedLoop(batch.n_rows, 1, *entries[::-1], theta, table, out)
         run(mixture_log_likelihood, loop)
-        entries = (batch.counts, batch.words, batch.indptr)
         counts = sp.csr_array(entries, shape=(batch.n_rows, shift.size))
         return out + counts @ shift.astype(np.float64)

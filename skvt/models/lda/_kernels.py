@@ -49,13 +49,9 @@ FLOOR = {np.dtype(np.float32): np.float32(1e-17), np.dtype(np.float64): 1e-140}
 # ----------------------------------------------------------------------------------- indices
 @jit
 def gather_rows(
-    indptr: IndexArray,
-    indices: IndexArray,
-    rows: IndexArray,
-    marker: IndexArray,
-    out_indptr: IndexArray,
-    active: IndexArray,
-) -> int:
+    indptr: IndexArray, indices: IndexArray, rows: IndexArray, marker: IndexArray,
+    out_indptr: IndexArray, active: IndexArray,
+) -> int:  # fmt: skip
     """Row pointers of ``X[rows]`` and its distinct columns; returns the number of these.
 
     ``marker`` (V,) is -1 throughout and 0 at the columns found thereafter; ``active`` is (V + 1,).
@@ -75,20 +71,10 @@ def gather_rows(
 
 @jit
 def localise(
-    indptr: IndexArray,
-    indices: IndexArray,
-    data: Array,
-    rows: IndexArray,
-    active: IndexArray,
-    marker: IndexArray,
-    out_indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    lengths: Array,
-    word_indptr: IndexArray,
-    documents: IndexArray,
-    entries: IndexArray,
-) -> None:
+    indptr: IndexArray, indices: IndexArray, data: Array, rows: IndexArray, active: IndexArray,
+    marker: IndexArray, out_indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array,
+    word_indptr: IndexArray, documents: IndexArray, entries: IndexArray,
+) -> None:  # fmt: skip
     """Copy rows of a CSR matrix, its columns numbered by their place in ``active``.
 
     Writes ``words`` (local column of each entry), ``counts`` and the sums ``lengths`` of the rows.
@@ -121,14 +107,9 @@ def localise(
 # ------------------------------------------------------------------------------- expectations
 @jit
 def expected_log_topics(
-    array: Array,
-    rows: IndexArray,
-    scale: Any,
-    prior: Array,
-    digamma_sums: Array,
-    out: Array,
+    array: Array, rows: IndexArray, scale: Any, prior: Array, digamma_sums: Array, out: Array,
     counter: IndexArray,
-) -> None:
+) -> None:  # fmt: skip
     """out[a, k] = digamma(lam_vk) - digamma(sum_v lam_vk), lam = prior + scale * array."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, rows.size)
@@ -190,13 +171,9 @@ def _topic_weights(gamma: Array, inv_temp: Any, floor: Any, weights: Array) -> A
 
 @part
 def _dirichlet_divergence(
-    gamma: Array,
-    alpha: Array,
-    gammaln_alpha: Array,
-    constant: float,
-    digamma_sum: float,
+    gamma: Array, alpha: Array, gammaln_alpha: Array, constant: float, digamma_sum: float,
     gammaln_sum: float,
-) -> float:
+) -> float:  # fmt: skip
     """KL(Dir(gamma) || Dir(alpha)) in nats; ``constant`` is -log Gamma(sum alpha)."""
     value = constant + gammaln_sum
     for k in range(alpha.size):
@@ -219,14 +196,9 @@ def _topics_by_words(source: Array, words: IndexArray, table: Array) -> None:
 
 @part
 def _tempered_topics_by_words(
-    expected_log: Array,
-    words: IndexArray,
-    inv_temp: Any,
-    floor: Any,
-    row: Array,
-    table: Array,
+    expected_log: Array, words: IndexArray, inv_temp: Any, floor: Any, row: Array, table: Array,
     shift: Array,
-) -> None:
+) -> None:  # fmt: skip
     """Fill a table with the tempered exponential of ``expected_log``, and its rows' shifts."""
     n_topics = expected_log.shape[1]
     for j in range(table.shape[1]):
@@ -239,32 +211,12 @@ def _tempered_topics_by_words(
 
 @jit
 def document_steps(
-    indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    lengths: Array,
-    expected_log: Array,
-    table: Array,
-    table_shift: Array,
-    alpha: Array,
-    inv_temp: Any,
-    own: Array | None,
-    floor: Any,
-    max_iter: int,
-    tol: Any,
-    prune: Any,
-    weights_out: Array,
-    ratio_out: Array,
-    bound: Array,
-    energy: Any,
-    digamma_sums: Array,
-    gamma: Array,
-    tables: Array,
-    per_word: Array,
-    per_topic: Array,
-    kept: IndexArray,
-    counter: IndexArray,
-) -> None:
+    indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
+    table: Array, table_shift: Array, alpha: Array, inv_temp: Any, own: Array | None, floor: Any,
+    max_iter: int, tol: Any, prune: Any, weights_out: Array, ratio_out: Array, bound: Array,
+    energy: Any, digamma_sums: Array, gamma: Array, tables: Array, per_word: Array,
+    per_topic: Array, kept: IndexArray, counter: IndexArray,
+) -> None:  # fmt: skip
     """Optimise q(z, theta) of each document, starting from equal shares of all topics.
 
     After a few sweeps over all topics, and again each time their number has doubled, topics whose
@@ -416,14 +368,9 @@ def document_steps(
 
 @part
 def _energy(
-    expected_log: Array,
-    words: IndexArray,
-    table: Array,
-    weights: Array,
-    ratio: Array,
-    gamma: Array,
-    digamma_sum: float,
-) -> float:
+    expected_log: Array, words: IndexArray, table: Array, weights: Array, ratio: Array,
+    gamma: Array, digamma_sum: float,
+) -> float:  # fmt: skip
     """:func:`energies` of one document, whose table (K, W) nobody else has."""
     value = 0.0
     for k in range(gamma.size):
@@ -442,17 +389,9 @@ def _energy(
 # with each first fit, or with None in their place as another version of it.
 @jit_allocating
 def log_marginals(
-    indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    lengths: Array,
-    expected_log: Array,
-    gamma: Array,
-    digamma_sums: Array,
-    floor: Any,
-    out: Array,
-    counter: IndexArray,
-) -> None:
+    indptr: IndexArray, words: IndexArray, counts: Array, lengths: Array, expected_log: Array,
+    gamma: Array, digamma_sums: Array, floor: Any, out: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """out[d] = sum_j n_j log sum_k exp(E[log theta_k] + E[log beta_kj]), q(theta) = Dir(gamma_d).
 
     z summed out, untempered.
@@ -478,17 +417,9 @@ def log_marginals(
 
 @jit_allocating
 def energies(
-    indptr: IndexArray,
-    words: IndexArray,
-    table: Array,
-    weights: Array,
-    ratio: Array,
-    expected_log: Array,
-    gamma: Array,
-    digamma_sums: Array,
-    out: Array,
-    counter: IndexArray,
-) -> None:
+    indptr: IndexArray, words: IndexArray, table: Array, weights: Array, ratio: Array,
+    expected_log: Array, gamma: Array, digamma_sums: Array, out: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """out[d] = sum_jk n_j phi_jk (E[log theta_k] + E[log beta_kj]), q(z) as of ``document_steps``.
 
     ``weights``, ``ratio``, ``gamma`` and ``digamma_sums`` are what it leaves; one temperature.
@@ -516,14 +447,9 @@ def energies(
 
 @jit_allocating
 def tokens_of_topics(
-    indptr: IndexArray,
-    words: IndexArray,
-    table: Array,
-    weights: Array,
-    ratio: Array,
-    out: Array,
+    indptr: IndexArray, words: IndexArray, table: Array, weights: Array, ratio: Array, out: Array,
     counter: IndexArray,
-) -> None:
+) -> None:  # fmt: skip
     """out[d, k] = sum_j n_j phi_jk, of q(z) as ``document_steps`` leaves it; one temperature."""
     n_topics = table.shape[1]
     width, longest = (n_topics + LANES - 1) // LANES * LANES, 0
@@ -551,19 +477,10 @@ def tokens_of_topics(
 # ------------------------------------------------------------------------------- statistics
 @jit_allocating
 def word_statistics(
-    word_indptr: IndexArray,
-    documents: IndexArray,
-    entries: IndexArray,
-    row_weights: Array,
-    weights: Array,
-    ratio: Array,
-    table: Array,
-    expected_log: Array,
-    own: Array | None,
-    floor: Any,
-    out: Array,
-    counter: IndexArray,
-) -> None:
+    word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, row_weights: Array,
+    weights: Array, ratio: Array, table: Array, expected_log: Array, own: Array | None, floor: Any,
+    out: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """out[a, k] = sum_d row_weight_d n_da phi_dak, word by word in the order of the documents."""
     n_topics = expected_log.shape[1]
     if own is not None:
@@ -597,14 +514,9 @@ def word_statistics(
 
 @jit
 def mixture_log_likelihood(
-    indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    proportions: Array,
-    topics: Array,
-    out: Array,
-    counter: IndexArray,
-) -> None:
+    indptr: IndexArray, words: IndexArray, counts: Array, proportions: Array, topics: Array,
+    out: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """out[d] = sum_j n_j log sum_k proportions_dk topics_jk, topics (n_active, K)."""
     for _ in range(CLAIMS):
         d, stop = claim(counter, DOCUMENTS, indptr.size - 1)

@@ -16,9 +16,8 @@ nats: log C / (D N), and its slope in b.
 
 Two statements of VT16 do not hold and are corrected here:
 
-- Appendix B.1 calls N D log E[g] an *upper* bound. x^N and x^D are convex, so that Jensen's
-  inequality gives E[g^N] >= E[g]^N: it is a lower bound, the tighter one of the two:
-  N D E[log g] <= N D log E[g] <= log C(T), with equality on the right for a corpus of one token.
+- Appendix B.1 calls N D log E[g] an *upper* bound. By Jensen's inequality it is the tighter of two
+  lower bounds, N D E[log g] <= N D log E[g] <= log C(T), exact for a corpus of one token.
 - Equation 15 (MAP) has the wrong sign: appendix A.1's exp(-N a(beta) / T + N a(beta / T)) at one
   point beta* gives log C(T) = N (a(beta* / T) - a(beta*) / T), which is positive for T > 1.
 """
@@ -61,39 +60,20 @@ class Draws(NamedTuple):
 def log_partition(
     inv_temps: Array, alpha: Array, eta: Array, method: str, corpus: Corpus, draws: Draws
 ) -> tuple[Array, Array]:
-    """``log C(T)`` of one token and its slope in b = 1/T.
+    """``log C(T)`` of one token in nats and the estimate's slope in b, (M,) each; 0 at T = 1.
 
-    Parameters
-    ----------
-    inv_temps : ndarray, shape (M,)
-        1/T, each in (0, 1].
-    alpha : ndarray, shape (K,)
-        Dirichlet prior of a document's topic proportions.
-    eta : ndarray, shape (V,) or (K, V)
-        Dirichlet prior of a topic's words.
-    method : {"log_mean", "mean_log", "nested", "map"}
-        With expectations over both priors:
+    For b in (0, 1] (M,), alpha (K,) and eta (V,) or (K, V). With expectations over both priors:
 
-        - "log_mean": log E[g] (called the upper bound in VT16; a lower bound).
-        - "mean_log": E[log g], VT16's lower bound.
-        - "nested": log E[(E[g^N])^D] / (D N), log C itself in the limit of many draws of both
-          kinds. For a real corpus the finite average is in effect the largest of its draws' values.
-        - "map": the priors replaced by one point [VT16 eq. 15], sign corrected. On the simplex a
-          mode does not exist for concentrations below 1. VT16's globals are natural parameters,
-          log-proportions: in these coordinates the prior is proportional to prod_k theta_k^alpha_k,
-          whose mode is alpha / sum(alpha) for any concentration, for topics likewise. Where eta is
-          symmetric that is the largest possible g, ``(1 - b) log V``: an upper bound of log C.
-    corpus : Corpus
-        D and N; only "nested" depends on them.
-    draws : Draws
+    - "log_mean": log E[g] (called the upper bound in VT16; a lower bound).
+    - "mean_log": E[log g], VT16's lower bound.
+    - "nested": log E[(E[g^N])^D] / (D N), log C itself in the limit of many draws of both kinds.
+      For a real corpus the finite average is in effect the largest of its draws' values.
+    - "map": the priors replaced by one point [VT16 eq. 15], sign corrected. On the simplex a mode
+      does not exist for concentrations below 1. VT16's globals are natural parameters,
+      log-proportions: in these coordinates the prior is proportional to prod_k theta_k^alpha_k,
+      whose mode is alpha / sum(alpha) for any concentration, for topics likewise. Where eta is
+      symmetric that is the largest possible g, ``(1 - b) log V``: an upper bound of log C.
 
-    Returns
-    -------
-    value, slope : ndarray, shape (M,)
-        In nats per token; the value is 0 at T = 1, the slope that of the estimate itself.
-
-    Notes
-    -----
     A draw costs ``K V`` gamma variates and ``n_proportions V (M + K)`` operations. Topics are drawn
     in log space and by blocks of columns: memory is a few matrices of 2 MB, for any ``K V``.
     """

@@ -175,8 +175,6 @@ class ExpectedLog(NamedTuple):
 class LDA:
     """Latent Dirichlet allocation for the engines.
 
-    Notes
-    -----
     The precision of the computation is that of the priors. Statistics are (V, K), word by word.
     """
 
@@ -211,7 +209,6 @@ class LDA:
 
     @property
     def n_features(self) -> int:
-        """Size of the vocabulary V."""
         return len(self.topic_word_prior)
 
     @property
@@ -244,7 +241,6 @@ class LDA:
         return (lam,)
 
     def size(self, stats: RunningStats) -> int:
-        """Number of topics K."""
         return self.n_components
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
@@ -256,8 +252,8 @@ class LDA:
             tokens, weight = sums_of_rows(data.X, data.weights, total_and_weight)
             tokens = max(float(tokens), 1.0) * data.total / float(weight)
             counts = self.start * (tokens / self.n_components)
-            return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
-        counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
+        else:
+            counts = rng.gamma(100.0, 0.01, size=(self.n_components, self.n_features))
         return RunningStats([np.ascontiguousarray(counts.T, self.dtype)])
 
     def from_topics(self, lam: ArrayLike) -> RunningStats:
@@ -284,7 +280,6 @@ class LDA:
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> DocumentBatch:
-        """Documents ``rows`` of the CSR matrix X as a :class:`DocumentBatch`."""
         rows = np.asarray(rows)
         indptr = np.empty(rows.size + 1, np.int64)
         marker = np.full(X.shape[1], -1, np.int32)
@@ -301,20 +296,12 @@ class LDA:
             word_indptr, documents, entries,
         )  # fmt: skip
         return DocumentBatch(
-            indptr=indptr,
-            words=words,
-            counts=counts,
-            active=active,
-            word_indptr=word_indptr,
-            documents=documents,
-            entries=entries,
-            lengths=lengths,
-            weights=np.ascontiguousarray(weights, self.dtype),
-            rows=rows,
-        )
+            indptr=indptr, words=words, counts=counts, active=active, word_indptr=word_indptr,
+            documents=documents, entries=entries, lengths=lengths,
+            weights=np.ascontiguousarray(weights, self.dtype), rows=rows,
+        )  # fmt: skip
 
     def scope(self, batch: DocumentBatch) -> BatchScope:
-        """The words that occur."""
         return BatchScope(active=batch.active)
 
     def touched_columns(self, X: Any) -> IndexArray | None:
@@ -355,41 +342,30 @@ class LDA:
         return np.log(lam / total).astype(self.dtype)
 
     def documents(self, stats: RunningStats) -> "LDA":
-        """The model of documents given topics and their weights: itself."""
         return self
 
     def mean_field(self) -> Self:
-        """The model whose local step gives the bound: itself."""
         return self
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self,
-        batch: DocumentBatch,
-        global_params: Any,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: DocumentBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """Optimise q(theta_d) q(z_d) of each document; ``q`` of the result is gamma (n, K).
 
         ``global_params`` is an :class:`ExpectedLog` or its value. The statistics are
         ``sum_d w_d n_dv phi_dvk`` for the active words, [Hoffman10 eq. 5].
         """
         inv_temp, own = np.asarray(inv_temp, self.dtype), None
-        floor = kernels.FLOOR[self.dtype]
-        n_words, n_tabled = batch.active.size, batch.active.size
+        floor, n_words, n_tabled = kernels.FLOOR[self.dtype], batch.active.size, batch.active.size
         if inv_temp.ndim > 0:
             # rows that have temperatures of their own share no table
             own, inv_temp, n_tabled = inv_temp, 1.0, 0
         inv_temp = self.dtype.type(inv_temp)
         loops, expected_log, table, shift = self._tables(global_params, inv_temp, n_words, n_tabled)
         gamma = np.empty((batch.n_rows, self.n_components), self.dtype)
-        weights = np.empty_like(gamma)
-        ratio = np.empty_like(batch.counts)
+        weights, ratio = np.empty_like(gamma), np.empty_like(batch.counts)
         bound, digamma_sums = np.empty(batch.n_rows), np.empty(batch.n_rows)
         energy = np.empty(batch.n_rows * with_energy)
         marginal = np.empty(batch.n_rows) if with_marginal else None
@@ -421,13 +397,9 @@ class LDA:
         tasks = SharedLoop(loops[-1].n, kernels.WORDS, loops, batch.longest, n_loops=len(loops))
         run(_local_steps, tasks)
         return LocalResult(
-            Stats((statistics,), rows=batch.active) if with_stats else None,
-            bound,
-            energy if with_energy else None,
-            gamma,
-            marginal,
-            counts=tokens,
-        )
+            Stats((statistics,), rows=batch.active) if with_stats else None, bound,
+            energy if with_energy else None, gamma, marginal, counts=tokens,
+        )  # fmt: skip
 
     def _filled_prior(self) -> Array:
         """alpha, filled up with its smallest, and its log Gamma: (2, w), see ``document_steps``."""
@@ -461,17 +433,13 @@ class LDA:
         ``log E[sum_kv (theta_k topics_kv)^(1/T)]``, which has a closed form: a lower bound, exact
         for a corpus of one token, with the token's assignment part of what is tempered.
         """
-        alpha, eta = self.doc_topic_prior, self.topic_word_prior
+        alpha, eta, b = self.doc_topic_prior, self.topic_word_prior, inv_temps
+        value, slope = Dirichlet.log_mean_power_sum, Dirichlet.log_mean_power_sum_slope
         if eta.ndim == 1:
-            value = Dirichlet.log_mean_power_sum(alpha, inv_temps)
-            slope = Dirichlet.log_mean_power_sum_slope(alpha, inv_temps)
-            value += Dirichlet.log_mean_power_sum(eta, inv_temps)
-            return value, slope + Dirichlet.log_mean_power_sum_slope(eta, inv_temps)
+            return value(alpha, b) + value(eta, b), slope(alpha, b) + slope(eta, b)
         # sum_k E[theta_k^b] E[sum_v topics_kv^b]
-        parts = np.array([Dirichlet.log_mean_power_sum(own, inv_temps) for own in eta.T])
-        slopes = np.array([Dirichlet.log_mean_power_sum_slope(own, inv_temps) for own in eta.T])
-        of_shares, of_slopes = Dirichlet.log_mean_powers(alpha, inv_temps)
-        parts, slopes = parts + of_shares, slopes + of_slopes
+        own = (np.array([of(each, b) for each in eta.T]) for of in (value, slope))
+        parts, slopes = map(np.add, own, Dirichlet.log_mean_powers(alpha, b))
         return logsumexp(parts, axis=0), (softmax(parts, axis=0) * slopes).sum(axis=0)
 
     def estimated_log_partition(
@@ -482,13 +450,10 @@ class LDA:
         The estimate is a function of its arguments: the same draws in all calls.
         """
         return log_partition(
-            np.asarray(inv_temps, np.float64),
-            np.asarray(self.doc_topic_prior, np.float64),
-            np.asarray(self.topic_word_prior.T, np.float64),
-            method,
-            Corpus(n_rows, n_units / n_rows),
-            Draws(np.random.default_rng(0)),
-        )
+            np.asarray(inv_temps, np.float64), np.asarray(self.doc_topic_prior, np.float64),
+            np.asarray(self.topic_word_prior.T, np.float64), method,
+            Corpus(n_rows, n_units / n_rows), Draws(np.random.default_rng(0)),
+        )  # fmt: skip
 
     # --------------------------------------------------------------------------- predictions
     def log_predictive(
@@ -500,9 +465,8 @@ class LDA:
         """
         rows = np.ascontiguousarray(topics[batch.active], self.dtype)
         out = np.empty(batch.n_rows)
-        loop = SharedLoop(
-            batch.n_rows, 1, batch.indptr, batch.words, batch.counts, proportions, rows, out
-        )
+        entries = batch.indptr, batch.words, batch.counts
+        loop = SharedLoop(batch.n_rows, 1, *entries, proportions, rows, out)
         run(kernels.mixture_log_likelihood, loop)
         return out
 
@@ -518,13 +482,11 @@ class LDA:
         """alpha by Newton's method on its part of the bound; eta likewise if ``stats`` is given."""
         changes: dict[str, Any] = {}
         if self.learn_doc_topic_prior and prior_stats.mean is not None:
-            changes["doc_topic_prior"] = Dirichlet.fit(
-                self.doc_topic_prior, prior_stats.mean
-            ).astype(self.dtype)
+            alpha = Dirichlet.fit(self.doc_topic_prior, prior_stats.mean)
+            changes["doc_topic_prior"] = alpha.astype(self.dtype)
         if self.learn_topic_word_prior and stats is not None:
-            eta = Dirichlet.fit_symmetric(
-                self.topic_word_prior[0], self._mean_log_topics(stats), self.n_features
-            )
+            eta, mean_log = self.topic_word_prior[0], self._mean_log_topics(stats)
+            eta = Dirichlet.fit_symmetric(eta, mean_log, self.n_features)
             changes["topic_word_prior"] = np.full_like(self.topic_word_prior, eta)
         return replace(self, **changes) if changes else self
 

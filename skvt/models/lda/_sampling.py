@@ -73,31 +73,17 @@ def draw_log_gammas(*arguments: Any) -> None:
     n_topics = arguments[0].shape[1]
     size = int(DRAWN_WORDS) * n_topics
     _draw_log_gammas(
-        *arguments[:-1],
-        np.empty((2, DRAWN_WORDS, n_topics + 1), np.float32),
-        np.empty((5, size)),
-        np.empty((2, size), np.uint64),
-        np.empty((4, size), np.int32),
-        arguments[-1],
-    )
+        *arguments[:-1], np.empty((2, DRAWN_WORDS, n_topics + 1), np.float32), np.empty((5, size)),
+        np.empty((2, size), np.uint64), np.empty((4, size), np.int32), arguments[-1],
+    )  # fmt: skip
 
 
 @jit
 def _draw_log_gammas(
-    array: Array,
-    rows: IndexArray,
-    scale: Any,
-    prior: Array,
-    seed: Any,
-    out: Array,
-    log_sums: Array,
-    shape_sums: Array,
-    single: Array,
-    numbers: Array,
-    words: NDArray[np.uint64],
-    places: IndexArray,
-    counter: IndexArray,
-) -> None:
+    array: Array, rows: IndexArray, scale: Any, prior: Array, seed: Any, out: Array,
+    log_sums: Array, shape_sums: Array, single: Array, numbers: Array, words: NDArray[np.uint64],
+    places: IndexArray, counter: IndexArray,
+) -> None:  # fmt: skip
     """``out[i, k]``: logarithm of a gamma variate of shape prior + scale * array in these rows.
 
     ``log g(a) = log g(a + 1) + log(u) / a``, since g(a) itself underflows for small a; g(a + 1) by
@@ -261,27 +247,11 @@ def _draw_assignments(
 
 @part
 def _bulk_step(
-    bulk: Bulk,
-    d: int,
-    sweep: int,
-    share: float,
-    words: IndexArray,
-    counts: Array,
-    table: Array,
-    alpha: Array,
-    inv_temp: Any,
-    topic: IndexArray,
-    weights: Array,
-    n_own: int,
-    sizes: Array,
-    n_members: int,
-    members: IndexArray,
-    place: IndexArray,
-    size: Array,
-    extra: Array,
-    tokens_of: IndexArray,
-    state: np.uint64,
-) -> tuple[int, np.uint64]:
+    bulk: Bulk, d: int, sweep: int, share: float, words: IndexArray, counts: Array, table: Array,
+    alpha: Array, inv_temp: Any, topic: IndexArray, weights: Array, n_own: int, sizes: Array,
+    n_members: int, members: IndexArray, place: IndexArray, size: Array, extra: Array,
+    tokens_of: IndexArray, state: np.uint64,
+) -> tuple[int, np.uint64]:  # fmt: skip
     """Draw the tokens of document d's large entries; returns (n_members, the new random state).
 
     ``bulk`` is that of :func:`_gibbs_steps`, to whose means go ``share`` of the tokens; ``sizes``
@@ -366,33 +336,13 @@ def gibbs_steps(*arguments: Any) -> None:
 
 @jit
 def _gibbs_steps(
-    indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    token_indptr: IndexArray,
-    seeds: NDArray[np.uint64],
-    table: Array,
-    base: Array,
-    cumulative: Array,
-    alpha: Array,
-    inv_temp: Any,
-    gains: Array,
-    n_burn_in: int,
-    n_samples: int,
-    samples: IndexArray,
-    proportions: Array,
-    bulk: Bulk | None,
-    members: IndexArray,
-    place: IndexArray,
-    tokens_of: IndexArray,
-    word_of: IndexArray,
-    topic: IndexArray,
-    size: Array,
-    weights: Array,
-    extra: Array,
-    partial: Array,
-    counter: IndexArray,
-) -> None:
+    indptr: IndexArray, words: IndexArray, counts: Array, token_indptr: IndexArray,
+    seeds: NDArray[np.uint64], table: Array, base: Array, cumulative: Array, alpha: Array,
+    inv_temp: Any, gains: Array, n_burn_in: int, n_samples: int, samples: IndexArray,
+    proportions: Array, bulk: Bulk | None, members: IndexArray, place: IndexArray,
+    tokens_of: IndexArray, word_of: IndexArray, topic: IndexArray, size: Array, weights: Array,
+    extra: Array, partial: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """Sample the assignments of each document, each by random numbers of its own.
 
     The conditional is a sum over the few topics that the document has, plus the share of the
@@ -545,16 +495,10 @@ def _gibbs_steps(
 
 @jit
 def sampled_statistics(
-    word_indptr: IndexArray,
-    documents: IndexArray,
-    entries: IndexArray,
-    counts: Array,
-    token_indptr: IndexArray,
-    row_weights: Array,
-    samples: IndexArray,
-    out: Array,
+    word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
+    token_indptr: IndexArray, row_weights: Array, samples: IndexArray, out: Array,
     counter: IndexArray,
-) -> None:
+) -> None:  # fmt: skip
     """``out[a, k]``: weighted tokens of word a in topic k, in the mean over the kept sweeps."""
     n_samples = samples.shape[1]
     for _ in range(CLAIMS):
@@ -578,18 +522,9 @@ def sampled_statistics(
 # --------------------------------------------------------------------------------------- CVB0
 @jit_allocating
 def cvb0_steps(
-    indptr: IndexArray,
-    words: IndexArray,
-    counts: Array,
-    table: Array,
-    alpha: Array,
-    inv_temp: Any,
-    max_iter: int,
-    tol: Any,
-    shares: Array,
-    proportions: Array,
-    counter: IndexArray,
-) -> None:
+    indptr: IndexArray, words: IndexArray, counts: Array, table: Array, alpha: Array, inv_temp: Any,
+    max_iter: int, tol: Any, shares: Array, proportions: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """CVB0 with known topics: each token's q(z) given the expected counts of the others.
 
         q(z_i = k) ~ ((alpha_k + b E[n_k^{-i}]) beta_{k w_i})^b
@@ -663,15 +598,9 @@ def cvb0_steps(
 
 @jit
 def shared_statistics(
-    word_indptr: IndexArray,
-    documents: IndexArray,
-    entries: IndexArray,
-    counts: Array,
-    row_weights: Array,
-    shares: Array,
-    out: Array,
-    counter: IndexArray,
-) -> None:
+    word_indptr: IndexArray, documents: IndexArray, entries: IndexArray, counts: Array,
+    row_weights: Array, shares: Array, out: Array, counter: IndexArray,
+) -> None:  # fmt: skip
     """``out[a, k] = sum_d w_d n_da q_dak``."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, WORDS, word_indptr.size - 1)

@@ -1,21 +1,8 @@
 """Split-merge moves of topics: one topic becomes two, and two topics become one.
 
-Inference of topics has optima in which one topic combines two true ones, and two topics share a
-third; as their number is fixed, neither can be corrected without the other. Small steps do not
-leave such an optimum. After a pass, on a sample of the documents, with S_k the expected counts of
-words in topic k and log B(eta) the normaliser of the Dirichlet:
-
-1. The evidence of a topic's words, ``log B(eta + S_k) - log B(eta)``, gives the gain of
-   merging two topics, and of splitting one, each part with a group of its documents (a mixture of
-   two multinomials, started from the leading direction in which these documents differ).
-2. Where a split gains more than a merge loses, the change is tried: a few updates of the three
-   topics, on the documents that have them, against as many updates of the unchanged topics. It is
-   kept if the evidence lower bound ends higher.
-
-A topic with a prior of its own stays what that says: changes are among topics of the same prior.
-
-Mixtures with a fixed number of components have the same optima and the same remedy (Ueda et al.
-2000).
+See doc/guide/tempered_lda.md. Groups of a topic's documents are those of a mixture of two
+multinomials, started from the leading direction in which these documents differ. A topic with a
+prior of its own stays what that says: changes are among topics of the same prior.
 """
 
 from collections.abc import Iterable
@@ -39,6 +26,7 @@ from skvt.expfam import Dirichlet, RunningStats, kl_divergence
 from skvt.models.lda._kernels import FLOOR
 from skvt.models.lda._model import LDA, DocumentBatch
 from skvt.progress import Continued
+from skvt.rows import pieces
 from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray
 
@@ -63,13 +51,7 @@ MIXTURE_STEPS = 15
 
 
 class SplitMerge(Continued):
-    """Split a topic that combines two, and merge two topics that are one.
-
-    Attributes
-    ----------
-    exhausted : bool
-        Whether the last search found nothing.
-    """
+    """Split a topic that combines two, and merge two topics that are one."""
 
     requires: tuple[Requirement, ...] = (
         Requirement("Split-merge", Capability.TOPICS, "Leave it out of moves."),
@@ -78,6 +60,7 @@ class SplitMerge(Continued):
     kept: ClassVar[dict[str, Any]] = {"exhausted": bool, "_pause": int, "_waiting": int}
 
     def __init__(self) -> None:
+        # whether the last search found nothing
         self.exhausted = False
         # passes from an unsuccessful search to the next, and those remaining
         self._pause, self._waiting = 0, 0
@@ -176,14 +159,12 @@ class _Sample:
         batch = self.batch
         table = _relative(self.model.expected_log_topics(self._stats(S), batch, self.run))
         weights = _relative(Dirichlet.expectation(gamma).astype(table.dtype))
-        step = max(1, SHARES_AT_ONCE // gamma.shape[1])
         found = []
-        for start in range(0, self.document.size, step):
-            entries = slice(start, start + step)
+        for entries in pieces(self.document.size, max(1, SHARES_AT_ONCE // gamma.shape[1])):
             phi = weights[self.document[entries]] * table[batch.words[entries]]
             phi *= (batch.counts[entries] / phi.sum(axis=1))[:, None]
             entry, topic = np.nonzero(phi > SMALLEST_SHARE)
-            found.append((topic, entry + start, phi[entry, topic]))
+            found.append((topic, entry + entries.start, phi[entry, topic]))
         topic, entry, value = (np.concatenate(part) for part in zip(*found, strict=True))
         order = np.argsort(topic, kind="stable")
         ends = np.searchsorted(topic[order], np.arange(1, gamma.shape[1]))
