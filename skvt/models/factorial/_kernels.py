@@ -18,18 +18,9 @@ _TINY = 1e-30
 
 @jit_allocating
 def sweep_factors(
-    linear: Array,
-    gram: Array,
-    logit: Array,
-    precision: Any,
-    inv_temps: Array,
-    ladder: Array,
-    most: int,
-    tol: Any,
-    q: Array,
-    energy: Array,
-    entropy: Array,
-) -> int:
+    linear: Array, gram: Array, logit: Array, precision: Any, inv_temps: Array, ladder: Array,
+    most: int, tol: Any, q: Array, energy: Array, entropy: Array,
+) -> int:  # fmt: skip
     """Coordinate ascent over the activations of each row, in place.
 
     With b the inverse temperature of the row, times ``ladder[i]`` in sweep i,
@@ -37,31 +28,13 @@ def sweep_factors(
         q_k = sigmoid(b (logit_k + precision (linear_k - G_kk / 2 - sum_{j != k} G_kj q_j))).
 
     [VT16 app. C]. After the ladder ``most`` sweeps, fewer for a row whose largest change is less
-    than ``tol``.
+    than ``tol``. Returns the sweeps made, summed over the rows.
 
-    Parameters
-    ----------
-    linear : ndarray, shape (n, K)
-        ``E[mu_k] . x``.
-    gram : ndarray, shape (1, K, K) or (n, K, K)
-        ``G = E[mu mu']``, of the columns of the row that are there.
-    logit : ndarray, shape (K,)
-        ``log(pi / (1 - pi))``.
-    precision : float
-        Of the noise.
-    inv_temps : ndarray, shape (n,) or (1,)
-    ladder : ndarray, shape (L,)
-    most : int
-    tol : float
-    q : ndarray, shape (n, K)
-        Where to start; overwritten.
-    energy, entropy : ndarray of float64, shape (n,)
-        Overwritten: what of the energy depends on the activations, and their entropy, in nats.
-
-    Returns
-    -------
-    int
-        Sweeps made, summed over the rows.
+    ``linear`` (n, K) is ``E[mu_k] . x``; ``gram`` (1, K, K) or (n, K, K) is ``G = E[mu mu']``, of
+    the columns of the row that are there; ``logit`` (K,) is ``log(pi / (1 - pi))``, ``precision``
+    that of the noise; ``inv_temps`` are (n,) or (1,). ``q`` (n, K) is where to start, and
+    overwritten; written are what of the ``energy`` (n,) depends on the activations, and their
+    ``entropy`` (n,), in nats, float64.
     """
     n_rows, K = q.shape
     padded = -(-K // _UNROLLED) * _UNROLLED

@@ -20,7 +20,7 @@ from skvt.expfam import Family, GaussianColumns, RunningStats, Stats
 from skvt.models import choice_log_partition, noise_log_partition
 from skvt.models.factorial._kernels import row_squares, sweep_factors
 from skvt.models.factorial._particles import particles_of, spread
-from skvt.rows import some_rows, sums_of_rows
+from skvt.rows import pieces, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
 # Rows whose products are held at a time, and most numbers where rows have matrices of their own.
@@ -78,8 +78,6 @@ class FactorialResult(LocalResult):
 class FactorialMixture(ConjugateModel):
     """A factorial mixture for the engines.
 
-    Notes
-    -----
     Statistics: sums of z z' (1, K, K), or of the rows where the column is there (D, K, K); of z x'
     (K, D); of z (K,); and the number of rows, of values that are there, and their squares (3,).
     ``global_params`` are E[mu] (K, D) and E[mu mu'], (1, K, K) summed over the columns or
@@ -112,27 +110,23 @@ class FactorialMixture(ConjugateModel):
     # is kept. For bounds reported to users; too slow for fits.
     search: bool = False
 
-    capabilities = frozenset(
-        {Capability.MEMOIZABLE, Capability.TEMPERABLE, Capability.SUMS_OF_COMPONENTS}
-    )
+    capabilities = frozenset({
+        Capability.MEMOIZABLE, Capability.TEMPERABLE, Capability.SUMS_OF_COMPONENTS
+    })  # fmt: skip
 
     @property
     def family(self) -> GaussianColumns:
-        """q of the components."""
         return GaussianColumns(self.n_components, self.n_features)
 
     @property
     def families(self) -> tuple[Family, ...]:
-        """One block."""
         return (self.family,)
 
     # ------------------------------------------------------------------------------- globals
     def size(self, stats: RunningStats) -> int:
-        """Number of components K."""
         return self.n_components
 
     def prior(self) -> Stats:
-        """Natural parameter of p(mu)."""
         K = self.n_components
         precision = np.eye(K)[None] / self.prior_variance
         precision = np.broadcast_to(precision, (self._n_precisions, K, K))
@@ -192,16 +186,13 @@ class FactorialMixture(ConjugateModel):
         return replace(self, by_column=True), RunningStats([pairs, *others])
 
     def scope(self, batch: FactorialBatch) -> BatchScope:
-        """Whether values are missing."""
         return BatchScope(missing=batch.missing)
 
     def best_order(self, stats: RunningStats) -> IndexArray | None:
-        """Components have no order: None."""
         return None
 
     # --------------------------------------------------------------------------------- rows
     def batch(self, X: Array, rows: IndexArray, weights: Array) -> FactorialBatch:
-        """Rows of X as a :class:`FactorialBatch`."""
         batch = FactorialBatch.of(X, rows, weights)
         return replace(batch, missing=bool(np.isnan(batch.X.min())))
 
@@ -214,16 +205,9 @@ class FactorialMixture(ConjugateModel):
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self,
-        batch: FactorialBatch,
-        global_params: _Moments,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> FactorialResult:
+        self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> FactorialResult:  # fmt: skip
         """Activations of each row; ``q`` of the result are their probabilities (n, K).
 
         If the batch has a start, one sweep from there, which does not lower the bound; otherwise
@@ -249,16 +233,9 @@ class FactorialMixture(ConjugateModel):
         return self._step(replace(batch, start=v), global_params, inv_temp, run, GO_ON, **wanted)
 
     def _step(
-        self,
-        batch: FactorialBatch,
-        global_params: _Moments,
-        inv_temp: float | Array,
-        run: Run,
-        sweeps: Sweeps,
-        *,
-        with_marginal: bool = False,
-        with_stats: bool = False,
-    ) -> FactorialResult:
+        self, batch: FactorialBatch, global_params: _Moments, inv_temp: float | Array, run: Run,
+        sweeps: Sweeps, *, with_marginal: bool = False, with_stats: bool = False,
+    ) -> FactorialResult:  # fmt: skip
         """The local step, starting at ``batch.start``."""
         assert batch.start is not None  # set by :meth:`local_step`
         inv_temps = np.atleast_1d(np.asarray(inv_temp, np.float64))
@@ -309,7 +286,7 @@ class FactorialMixture(ConjugateModel):
         step = ROWS_PER_CHUNK
         if batch.missing:
             step = max(1, min(step, NUMBERS_PER_CHUNK // self.n_components**2))
-        return [slice(i, min(i + step, batch.n_rows)) for i in range(0, batch.n_rows, step)]
+        return pieces(batch.n_rows, step)
 
     # ------------------------------------------------------------------------ learned priors
     def with_learned_priors(self, prior_stats: Any, stats: RunningStats | None = None) -> Self:
@@ -360,10 +337,8 @@ class FactorialMixture(ConjugateModel):
         """
         K = self.n_components
         mean, variance = column_moments(data)
-        start = mean / max(self.activation_prior.sum(), FEWEST_ON) + self._random_components(
-            variance, rng
-        )
-        pi = self.activation_prior
+        pi, noise = self.activation_prior, self._random_components(variance, rng)
+        start = mean / max(pi.sum(), FEWEST_ON) + noise
         pairs = data.total * (np.outer(pi, pi) + np.diag(pi * (1.0 - pi)))
         ridge = self.noise_variance / self.prior_variance * np.eye(K)
         products = (pairs + ridge) @ start
@@ -407,14 +382,9 @@ class FactorialMixture(ConjugateModel):
 
 
 def _local_task(
-    model: FactorialMixture,
-    batch: FactorialBatch,
-    rows: slice,
-    moments: _Moments,
-    heat_and_sweeps: tuple[Array, Sweeps],
-    with_stats: bool,
-    out: tuple[Array, Array, Array],
-) -> tuple[Array, Array, Array, Array] | None:
+    model: FactorialMixture, batch: FactorialBatch, rows: slice, moments: _Moments,
+    heat_and_sweeps: tuple[Array, Sweeps], with_stats: bool, out: tuple[Array, Array, Array],
+) -> tuple[Array, Array, Array, Array] | None:  # fmt: skip
     """Activations of these rows, and their statistics; ``out`` are those, energy and entropy."""
     inv_temps, (ladder, most, tol) = heat_and_sweeps
     v, energy, entropy = out
@@ -423,18 +393,10 @@ def _local_task(
     X, linear, gram, n_values = model.row_terms(X, there, *moments)
     squares, noise = row_squares(X), model.noise_variance
     sweep_factors(
-        linear,
-        gram,
-        model.logit.astype(model.dtype),
-        model.dtype.type(1.0 / noise),
-        inv_temps[rows] if inv_temps.size > 1 else inv_temps,
-        ladder,
-        most,
-        model.dtype.type(tol),
-        v,
-        energy[rows],
-        entropy[rows],
-    )
+        linear, gram, model.logit.astype(model.dtype), model.dtype.type(1.0 / noise),
+        inv_temps[rows] if inv_temps.size > 1 else inv_temps, ladder, most, model.dtype.type(tol),
+        v, energy[rows], entropy[rows],
+    )  # fmt: skip
     # what does not depend on the activations
     energy[rows] -= 0.5 * (n_values * np.log(2.0 * np.pi * noise) + squares / noise)
     energy[rows] += model.log_all_off
@@ -457,20 +419,15 @@ def _local_task(
 
 
 def _start_task(
-    model: FactorialMixture,
-    batch: FactorialBatch,
-    rows: slice,
-    global_params: _Moments,
-    best: Array,
-    chances: Array,
-) -> None:
+    model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: _Moments,
+    best: Array, chances: Array,
+) -> None:  # fmt: skip
     """Where annealed particles of these rows end."""
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None
     _, linear, gram, _ = model.row_terms(X, there, *global_params)
-    _, _, chances[rows], _, best[rows] = particles_of(
-        X, linear, gram, model.logit, model.noise_variance
-    )
+    found = particles_of(X, linear, gram, model.logit, model.noise_variance)
+    chances[rows], best[rows] = found[2], found[4]
 
 
 def column_moments(data: RowSource) -> tuple[Array, Array]:
@@ -501,11 +458,8 @@ def first_guess(
     # rows of zeros have no scale
     square = max(squares.sum() / max(there.sum(), 1.0), 1e-12)
     noise, largest = _spectrum(X, weights, n_components)
-    first = {
-        "noise_variance": square * noise,
-        "prior_variance": square / max(n_on, FEWEST_ON),
-    }
-    return first, largest
+    prior = square / max(n_on, FEWEST_ON)
+    return {"noise_variance": square * noise, "prior_variance": prior}, largest
 
 
 def _squares_of_columns(X: Array, weights: Array) -> tuple[Array, Array]:

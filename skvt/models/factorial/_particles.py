@@ -1,5 +1,7 @@
 """Compiled loops of the factorial mixture: annealed particles, the activations of a row drawn."""
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -47,35 +49,18 @@ def particles_of(
     ``linear`` (n, K) and ``gram`` (1 or n, K, K) as in
     :func:`skvt.models.factorial._kernels.sweep_factors`. The random numbers of a row are determined
     by its values, so that results depend neither on other rows nor on the number of threads, and
-    errors of rows are independent.
-
-    Returns
-    -------
-    log_mass : ndarray, shape (n,)
-        As of :func:`skvt.models.factorial._particles.annealed_particles`, and the others too.
-    energies : ndarray, shape (n, S)
-    chances : ndarray, shape (n, K)
-    states : ndarray, shape (n, S, K)
-    best : ndarray, shape (n, K)
+    errors of rows are independent. Returns what :func:`annealed_particles` writes.
     """
     n_rows, K = linear.shape
     # adding 0 makes -0 the same as 0; missing values have one bit pattern
     X = np.where(np.isnan(X), np.inf, np.asarray(X, np.float64) + 0.0)
-    out = (
-        np.empty(n_rows),
-        np.empty((n_rows, n_particles(K))),
-        np.empty((n_rows, K)),
-        np.empty((n_rows, n_particles(K), K)),
-        np.empty((n_rows, K)),
-    )
+    S = n_particles(K)
+    shapes = (n_rows,), (n_rows, S), (n_rows, K), (n_rows, S, K), (n_rows, K)
+    out: Any = tuple(np.empty(shape) for shape in shapes)
     annealed_particles(
-        np.ascontiguousarray(linear, np.float64),
-        np.ascontiguousarray(gram, np.float64),
-        logit,
-        1.0 / noise_variance,
-        row_keys(np.ascontiguousarray(X).view(np.uint64)),
-        *out,
-    )
+        np.ascontiguousarray(linear, np.float64), np.ascontiguousarray(gram, np.float64), logit,
+        1.0 / noise_variance, row_keys(np.ascontiguousarray(X).view(np.uint64)), *out,
+    )  # fmt: skip
     return out
 
 
@@ -96,40 +81,21 @@ def row_keys(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 @jit_allocating
 def annealed_particles(
-    linear: Array,
-    gram: Array,
-    logit: Array,
-    precision: float,
-    keys: NDArray[np.uint64],
-    log_mass: Array,
-    energies: Array,
-    chances: Array,
-    states: Array,
-    best: Array,
-) -> None:
+    linear: Array, gram: Array, logit: Array, precision: float, keys: NDArray[np.uint64],
+    log_mass: Array, energies: Array, chances: Array, states: Array, best: Array,
+) -> None:  # fmt: skip
     """Sequential Monte Carlo over the activations of each row, from the prior to the posterior.
 
     Particles drawn from the prior are weighted, resampled and moved by Gibbs sampling while the
     inverse temperature b of the likelihood rises to 1 [DelMoral06 sec. 3]. The next b
     leaves the share ``EFFECTIVE`` of the particles effective.
 
-    Parameters
-    ----------
-    linear, gram, logit, precision : as in :func:`skvt.models.factorial._kernels.sweep_factors`
-        All of them float64.
-    keys : ndarray of uint64, shape (n,)
-        Seed of each row.
-    log_mass : ndarray, shape (n,)
-        Overwritten: estimate of ``log sum_z p(z) exp(E(z))`` in nats, where
-        ``E(z) = precision (linear . z - z' G z / 2)``.
-    energies : ndarray, shape (n, S)
-        Overwritten: E of the particles.
-    chances : ndarray, shape (n, K)
-        Overwritten: mean conditional probabilities of the activations over the last sweeps.
-    states : ndarray, shape (n, S, K)
-        Overwritten: the particles, of equal weight.
-    best : ndarray, shape (n, K)
-        Overwritten: the most probable particle.
+    ``linear``, ``gram``, ``logit`` and ``precision`` are as in
+    :func:`skvt.models.factorial._kernels.sweep_factors`, ``keys`` (n,) seeds of the rows. Written
+    are estimates ``log_mass`` (n,) of ``log sum_z p(z) exp(E(z))`` in nats, where
+    ``E(z) = precision (linear . z - z' G z / 2)``; of the S particles, which have equal weights,
+    ``energies`` E (n, S) and ``states`` (n, S, K), ``best`` (n, K) the most probable of them; and
+    ``chances`` (n, K), mean conditional probabilities of the activations over the last sweeps.
     """
     n_rows, S, K = states.shape
     z, field = np.empty((K, S)), np.empty((K, S))

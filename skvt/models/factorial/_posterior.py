@@ -13,6 +13,7 @@ from scipy.special import logsumexp
 from skvt.expfam import RunningStats
 from skvt.models.factorial._model import FactorialBatch, FactorialMixture
 from skvt.models.factorial._particles import n_particles, particles_of, spread
+from skvt.rows import pieces
 from skvt.typing import Array, Run
 
 # All activations of a row are enumerated where they are no more than this.
@@ -41,12 +42,14 @@ def explain(
     q = model.family.standard(model.natural_parameters(stats)[0])
     out = Explanations(np.empty(batch.n_rows), np.empty((batch.n_rows, model.n_components)))
     if 2**model.n_components <= MOST_ENUMERATED:
-        states = _all_states(model.n_components)
+        K = model.n_components
+        # all activations, (2^K, K)
+        states = ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
         tables = None if batch.missing or len(q["covariance"]) > 1 else _table(model, states, q)
         step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // len(states)))
         tasks: list[tuple[Any, ...]] = [
             (model, batch.X[rows], states, q, tables, out.log_density[rows], out.chances[rows])
-            for rows in _slices(batch.n_rows, step)
+            for rows in pieces(batch.n_rows, step)
         ]
         run(_enumerate_task, tasks)
         return out
@@ -54,12 +57,11 @@ def explain(
     width = model.n_components
     if batch.missing or len(q["covariance"]) > 1:
         width = max(width, model.n_features)
-    step = max(
-        1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // (n_particles(model.n_components) * width))
-    )
+    width *= n_particles(model.n_components)
+    step = max(1, min(_ROWS_PER_TASK, _NUMBERS_PER_TASK // width))
     tasks = [
         (model, batch, rows, global_params, q, out.log_density[rows], out.chances[rows])
-        for rows in _slices(batch.n_rows, step)
+        for rows in pieces(batch.n_rows, step)
     ]
     run(_particle_task, tasks)
     return out
@@ -82,16 +84,7 @@ def log_joint(model: FactorialMixture, X: Array, z: Array, q: dict[str, Array]) 
     return log_density + z @ model.logit + model.log_all_off
 
 
-def _slices(n_rows: int, step: int) -> list[slice]:
-    return [slice(i, min(i + step, n_rows)) for i in range(0, n_rows, step)]
-
-
 # --------------------------------------------------------------------------------- enumeration
-def _all_states(K: int) -> Array:
-    """All activations of K components, (2^K, K)."""
-    return ((np.arange(2**K)[:, None] >> np.arange(K)) & 1).astype(np.float64)
-
-
 def _table(model: FactorialMixture, states: Array, q: dict[str, Array]) -> Array:
     """What log p(x, z) of complete rows is linear in ``[mu x, |x|^2, 1]``: (S, K + 2)."""
     mean = q["mean"]
@@ -114,14 +107,9 @@ def _table_by_column(model: FactorialMixture, states: Array, q: dict[str, Array]
 
 
 def _enumerate_task(
-    model: FactorialMixture,
-    X: Array,
-    states: Array,
-    q: dict[str, Array],
-    table: Array | None,
-    log_density: Array,
-    chances: Array,
-) -> None:
+    model: FactorialMixture, X: Array, states: Array, q: dict[str, Array], table: Array | None,
+    log_density: Array, chances: Array,
+) -> None:  # fmt: skip
     """Sums over all activations, for these rows."""
     X = X.astype(np.float64)
     one = np.ones((len(X), 1))
@@ -134,7 +122,7 @@ def _enumerate_task(
         features = np.hstack([there, X, X * X, one])
         joint = np.empty((len(X), len(states)))
         step = max(1, _NUMBERS_PER_TASK // features.shape[1])
-        for some in _slices(len(states), step):
+        for some in pieces(len(states), step):
             joint[:, some] = features @ _table_by_column(model, states[some], q).T
     largest = joint.max(axis=1, keepdims=True)
     np.exp(np.subtract(joint, largest, out=joint), out=joint)
@@ -145,14 +133,9 @@ def _enumerate_task(
 
 # ----------------------------------------------------------------------------------- particles
 def _particle_task(
-    model: FactorialMixture,
-    batch: FactorialBatch,
-    rows: slice,
-    global_params: Any,
-    q: dict[str, Array],
-    log_density: Array,
-    chances: Array,
-) -> None:
+    model: FactorialMixture, batch: FactorialBatch, rows: slice, global_params: Any,
+    q: dict[str, Array], log_density: Array, chances: Array,
+) -> None:  # fmt: skip
     """Estimates by annealed particles, for these rows."""
     X = np.asarray(batch.X[rows], np.float64)
     there = (~np.isnan(X)).astype(np.float64) if batch.missing else None

@@ -67,13 +67,7 @@ _Sampled: TypeAlias = tuple[IndexArray, Array, Array]
 
 
 class Superposition(Move):
-    """Try components plus or minus others, and with opposite sign, with new activations.
-
-    Attributes
-    ----------
-    exhausted : bool
-        Whether neither a refresh nor any of the last superpositions raised the bound.
-    """
+    """Try components plus or minus others, and with opposite sign, with new activations."""
 
     requires = (
         Requirement("Superposition", Capability.SUMS_OF_COMPONENTS, "Leave it out of moves."),
@@ -91,6 +85,7 @@ class Superposition(Move):
     }
 
     def __init__(self) -> None:
+        # whether neither a refresh nor any of the last superpositions raised the bound
         self.exhausted, self._rested_at = False, -np.inf
         self._rests = False
         # the change being tried on all rows and the statistics that its trial ended with
@@ -214,22 +209,17 @@ def _begun_anew(
 ) -> FactorialResult:
     """A local step that restarts or continues each row, whichever gives the higher bound."""
     on = model.local_step(batch, global_params, 1.0, tools.run, with_stats=False)
-    anew = model.local_step(
-        replace(batch, start=None), global_params, 1.0, tools.run, with_stats=False
-    )
+    begun = replace(batch, start=None)
+    anew = model.local_step(begun, global_params, 1.0, tools.run, with_stats=False)
     better = exceeds(anew.bound, on.bound, scale=1.0, dtype=model.dtype)
     start = np.where(better[:, None], anew.q, on.q)
     return model.local_step(replace(batch, start=start), global_params, 1.0, tools.run)
 
 
 def _trial(
-    model: FactorialMixture,
-    batch: FactorialBatch,
-    stats: RunningStats,
-    change: _Change | None,
-    n_steps: int,
-    tools: MoveTools,
-) -> Memo:
+    model: FactorialMixture, batch: FactorialBatch, stats: RunningStats, change: _Change | None,
+    n_steps: int, tools: MoveTools,
+) -> Memo:  # fmt: skip
     """The memo of the sample after a change and a few updates from there."""
     global_params = model.expectation(stats, batch, tools.run)
     if change is not None:

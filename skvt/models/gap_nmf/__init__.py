@@ -2,7 +2,4 @@
 
 from skvt.models.gap_nmf._model import GaPNMF, column_sums
 
-__all__ = [
-    "GaPNMF",
-    "column_sums",
-]
+__all__ = ["GaPNMF", "column_sums"]

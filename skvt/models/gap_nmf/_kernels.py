@@ -65,18 +65,9 @@ def poisson_terms(counts: Array, rates: Array, logs: Array, log_factorials: Arra
 
 @jit_allocating
 def ascend(
-    counts: Array,
-    table: Array,
-    inv_temp: Any,
-    prior: Any,
-    rate: Array,
-    max_iter: int,
-    tol: float,
-    smallest: float,
-    smallest_rate: Any,
-    shape: Array,
-    levels: Array,
-) -> None:
+    counts: Array, table: Array, inv_temp: Any, prior: Any, rate: Array, max_iter: int, tol: float,
+    smallest: float, smallest_rate: Any, shape: Array, levels: Array,
+) -> None:  # fmt: skip
     """Mean-field updates of q(z) and q(H) in turn, each row until it has converged, in place.
 
     For few rows: the matrix products of many at once take less time. Columns without counts have no

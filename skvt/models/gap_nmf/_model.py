@@ -26,7 +26,7 @@ from skvt.contracts import Capability, ConjugateModel, LocalResult, RowBatch, Ro
 from skvt.expfam import Gamma, RunningStats, Stats, log_standard_gamma
 from skvt.models import n_active
 from skvt.models.gap_nmf import _kernels as kernels
-from skvt.rows import of_each_row, some_rows, sums_of_rows
+from skvt.rows import dense, of_each_row, pieces, some_rows, sums_of_rows
 from skvt.typing import Array, IndexArray, Run
 
 # Rows of a parallel task, padded with empty rows: the rounding of a row in a matrix product is
@@ -75,8 +75,6 @@ class FrameBatch(RowBatch):
 class GaPNMF(ConjugateModel):
     """GaP-KL-NMF for the engines.
 
-    Notes
-    -----
     Statistics are the counts each component explains, ``SW`` (K, F), and its activation summed
     over the rows that were observed, ``SH`` (K, F). With q(theta) and q(W) both free,
 
@@ -138,14 +136,13 @@ class GaPNMF(ConjugateModel):
         return np.stack([shape, rate], axis=-1), np.stack([shapes, rates], axis=-1)
 
     def size(self, stats: RunningStats) -> int:
-        """Number of active components."""
         return n_active(stats.arrays[0].sum(axis=1), self.dtype)
 
     def initial(self, data: RowSource, rng: np.random.Generator) -> RunningStats:
         """Each component begins as a random row, mixed with the mean of all rows."""
         X, weights = data.X, data.weights
         rows = _random_rows(X, weights, self.n_components, rng)
-        frames = _dense(some_rows(X, weights, rows)[0])
+        frames = dense(some_rows(X, weights, rows)[0])
         counts, seen = sums_of_rows(X, weights, column_sums)
         mean = counts / np.maximum(seen, SMALLEST_RATE)
         if not mean.any():
@@ -194,16 +191,9 @@ class GaPNMF(ConjugateModel):
 
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self,
-        batch: FrameBatch,
-        global_params: Spectra,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: FrameBatch, global_params: Spectra, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
 
         After Gibbs sampling, ``bound`` is not a bound but the log likelihood at the last
@@ -215,19 +205,17 @@ class GaPNMF(ConjugateModel):
             *_table(global_params.log_rates, inv_temp, self.dtype),
             global_params.rates.astype(self.dtype),
         )
-        blocks = range(0, batch.n_rows, ROWS_PER_BLOCK)
+        blocks = pieces(batch.n_rows, ROWS_PER_BLOCK)
         # sweeps of a block have seeds that follow each other, blocks have others
         seeds: list[Any] = [None] * len(blocks)
         if global_params.seed is not None:
-            seeds = (
-                np.random.default_rng(global_params.seed).integers(2**62, size=len(blocks)).tolist()
-            )
+            rng = np.random.default_rng(global_params.seed)
+            seeds = rng.integers(2**62, size=len(blocks)).tolist()
         height = ROWS_PER_BLOCK
         if not with_stats:
             height = min(height, max(FEWEST_ROWS, 1 << (batch.n_rows - 1).bit_length()))
         tasks = []
-        for first, seed in zip(blocks, seeds, strict=True):
-            rows = slice(first, first + ROWS_PER_BLOCK)
+        for rows, seed in zip(blocks, seeds, strict=True):
             start = None if batch.start is None else batch.start[rows]
             block = (self, batch.X[rows], height, start, spectra, inv_temp)
             tasks.append((block, seed, batch.weights[rows], with_energy, with_stats))
@@ -237,12 +225,9 @@ class GaPNMF(ConjugateModel):
             SW, SH = (sum(part, np.float64(0.0)) for part in zip(*sums, strict=True))
             stats = Stats((spectra[0] * SW, np.broadcast_to(SH, SW.shape)))
         return LocalResult(
-            stats,
-            np.concatenate(bound),
-            np.concatenate(energy) if with_energy else None,
-            np.concatenate(means),
-            start=np.concatenate(levels),
-        )
+            stats, np.concatenate(bound), np.concatenate(energy) if with_energy else None,
+            np.concatenate(means), start=np.concatenate(levels),
+        )  # fmt: skip
 
 
 class _Block:
@@ -254,19 +239,14 @@ class _Block:
     """
 
     def __init__(
-        self,
-        model: "GaPNMF",
-        X: Any,
-        height: int,
-        start: Array | None,
-        spectra: tuple[Array, Array, Array],
-        inv_temp: float | Array,
-    ) -> None:
+        self, model: "GaPNMF", X: Any, height: int, start: Array | None,
+        spectra: tuple[Array, Array, Array], inv_temp: float | Array,
+    ) -> None:  # fmt: skip
         self.model, (self.table, self.shift, rates) = model, spectra
         self.inv_temp, self.prior = model.dtype(inv_temp), model.dtype(model.activation_shape)
         n = X.shape[0]
         self.Y = np.zeros((height, model.n_features), model.dtype)
-        self.Y[:n] = _dense(X)
+        self.Y[:n] = dense(X)
         missing = np.isnan(self.Y)
         self.seen = None
         if missing.any():
@@ -461,10 +441,6 @@ def _table(log_rates: Array, inv_temp: float | Array, dtype: DTypeLike) -> tuple
     table = np.exp(inv_temp * (log_rates - shift)).astype(dtype)
     kernels.flush(table, SMALLEST)
     return table, shift.astype(dtype)
-
-
-def _dense(X: Any) -> Array:
-    return X.toarray() if sp.issparse(X) else X
 
 
 def _filled(X: Any) -> tuple[Any, Any]:
