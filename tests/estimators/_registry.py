@@ -337,9 +337,8 @@ ENTRIES += [
 ENTRIES += [
     Entry(
         cls=MemoizedHDP,
-        engine={"learning_method": method},
+        engine={"learning_method": method, "n_polish": 0},  # what the passes have found
         quick=EXACT
-        | {"n_polish": 0}  # what the passes have found
         | {"doc_topic_concentration": 0.5, "topic_word_prior": 0.1, "max_components": 4}
         | ({} if method == "memoized" else {"moves": ("merge", "delete")}),
         data=counts,

@@ -265,6 +265,7 @@ EXTREMES = {
 }  # fmt: skip
 
 
+@pytest.mark.quick_cases("float64")
 @every_pair(
     "entry, extreme, dtype, n_components", TOPIC_MODELS, list(EXTREMES), ["float32", "float64"],
     [1, 3],

@@ -66,6 +66,7 @@ SCALES = {
 }
 
 
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize(
     "name, scale, dtype", pairs(list(MODELS), list(SCALES), [np.float32, np.float64])
 )

@@ -238,6 +238,7 @@ def law_of_large_counts(counts, tokens, alpha, beta, b):
     return law / law.sum()
 
 
+@pytest.mark.quick_cases("float64")
 @pytest.mark.parametrize(
     "b, tokens, dtype", [(1.0, 0, np.float32), (1.0, 3, np.float64), (0.6, 0, np.float64)]
 )

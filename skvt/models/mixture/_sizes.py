@@ -36,7 +36,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.special import entr, logsumexp
 
-from skvt.compiled import digamma, digamma_array, exp, gammaln, gammaln_array, jit_allocating, log
+from skvt.compiled import (
+    digamma,
+    digamma_array,
+    exp,
+    gammaln,
+    gammaln_array,
+    jit_allocating,
+    log,
+    writeable,
+)
 from skvt.typing import Array
 
 # Sizes r: from a dispersion 1 / r of 20 to .01, each 1.66 times the one before. The nearest to any
@@ -99,6 +108,7 @@ class SizesAndRates:
         """q given each size, the log of the integral (...), and its slopes, or none."""
         eta = np.asarray(eta, np.float64)
         flat, lead = np.ascontiguousarray(eta.reshape(-1, eta.shape[-1])), eta.shape[:-1]
+        flat = writeable(flat)
         q, total = OfSizes(*np.empty((4, len(flat), SIZES.size))), np.empty(len(flat))
         found = np.empty((len(flat) if slopes else 0, 2 * self.points.size))
         _integrate(flat, SIZES, self.points, self.typical, q, total, found)
