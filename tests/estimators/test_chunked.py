@@ -130,7 +130,7 @@ def client(cluster):
 
 
 # --------------------------------------------------------------------------------- the same bits
-@pytest.mark.quick_cases("online", "table")
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FITS)
 def test_fits_have_the_same_bits_wherever_chunks_lie(name, request):
     with dask.config.set(scheduler="threads"):
@@ -438,6 +438,7 @@ def test_a_worker_that_dies_changes_nothing(cluster, client):
     assert killer.killed >= 3
 
 
+@pytest.mark.slow
 def test_an_error_where_chunks_lie_leaves_the_estimator_as_it_was(client):
     estimator = fitted("mixture")
     before = bits(estimator)

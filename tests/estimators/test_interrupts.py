@@ -187,7 +187,7 @@ def calling(method, X):
     return lambda estimator: getattr(estimator, method)(X)
 
 
-@pytest.mark.quick_cases("fit-2")
+@pytest.mark.quick_cases("transform-2")
 @pytest.mark.parametrize("method, n_jobs", [("fit", 2), ("partial_fit", 1), ("transform", 2)])
 def test_an_interrupt_at_any_line_of_what_publishes_and_ends_leaves_no_trace(method, n_jobs):
     entry = ENTRIES[0]

@@ -22,7 +22,7 @@ COUNTS = RNG.poisson(1.0, size=(60, 8)).astype(float)
 
 # (estimator, rows): its bound is judged, and two passes are too few
 JUDGED = [
-    (MemoizedDPGMM(2, tol=1e-12, random_state=0), REALS),
+    (MemoizedDPGMM(2, tol=1e-12, moves=("merge",), random_state=0), REALS),
     (
         MemoizedDPGMM(2, tol=1e-12, learning_method="online", evaluate_every=1, random_state=0),
         REALS,
@@ -158,7 +158,7 @@ def test_moves_are_numbered_as_the_passes_and_calls_of_the_history():
 
 @pytest.mark.parametrize(
     "estimator, X",
-    [(TemperedLDA(2, random_state=0), COUNTS), (MemoizedDPGMM(random_state=0), REALS)],
+    [(TemperedLDA(2, random_state=0), COUNTS), (MemoizedDPGMM(moves=(), random_state=0), REALS)],
     ids=["topics", "mixture"],
 )
 def test_a_stream_has_no_elbo_and_says_what_to_do(estimator, X):

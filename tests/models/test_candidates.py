@@ -36,7 +36,7 @@ def fit(X, labels, **parameters):
     return MemoizedDPGMM(labels.max() + 1, labels_init=labels, **own).fit(X)
 
 
-@pytest.mark.quick_cases("full", "diag")
+@pytest.mark.quick_cases("full")
 @pytest.mark.parametrize("covariance_type", ["full", "diag", "spherical", "tied"])
 def test_a_local_step_is_the_best_q_on_the_candidates(few, covariance_type):
     X, labels = many_groups()

@@ -37,7 +37,7 @@ def whole(model, data):
 
 
 # ------------------------------------------------------------------------------------ draws
-@pytest.mark.quick_cases("Bernoulli-dirichlet", "multinomial-sticks")
+@pytest.mark.quick_cases("Bernoulli-dirichlet")
 @each_weights
 @each_likelihood
 def test_draws_have_the_expectations_of_mean_field(weights, name):
@@ -91,7 +91,7 @@ def test_a_draw_is_decided_by_its_generator(weights):
 
 
 # ------------------------------------------------------------------------------- corrections
-@pytest.mark.quick_cases("Bernoulli-sticks", "multinomial-dirichlet")
+@pytest.mark.quick_cases("multinomial-dirichlet")
 @each_weights
 @each_likelihood
 def test_the_correction_is_the_identity_on_average(weights, name):

@@ -241,7 +241,7 @@ def test_few_rows_of_many_columns_need_one_covariance():
 
 def test_posterior_is_in_the_coordinates_of_the_data_and_shares_the_precision():
     X = few()
-    fitted = MemoizedDPGMM(covariance_type="tied", max_components=4, random_state=0).fit(X + 100.0)
+    fitted = MemoizedDPGMM(3, covariance_type="tied", moves=(), random_state=0).fit(X + 100.0)
     components = fitted.posterior_.components
     np.testing.assert_allclose(components.mean().mean, fitted.means_, rtol=1e-8)
     draw = components.sample(3, random_state=0)
