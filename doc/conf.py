@@ -103,6 +103,9 @@ if any(EXAMPLES.glob("plot_*.py")):
         "filename_pattern": r"/plot_",
         "within_subsection_order": "gallery.place",
         "image_scrapers": ("gallery.scraper",),
+        # by name, for "Examples using ..." on the pages of the reference
+        "doc_module": ("skvt",),
+        "backreferences_dir": "generated/examples",
         # nothing but what is printed: no legend or list of lines that a call happens to return
         "capture_repr": (),
         "ignore_pattern": r"^(?!plot_)",

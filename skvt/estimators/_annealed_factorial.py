@@ -79,69 +79,49 @@ class AnnealedFactorialMixture(
 
     Parameters
     ----------
-    n_components : int, default=10
-        Number of components K.
-
+    .. shared: n_components
     noise_variance : float or "auto", default="auto"
         Variance of the noise of a value. "auto" learns it once the temperature is 1, subject to a
         minimum of a ten-thousandth of the mean square.
-
     prior_variance : float or "auto", default="auto"
         Prior variance of an entry of a component. It is the c above; "auto" learns it.
-
     activation_prior : float, array-like of shape (n_components,) or "auto", default="auto"
         Probability pi_k that a component is on; "auto" learns each.
-
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" is ``LinearAnnealing(T0, replication=1)``, where T0 is a quarter of the
         temperature above which all components would be the same, from 1 to 6. "variational" and
         "local" learn the temperature, from at most 10.
-
     moves : tuple of {"superposition"}, default=("superposition",)
         Moves that may be made; ``()`` is none. They are made by memoized inference at T = 1.
-
     learning_method : {"batch", "online"}, default="batch"
         How the posterior q is found. "batch": memoized inference, which keeps the activations of
         all rows. "online": stochastic inference on shuffled minibatches, without moves.
-
-    learning_decay : float, default=0.7
-        How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
-        ``(learning_offset + t) ** -learning_decay``.
-
-    .. shared: learning_offset, batch_size, n_parallel_batches, total_samples
-
+    .. shared: learning_decay (factors), learning_offset, batch_size, n_parallel_batches
+    .. shared: total_samples
     max_iter : int or None, default=None
         Maximum number of passes over the data. None is 500, and 100 with "online", which by default
         does not judge convergence.
-
     .. shared: tol, evaluate_every, n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
     components_ : ndarray of shape (n_components, n_features)
         Expected components.
-
     activation_prior_ : ndarray of shape (n_components,)
         Probabilities pi_k, as given or learned.
-
     noise_variance_, prior_variance_ : float
         Variances, as given or learned.
-
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Not available
         after ``partial_fit``, see ``elbo``.
-
     .. shared: history_ (memoized)
-
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". Moves are "refresh" and "superposition", at T = 1.
-
     posterior_ : Posterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
         components.
-
     .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_, n_features_in_, feature_names_in_
 
     See Also

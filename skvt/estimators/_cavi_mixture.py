@@ -34,78 +34,54 @@ class CAVIGaussianMixture(MixtureEstimator):
 
     Parameters
     ----------
-    n_components : int, default=1
-        Number of components K.
-
+    .. shared: n_components
     noise_variance : float, default=1.0
         Variance of the noise of a value. That is the variance of each column around the mean of the
         row's component.
-
     prior_variance : float, default=100.0
         Prior variance of an entry of a component. The prior mean is 0. With a noise variance of 1
         the default is only weakly informative as long as the means are within about 20 of 0.
-
     weights : array-like of shape (n_components,) or None, default=None
         Probabilities of the components, positive and summing to 1. None means equal ones.
-
     .. shared: init_params
-
     means_init : array-like of shape (n_components, n_features) or None, default=None
         Initial means, instead of those found by ``init_params``, as in
         :class:`sklearn.mixture.GaussianMixture`. All starts of ``n_init`` are then the same.
-
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" lets it fall to 1; "variational" and "local" learn it, for all rows or for each.
-
     .. shared: max_iter
-
     tol : float, default=1e-6
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         row. A :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get
         there.
-
-    .. shared: n_init, warm_start, n_jobs, verbose
-
-    verbose_interval : int, default=1
-        Number of passes from one printed line to the next.
-
-    .. shared: random_state
+    .. shared: n_init, warm_start, n_jobs, verbose, verbose_interval, random_state
 
     Attributes
     ----------
     n_components_ : int
         Number of components K.
-
     weights_ : ndarray of shape (K,)
         The weights, as given.
-
     .. shared: labels_
-
     means_ : ndarray of shape (K, n_features)
         Expected means. The m_k of q(mu_k).
-
     mean_variances_ : ndarray of shape (K, n_features)
         Variances of q(mu_k): ``1 / (1 / prior_variance + N_k / noise_variance)`` with N_k the
         expected number of rows of the component (where NaN are missing, of values).
-
     covariances_ : ndarray of shape (K,)
         Variance of each component, all of them ``noise_variance``; in the form of scikit-learn's
         "spherical" ones, so that :class:`~skvt.plotting.ComponentsDisplay` draws circles.
-
     precisions_, precisions_cholesky_ : ndarray
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
         and "spherical"). Of shape (K,), inverses of the known variance.
-
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "means", a :class:`~skvt.expfam.Normal` for each component and column, and the
         "assignments" of the rows last fitted (those of positive weight), a
         :class:`~skvt.expfam.Categorical` for each row.
-
     .. shared: hierarchy_
         The entropy is that of [2]_.
-
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_, history_
     .. shared: lower_bounds_, restart_elbos_, n_batch_iter_, converged_, n_iter_, n_features_in_
     .. shared: feature_names_in_

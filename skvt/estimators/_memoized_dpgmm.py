@@ -51,11 +51,7 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
 
     Parameters
     ----------
-    n_components : int, default=1
-        Initial number of components; without moves it does not change.
-
-    .. shared: max_components
-
+    .. shared: n_components (memoized), max_components
     covariance_type : {"full", "tied", "diag", "spherical", "low_rank", "auto"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components, "low_rank" a
         matrix of low rank plus the variances of each column's noise (a factor analyser). "auto" is
@@ -63,35 +59,28 @@ class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
         first call); of at most two rows for each column neither "full" nor "tied". NaN in the data
         are missing values: integrated out with "diag" and "spherical", local variables of their
         rows otherwise, see Notes.
-
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero (with "full" covariances alone).
-
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"
         Weights from the sticks of a Dirichlet process, or from a finite Dirichlet: there are then
         ``n_components`` components throughout, with rows or without, and no moves are made.
-
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. In a finite Dirichlet, that of each
         component; None is ``1 / n_components``. The larger, the more components. "auto", here
         and below, starts with the value of None and moves it to the maximum of the bound after each
         pass that ends with two or more components.
-
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth (kappa); None is 1. "auto" learns
         it, between 1e-6 and 1.
-
     mean_prior : array-like of shape (n_features,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data (with NaN and "full", its maximum-likelihood
         estimate).
-
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom nu of the Wishart prior of a precision matrix, more than ``n_features -
         1``; with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of shape
         nu / 2. None is ``n_features``, for "low_rank" 1. "auto" learns it, up to twice
         ``n_features``, but not with "tied": of one covariance no prior can be learned.
-
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior: (n_features, n_features), for "diag" and "low_rank"
         (n_features,), for "spherical" a number (the gamma prior has half of it as rate). None is
@@ -101,107 +90,64 @@ default="dirichlet_process"
         directions in which the rows vary by less than a millionth of the columns' variance, that
         value is used. Matrices are diagonal where there are at most two rows for each column: so
         few rows do not determine more.
-
     reg_covar : float, default=0.0
         Least variance of a component in any direction: each row counts as if it had been measured
         with an error of this variance in each column, and so does the prior found from the data. (A
         given or learned ``covariance_prior_`` below ``degrees_of_freedom_prior_`` times this may
         lower it.) Densities are those of rows as they are. Bounds of fits with different values do
         not compare.
-
     max_rank : int or None, default=None
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
         of the columns.
-
     .. shared: init_params
-
     means_init : array-like of shape (n_components, n_features) or None, default=None
         Initial means, instead of those found by ``init_params``, as in
         :class:`sklearn.mixture.GaussianMixture`. Each row is initially assigned to the component
         with the nearest mean, in the metric of the prior's covariance.
-
-    .. shared: labels_init, learning_method
-
-    moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        Moves that may be made; ``()`` is none. They are made at the end of each pass; without them,
-        ``n_components`` stays fixed.
-
-    n_batches, batch_size : int or None, default=None
-        Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
-        per batch; give at most one of them. None is about 10 batches of 1,000 to 50,000 rows.
-
+    .. shared: labels_init, learning_method, moves (memoized), n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
-    .. shared: verbose
-
-    verbose_interval : int, default=1
-        Number of passes from one printed line to the next.
-
-    .. shared: random_state
+    .. shared: verbose, verbose_interval, random_state
 
     Attributes
     ----------
-    n_components_ : int
-        Number of components K. It is found by the fit.
-
-    .. shared: n_active_components_, weights_, labels_
-
+    .. shared: n_components_ (memoized), n_active_components_, weights_, labels_
     means_ : ndarray of shape (K, n_features)
         Expected means.
-
     covariances_ : ndarray
         Inverse of the expected precision of each component: (K, n_features, n_features) for "full"
         and "low_rank", (K, n_features) for "diag", (K,) for "spherical".
-
     covariance_type_ : str
         ``covariance_type``, or what "auto" has chosen.
-
     ranks_ : ndarray of int, shape (K,)
         Rank found for each component; of "low_rank" only.
-
     precisions_, precisions_cholesky_ : ndarray
         Expected precisions, and their Cholesky factors as in scikit-learn (square roots for "diag"
         and "spherical").
-
     .. shared: block_relevance_, column_relevance_
-
     mean_precision_ : ndarray of shape (K,) or None
         Number of rows that each mean is worth, those of the prior included; (K, n_features) where
         columns are independent and have missing values. None with ``mean_type="zero"``.
-
     degrees_of_freedom_ : ndarray of shape (K,)
         Degrees of freedom of q of each precision, those of the prior included: a row adds 1, with
         "spherical" each value; (K, n_features) with "diag" and missing values.
-
-    weight_concentration_ : ndarray of shape (2, K) or (K,)
-        Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
-        = Dirichlet, (K,).
-
-    .. shared: hierarchy_
+    .. shared: weight_concentration_, hierarchy_
         The entropy is that of [Baudry10]_.
-
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_, elbo_ & lower_bound_
     .. shared: history_ (memoized), lower_bounds_, move_log_, weight_concentration_prior_
-
     mean_prior_ : ndarray of shape (n_features,) or None
         Prior mean as used or learned; None with ``mean_type="zero"``.
-
     mean_precision_prior_ : float or None
         Number of rows that the prior mean is worth; None with ``mean_type="zero"``.
-
     degrees_of_freedom_prior_ : float
         Degrees of freedom of the prior of the precisions as used or learned.
-
     covariance_prior_ : float or ndarray
         Inverse scale of that prior as used or learned: a number for "spherical", (n_features,) for
         "diag" and "low_rank", (n_features, n_features) for "full" and "tied".
-
     .. shared: restart_elbos_, n_batch_iter_, converged_, n_iter_
-
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks) and "components".
-
     .. shared: n_features_in_, feature_names_in_
 
     See Also

@@ -80,56 +80,42 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
     ----------
     n_components : int, default=1
         Topics at the start; without moves, throughout.
-
     .. shared: max_components
-
     topic_word_prior : float, array-like of shape (n_features,), "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. All topics share
         it, since births, merges and deletes exchange them. None is 0.1; "auto" starts there and
         learns one value for all words at the maximum of the bound.
-
     topic_concentration : float or "auto", default=1.0
         Concentration gamma of the weights of topics: the larger, the more topics are expected
         before any documents are seen. "auto" starts at 1 and learns it.
-
     doc_topic_concentration : float or "auto", default="auto"
         Concentration alpha of the topic proportions of a document about the weights of topics: the
         larger, the more topics a document has. "auto" starts at 0.5 and learns it.
-
     components_init : array-like of shape (n_components, n_features) or None, default=None
         Topics to begin with, instead of topics at random: numbers of which each row, divided by its
         sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
         allowed: where the prior is, no word is impossible. Each topic begins with an equal part of
         the tokens. ``topic_ids_`` of the first one is 0, that of the next 1, and so on, as long as
         they live and wherever they stand.
-
     learning_method : {"memoized", "batch", "online"}, default="memoized"
         How the posterior q is found. "memoized": memoized inference. "batch": memoized inference
         with one batch, which is coordinate ascent. "online": stochastic inference on shuffled
         minibatches, without moves.
-
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. They come at the end of each pass.
-
     n_batches, batch_size : int or None, default=None
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
         per batch; give at most one of them. None is about 10 batches of 250 to 5,000 documents.
-
     .. shared: n_parallel_batches (memoized)
-
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. Those
         that learn the temperature are refused. Moves wait until it is 1.
-
     .. shared: learning_decay, learning_offset, max_iter
-
     tol : float, default=2e-4
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         word. Not while the fit is hot, or a move has anything left to try. A
         :class:`~sklearn.exceptions.ConvergenceWarning` where ``max_iter`` passes do not get there.
-
     .. shared: evaluate_every, total_samples (memoized)
-
     n_polish : int, default=200
         Sweeps of collapsed Gibbs sampling after the last pass of ``fit``, as of ``StructuredLDA``,
         which begin at the topics found; 0 is none. Topics are then the mean over the last half of
@@ -137,13 +123,8 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
         concentrations and ``topic_word_prior_`` stay as the passes have left them. Not where the
         fit ends at one topic, or above T = 1. A sweep costs by tokens, a pass by the words of each
         document: where these come more than 10 times each, sweeps are fewer in proportion, but 20.
-
-    .. shared: mean_change_tol
-
-    max_doc_update_iter : int, default=100
-        Maximum number of sweeps in a document's local step.
-
-    .. shared: n_init, warm_start, n_jobs, verbose, random_state
+    .. shared: mean_change_tol, max_doc_update_iter, n_init, warm_start, n_jobs, verbose
+    .. shared: random_state
 
     Attributes
     ----------

@@ -48,9 +48,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
 
     Parameters
     ----------
-    n_components : int, default=1
-        Initial number of components; without moves it does not change.
-
+    .. shared: n_components (memoized)
     components : "auto" or list of tuple, default="auto"
         What the columns are: ``(name, component, columns)`` for each block, as in scikit-learn's
         :class:`~sklearn.compose.ColumnTransformer`. A component is an object of
@@ -65,46 +63,27 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         if more than a tenth of its values are this one, and the others more than ten different
         ones, or as many as half of their number. Nested parameters are
         ``components__<name>__<parameter>``.
-
     handle_unknown : {"error", "missing"}, default="error"
         Whether categories that did not occur in ``fit`` are an error, or treated as missing values.
-
     .. shared: max_components
-
     weight_concentration_prior : float, "auto" or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components. "auto"
         starts with 1 and learns it, between 0.001 and 1,000, at the maximum of the bound. Priors of
         :mod:`skvt.components` that are "auto" are learned likewise.
-
-    .. shared: init_params, labels_init, learning_method
-
-    moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
-        Moves that may be made; ``()`` is none. They are made at the end of each pass; without them,
-        ``n_components`` stays fixed.
-
-    n_batches, batch_size : int or None, default=None
-        Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
-        per batch; give at most one of them. None is about 10 batches of 1,000 to 50,000 rows.
-
+    .. shared: init_params, labels_init, learning_method, moves (memoized), n_batches & batch_size
     .. shared: n_parallel_batches (memoized), temperature, learning_decay, learning_offset
     .. shared: total_samples (memoized), max_iter, tol, evaluate_every, n_init, warm_start, n_jobs
     .. shared: verbose, random_state
 
     Attributes
     ----------
-    n_components_ : int
-        Number of components K. It is found by the fit.
-
-    .. shared: n_active_components_, weights_, labels_
-
+    .. shared: n_components_ (memoized), n_active_components_, weights_, labels_
     blocks_ : list of tuple
         ``(name, component, columns)`` of each block as fitted: an object of :mod:`skvt.components`,
         and the columns' names (positions without names).
-
     categories_ : dict
         The categories of each column, in the order of their codes, by the name of the block: arrays
         of their type, or of objects where they have several.
-
     table_report_ : dict of list
         What was found of the columns before any work, one entry each of "column", "kind", "found",
         "remedy": columns without a value, constant ones, identifiers (30 rows or more of which nine
@@ -114,21 +93,16 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         but for these counts, as clusters spread, too. Empty for chunks of Dask.
     priors_ : dict of dict
         Parameters of the priors as used or learned, by the block's name.
-
     .. shared: block_relevance_, column_relevance_
-
     weight_concentration_ : ndarray of shape (2, K)
         Parameters (a, b) of q(v_k) = Beta.
-
     .. shared: hierarchy_, hierarchy_criteria_, n_clusters_, n_clusters_reason_
     .. shared: elbo_ & lower_bound_, history_ (memoized), lower_bounds_, move_log_
     .. shared: weight_concentration_prior_, restart_elbos_, n_batch_iter_, converged_, n_iter_
-
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks) and "components", again a joint posterior with a block for each of
         ``blocks_``.
-
     .. shared: n_features_in_, feature_names_in_
 
     See Also

@@ -64,131 +64,93 @@ class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
     n_components : int, default=100
         Maximum number of components K. Choose more than are expected: those that the data do not
         support remain without rows (or are merged away, with "memoized").
-
     weight_concentration_prior : float or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components.
-
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
 default="dirichlet_process"
         Weights from the sticks of a Dirichlet process, or from ``Dirichlet(alpha / K)``, its finite
         approximation [1]_.
-
     feature_prior : float, array-like of shape (2,) or (n_features, 2), or "auto", default=1.0
         Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
         the maximum of the bound; with "structured", at that of the evidence of the components given
         the assignments of each pass, by a step a pass.
-
     learning_method : {"structured", "memoized", "online", "batch"}, default="structured"
         How the posterior q is found. "structured": structured inference. "memoized": memoized
         mean-field inference [2]_ with births, merges and deletes. "online": stochastic mean-field
         inference on shuffled minibatches, without moves. "batch": memoized inference with one
         batch, which is coordinate ascent.
-
     global_step : {"ssvi-a", "ssvi", "mean_field", "map"}, default="ssvi-a"
         Globals on which local steps are conditioned. With "structured", a draw of weights and
         components from q, with the statistics taken as they are ("ssvi-a") or corrected for the
         dependence of the draw on its parameters ("ssvi"); their expected logarithms; or their
         means.
-
     .. shared: init_params
-
     moves : tuple of {"birth", "merge", "delete"}, default=("birth", "merge", "delete")
         Moves that may be made; ``()`` is none. With "memoized" and "batch", they are made at the
         end of each pass, as in :class:`~skvt.MemoizedDPGMM`.
-
     n_batches, batch_size : int or None, default=None
         Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
         per batch; give at most one of them. None is one batch of all rows with "structured", and
         otherwise about 10 batches of 1,000 to 50,000 rows.
-
     .. shared: n_parallel_batches (memoized), temperature
-
     learning_decay : float, default=0.75
         How fast step sizes decrease. With "structured" and "online", step number t has size
         ``learning_scale * (learning_offset + t) ** -learning_decay``, at most 1. In ``partial_fit``
         a structured step is also at most twice the share of its rows in all rows seen.
-
     .. shared: learning_offset
-
     learning_scale : float or None, default=None
         None is 100 for steps of "ssvi-a" on all rows, of which the first 450 then have size 1, and
         otherwise 1: minibatches and corrections are noisy, and small steps average the noise out.
-
     total_samples : float or None, default=None
         Assumed number of rows of the whole stream in ``partial_fit``. None is the number of rows
         seen; with "online" a million for a stream started by ``partial_fit``. A structured stream
         of more rows forgets the first ones.
-
     binarize : float or None, default=None
         Values above it count as 1, others as 0, as in :class:`sklearn.naive_bayes.BernoulliNB`.
         None requires binary data. Codes for missing values, such as -1, would count as 0: replace
         them by NaN first.
-
     .. shared: max_iter
-
     tol : float, default=1e-5
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         row. Convergence is not judged while T > 1 or a move has something left to try. Where bounds
         are evaluated or known, there is a :class:`~sklearn.exceptions.ConvergenceWarning` if
         ``max_iter`` passes do not suffice.
-
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
         never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
         is NaN for the other passes. Memoized inference knows it anyway.
-
     .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
     .. shared: n_active_components_
-
     n_components_ : int
         Number of components K. Those without rows are included.
-
     .. shared: weights_, labels_
-
     means_ : ndarray of shape (K, n_features)
         Expected probabilities of a one.
-
-    .. shared: block_relevance_, column_relevance_
-
-    weight_concentration_ : ndarray of shape (2, K) or (K,)
-        Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
-        = Dirichlet, (K,).
-
-    .. shared: hierarchy_
+    .. shared: block_relevance_, column_relevance_, weight_concentration_, hierarchy_
         The entropy is that of [3]_.
-
     .. shared: hierarchy_criteria_, n_clusters_, n_clusters_reason_
-
     elbo_, lower_bound_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound; after structured inference the bound at the final q(w) q(phi), which is not the
         objective that was maximised. Not available after ``partial_fit``, see ``elbo``.
-
     .. shared: history_
         With "structured", "objective" is the log probability of the rows under what was drawn,
         minus the divergence of the globals, which is not a bound.
-
     .. shared: lower_bounds_
-
     move_log_ : dict of lists
         One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
         "gain" (nats), "reason". As in :class:`~skvt.MemoizedDPGMM`.
-
     .. shared: weight_concentration_prior_
-
     feature_prior_ : ndarray of shape (n_features, 2)
         Parameters (a, b) of the beta priors as used or learned.
-
     .. shared: restart_elbos_, n_batch_iter_, converged_, n_iter_
-
     posterior_ : JointPosterior
         The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. Its blocks are
         the "weights" (sticks, or a Dirichlet) and "components" (a beta for each and column).
-
     .. shared: n_features_in_, feature_names_in_
 
     See Also

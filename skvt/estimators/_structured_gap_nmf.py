@@ -68,80 +68,54 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     ----------
     n_components : int, default=100
         Truncation K: an upper bound on the number of components.
-
     component_shape : float, default=0.25
         Shape and rate a of the gamma prior of an entry of a component; small for sparse ones.
-
     activation_shape : float, default=0.2
         Shape and rate b of the gamma prior of an activation; small where few components are
         active in a row.
-
     weight_concentration_prior : float, default=1.0
         Concentration alpha of the gamma process; larger values favour more components.
-
     data_mean_prior : float or None, default=None
         Prior mean of an entry of X, 1 / c in the papers; None is the mean of the data.
-
     local_step : {"gibbs", "mean_field"}, default="gibbs"
         Local step of a row given the globals. Draws of its activations given the expected
         allocation of its counts to components, and of the allocation given the activations, in
         turn; or mean field.
-
     global_step : {"ssvi-a", "mean_field"}, default="ssvi-a"
         Globals on which local steps are conditioned. A draw of the components from q, or
         expectations. With "mean_field" for both steps, inference is plain mean field.
-
-    n_burn_in : int, default=2
-        Number of sweeps of the sampler over a row before any is kept.
-
-    n_samples : int, default=2
-        Number of sweeps that are kept.
-
+    .. shared: n_burn_in, n_samples
     n_local_iter : int, default=1
         Number of mean-field updates of a row in a pass of ``fit``, which starts where the last pass
         ended.
-
     polish : float, default=0.25
         Fraction of the passes that are coordinate ascent of the mean-field bound. They remove
         unneeded components that the noise of draws keeps alive. Two thirds of them come at the end;
         with ``learning_method="batch"`` and at least 100 structured passes, the others come after
         each fifth of these but the last, so that sampling goes on with fewer components. No effect
         on mean-field inference or ``partial_fit``.
-
     temperature : None, str or policy, default=None
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name. It
         applies to the likelihood. Policies that learn the temperature are refused.
-
     learning_method : {"batch", "online"}, default="batch"
         How the posterior q is found. "batch": steps of size 1 on all rows at once. "online": steps
         on minibatches.
-
-    learning_decay : float, default=0.7
-        How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
-        ``(learning_offset + t) ** -learning_decay``.
-
-    .. shared: learning_offset, max_iter, batch_size, n_parallel_batches
-
+    .. shared: learning_decay (factors), learning_offset, max_iter, batch_size, n_parallel_batches
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
         never. It is the mean-field bound. A structured step gives no bound: ``history_["elbo"]`` is
         NaN in other passes but those of coordinate ascent.
-
     tol : float, default=1e-3
         Converged when the bound gains less than this from one evaluation to the next, in nats per
         row. Convergence is not judged while T > 1, nor in structured passes. Where bounds are
         evaluated, there is a :class:`~sklearn.exceptions.ConvergenceWarning` if ``max_iter`` passes
         do not suffice.
-
     .. shared: total_samples
-
     mean_change_tol : float, default=1e-3
         A row solved from scratch (in ``transform``, ``score``, ``elbo``, ``partial_fit``) has
         converged when the counts allocated to a component change by less than this on average.
-
     max_local_iter : int, default=200
         Maximum number of mean-field updates of such a row.
-
     .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes

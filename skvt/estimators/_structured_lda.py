@@ -67,14 +67,12 @@ class StructuredLDA(TopicEstimator):
     ----------
     n_components : int, default=10
         Number of topics K.
-
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
         n_components``, or one by the mean number of tokens of a document (of the first call, in a
         stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
         learns each entry by maximising the bound, once the temperature is 1; so does None where
         ``global_step`` is "collapsed".
-
     topic_word_prior : float, array-like, "auto" or None, default=None
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
@@ -83,14 +81,11 @@ class StructuredLDA(TopicEstimator):
         n_components``. "auto" starts there and learns one value for all words. Where
         ``global_step`` is "collapsed", so does None, both start at 0.1, and tokens are drawn under
         0.1 whatever is learned: the sampler needs more than the topics that come out of it.
-
     .. shared: components_init
-
     local_step : {"gibbs", "cvb0", "mean_field"}, default="gibbs"
         Local step of a row given the globals. For a document, Gibbs sampling of its assignments
         with the proportions integrated out [2]_; CVB0 [3]_, its deterministic approximation; or
         mean field.
-
     global_step : {"auto", "collapsed", "ssvi-a", "ssvi", "mean_field", "map"}, default="auto"
         Globals on which local steps are conditioned. A draw of the topics from q(beta), with the
         statistics taken as they are ("ssvi-a") or corrected for the dependence of the draw on its
@@ -103,13 +98,7 @@ class StructuredLDA(TopicEstimator):
         to 256 MB of what is prepared for the next pass. ``partial_fit`` then makes steps of
         "ssvi-a". "auto" is "collapsed" under Gibbs sampling at the default temperature or None,
         unless ``max_iter`` is below 100, and "ssvi-a" otherwise.
-
-    n_burn_in : int, default=2
-        Number of sweeps of the sampler over a row before any is kept.
-
-    n_samples : int, default=4
-        Number of sweeps that are kept.
-
+    .. shared: n_burn_in, n_samples
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         Policies that learn the temperature require ``local_step="mean_field"``. "annealed" is
@@ -117,86 +106,53 @@ class StructuredLDA(TopicEstimator):
         replication, and need many passes at T = 1. The initial T is 1.5 where ``topic_word_prior``
         is learned or at most 0.02, and decreases to 1 (no annealing) for a prior of 0.1, under
         which the draws themselves vary enough (``benchmarks/``).
-
     .. shared: moves
-
     average : float or None, default=None
         Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
         the temperature is 1 then: the posterior is that of the mean of ``components_`` after each.
         An accepted move restarts the mean. With 0, and of fewer than two such passes, the
         topics are those after the last pass; learned priors always are. None is 0.5 where topics
         are summed out, see ``global_step``, and 0.25 otherwise.
-
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": steps on minibatches. "batch": steps on all
         documents at once.
-
-    learning_decay : float, default=0.7
-        How fast step sizes decrease. With ``learning_offset`` given, step number t has size
-        ``(learning_offset + t) ** -learning_decay``.
-
+    .. shared: learning_decay (topics)
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
         a pass, ``5 / M * (0.4 + t / M) ** -learning_decay`` and 1 at most. In ``partial_fit``, and
         with "ssvi", None is 64: with "ssvi", topics may collapse in large first steps.
-
     max_iter : int or None, default=None
         Maximum number of passes over the data. None is 200 where topics are summed out, see
         ``global_step``, and 40 otherwise.
-
     .. shared: batch_size, n_parallel_batches
-
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
         never. It is the mean-field bound. A structured step yields no bound: ``history_["elbo"]``
         is NaN for the other passes.
-
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
         than this from one evaluation to the next, at the final temperature. A temperature given by
         name then falls over at most a third of 40 passes, however large ``max_iter`` is. (Step
         sizes do not depend on ``max_iter``.) With 0 the fit never stops early.
-
-    tol : float or None, default=None
-        Converged when the bound gains less than this from one evaluation to the next, in nats per
-        word; if given, it is used instead of ``perp_tol``.
-
-    .. shared: total_samples
-
-    .. shared: mean_change_tol
+    .. shared: tol (topics), total_samples, mean_change_tol
         For mean field and CVB0; the sampler makes ``n_burn_in + n_samples`` sweeps.
-
     max_doc_update_iter : int, default=100
         Maximum number of sweeps in a document's local step. For mean field and CVB0 only.
-
     .. shared: n_init, warm_start, n_jobs, verbose, random_state
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_components, n_features)
-        Variational parameters lam of the topics: pseudo-counts, prior included.
-    .. shared: topic_labels_
-    exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
-        ``exp(E[log beta])``.
-    .. shared: posterior_
+    .. shared: components_, topic_labels_, exp_dirichlet_component_, posterior_
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. The mean-field
         bound at the final topics, comparable with that of ``TemperedLDA``. Not available after
         ``partial_fit``, ``merge_topics`` and ``drop_topics``, see ``elbo``.
-    bound_ : float
-        Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
-        That of held-out words is ``perplexity(X)``.
-    .. shared: history_
+    .. shared: bound_, history_
         "objective" is the log probability of the words of the pass at the drawn topics and fitted
         proportions, minus the divergence of q(beta), which is not a bound; for "collapsed" the sum
         over tokens of the log probability of each given all others.
-    move_log_ : dict of lists
-        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats), "reason". Gains are estimated on a sample.
-    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_
-    doc_topic_prior_, topic_word_prior_ : float or ndarray
-        The priors as used or learned.
-    .. shared: n_features_in_, feature_names_in_
+    .. shared: move_log_ (topics), restart_elbos_, converged_, n_iter_, n_batch_iter_
+    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_
 
     See Also
     --------

@@ -34,13 +34,11 @@ class TemperedLDA(TopicEstimator):
     ----------
     n_components : int, default=10
         Number of topics K.
-
     doc_topic_prior : float, array-like of shape (n_components,), "auto" or None, default=None
         Concentration alpha of the Dirichlet prior of a document's topic proportions. None is ``1 /
         n_components``, or one by the mean number of tokens of a document (of the first call, in a
         stream) if that is more, as it is for short texts; it is at most 1. "auto" starts there and
         learns each entry by maximising the bound, once the temperature is 1.
-
     topic_word_prior : float, array-like, "auto" or None, default="auto"
         Concentration eta of the Dirichlet prior of a topic's word probabilities. A number, one for
         each word, shape (n_features,), or for each topic and word, shape (n_components,
@@ -48,40 +46,29 @@ class TemperedLDA(TopicEstimator):
         the prior, and keeps it, since no move exchanges topics whose priors differ. None is ``1 /
         n_components``, as in scikit-learn; "auto" starts there and learns one value for all words
         by maximising the bound.
-
     .. shared: components_init
-
     temperature : None, str or policy, default="annealed"
         None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
         "annealed" is :class:`~skvt.temperature.LinearAnnealing`, "variational"
         :class:`~skvt.temperature.VariationalTempering`, "local"
         :class:`~skvt.temperature.LocalTempering`, with their defaults.
-
     .. shared: moves
-
     average : float, default=0.25
         Share of the passes of ``fit``, the last ones, over which the topics are averaged, as far as
         the temperature is 1 then: the posterior is that of the mean of ``components_`` after each.
         An accepted move restarts the mean. With 0, and of fewer than two such passes, the
         topics are those after the last pass; learned priors always are. Not for coordinate
         ascent, which converges.
-
     learning_method : {"batch", "online"}, default="online"
         How the posterior q is found. "online": stochastic inference on minibatches. "batch":
         coordinate ascent on all data.
-
-    learning_decay : float, default=0.7
-        How fast step sizes decrease. With ``learning_offset`` given, step number t has size
-        ``(learning_offset + t) ** -learning_decay``.
-
+    .. shared: learning_decay (topics)
     learning_offset : float or None, default=None
         Down-weights early steps; at least 1. None ties the steps of ``fit`` to the M minibatches of
         a pass, ``2.8 / M * (0.8 + t / M) ** -learning_decay`` and at most 1, so that a pass over a
         large corpus discounts earlier statistics about as much as a pass over a small one; in
         ``partial_fit`` None is 64.
-
     .. shared: max_iter
-
     n_polish : int, default=0
         Number of passes of ``fit`` after those: at T = 1 on minibatches, with documents solved by
         CVB0 at the mean topics, as ``transform`` does it, and not by mean field, which makes their
@@ -90,55 +77,30 @@ class TemperedLDA(TopicEstimator):
         learned before. A pass costs nearly twice as much. ``history_`` has no
         bounds of these passes, ``elbo_`` is that of mean field at the final topics, and
         convergence is not judged before them.
-
     .. shared: batch_size, n_parallel_batches
-
     evaluate_every : int, default=-1
         Number of passes between evaluations of the bound on all data; 0 or a negative number means
         never. An evaluation costs about as much as a pass.
-
     perp_tol : float, default=0.1
         Where the bound is evaluated, stop when the perplexity ``exp(-ELBO / tokens)`` falls by less
         than this from one evaluation to the next, at the final temperature. A temperature given by
         name then falls over at most three quarters of 10 passes, however large ``max_iter`` is.
         (Step sizes do not depend on ``max_iter``.) With 0 the fit never stops early.
-
-    tol : float or None, default=None
-        Converged when the bound gains less than this from one evaluation to the next, in nats per
-        word; if given, it is used instead of ``perp_tol``.
-
-    .. shared: total_samples, mean_change_tol
-
-    max_doc_update_iter : int, default=100
-        Maximum number of sweeps in a document's local step.
-
-    .. shared: n_init, warm_start, n_jobs, verbose, random_state
+    .. shared: tol (topics), total_samples, mean_change_tol, max_doc_update_iter, n_init, warm_start
+    .. shared: n_jobs, verbose, random_state
 
     Attributes
     ----------
-    components_ : ndarray of shape (n_components, n_features)
-        Variational parameters lam of the topics: pseudo-counts, prior included.
-    .. shared: topic_labels_
-    exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
-        ``exp(E[log beta])``.
-    .. shared: posterior_
+    .. shared: components_, topic_labels_, exp_dirichlet_component_, posterior_
     elbo_ : float
         Evidence lower bound of the training data in nats, every constant included. Untempered, at
         the final topics. Not available after ``partial_fit``, ``merge_topics`` and
         ``drop_topics``, see ``elbo``.
-    bound_ : float
-        Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
-        That of held-out words is ``perplexity(X)``.
-    .. shared: history_
+    .. shared: bound_, history_
         "objective" is the tempered bound. Online, the bounds are estimates from the minibatches of
         the pass, except where ``evaluate_every`` requests exact ones.
-    move_log_ : dict of lists
-        One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
-        "gain" (nats), "reason". Gains are estimated on a sample.
-    .. shared: restart_elbos_, converged_, n_iter_, n_batch_iter_
-    doc_topic_prior_, topic_word_prior_ : float or ndarray
-        The priors as used or learned.
-    .. shared: n_features_in_, feature_names_in_
+    .. shared: move_log_ (topics), restart_elbos_, converged_, n_iter_, n_batch_iter_
+    .. shared: doc_topic_prior_ & topic_word_prior_, n_features_in_, feature_names_in_
 
     See Also
     --------

@@ -2,8 +2,8 @@
 
 A line ``.. shared: n_init, n_jobs`` in the docstring of a class stands for the entries of these
 names below; indented lines after it go on with the last of these. Defaults are those of the
-signature. Of two texts of one name, the one with memoized inference is "name (memoized)"; names
-with one text together are joined by "&".
+signature. Of several texts of one name, others are those "(memoized)", of "(topics)" or of
+"(factors)"; names with one text together are joined by "&".
 """
 
 import inspect
@@ -12,7 +12,6 @@ import re
 TEXTS = """
 batch_size : int
     Number of rows in a minibatch.
-
 components_init : array-like of shape (n_components, n_features) or None
     Topics to begin with, instead of topics at random: numbers of which each row, divided by its
     sum, is the probabilities of words, such as ``components_`` of another fit. Zeros are
@@ -20,192 +19,192 @@ components_init : array-like of shape (n_components, n_features) or None
     the tokens. ``temperature="annealed"`` is then T = 1 throughout, since heat would wash the
     topics out; other temperatures are taken as they are. Moves may put another topic in the
     place of one that has become the same as a third: ``moves=()`` keeps each where it is.
-
 evaluate_every : int
     Number of passes between evaluations of the bound on all data; 0 or a negative number means
     never. Memoized inference knows it anyway. With "online", convergence is judged at these
     evaluations only.
-
 init_params : {"k-means++", "random", "random_from_data"}
     How the initial components are found: from rows as seeds, drawn with probabilities that grow
     with how badly the earlier seeds explain a row; from random responsibilities; or from rows
     as seeds, drawn uniformly.
-
 labels_init : array-like of shape (n_samples,) or None
     Initial component of each row of ``fit``, instead of those found by ``init_params``: there
     are as many components as distinct labels, regardless of ``n_components``. -1 means unknown:
     such a row starts in the component that explains it best. Give labels of rows of positive
     weight only.
-
 learning_decay : float
     How fast step sizes decrease. With "online", step number t has size ``(learning_offset + t)
     ** -learning_decay``.
-
+learning_decay (factors) : float
+    How fast step sizes decrease. With "online" and in ``partial_fit``, step number t has size
+    ``(learning_offset + t) ** -learning_decay``.
+learning_decay (topics) : float
+    How fast step sizes decrease. With ``learning_offset`` given, step number t has size
+    ``(learning_offset + t) ** -learning_decay``.
 learning_method : {"memoized", "online", "batch"}
     How the posterior q is found. "memoized": memoized inference. "online": stochastic inference
     on shuffled minibatches, without moves. "batch": memoized inference with one batch, which is
     coordinate ascent.
-
 learning_offset : float
     Down-weights early steps; at least 1.
-
 max_components : int or None
     Maximum number of components that births may reach. None is 200 (of topics 400), or
     twice ``n_components`` where that is more.
-
+max_doc_update_iter : int
+    Maximum number of sweeps in a document's local step.
 max_iter : int
     Maximum number of passes over the data.
-
 mean_change_tol : float
     A document's local step has converged when its topic weights (in tokens) change by less than
     this on average.
-
 moves : tuple of {"split-merge"}
     Moves that may be made; ``()`` is none. After a pass of ``fit`` at T = 1 (from the middle of
     the fit, or its tenth pass if that comes first, and not after the last), a topic that mixes
     two themes is split, and two topics that share one are merged to make room, where this
     raises the bound on a sample of the documents.
-
+moves (memoized) : tuple of {"birth", "merge", "delete"}
+    Moves that may be made; ``()`` is none. They are made at the end of each pass; without them,
+    ``n_components`` stays fixed.
+n_batches & batch_size : int or None
+    Number of batches of consecutive rows into which ``fit`` divides the data, or number of rows
+    per batch; give at most one of them. None is about 10 batches of 1,000 to 50,000 rows.
+n_burn_in : int
+    Number of sweeps of the sampler over a row before any is kept.
+n_components : int
+    Number of components K.
+n_components (memoized) : int
+    Initial number of components; without moves it does not change.
 n_init : int
     Number of starts of ``fit``; the one with the highest bound is kept.
-
 n_jobs : int or None
     Number of threads. The result does not depend on it, to the last bit.
-
 n_parallel_batches : int or None
     Number of batches that are visited at once, with the same globals. Of minibatches, they make
     one step that is as large as theirs together. It changes the result; ``n_jobs`` and the
     number of workers of a cluster do not. None is 1, and for rows of Dask one minibatch of each
     of up to 8 chunks.
-
 n_parallel_batches (memoized) : int or None
     Number of batches that are visited at once, with the same globals. It changes the result;
     ``n_jobs`` and the number of workers of a cluster do not. None is 1, and for rows of Dask a
     tenth of the batches, or one minibatch of each of up to 8 chunks.
-
+n_samples : int
+    Number of sweeps that are kept.
 random_state : int, RandomState instance or None
     Source of randomness. It determines the start, the order in which rows are visited, and all
     that is drawn.
-
 temperature : None, str or policy
     None is T = 1 throughout; otherwise a policy of :mod:`skvt.temperature`, or its name.
     Policies that learn the temperature are refused. Moves are made only at T = 1.
-
 tol : float
     Converged when the bound gains less than this from one evaluation to the next, in nats per
     row. Convergence is not judged while T > 1 or a move has something left to try. If
     ``max_iter`` passes do not suffice, there is a
     :class:`~sklearn.exceptions.ConvergenceWarning`.
-
+tol (topics) : float or None
+    Converged when the bound gains less than this from one evaluation to the next, in nats per
+    word; if given, it is used instead of ``perp_tol``.
 total_samples : float or None
     Assumed number of rows of the whole stream in ``partial_fit``. None is a million for a
     stream started by ``partial_fit``, and after ``fit`` the number of its rows plus those seen
     since.
-
 total_samples (memoized) : float or None
     Assumed number of rows of the whole stream in ``partial_fit``. None is, with "memoized" and
     "batch", the number of rows seen; otherwise a million for a stream started by
     ``partial_fit``, and after ``fit`` the number of its rows plus those seen since.
-
 verbose : int
     Print one line per pass if positive.
-
+verbose_interval : int
+    Number of passes from one printed line to the next.
 warm_start : bool
     Whether another call of ``fit`` continues from the posterior, step number and temperature of
     the last one.
-
 block_relevance_ : ndarray of shape (K, n_blocks)
     Evidence that the rows of a component have parameters of their own in a block, rather than
     those of all other rows: the log Bayes factor of the two hypotheses in nats, divided by the
     component's number of rows. If positive, the block distinguishes the component from the
     rest. Components of less than one row count as one row.
-
+bound_ : float
+    Perplexity of the training data by the bound, ``exp(-elbo_ / words)``, as in scikit-learn.
+    That of held-out words is ``perplexity(X)``.
 column_relevance_ : ndarray of shape (K, n_columns)
     The same for each column. The values of independent columns add up to that of their block;
     with full covariances, and for counts of tokens, the value is that of the column by itself;
     columns of a spherical block have equal shares of the block's value.
-
+components_ : ndarray of shape (n_components, n_features)
+    Variational parameters lam of the topics: pseudo-counts, prior included.
 converged_ : bool
     Whether the fit stopped on convergence.
-
+doc_topic_prior_ & topic_word_prior_ : float or ndarray
+    The priors as used or learned.
 elbo_ & lower_bound_ : float
     Evidence lower bound of the training data in nats, every constant included. Not available
     after ``partial_fit``, see ``elbo``.
-
+exp_dirichlet_component_ : ndarray of shape (n_components, n_features)
+    ``exp(E[log beta])``.
 feature_names_in_ : ndarray of shape (`n_features_in_`,)
     Column names, where X had any.
-
 hierarchy_ : ndarray of shape (K - 1, 4)
     Linkage matrix of components successively joined into clusters, first those between which
     the assignments of rows are least certain, then those that lose least evidence as one
     component, as :func:`scipy.cluster.hierarchy.dendrogram` takes it. Its heights are what has
     been lost so far, in nats per row: entropy of the assignments of the rows of ``fit``, then
     evidence. Not available after ``partial_fit``, see ``join_components``.
-
 hierarchy_criteria_ : ndarray of str, shape (K - 1,)
     What chose each pair, "entropy" or "evidence".
-
 history_ : dict of lists
     One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
     ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
     "learning_rate", "n_components", "seconds".
-
 history_ (memoized) : dict of lists
     One entry per pass of ``fit``, including those of earlier warm starts, and one per call of
     ``partial_fit``, without bounds (NaN): "n_iter", "elbo", "objective", "temperature",
     "learning_rate", "n_components", "seconds". With "online", the bounds are estimates from the
     minibatches of the pass, except where ``evaluate_every`` requests exact ones.
-
 labels_ : ndarray of int, shape (n_samples,)
     Most probable component of each row of ``fit``. There is none after ``partial_fit`` and of
     chunks of Dask: ``predict``.
-
 lower_bounds_ : list of float
     ``history_["elbo"]``.
-
 move_log_ : dict of lists
     One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
     "gain" (nats), "reason". The gain of births is that of the components adopted in the pass.
     If a birth does not raise the bound, it is undone together with the other moves of the same
     pass. The reason is why births came to nothing: for each, the rows that were to be divided,
     and by how many nats the best proposal fell short.
-
+move_log_ (topics) : dict of lists
+    One entry for each kind of move due in a pass: "n_iter", "move", "proposed", "accepted",
+    "gain" (nats), "reason". Gains are estimated on a sample.
 n_active_components_ : int
     Number of components to which at least a thousandth of the data is expected to belong. Data
     are rows.
-
 n_batch_iter_ : int
     Number of global updates so far.
-
 n_clusters_ : int
     Number of clusters suggested. Pairs are joined that lose at least a tenth of the entropy
     that they could lose; and where the entropy has an elbow, also pairs before it that lose at
     least a hundredth. See the user guide for rows that are too few for that, and for classes
     that overlap. ``predict(X, n_clusters="auto")`` gives these clusters.
-
 n_clusters_reason_ : str
     Why this number is suggested.
-
+n_components_ (memoized) : int
+    Number of components K. It is found by the fit.
 n_features_in_ : int
     Number of columns of X.
-
 n_iter_ : int
     Number of passes of ``fit`` and calls of ``partial_fit`` so far, the length of ``history_``.
-
 posterior_ : Posterior
     The posterior q: ``sample``, ``log_prob``, ``mean``, ``var``, ``entropy``. It is that of the
     topics.
-
 restart_elbos_ : ndarray of shape (n_init,)
     ELBO of each start.
-
 topic_labels_ : list of str or None
     Names of the topics that you have set; ``get_feature_names_out`` and
     :func:`skvt.topic_table` show them, and files keep them.
-
+weight_concentration_ : ndarray of shape (2, K) or (K,)
+    Parameters (a, b) of q(v_k) = Beta. With "dirichlet_distribution", the concentration of q(w)
+    = Dirichlet, (K,).
 weight_concentration_prior_ : float
     Concentration of the weights as used.
-
 weights_ : ndarray of shape (K,)
     Expected weights, normalised: the mass of components not yet seen is left out.
 """
@@ -222,9 +221,10 @@ def with_shared_texts(cls):
 
         def entry(label):
             kind, text = _OF_NAME[label]
-            name = label.removesuffix(" (memoized)").replace(" & ", ", ")
-            if name in parameters:
-                default = repr(parameters[name].default).replace("'", '"').replace("e-0", "e-")
+            name = re.sub(r" \(\w+\)$", "", label).replace(" & ", ", ")
+            first = name.partition(",")[0]
+            if first in parameters:
+                default = repr(parameters[first].default).replace("'", '"').replace("e-0", "e-")
                 kind = f"{kind}, default={default}"
             return f"{name} : {kind}\n{text}"
 
