@@ -8,8 +8,6 @@ from sklearn.utils import check_random_state, check_scalar
 
 from skvt.components.specs import positive_numbers
 
-__all__ = ["make_bernoulli_mixture"]
-
 BernoulliRows = namedtuple("BernoulliRows", ["X", "labels", "weights", "means"])
 BernoulliRows.__doc__ = (
     "Binary rows X (N, D), component of each (N,), weights (K,) and probabilities of ones (K, D)."

@@ -7,8 +7,6 @@ import numpy as np
 from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 from sklearn.utils import Bunch
 
-__all__ = ["DOCSTRING_STOP_WORDS", "load_docstrings"]
-
 _FILE = Path(__file__).with_name("docstrings.txt.xz")  # lines of name, tab, text
 _PACKAGES = ["numpy", "scipy", "sklearn"]
 

@@ -7,8 +7,6 @@ import numpy as np
 from sklearn.datasets import load_sample_image
 from sklearn.utils import check_random_state, check_scalar
 
-__all__ = ["load_photo_patches", "make_edge_patches"]
-
 EdgePatches = namedtuple("EdgePatches", ["X", "labels", "covariances", "weights"])
 EdgePatches.__doc__ = "Patches X (N, D), components (N,), covariances (K, D, D), weights (K,)."
 

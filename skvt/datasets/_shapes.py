@@ -6,8 +6,6 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
-__all__ = ["make_shapes"]
-
 Shapes = namedtuple("Shapes", ["X", "activations", "components"])
 Shapes.__doc__ = "Rows X (N, 16), activations (N, 8) and components (8, 16)."
 

@@ -6,8 +6,6 @@ from numbers import Integral, Real
 import numpy as np
 from sklearn.utils import check_random_state, check_scalar
 
-__all__ = ["make_spectrogram"]
-
 Spectrogram = namedtuple("Spectrogram", ["X", "components", "activations"])
 Spectrogram.__doc__ = "Counts X (N, F), spectra (K, F), activations (N, K): X ~ Poisson(H W)."
 

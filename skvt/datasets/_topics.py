@@ -9,8 +9,6 @@ from sklearn.utils import check_array, check_random_state, check_scalar
 
 from skvt.results import prior_vector
 
-__all__ = ["make_topic_corpus"]
-
 TopicCorpus = namedtuple("TopicCorpus", ["X", "topics", "proportions"])
 TopicCorpus.__doc__ = "Word counts X (N, V), topics (K, V) and topic proportions (N, K)."
 

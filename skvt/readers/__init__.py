@@ -12,18 +12,3 @@ from skvt.readers._reader import (
 )
 from skvt.readers._table_reader import TableReader
 from skvt.readers._tables import Table, TableBlock
-
-__all__ = [
-    "REMEDIES",
-    "BinaryReader",
-    "ColumnWarning",
-    "ContiguousReader",
-    "CountReader",
-    "DocumentReader",
-    "Reader",
-    "RealReader",
-    "Table",
-    "TableBlock",
-    "TableReader",
-    "levels",
-]

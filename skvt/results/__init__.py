@@ -7,20 +7,3 @@ from skvt.results._topic_edits import TopicEditsMixin
 from skvt.results._topics import TopicsMixin, prior_vector, simplest
 from skvt.results.topic_tables import topic_shares, topic_table
 from skvt.results.topic_words import top_words
-
-__all__ = [
-    "GrowingMixin",
-    "MixtureEstimator",
-    "TopicEditsMixin",
-    "TopicsMixin",
-    "assignments_of",
-    "consensus",
-    "distributions",
-    "learned_values",
-    "matched",
-    "prior_vector",
-    "simplest",
-    "top_words",
-    "topic_shares",
-    "topic_table",
-]
