@@ -194,18 +194,10 @@ def accepted_gammas(n: int, numbers: Array, words: NDArray[np.uint64], places: I
     """Gamma variates of n shapes + 1, each from a proposal, or the next that is accepted.
 
     Two proposals are made for all entries side by side, where loops run on vectors; few are left
-    then.
-
-    Parameters
-    ----------
-    numbers : float64 (5, N)
-        Shapes; the normal variates of first proposals, which are overwritten; the gamma variates,
-        written; and scratch.
-    words : uint64 (2, N)
-        Random bits, the second number of whose ``unit_pair`` is the test of the first proposal;
-        and scratch.
-    places : integer (2, N)
-        Scratch.
+    then. ``numbers`` (5, N) are shapes; the normal variates of first proposals, which are
+    overwritten; the gamma variates, written; and scratch. ``words`` (2, N) are random bits, the
+    second number of whose ``unit_pair`` is the test of the first proposal, and scratch, as all of
+    ``places`` (2, N) is.
     """
     shapes, normals, out, values = numbers[0], numbers[1], numbers[2], numbers[3]
     own_shapes, bits, own_bits = numbers[4], words[0], words[1]

@@ -139,15 +139,9 @@ def give_way() -> None:
 class SharedLoop(list[tuple[Any, ...]]):
     """Tasks for ``run``: the calls of a shared loop over n items, ``size`` a claim.
 
-    They are as many as one thread needs; whoever has several adds ``helpers_call`` for each.
-
-    Parameters
-    ----------
-    n, size : int
-        Of the last loop, if the function has several.
-    *args
-        Of the function, whose last argument is the counter, or counters one after the other.
-    n_loops : int
+    They are as many as one thread needs; whoever has several adds ``helpers_call`` for each. Of a
+    function with several loops, n and size are those of the last. The function's last argument, not
+    among ``args``, is the counter, or counters one after the other.
     """
 
     def __init__(self, n: int, size: Whole, *args: Any, n_loops: int = 1) -> None:

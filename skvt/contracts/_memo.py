@@ -21,11 +21,9 @@ class Memo(Protocol):
 
     def plus(self, other: Any, sign: float = 1.0) -> Self:
         """The sum with another memo, or with ``sign=-1`` the difference."""
-        ...
 
     def rearranged(self, index: IndexArray) -> Self:
         """Components in another order: those of ``index``, empty ones where it is -1."""
-        ...
 
 
 class Memos(Protocol):
@@ -37,11 +35,9 @@ class Memos(Protocol):
 
     def of(self, memos: Mapping[Hashable, Any]) -> Any:
         """Memos of the same kind, from a mapping."""
-        ...
 
     def total(self) -> Memo:
         """The sum of all memos, as a memo with arrays of its own."""
-        ...
 
 
 class SampledState(Protocol):

@@ -25,12 +25,7 @@ def _pictures():
 
 
 def make_shapes(
-    n_samples=10_000,
-    *,
-    activation=0.3,
-    noise_variance=0.1,
-    random_state=None,
-    return_truth=True,
+    n_samples=10_000, *, activation=0.3, noise_variance=0.1, random_state=None, return_truth=True
 ):
     """Draw rows that are sums of some of 8 pictures of 4 x 4, plus noise [VT16 app. C]_.
 

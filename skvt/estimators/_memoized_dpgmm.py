@@ -6,12 +6,7 @@ from typing import Annotated
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skvt.components.specs import (
-    COVARIANCE_TYPES,
-    gaussian_component,
-    gaussian_learner,
-    is_auto,
-)
+from skvt.components.specs import COVARIANCE_TYPES, gaussian_component, gaussian_learner, is_auto
 from skvt.estimators._mixtures import begun_with_labels, given_means, require_rows, sticks
 from skvt.fitting import (
     AT_LEAST_ONE,

@@ -41,16 +41,7 @@ STREAM_ROWS = 1e6
 # Parameters that do not matter to what has been done so far when an interrupted fit is resumed;
 # the seeds of its starts are kept.
 _FREE_TO_CHANGE = frozenset(
-    {
-        "max_iter",
-        "tol",
-        "perp_tol",
-        "evaluate_every",
-        "verbose",
-        "verbose_interval",
-        "n_jobs",
-        "random_state",
-    }
+    "max_iter tol perp_tol evaluate_every verbose verbose_interval n_jobs random_state".split()
 )
 
 

@@ -19,14 +19,7 @@ MOST_BEFORE = 10
 
 
 class MovesBetween(Continued):
-    """Moves after passes at T = 1, except the last: a pass must follow.
-
-    Parameters
-    ----------
-    moves : sequence of SampledMove
-    n_passes : int
-        Number of passes of the fit.
-    """
+    """Moves after passes at T = 1, except the last of ``n_passes``: a pass must follow."""
 
     # (not when moves begin: a resumed fit may have another number of passes)
     kept: ClassVar[dict[str, Any]] = {"_moved": bool}
@@ -83,13 +76,7 @@ class Averaging(Continued):
     Stochastic steps wander about the optimum, and their mean is closer to it than where they end:
     averaging of iterates (Polyak and Juditsky 1992). The mean of statistics is that of the natural
     parameters, so it is a posterior as any, and its bound is exact.
-
-    Parameters
-    ----------
-    n_passes : int
-        Number of passes of the fit.
-    share : float
-        Share of them, the last ones, whose statistics are averaged where T = 1.
+    The last ``share`` of ``n_passes`` passes are averaged, as far as T = 1 there.
     """
 
     # (not the first pass: a resumed fit may have another number of passes)

@@ -97,19 +97,10 @@ class ChunkWeights:
 
 
 class Chunks:
-    """Rows in chunks, in the place of an array.
+    """Rows in chunks, or some of their columns, in the place of an array.
 
-    Parameters
-    ----------
-    site : LocalSite or ClusterSite
-    handles : list of Handle
-        Of the blocks.
-    facts : list of BlockFacts
-    columns : slice or ndarray of int, optional
-        Of these columns only.
-    function : callable, optional
-        Of the rows, see :func:`~skvt.rows.mapped`; it leaves columns and dtype as they are, or as
-        if they were.
+    ``function`` is one of the rows, see :func:`~skvt.rows.mapped`; it leaves columns and dtype as
+    they are, or as if they were.
     """
 
     ndim = 2

@@ -165,10 +165,6 @@ class ClusterSite:
 
     Where this is itself a task of the cluster, it leaves the threads of its worker to the tasks for
     which it waits, until the site is closed.
-
-    Parameters
-    ----------
-    client : distributed.Client
     """
 
     def __init__(self, client: Any) -> None:

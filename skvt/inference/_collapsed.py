@@ -39,14 +39,8 @@ class CollapsedInference(Continued):
     these. They are kept batch by batch. In the first pass they are drawn given the globals that the
     fit begins with, and now and then in the first part of a fit given those of then: what the rows
     have settled on gives way, which the sampler by itself hardly ever leaves.
-
-    Parameters
-    ----------
-    n_passes : int
-        Number of passes of the fit; 0 where only the first draws rows given the globals alone.
-    n_averaged : int
-        Number of them, the last ones, over which ``sums`` adds up the statistics of each batch; at
-        most half of them.
+    ``n_passes`` is 0 where only the first draws rows given the globals alone. Over the last
+    ``n_averaged`` of them, at most half, ``sums`` adds up the statistics of each batch.
     """
 
     # (not when rows are drawn given the globals alone: a resumed fit may have more passes)

@@ -220,10 +220,7 @@ class Plan:
         return self.stopping.judges(self.phases[-1].engine)
 
     def for_policy(
-        self,
-        model: Model,
-        workers: Workers | None = None,
-        rng: np.random.Generator | None = None,
+        self, model: Model, workers: Workers | None = None, rng: np.random.Generator | None = None
     ) -> FitPlan:
         """Information for the temperature policy."""
         n_passes = self.stopping.max_iter if self.n_passes is None else self.n_passes

@@ -72,12 +72,7 @@ class MemoizedInference(Continued):
     Each batch has a memo: its statistics and the entropies of its assignments. A visit replaces the
     memo and immediately updates the globals. After the first pass, the evidence lower bound of all
     data is thus known exactly at every step, and only births can lower it. With one batch this is
-    coordinate ascent.
-
-    Parameters
-    ----------
-    moves : sequence of Move
-        Made in this order, births last, and only at T = 1.
+    coordinate ascent. The ``moves`` are made in their order, births last, and only at T = 1.
     """
 
     kept: ClassVar[dict[str, Any]] = {

@@ -171,12 +171,7 @@ class Memos(MutableMapping[Hashable, Memo]):
     sums that contain it. The total of a stream thus costs the same however long the stream is, and
     rounding errors cannot accumulate: each sum is a plain sum of 32 terms. Changes of all memos are
     deferred until a memo is requested; they are linear, and so are applied directly to sums of many
-    memos.
-
-    Parameters
-    ----------
-    memos : Memos or dict
-        Initial memos; of Memos an independent copy that shares the memos.
+    memos. Made of ``Memos``, it is an independent copy that shares the memos.
     """
 
     _places: dict[Hashable, int]

@@ -131,10 +131,7 @@ def _help(
 class Workers:
     """``n_jobs`` threads, including the calling one, for the duration of a ``with`` block.
 
-    Parameters
-    ----------
-    n_jobs : int or None
-        As in scikit-learn: None is 1 unless a ``joblib.parallel_config`` says otherwise.
+    As in scikit-learn, None is 1 unless a ``joblib.parallel_config`` says otherwise.
     """
 
     def __init__(self, n_jobs: int | None = None) -> None:

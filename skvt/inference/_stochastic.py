@@ -39,10 +39,7 @@ class Visits(NamedTuple):
 class StochasticInference(Continued, Generic[M]):
     """SVI on shuffled minibatches, at the temperature given by the policy [VT16 alg. 1].
 
-    Parameters
-    ----------
-    rate : callable
-        Step number -> rho.
+    ``rate`` gives the step size rho of a step number.
     """
 
     kept: ClassVar[dict[str, Any]] = {"rate": Annotated[RobbinsMonro, "rate"]}

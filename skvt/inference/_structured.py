@@ -27,16 +27,8 @@ class StructuredInference(StochasticInference[Drawable]):
 
         lam <- (1 - rho) lam + rho (eta + (N / S) V(beta, lam) eta_hat)      [HB15 eq. 11]
 
-    SSVI-A takes the identity for V, which is its expectation [HB15 eq. 10].
-
-    Parameters
-    ----------
-    rate : callable
-        Step number -> rho.
-    global_step : {"ssvi", "ssvi-a", "mean_field", "map"}
-    most_of_share : float or None
-        In a stream that counts its rows, a step is at most this many times the share of its rows in
-        all rows so far.
+    SSVI-A takes the identity for V, which is its expectation [HB15 eq. 10]. In a stream that counts
+    its rows, a step is at most ``most_of_share`` times the share of its rows in all rows so far.
     """
 
     requires: tuple[Requirement, ...] = (
@@ -47,10 +39,7 @@ class StructuredInference(StochasticInference[Drawable]):
     bound_kind = "none"
 
     def __init__(
-        self,
-        rate: Callable[[int], float],
-        global_step: str,
-        most_of_share: float | None = None,
+        self, rate: Callable[[int], float], global_step: str, most_of_share: float | None = None
     ) -> None:
         super().__init__(rate)
         self._global_step, self._most_of_share = global_step, most_of_share
@@ -72,12 +61,7 @@ class StructuredInference(StochasticInference[Drawable]):
         return super().run_pass(model, data, state, policy, workers, rng)
 
     def step(
-        self,
-        model: Drawable,
-        batches: Sequence[Any],
-        total: float,
-        state: State,
-        visits: Visits,
+        self, model: Drawable, batches: Sequence[Any], total: float, state: State, visits: Visits
     ) -> Drawable:
         """A step on minibatches visited at once, each given a draw of its own."""
         model = super().step(model, batches, total, state, visits)

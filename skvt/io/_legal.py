@@ -129,27 +129,11 @@ STATISTICS = {
 # Fields of models that are positive wherever they have a value.
 # (within the range that priors have)
 POSITIVE = (
-    "typical",
-    "points",
-    "doc_topic_prior",
-    "topic_word_prior",
-    "sampling_prior",
-    "activation_prior",
-    "noise_variance",
-    "prior_variance",
-    "concentration",
-    "doc_concentration",
-    "component_shape",
-    "activation_shape",
-    "weight_concentration",
-    "data_mean_prior",
-    "n_components",
-    "n_features",
-    "n_initial",
-    "n_fewest",
-    "n_samples",
-    "inv_temps",
-)
+    "typical", "points", "doc_topic_prior", "topic_word_prior", "sampling_prior",
+    "activation_prior", "noise_variance", "prior_variance", "concentration", "doc_concentration",
+    "component_shape", "activation_shape", "weight_concentration", "data_mean_prior",
+    "n_components", "n_features", "n_initial", "n_fewest", "n_samples", "inv_temps",
+)  # fmt: skip
 # Largest parameter of q of a topic: words in range, counted several times.
 MOST_WORDS = 1e3 * LARGEST
 

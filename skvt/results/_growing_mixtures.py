@@ -146,11 +146,6 @@ class GrowingMixin(MoveLogMixin):
         ndarray of shape (n_clusters, n_columns)
             The log Bayes factor of parameters of its own against parameters shared with all other
             rows, divided by the cluster's number of rows.
-
-        Raises
-        ------
-        ValueError
-            As of ``predict``.
         """
         fitted = self._require_fitted()
         product, sums, counts = self._blocks_of(fitted, self._member(n_clusters))

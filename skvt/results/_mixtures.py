@@ -130,11 +130,6 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         -------
         ndarray of shape (n_samples, K) or (n_samples, n_clusters)
             Each row sums to 1.
-
-        Raises
-        ------
-        ValueError
-            As of ``predict``.
         """
         self._require_fitted()
         clusters = self._clusters_of_components(n_clusters)
