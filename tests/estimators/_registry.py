@@ -386,6 +386,9 @@ def is_mixture(entry):
 
 every_estimator = _every(lambda entry: True)
 every_class = _every(lambda entry: True, CLASSES)
+# For what all inherit from one class.
+SOME_CLASSES = CLASSES[::3]
+some_classes = _every(lambda entry: True, SOME_CLASSES)
 every_transforming_class = _every(lambda entry: entry.transforms, CLASSES)
 every_class_of_topic_models = _every(is_topic_model, CLASSES)
 every_topic_model = _every(is_topic_model)

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 from estimators._registry import (
-    CLASSES,
     ENTRIES,
+    SOME_CLASSES,
     assert_same_fit,
     every_class,
     every_estimator,
     every_pair,
     published,
+    some_classes,
     takes,
     without_time,
 )
@@ -80,8 +81,7 @@ class Collector(Spy):
             self.then.append(self.entry.answers(fitted_estimator, X))
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI")
-@every_class
+@some_classes
 @pytest.mark.parametrize("n_init", [1, 2])
 def test_hooks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
     spy = Spy()
@@ -93,16 +93,14 @@ def test_hooks_are_called_for_the_fit_and_for_each_pass(entry, n_init):
     assert spy.calls[2:-2] == passes
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI")
-@every_class
+@some_classes
 def test_callbacks_change_nothing(entry):
     X = entry.data()
     watched = entry.make().set_callbacks(Spy(), monitor_of_scores(), Collector(entry)).fit(X)
     assert_same_fit(watched, entry.make().fit(X))
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI", "MemoizedDPMixture")
-@every_pair("entry, y, n_init", CLASSES, [None, "target"], [1, 2])
+@every_pair("entry, y, n_init", SOME_CLASSES, [None, "target"], [1, 2])
 def test_a_scoring_monitor_has_a_finite_score_for_each_pass_and_the_whole_fit(entry, y, n_init):
     X = entry.data()
     monitor = monitor_of_scores()
@@ -219,9 +217,8 @@ def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, met
     assert np.isfinite(estimator.score(X))
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI")
 @every_pair(
-    "entry, fitted_before, fail_at, error", CLASSES, [False, True],
+    "entry, fitted_before, fail_at, error", SOME_CLASSES, [False, True],
     [("setup", "fit"), ("begin", "fit"), ("begin", "pass"), ("end", "pass"), ("end", "fit")],
     [RuntimeError, KeyboardInterrupt],
 )  # fmt: skip
@@ -251,8 +248,7 @@ def test_neither_bad_input_nor_partial_fit_calls_a_callback(entry):
     assert spy.calls == []
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI")
-@every_class
+@some_classes
 def test_callbacks_reach_the_estimator_in_a_pipeline_in_a_search(entry, capsys):
     X, callbacks = entry.data(), [of_scikit_learn("ProgressBar"), monitor_of_scores()]
     pipeline = make_pipeline(FunctionTransformer(accept_sparse=True), entry.make())

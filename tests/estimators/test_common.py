@@ -29,6 +29,7 @@ from estimators._registry import (
     every_stream_of_minibatches,
     every_transforming_class,
     published,
+    some_classes,
     takes,
 )
 from sklearn.exceptions import NotFittedError
@@ -205,8 +206,7 @@ def test_fit_leaves_parameters_and_policy_as_they_were(entry):
     assert vars(policy) == vars(LinearAnnealing())
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI")
-@every_class
+@some_classes
 def test_estimators_that_hold_one_policy_do_not_disturb_each_other(entry):
     policy = LinearAnnealing(2.0)
     one, other = entry.make(temperature=policy), entry.make(temperature=policy, random_state=1)
@@ -275,8 +275,7 @@ def priors_given(entry):
     return dict.fromkeys(set(GAUSSIAN_PRIORS) & set(parameters))
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI")
-@every_class
+@some_classes
 def test_a_search_reaches_the_parameters_of_the_policy(entry):
     X = entry.data()
     grid = {"temperature__initial_temperature": [1.0, 1.5, 4.0]}
@@ -293,8 +292,7 @@ def test_a_search_reaches_the_parameters_of_the_policy(entry):
     assert scores[0] == plain.cv_results_["mean_test_score"][0]
 
 
-@pytest.mark.quick_cases("TemperedLDA", "CAVI")
-@every_class
+@some_classes
 def test_weights_are_routed_through_a_search(entry):
     X = entry.data()
     weights = np.random.default_rng(0).uniform(0.5, 2.0, X.shape[0])
