@@ -37,11 +37,10 @@ def pytest_itemcollected(item):
             item.add_marker(pytest.mark.slow)
 
 
-# Topic models have the loops that take long to compile, and documentation fits all models.
+# Topic models have the loops that take long to compile.
 LOOPS = re.compile(
     "lda|hdp|topic|collapsed|averaging|dirichlet|joint_laws|test_structured.py", re.I
 )
-DOCUMENTATION = ("test_docstrings", "test_guide")
 
 
 @pytest.hookimpl(trylast=True)
@@ -50,5 +49,4 @@ def pytest_collection_modifyitems(items):
 
     Each takes a half: while the first compiles the loops of topic models, the second has others.
     """
-    items.sort(key=lambda item: item.path.stem in DOCUMENTATION or not LOOPS.search(item.nodeid))
-    items.sort(key=lambda item: item.path.stem in DOCUMENTATION)
+    items.sort(key=lambda item: not LOOPS.search(item.nodeid))

@@ -68,14 +68,8 @@ def test_docstrings_are_complete(name):
     assert not found, "\n" + "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    "name",
-    # (figures, too, and fits of tables take a second each)
-    [
-        pytest.param(name, marks=[pytest.mark.slow] * bool(re.search("plotting|components", name)))
-        for name in documented_names()
-    ],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", documented_names())
 def test_there_are_examples_and_they_are_true(name):
     (test,) = doctest.DocTestFinder(recurse=False).find(named(name), name)
     assert test.examples and doctest.DocTestRunner().run(test).failed == 0

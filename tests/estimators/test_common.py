@@ -92,6 +92,9 @@ def _brief(entry, **params):
     return entry.cls(**(entry.engine | {"max_iter": 4} | room | params))
 
 
+@pytest.mark.quick_cases(
+    "TemperedLDA", "MemoizedDPGMM", "MemoizedHDP", "Annealed", "CAVI", "StructuredBernoulli"
+)
 @parametrize_with_checks(
     [_brief(entry) for entry in CLASSES], expected_failed_checks=_expected_failures
 )

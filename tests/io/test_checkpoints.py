@@ -50,7 +50,7 @@ FITS = [
 ]
 
 
-@pytest.mark.quick_cases("n_init", "warm_start")
+@pytest.mark.quick_cases("n_init", "TemperedLDA-online-annealed-warm_start")
 @pytest.mark.parametrize(("entry", "temperature", "params"), FITS)
 def test_resuming_after_any_pass_ends_with_the_same_bits(entry, temperature, params, tmp_path):
     heat = {} if temperature is None else {"temperature": temperature}
