@@ -5,15 +5,15 @@ pass to the loop in a :class:`PassResult`, and declares in ``requires`` what it 
 which is checked before a fit begins.
 """
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import numpy as np
 
 from skvt.contracts._model import LocalResult, Model, Requirement
 from skvt.contracts._policy import RunningPolicy
-from skvt.typing import Array
+from skvt.typing import Array, IndexArray
 
 # What an engine asks of a model, and the `skvt.inference.State` as it keeps it.
 ModelT = TypeVar("ModelT", bound=Model, contravariant=True)
@@ -156,6 +156,10 @@ class Stream:
     make_rng: Callable[[], np.random.Generator] = np.random.default_rng
     # Whether moves are tried.
     moves: bool = True
+    # Id of the batch of which the new batch becomes a part.
+    joins: Hashable | None = None
+    # Batches that these rows are, and the rows of each, if they are one for the moves alone.
+    parts: Mapping[Hashable, IndexArray] = field(default_factory=dict)
 
     def taken_for(self, weight: float) -> float:
         """Weight of the data set to which a step on rows of this weight scales its statistics."""

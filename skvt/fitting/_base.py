@@ -409,9 +409,9 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
 
         Notes
         -----
-        Births are made within the batch, merges of components of a mixture with the memos of all
-        batches; both only where the exact bound rises. Other moves need the rows of all batches,
-        and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
+        Births are made within the batch, or among the last 500 rows of small calls; merges of
+        components of a mixture with the memos of all batches; both only where the exact bound
+        rises. Other moves need the rows of all batches, and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
         categories, comes from the first rows.
         """
         return self._partial_fit(X, sample_weight, batch_id)
@@ -423,11 +423,12 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         first = not hasattr(self, "_fitted")
         X, weights = self._read_rows(X, sample_weight, reset=first)
         gathered, before = None, None if first else self._fitted
-        if batch_id is None and self._gathers_calls():
+        if self._gathers_calls():
             memos = {} if first else before.memos
-            gathered = Gathered.of(before and before.gathered, X, weights, memos)
-            X, weights, batch_id = gathered.X, gathered.weights, gathered.key
+            gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
         begins = first or before.knows_only(gathered)
+        if gathered is not None and (begins or gathered.is_due or gathered.is_new):
+            X, weights, batch_id = gathered.X, gathered.weights, gathered.key
         if begins:
             plan = self._start_stream(X, weights)
             self._fitted.go_on_from(before)
@@ -482,6 +483,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         stream = Stream(
             fitted.n_rows, fitted.counts_rows, plan.total_samples, batch_id, make_rng, moves
         )
+        if gathered is not None and batch_id == gathered.key:
+            stream.parts = gathered.parts
+        elif gathered is not None and batch_id is None:
+            stream.joins = gathered.key
         fitted.state = plan.engine.resume(fitted.state, fitted.n_rows)
         fitted.model, rate = plan.engine.update(
             fitted.model, plan.data, stream, fitted.state, fitted.policy, workers

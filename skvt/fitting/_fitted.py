@@ -72,14 +72,14 @@ class Fitted:
         return getattr(self.state, "memos", {})
 
     def knows_only(self, gathered):
-        """Whether nothing is lost without: one component of the rows gathered, or no memo of any.
+        """Whether a new model of the rows gathered loses nothing: one component, or no memo of any.
 
-        Without memos, rows are gathered from the first on.
+        Without memos, rows are gathered from the first on; with them, it is made when births are.
         """
         if gathered is not None and not self.memos:
-            return gathered.n_last < gathered.weights.size
-        alone = gathered is not None and set(self.memos) == {gathered.key}
-        return alone and self.model.size(self.state.stats) == 1
+            return not gathered.is_new
+        due = gathered is not None and gathered.is_due
+        return due and set(self.memos) <= gathered.memos and self.model.size(self.stats) == 1
 
     def go_on_from(self, before):
         """Continue the history of another one, or of None."""
@@ -120,6 +120,9 @@ class of_fit(property):
 
 class MoveLogMixin:
     """``moves`` and ``move_log_``."""
+
+    def _gathers_calls(self):
+        return self.learning_method != "online" and "birth" in self.moves
 
     @of_fit
     def move_log_(self, fitted):

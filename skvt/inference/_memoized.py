@@ -227,15 +227,19 @@ class MemoizedInference(Continued):
             key = len(memos)
             while key in memos:
                 key += 1
+        state.join([part for part in stream.parts if part in memos], key)
         (rows,) = data.order()
         batch = data.batch(model, rows)
         seen = memos.weight - (memos[key].weight if key in memos else 0.0)
         total = max(stream.total or 0.0, seen + float(batch.weights.sum()))
         self.visit(model, [batch], total, state, MemoVisits(data, workers, policy, iter([key])))
+        if stream.joins is not None:
+            state.join([stream.joins, key], stream.joins)
         state.resum()
         moves = self._moves if policy.at_unit_temperature and stream.moves else ()
         rng = stream.make_rng() if moves else np.random.default_rng(0)
         tools = self._tools(len(memos), workers, rng)
+        moved = False
         for _ in range(_MOST_ROUNDS):
             n_accepted = 0
             for move in moves:
@@ -243,11 +247,21 @@ class MemoizedInference(Continued):
                 state.move_log.extend(records)
                 n_accepted += sum(record.accepted for record in records)
                 model = move.under_priors(model)
+            moved |= n_accepted > 0
             sort_by_mass(model, state)
             if policy.done:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
             if n_accepted == 0 and all(move.exhausted for move in moves):
                 break
+        # (rows of what was born may still be where they were)
+        parts = stream.parts or ({key: rows} if moved else {})
+        if parts:
+            batches = [data.batch(model, part) for part in parts.values()]
+            visits = MemoVisits(data, workers, policy, iter(parts))
+            self.visit(model, batches, total, state, visits)
+            if stream.parts:
+                del state.memos[key]
+            state.resum()
         stream.n_rows = state.memos.weight
         return model, 1.0
 

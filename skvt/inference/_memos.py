@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from types import MappingProxyType
 from typing import TypeAlias
 
@@ -213,7 +214,20 @@ class Memos(MutableMapping[Hashable, Memo]):
             self._levels.append([None] * n_sums)
 
     def __delitem__(self, key: Hashable) -> None:
-        raise TypeError("a batch that has been seen stays")
+        """Forget a memo, whose place the last one takes."""
+        place = self._places.pop(key)
+        last = len(self._places)
+        memos = self._levels[0]
+        if place < last:
+            (moved,) = (other for other, own in self._places.items() if own == last)
+            self._places[moved], memos[place] = place, memos[last]
+        memos.pop()
+        for below, level in pairwise(self._levels):
+            place, last = place // _SUMMED, last // _SUMMED
+            level[place] = level[last] = None
+            del level[-(-len(below) // _SUMMED) :]
+        while len(self._levels) > 1 and len(self._levels[-2]) == 1:
+            self._levels.pop()
 
     def __iter__(self) -> Iterator[Hashable]:
         return iter(self._places)
@@ -230,7 +244,7 @@ class Memos(MutableMapping[Hashable, Memo]):
 
     def total(self) -> Memo:
         """The sum of all memos, as a memo with arrays of its own."""
-        return _sum_of(self._summands())
+        return sum_of(self._summands())
 
     @property
     def has_candidates(self) -> bool:
@@ -256,7 +270,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         entry = self._levels[level][place]
         if entry is None:
             parts = range(len(self._levels[level - 1]))[place * _SUMMED : (place + 1) * _SUMMED]
-            memo = _sum_of([self._now(level - 1, part) for part in parts])
+            memo = sum_of([self._now(level - 1, part) for part in parts])
         else:
             packed, n_made = entry
             memo = packed.whole()
@@ -268,7 +282,7 @@ class Memos(MutableMapping[Hashable, Memo]):
         return memo
 
 
-def _sum_of(memos: Sequence[Memo]) -> Memo:
+def sum_of(memos: Sequence[Memo]) -> Memo:
     """The sum of some memos, as a memo with arrays of its own."""
     arrays = zip(*(memo.stats.arrays for memo in memos), strict=True)
     losses = [memo.merge_entropy_loss for memo in memos if memo.merge_entropy_loss is not None]

@@ -11,7 +11,7 @@ import numpy as np
 
 from skvt.contracts import Model, MoveRecord, PriorTerm
 from skvt.expfam import RunningStats, Stats
-from skvt.inference._memos import Memo, Memos, Merged, Rearranged, take
+from skvt.inference._memos import Memo, Memos, Merged, Rearranged, sum_of, take
 from skvt.inference._parallel import Workers
 from skvt.inference._visit import VisitRequest, VisitResult, visit_batch
 from skvt.typing import Array, IndexArray
@@ -221,6 +221,11 @@ class MemoizedState(State):
             self.stats.add(self.initial, -factor * share)
         self.stats.add(memo.stats, factor)
         self.memos[key] = memo
+
+    def join(self, keys: Sequence[Hashable], key: Hashable) -> None:
+        """Make one batch of those of ``keys``, if there are any."""
+        if keys:
+            self.memos[key] = sum_of([self.memos.pop(part) for part in keys])
 
     def candidates_of(self, key: Hashable, n_rows: int, asks_all: bool) -> IndexArray:
         """Components by which the rows of a batch may be judged, (n, J); (n, 0) is by all."""

@@ -22,9 +22,6 @@ class GrowingMixin(MoveLogMixin):
 
     _usual_most = 200  # components that births may reach
 
-    def _gathers_calls(self):
-        return self.learning_method != "online" and "birth" in self.moves
-
     # ------------------------------------------------------------------------------- columns
     @property
     def _columns(self):

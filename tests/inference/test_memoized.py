@@ -570,18 +570,23 @@ def test_the_sum_of_many_memos_is_kept_while_they_come_change_and_are_replaced(n
     key = n_batches // 2
     np.testing.assert_allclose(memos[key].entropy, plain[key].entropy, rtol=1e-12)
     assert list(memos) == list(plain) and len(memos) == n_batches
+    for key in {0, n_batches // 2, n_batches - 1} if n_batches > 3 else ():
+        del memos[key], plain[key]
+    assert set(memos) == set(plain) and (memos.is_whole() or not plain)
+    left = np.sum([memo.entropy for memo in plain.values()], axis=0)
+    np.testing.assert_allclose(memos.total().entropy, left, rtol=1e-12)
 
 
 def test_a_new_batch_costs_few_additions_however_long_the_stream_is(monkeypatch):
     memos = Memos({key: random_memo(key % 7) for key in range(3000)})
     memos.total()
-    added, plain_sum = [], _memos._sum_of
+    added, plain_sum = [], _memos.sum_of
 
     def counted(parts):
         added.append(len(parts))
         return plain_sum(parts)
 
-    monkeypatch.setattr(_memos, "_sum_of", counted)
+    monkeypatch.setattr(_memos, "sum_of", counted)
     memos[3000] = random_memo(0)
     memos.total()
     assert sum(added) <= 3 * 32

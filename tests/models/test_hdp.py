@@ -354,6 +354,16 @@ def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     assert sum(hdp.move_log_["accepted"]) == hdp.n_components_ - 1
 
 
+def test_a_stream_of_single_documents_finds_topics_that_come_one_after_the_other():
+    topics = np.kron(np.eye(3), np.full(12, 1.0 / 12.0))
+    rng = np.random.default_rng(0)
+    X = np.concatenate([rng.multinomial(60, topic, 30) for topic in topics])
+    hdp = MemoizedHDP(random_state=0)
+    for document in X:
+        hdp.partial_fit(document[None])
+    assert hdp.n_components_ == 3
+
+
 def of_mixed_documents(n_documents, n_features, mean_length):
     """Twelve topics, of which each document has several."""
     priors = {"doc_topic_prior": 0.3, "topic_word_prior": 0.1}
