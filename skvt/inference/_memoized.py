@@ -258,7 +258,9 @@ class MemoizedInference(Continued):
         if parts:
             batches = [data.batch(model, part) for part in parts.values()]
             visits = MemoVisits(data, workers, policy, iter(parts))
+            counted = state.n_steps, state.rows_seen
             self.visit(model, batches, total, state, visits)
+            state.n_steps, state.rows_seen = counted
             if stream.parts:
                 del state.memos[key]
             state.resum()
