@@ -411,8 +411,8 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         -----
         Births are made within the batch, or among the last 500 rows of small calls; merges of
         components of a mixture with the memos of all batches; both only where the exact bound
-        rises. Other moves need the rows of all batches, and are made by ``fit`` alone. What ``fit`` takes from the data, such as priors and
-        categories, comes from the first rows.
+        rises. Other moves need the rows of all batches, and are made by ``fit`` alone. What ``fit``
+        takes from the data, such as priors and categories, comes from the first rows.
         """
         return self._partial_fit(X, sample_weight, batch_id)
 
