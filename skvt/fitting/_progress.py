@@ -22,10 +22,11 @@ _MOST_GATHERED = 500
 _FEW_ROWS = 100
 # Key of the memo of calls with ids while births are tried: no id of a user is a tuple of this.
 _TOGETHER = ("calls gathered",)
-# Births are tried again when a gathered batch has grown by this share, and by so many rows at
-# least; by so many at most.
+# Share by which a gathered batch must have grown before births are tried again, and the least and
+# largest number of rows.
 _GROWTH = 0.3
-_LEAST_GROWN, _MOST_GROWN = 20, 50
+_LEAST_GROWN = 20
+_MOST_GROWN = 50
 
 
 @dataclass(frozen=True)
