@@ -113,8 +113,8 @@ class Chunks:
         columns: Any = None,
         function: Callable[[Any], Any] | None = None,
     ) -> None:
-        self.site, self._handles, self.facts = site, handles, facts
-        self._columns, self._function = columns, function
+        self.site, self.handles, self.facts = site, handles, facts
+        self.columns, self._function = columns, function
         self.lengths = np.array([fact.n_rows for fact in facts], np.int64)
         self.offsets = np.concatenate([[0], np.cumsum(self.lengths)])
         self.total = float(sum(fact.total for fact in facts))
@@ -131,41 +131,29 @@ class Chunks:
     def __getitem__(self, key: tuple[slice, Any]) -> "Chunks":
         """``X[:, columns]``; rows are taken by :func:`~skvt.rows.some_rows`."""
         rows, columns = key
-        if rows != slice(None) or self._columns is not None:
+        if rows != slice(None) or self.columns is not None:
             raise TypeError("Of chunks, columns of all rows are taken.")
-        return Chunks(self.site, self._handles, self.facts, columns)
+        return Chunks(self.site, self.handles, self.facts, columns)
 
-    def mapped(self, function: Callable[[Any], Any]) -> "Chunks":
-        """See :func:`~skvt.rows.mapped`."""
-        return Chunks(self.site, self._handles, self.facts, self._columns, function)
-
-    def _seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        return partial(_of_view, function, self._columns, self._function)
+    def seen(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """A function of a block as one of what this shows of it."""
+        return partial(_of_view, function, self.columns, self._function)
 
     def each(
         self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]] | None = None
     ) -> Iterator[Any]:
         """``function(block, *arguments)`` of each chunk, in order."""
         given = [()] * len(self.facts) if arguments is None else arguments
-        tasks = ((self._handles[i], given[i]) for i in range(len(self.facts)))
-        return iter(self.site.each(self._seen(function), tasks))
-
-    def at(self, chunk: int) -> Handle:
-        """The handle of a chunk's block."""
-        return self._handles[chunk]
-
-    def sums(self, part: Sums) -> tuple[Any, ...]:
-        """See :func:`~skvt.rows.sums_of_rows`."""
-        tasks = ((handle, (part,)) for handle in self._handles)
-        return tuple(self.site.total(self._seen(_part_of), _added, tasks))
+        tasks = ((self.handles[i], given[i]) for i in range(len(self.facts)))
+        return iter(self.site.each(self.seen(function), tasks))
 
     def take(self, rows: IndexArray) -> tuple[Any, Array]:
         """These rows and their weights, in memory."""
         rows = np.asarray(rows, np.int64)
         chunk = np.searchsorted(self.offsets, rows, side="right") - 1
         used = np.unique(chunk)
-        tasks = [(self._handles[c], (rows[chunk == c] - self.offsets[c],)) for c in used.tolist()]
-        found = list(self.site.each(self._seen(_taken), tasks))
+        tasks = [(self.handles[c], (rows[chunk == c] - self.offsets[c],)) for c in used.tolist()]
+        found = list(self.site.each(self.seen(_taken), tasks))
         X = [part for part, _ in found]
         stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.concatenate(X)
         weights = np.concatenate([part for _, part in found])
@@ -208,7 +196,8 @@ def _value_of_rows(block: Chunk, function: Callable[[Any], Array]) -> Array:
 
 @sums_of_rows.register
 def _(X: Chunks, weights: Any, part: Sums) -> tuple[Any, ...]:
-    return X.sums(part)
+    tasks = ((handle, (part,)) for handle in X.handles)
+    return tuple(X.site.total(X.seen(_part_of), _added, tasks))
 
 
 @of_each_row.register
@@ -223,7 +212,7 @@ def _(X: Chunks, weights: Any, rows: IndexArray) -> tuple[Any, Array]:
 
 @mapped.register
 def _(X: Chunks, function: Callable[[Any], Any]) -> Chunks:
-    return X.mapped(function)
+    return Chunks(X.site, X.handles, X.facts, X.columns, function)
 
 
 @layout_of.register
@@ -454,7 +443,8 @@ class ChunkRows:
             if place not in self._known:
                 by_chunk.setdefault(place.chunk, []).append(place)
         tasks = [
-            (self.X.at(chunk), (model, own, self.X.is_weighted)) for chunk, own in by_chunk.items()
+            (self.X.handles[chunk], (model, own, self.X.is_weighted))
+            for chunk, own in by_chunk.items()
         ]
         heads: dict[BatchSlice, BatchHandle] = {}
         scopes = self.X.site.each(_scopes, tasks)
@@ -495,7 +485,7 @@ class ChunkRows:
                     one = replace(one, global_params=expect(head))
                 else:
                     one = replace(one, model=None)
-                yield self.X.at(head.place.chunk), (head.place, head.offset, one)
+                yield self.X.handles[head.place.chunk], (head.place, head.offset, one)
 
         function = partial(_of_view, _visited, None, None)
         if summed and first.is_additive:
