@@ -64,7 +64,7 @@ html_static_path = ["_static"]
 html_css_files = ["wide.css"]
 html_sidebars = {
     page: []
-    for page in ("glossary", "architecture", "equations", "measured", "references", "changelog")
+    for page in "glossary architecture equations measured references changelog history".split()
 }
 # names of methods alone in the contents beside a class
 toc_object_entries_show_parents = "hide"

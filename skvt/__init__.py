@@ -15,7 +15,7 @@ from skvt.estimators import (
 from skvt.readers import ColumnWarning
 from skvt.results import consensus, top_words, topic_shares, topic_table
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "AnnealedFactorialMixture",
