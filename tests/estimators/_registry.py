@@ -88,8 +88,8 @@ class Entry:
     visit has a bound of its own, where rows begun anew may end in other optima; one that
     ``searches`` asks more starts of a row for ``elbo`` than a fit does. ``rounding`` is what the
     company of a row may change in its answers. One that is ``sampled`` draws for a repeated row
-    twice and for one of weight 2 once. One that is ``alike`` has its class in common with one
-    entry and its engine with others, which is all that most tests look at.
+    twice and for one of weight 2 once. Of one that is ``alike`` the tests are slow ones: another
+    entry has its class, which is all that most tests look at.
     """
 
     cls: type

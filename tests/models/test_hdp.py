@@ -298,19 +298,6 @@ def test_topics_that_become_one_share_documents_as_if_by_chance():
     np.testing.assert_allclose(usage_of_one(np.array(none)), one, rtol=1e-6)
 
 
-@pytest.mark.slow
-def test_totals_are_the_sums_of_memos_after_a_thousand_replacements():
-    X, model = corpus(n_documents=60), model_of(200, 4, eta=0.1, mean_change_tol=1e-2)
-    state, _, _ = fitted(X, model, n_batches=30, n_passes=35)
-    assert len(state.memos) == 30
-    total, running = state.memos.total().stats, state.stats.value()
-    for n, (array, current) in enumerate(zip(total.arrays, running.arrays, strict=True)):
-        parts = np.sum([memo.stats.arrays[n] for memo in state.memos.values()], axis=0)
-        np.testing.assert_allclose(array, parts, rtol=1e-12, atol=1e-12)
-        np.testing.assert_allclose(current, parts, rtol=1e-11, atol=1e-11)
-    np.testing.assert_allclose(total.arrays[0].sum(axis=0), X.sum(axis=0), rtol=1e-11)
-
-
 def test_words_that_do_not_occur_change_neither_the_bound_nor_what_is_learned(monkeypatch):
     X = sp.csr_array(sp.hstack([sp.csr_array((300, 300)), corpus()]))
     model = replace(model_of(500, 3, eta=0.1, mean_change_tol=1e-3), learn_topic_word_prior=True)
