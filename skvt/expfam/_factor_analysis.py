@@ -57,23 +57,15 @@ _ENTRIES_KEPT = 2**22
 
 
 class Factors(NamedTuple):
-    """Best q of K members at the maximum of the bound.
+    """Best q of K members at the maximum of the bound."""
 
-    Attributes
-    ----------
-    bound : ndarray, shape (K,)
-        Without the factor of the mean; 0 of members without rows.
-    rate : ndarray, shape (K, D)
-        b; the shape a is that of the member.
-    loadings : ndarray, shape (K, D, L)
-        m, columns of zeros where there are fewer.
-    variances : ndarray, shape (K, L)
-        V_ll, 1 where there is no column.
-    """
-
+    # (K,): without the factor of the mean; 0 of members without rows.
     bound: Array
+    # (K, D): b; the shape a is that of the member.
     rate: Array
+    # (K, D, L): m, columns of zeros where there are fewer.
     loadings: Array
+    # (K, L): V_ll, 1 where there is no column.
     variances: Array
 
     @property
@@ -91,16 +83,11 @@ class FactorAnalysis:
     prior, and the expectation is its gradient: that of the normal-Wishart with a bound of
     ``E[log|Lambda|]`` and E[Lambda] as the bound of ``E[log p(x)]`` has them. Energies, evidences
     and divergences follow from these two as in any family.
-
-    Parameters
-    ----------
-    prior : ndarray, shape (2 + D + D (D + 1) / 2,)
-        With a diagonal scale, s.
-    max_rank : int
-        Most columns of loadings of q.
     """
 
+    # (2 + D + D (D + 1) / 2,): with a diagonal scale, s.
     prior: Array
+    # Most columns of loadings of q.
     max_rank: int
     __name__ = "FactorAnalysis"
 
@@ -125,9 +112,8 @@ class FactorAnalysis:
         new = [k for k, key in enumerate(keys) if key not in known]
         solved = zip(*self._solve(rows[new]), strict=True)
         found = dict(zip((keys[k] for k in new), solved, strict=True))
-        members = Factors(
-            *map(np.array, zip(*(found.get(key) or known[key] for key in keys), strict=True))
-        )
+        parts = zip(*(found.get(key) or known[key] for key in keys), strict=True)
+        members = Factors(*map(np.array, parts))
         # (single rows take no time)
         number = rows[:, 1] - self.prior[1]
         known.update((keys[k], found[keys[k]]) for k in new if not 0.0 < number[k] <= 1.0)

@@ -32,20 +32,13 @@ _OF_PROCESS = {"of_process": True}
 
 @dataclass(frozen=True)
 class Stats:
-    """Statistics of one set of rows.
+    """Statistics of one set of rows."""
 
-    Attributes
-    ----------
-    arrays : tuple of ndarray
-        One array for each block of the model's globals.
-    rows : ndarray of int or None
-        If given, ``arrays`` hold only these rows (distinct) of each block; all others are zero.
-    columns : ndarray of int or None
-        If given, ``arrays`` hold numbers to be added at ``rows`` (repeated or not) and these.
-    """
-
+    # One for each block of the model's globals.
     arrays: tuple[Array, ...]
+    # If given, arrays hold only these rows (distinct) of each block; all others are zero.
     rows: IndexArray | None = None
+    # If given, arrays hold numbers to be added at ``rows`` (repeated or not) and these.
     columns: IndexArray | None = None
 
     def whole_rows(self, width: int) -> "Stats":
@@ -78,13 +71,9 @@ def sum_of_stats(parts: Sequence[Stats]) -> Stats:
 
 @jit
 def _add_rows(
-    array: Array,
-    rows: IndexArray,
-    factor: np.floating[Any],
-    addend: Array,
-    totals: Array,
+    array: Array, rows: IndexArray, factor: np.floating[Any], addend: Array, totals: Array,
     counter: IndexArray,
-) -> None:
+) -> None:  # fmt: skip
     """array[rows] += factor * addend; totals[b] (float64) = sums of the b-th _ROWS of addend."""
     for _ in range(CLAIMS):
         start, stop = claim(counter, _ROWS, rows.size)
@@ -181,12 +170,8 @@ class RunningStats:
     A step of stochastic inference is ``S <- (1 - rho) S + rho * factor * new`` (so that ``prior +
     S`` makes the natural-gradient step, HBWP13). All rows are discounted by one multiplication of
     the scale, and only rows with new statistics are written to. The cost of a minibatch thus
-    depends on its own words, not on the vocabulary.
-
-    Parameters
-    ----------
-    arrays : sequence of ndarray
-        Initial value of each block; owned, and written to, by this object from here on.
+    depends on its own words, not on the vocabulary. The arrays given, the initial value of each
+    block, are owned, and written to, by this object from then on.
     """
 
     _arrays: tuple[Array, ...]
@@ -245,13 +230,7 @@ class RunningStats:
 
     @property
     def arrays(self) -> tuple[Array, ...]:
-        """One array for each block, to be read and multiplied by ``scale``.
-
-        Raises
-        ------
-        RuntimeError
-            If this is a view, and the statistics have been written to since it was made.
-        """
+        """One array for each block, to be read and multiplied by ``scale``."""
         if self._owner is not None and self._owner._version != self._version:
             raise RuntimeError(
                 "The statistics have been written to since this view of them was made."
@@ -262,11 +241,6 @@ class RunningStats:
         """To be called before each write: to rows passed to :meth:`draft` only, or to any.
 
         A write ``is_marked`` that leaves marks where it may leave other numbers than zero.
-
-        Raises
-        ------
-        RuntimeError
-            If this is a view.
         """
         if self._owner is not None:
             raise RuntimeError("A view of statistics cannot be written to.")
@@ -314,8 +288,7 @@ class RunningStats:
         """Recompute the sums over the first axis, so that rounding errors do not accumulate."""
         if self._marks is not None:
             found = self.listed()
-            total = np.bincount(found.indices, found.data, found.shape[1])
-            self.sums = (self.scale * total,)
+            self.sums = (self.scale * np.bincount(found.indices, found.data, found.shape[1]),)
             return
         self.sums = tuple(self.scale * array.sum(axis=0, dtype=np.float64) for array in self.arrays)
 
@@ -343,18 +316,10 @@ class RunningStats:
             self.resum()
 
     def blend(self, rho: float, stats: Stats, factor: float = 1.0, run: Run = serial_map) -> None:
-        """``S <- (1 - rho) S + rho * factor * stats``, in place.
+        """``S <- (1 - rho) S + rho * factor * stats``, in place; a step size ``rho`` of 1 replaces.
 
-        Parameters
-        ----------
-        rho : float in [0, 1]
-            Step size; 1 replaces.
-        stats : Stats
-        factor : float
-            Number of rows of the data that one row of ``stats`` represents, times the inverse
-            temperature.
-        run : callable
-            ``run(function, tasks)``, in parallel or not.
+        ``factor`` is the number of rows of the data that one row of ``stats`` represents, times the
+        inverse temperature.
         """
         keep = 1.0 - rho
         if keep * self.scale < _SMALLEST_SCALE:

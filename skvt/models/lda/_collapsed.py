@@ -37,21 +37,14 @@ RANGE = 1e-15, 1e15
 
 
 class TopicCounts(NamedTuple):
-    """``eta + n`` of a batch's words, on which its local step is conditioned.
+    """``eta + n`` of a batch's words, on which its local step is conditioned."""
 
-    Attributes
-    ----------
-    lam : ndarray of float32, shape (A, W)
-        Of topics beyond K, which fill lines of the kernels, 0. Of many topics n alone, as CSR
-        (A, K).
-    totals : ndarray, shape (K,)
-        Sums over all words.
-    seed : int
-        Of random numbers.
-    """
-
+    # (A, W), float32: of topics beyond K, which fill lines of the kernels, 0. Of many topics n
+    # alone, as CSR (A, K).
     lam: Array
+    # (K,): sums over all words.
     totals: Array
+    # Of random numbers.
     seed: int
 
     def at(self, places: IndexArray) -> "TopicCounts":
@@ -60,26 +53,17 @@ class TopicCounts(NamedTuple):
 
 
 class _Draws(NamedTuple):
-    """A sweep of the G groups: what it begins with, and what it writes.
+    """A sweep of the G groups: what it begins with, and what it writes."""
 
-    Attributes
-    ----------
-    groups : ndarray of int64, shape (G + 1,)
-        Where the documents of each begin.
-    totals : ndarray, shape (G, K)
-        Counts of all words, changed.
-    seeds : ndarray of uint64, shape (n,)
-        Changed.
-    topics : ndarray of int, shape (tokens,)
-        Written.
-    log_probability : ndarray, shape (n,)
-        0, written.
-    """
-
+    # (G + 1,): where the documents of each begin.
     groups: IndexArray
+    # (G, K): counts of all words, changed.
     totals: Array
+    # (n,), uint64: changed.
     seeds: Any
+    # (tokens,): written.
     topics: IndexArray
+    # (n,): 0, written.
     log_probability: Array
 
 
@@ -104,20 +88,14 @@ class CollapsedLDA(LDAGivenTopics):
 
     Given topics, as in a stream and for the bound, it is that of :class:`LDAGivenTopics`.
 
-    Parameters
-    ----------
-    sampling_prior : float or None
-        eta under which topics of tokens are drawn, all else being as ``topic_word_prior`` has it;
-        None is that, too. The sampler hardly moves under the small values that are most probable.
-
-    Notes
-    -----
     ``start`` of a batch are the topics of its tokens, (tokens,), and so is that of a local result;
     without, tokens are placed given the topics alone. ``q`` is ``n_k`` (n, K), as CSR of many
     topics; ``bound`` no bound but the sum of ``log p(w_i | z_-i, w_-i)`` over the tokens of each
     document.
     """
 
+    # eta under which topics of tokens are drawn, all else being as ``topic_word_prior`` has it;
+    # None is that, too. The sampler hardly moves under the small values that are most probable.
     sampling_prior: float | None = None
 
     @property
@@ -126,7 +104,6 @@ class CollapsedLDA(LDAGivenTopics):
         return super().capabilities | {Capability.COLLAPSIBLE}
 
     def batch(self, X: Any, rows: IndexArray, weights: Array) -> TokenBatch:
-        """Documents ``rows`` of the CSR matrix X as a :class:`TokenBatch`."""
         batch = super().batch(X, rows, weights)
         token_indptr = kernels.token_bounds(batch.counts)
         word_tokens = np.empty(batch.active.size + 1, np.int64)
@@ -137,12 +114,9 @@ class CollapsedLDA(LDAGivenTopics):
             batch.weights, word_tokens, tokens, token_weights,
         )  # fmt: skip
         return TokenBatch(
-            **vars(batch),
-            token_indptr=token_indptr,
-            word_tokens=word_tokens,
-            tokens=tokens,
+            **vars(batch), token_indptr=token_indptr, word_tokens=word_tokens, tokens=tokens,
             token_weights=None if alike else token_weights,
-        )
+        )  # fmt: skip
 
     def counts_given_others(
         self, stats: RunningStats, batch: DocumentBatch, seed: int
@@ -168,16 +142,9 @@ class CollapsedLDA(LDAGivenTopics):
         return sp.csr_array((values, found.indices, found.indptr), shape=found.shape)
 
     def local_step(
-        self,
-        batch: DocumentBatch,
-        global_params: Any,
-        inv_temp: float | Array,
-        run: Run,
-        *,
-        with_energy: bool = False,
-        with_marginal: bool = False,
-        with_stats: bool = True,
-    ) -> LocalResult:
+        self, batch: DocumentBatch, global_params: Any, inv_temp: float | Array, run: Run, *,
+        with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
+    ) -> LocalResult:  # fmt: skip
         """A sweep over the tokens of the batch, see :class:`CollapsedLDA`; T = 1."""
         if not isinstance(global_params, TopicCounts):
             return super().local_step(

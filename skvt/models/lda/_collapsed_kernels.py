@@ -66,36 +66,27 @@ def weight_of(count: Any, position: int, n_tokens: int) -> Any:
 
 
 class _Streams(NamedTuple):
-    """Documents that advance side by side, one in each of S streams; W and L as below.
+    """Documents that advance side by side, one in each of S streams; W and L as below."""
 
-    Attributes
-    ----------
-    order : uint64 (S,) the streams that have a document, first
-    topic : uint64 (S,) of the token that was drawn last
-    state : uint64 (S,) of random numbers
-    document, begin, size, place : int64 (S,)
-        Row of the document, where its tokens begin, how many they are, how many of them are drawn.
-    n_multiplied : int64 (S,) probabilities in ``product``
-    product : float64 (S,) of the probabilities of the last tokens
-    weight : float64 (S,) sum of the document's counts and alpha
-    words : uint32 (S, L + 1) words of the document's tokens, and any word once more
-    weights : float32 (S, L) of the document's tokens
-    own : float32 (S + 1, W)
-        ``alpha + n_d``; the last row is of ones, for tokens that are drawn given the topics alone.
-    """
-
+    # (S,): the streams that have a document, first; topic of the token that was drawn last; state
+    # of random numbers.
     order: NDArray[np.uint64]
     topic: NDArray[np.uint64]
     state: NDArray[np.uint64]
+    # (S,): row of the document, where its tokens begin, how many they are, how many are drawn.
     document: IndexArray
     begin: IndexArray
     size: IndexArray
     place: IndexArray
+    # (S,): number of the last tokens whose probabilities are in the product, and this.
     n_multiplied: IndexArray
     product: Array
+    # (S,): sum of the document's counts and alpha.
     weight: Array
+    # (S, L + 1) and (S, L): of the document's tokens; after them any word once more.
     words: NDArray[np.uint32]
     weights: Array
+    # (S + 1, W): ``alpha + n_d``; a last row of ones, for tokens drawn given the topics alone.
     own: Array
 
 

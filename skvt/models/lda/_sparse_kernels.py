@@ -46,23 +46,14 @@ _LEAST = 1e-30
 
 
 class Proportions(NamedTuple):
-    """Tokens of each document in its topics, which begin at ``first[d]``, a multiple of LANES.
+    """Tokens of each document in its topics, which begin at ``first[d]``, a multiple of LANES."""
 
-    Attributes
-    ----------
-    topic, held : int32, shape (M,)
-        Topics, and how many tokens of the document each has, which may be none; beyond them K, 0.
-    counts : float32, shape (M,)
-        The tokens' weights.
-    first, size : ndarray of int64, shape (n + 1,) and (n,)
-        How many topics there are.
-    total : float64, shape (n,)
-        Of the counts, and alpha.
-    """
-
+    # (M,), int32: topics, and how many tokens of the document each has, which may be none; beyond
+    # them K, 0. (M,), float32: the tokens' weights.
     topic: IndexArray
     held: IndexArray
     counts: Array
+    # (n + 1,); and (n,): how many topics there are, and the sum of the counts and alpha.
     first: IndexArray
     size: IndexArray
     total: Array
@@ -79,24 +70,19 @@ def no_proportions(n_tokens: IndexArray, n_topics: int) -> Proportions:
 
 
 class _Scratch(NamedTuple):
-    """Of a thread; of topics beyond K, which fill the last line, all but ``ones`` is 0.
+    """Of a thread; of topics beyond K, which fill the last line, all but ``ones`` is 0."""
 
-    Attributes
-    ----------
-    counts, phi : float32 (W,) ``eta_w + n_wk`` of the word, ``phi_k``
-    inverse, alpha : float32 (W,) ``1 / n_k``, and the prior of proportions
-    sums, ones : float32 (W,) of a draw, and 1
-    ranges : float64 (R,) sums of ``alpha_k phi_k`` over RANGE topics
-    places : int64 (K,) 0, where a topic may be among those of the document
-    """
-
+    # (W,), float32: ``eta_w + n_wk`` of the word, ``phi_k``, ``1 / n_k``, the prior of proportions,
+    # sums of a draw, and 1.
     counts: Array
     phi: Array
     inverse: Array
     alpha: Array
     sums: Array
     ones: Array
+    # (R,): sums of ``alpha_k phi_k`` over RANGE topics.
     ranges: Array
+    # (K,): 0, where a topic may be among those of the document.
     places: IndexArray
 
 
@@ -194,30 +180,13 @@ def _move(d: Any, before: Any, k: Any, weight: Any, proportions: Any) -> None:
 
 @jit
 def _sparse_steps(
-    indptr: IndexArray,
-    counts: Array,
-    token_indptr: IndexArray,
-    row_weights: Array,
-    word_tokens: IndexArray,
-    tokens: IndexArray,
-    token_weights: Array | None,
-    documents: IndexArray,
-    states: NDArray[np.uint64],
-    alpha: Array,
-    prior: Array,
-    groups: IndexArray,
-    count_indptr: IndexArray,
-    count_topics: IndexArray,
-    count_values: Array,
-    placed: bool,
-    topics: IndexArray,
-    proportions: Any,
-    products: Array,
-    log_probability: Array,
-    totals: Array,
-    scratch: Any,
-    counter: IndexArray,
-) -> None:
+    indptr: IndexArray, counts: Array, token_indptr: IndexArray, row_weights: Array,
+    word_tokens: IndexArray, tokens: IndexArray, token_weights: Array | None, documents: IndexArray,
+    states: NDArray[np.uint64], alpha: Array, prior: Array, groups: IndexArray,
+    count_indptr: IndexArray, count_topics: IndexArray, count_values: Array, placed: bool,
+    topics: IndexArray, proportions: Any, products: Array, log_probability: Array, totals: Array,
+    scratch: Any, counter: IndexArray,
+) -> None:  # fmt: skip
     """Draw the topic of each token given those of all others, group by group, word by word.
 
     Tokens that are not ``placed`` yet are drawn given the topics alone: alpha is 1 then.

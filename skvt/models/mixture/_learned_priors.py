@@ -89,12 +89,9 @@ class _Ascent:
     def learned(self, component: Any, sums: Array) -> Any:
         """Steps that raise the evidence, see :class:`PriorLearner`."""
         return _ascend(
-            component,
-            lambda now: (self.parameters(now), self.step(now, sums)),
-            self.at,
-            lambda now: _evidence(now, sums),
-            self.most_steps,
-        )
+            component, lambda now: (self.parameters(now), self.step(now, sums)), self.at,
+            lambda now: _evidence(now, sums), self.most_steps,
+        )  # fmt: skip
 
 
 def _evidence(component: Any, sums: Array) -> float:
@@ -104,12 +101,9 @@ def _evidence(component: Any, sums: Array) -> float:
 
 
 def _ascend(
-    now: Any,
-    step: Callable[[Any], tuple[Array, Array]],
-    at: Callable[[Any, Array], Any],
-    evidence: Callable[[Any], float],
-    most_steps: int = _MOST_STEPS,
-) -> Any:
+    now: Any, step: Callable[[Any], tuple[Array, Array]], at: Callable[[Any, Array], Any],
+    evidence: Callable[[Any], float], most_steps: int = _MOST_STEPS,
+) -> Any:  # fmt: skip
     """``now`` after a few steps x -> x', each as long as it pays; never one that lowers F."""
     value, length = evidence(now), 1.0
     for _ in range(most_steps):
@@ -141,20 +135,13 @@ class _Prior(NamedTuple):
 
 @dataclass(frozen=True)
 class GaussianLearner(_Ascent):
-    """Learns parameters of a Gaussian component's prior.
+    """Learns parameters of a Gaussian component's prior."""
 
-    Parameters
-    ----------
-    names : frozenset of str
-        Of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
-    unit : ndarray, shape (D,) or (1,)
-        Square root of the columns' variances, for the least scale.
-    most_steps : int
-        Number of steps at a time.
-    """
-
+    # Of "mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior".
     names: frozenset[str]
+    # (D,) or (1,): square root of the columns' variances, for the least scale.
     unit: Array
+    # Number of steps at a time.
     most_steps: int = _MOST_STEPS
 
     @classmethod
@@ -176,12 +163,11 @@ class GaussianLearner(_Ascent):
         """Parameters that are learned, by name; the mean in the coordinates of the data."""
         m, kappa, nu, scale = gaussian_prior_of(component)
         mean = None if m is None else component.center + m
-        all_values = zip(
-            ("mean_prior", "mean_precision_prior", "degrees_of_freedom_prior", "covariance_prior"),
-            (mean, kappa, nu, scale),
-            strict=True,
-        )
-        return {name: value for name, value in all_values if name in self.names}
+        values = {
+            "mean_prior": mean, "mean_precision_prior": kappa, "degrees_of_freedom_prior": nu,
+            "covariance_prior": scale,
+        }  # fmt: skip
+        return {name: value for name, value in values.items() if name in self.names}
 
     def parameters(self, component: Any) -> Array:
         """m, log kappa, log of the degrees of freedom to spare, and the scale's log-Cholesky."""
@@ -199,9 +185,8 @@ class GaussianLearner(_Ascent):
             nu, x = least + float(np.exp(_within(x[0], _freedom(D, least)))), x[1:]
         if "covariance_prior" in self.names:
             scale = self._scale(x, np.ndim(scale))
-        return replace(
-            component, prior=natural_prior(component, GaussianPrior(m, kappa, nu, scale))
-        )
+        prior = natural_prior(component, GaussianPrior(m, kappa, nu, scale))
+        return replace(component, prior=prior)
 
     def _vector(self, prior: _Prior) -> Array:
         m, kappa, nu, scale = prior
@@ -316,11 +301,9 @@ def _degrees_of_freedom(
     the same with i = 0.
     """
     size, is_matrix = len(precision), precision.ndim == 2
-    log_scale = (
-        -_log_determinant(precision)
-        if scale is None
-        else _log_determinant(np.asarray(scale).reshape(precision.shape))
-    )
+    log_scale = -_log_determinant(precision)
+    if scale is not None:
+        log_scale = _log_determinant(np.asarray(scale).reshape(precision.shape))
     excess = log_det - size * np.log(2.0) + log_scale
     low, high = np.log(limits)
     return float(_freedom_of(excess, size, is_matrix, scale is None, low, high))
@@ -371,23 +354,15 @@ def _root(lack: Callable[[float], float], limits: tuple[float, float]) -> float:
 # ------------------------------------------------------------------------------ others
 @dataclass(frozen=True)
 class DirichletLearner(_Ascent):
-    """Learns the concentrations of Dirichlet priors, each or one for all.
+    """Learns the concentrations of Dirichlet priors, each or one for all."""
 
-    Parameters
-    ----------
-    name : str
-        Of the parameter.
-    sizes : tuple of int
-        Entries of each Dirichlet, one after the other in the flattened prior.
-    symmetric : bool
-        Whether all entries are the same.
-    most_steps : int
-        Number of steps at a time.
-    """
-
+    # Of the parameter.
     name: str
+    # Entries of each Dirichlet, one after the other in the flattened prior.
     sizes: tuple[int, ...]
+    # Whether all entries are the same.
     symmetric: bool = False
+    # Number of steps at a time.
     most_steps: int = _MOST_STEPS
 
     def values(self, component: Any) -> dict[str, Any]:
@@ -422,14 +397,9 @@ class DirichletLearner(_Ascent):
 
 @dataclass(frozen=True)
 class GammaLearner(_Ascent):
-    """Learns the shape that gamma priors of rates share, and their rates.
+    """Learns the shape that gamma priors of rates share, and their rates."""
 
-    Parameters
-    ----------
-    names : frozenset of str
-        Of "shape_prior" and "rate_prior".
-    """
-
+    # Of "shape_prior" and "rate_prior".
     names: frozenset[str]
 
     def values(self, component: Any) -> dict[str, Any]:
