@@ -22,9 +22,3 @@ from skvt.expfam._normal_wishart import NormalWishart
 from skvt.expfam._stats import RunningStats, Stats, sum_of_stats
 from skvt.expfam._tied_normal_wishart import TiedNormalWishart
 from skvt.expfam._wishart import Wishart
-
-__all__ = [
-    "Beta", "Categorical", "Dirichlet", "DirichletColumns", "FactorAnalysis", "Family", "Gamma",
-    "GaussianColumns", "MeanPrecision", "Normal", "NormalGamma", "NormalWishart", "RunningStats",
-    "Stats", "TiedNormalWishart", "Wishart", "kl_divergence", "log_standard_gamma", "sum_of_stats",
-]  # fmt: skip

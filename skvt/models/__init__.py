@@ -3,7 +3,3 @@
 from skvt.models._active import n_active
 from skvt.models._dirichlet_correction import Gammas, corrected_statistics
 from skvt.models._known_partition import choice_log_partition, noise_log_partition
-
-__all__ = [
-    "Gammas", "choice_log_partition", "corrected_statistics", "n_active", "noise_log_partition",
-]  # fmt: skip

@@ -3,12 +3,3 @@
 from skvt.models.factorial._model import FactorialMixture, first_guess, has_missing
 from skvt.models.factorial._posterior import Explanations, explain
 from skvt.models.factorial._superposition import Superposition
-
-__all__ = [
-    "Explanations",
-    "FactorialMixture",
-    "Superposition",
-    "explain",
-    "first_guess",
-    "has_missing",
-]

@@ -1,5 +1,3 @@
 """Gamma process Poisson factorisation."""
 
 from skvt.models.gap_nmf._model import GaPNMF, column_sums
-
-__all__ = ["GaPNMF", "column_sums"]

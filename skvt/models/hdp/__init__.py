@@ -5,11 +5,3 @@ from skvt.models.hdp._delete import DeleteTopic
 from skvt.models.hdp._merge import MergeTopics
 from skvt.models.hdp._model import HDP
 from skvt.models.hdp._sticks import Sticks
-
-__all__ = [
-    "HDP",
-    "BirthOfTopics",
-    "DeleteTopic",
-    "MergeTopics",
-    "Sticks",
-]

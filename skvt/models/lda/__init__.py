@@ -4,11 +4,3 @@ from skvt.models.lda._collapsed import CollapsedLDA
 from skvt.models.lda._given_topics import LDAGivenTopics, Topics
 from skvt.models.lda._model import LDA
 from skvt.models.lda._split_merge import SplitMerge
-
-__all__ = [
-    "LDA",
-    "CollapsedLDA",
-    "LDAGivenTopics",
-    "SplitMerge",
-    "Topics",
-]

@@ -49,15 +49,3 @@ from skvt.models.mixture.components import (
     Poisson,
     split_exposure,
 )
-
-__all__ = [
-    "MATRICES", "ROWS_PER_COLUMN", "SIZES", "Assignments", "Bernoulli", "Block", "Categorical",
-    "ConjugateComponent", "DirichletLearner", "Evidence", "GammaLearner", "GaussianLearner",
-    "GaussianPrior", "Indicated", "Joins", "KnownVarianceGaussian", "KnownWeights", "Marginals",
-    "Mixture", "MixtureGivenGlobals", "Multinomial", "NegativeBinomial", "Poisson", "PriorLearner",
-    "Product", "ProductLearner", "SeparateSticks", "SizesLearner", "StickBreaking",
-    "SymmetricDirichlet", "ValuesLearner", "as_slice", "begun_at", "by_elbow", "choose_clusters",
-    "exposure_points", "gaussian_component", "indicated", "join_components", "labelled_statistics",
-    "latent_gaussian", "of_block", "relevance", "split_exposure", "student_t_component",
-    "values_beside", "weighted_moments",
-]  # fmt: skip

@@ -33,11 +33,3 @@ from skvt.models.mixture.components._independent import (
     KnownVarianceGaussian,
     SphericalGaussian,
 )
-
-__all__ = [
-    "LOG_2PI", "Bernoulli", "Categorical", "ConjugateComponent", "DiagonalGaussian", "FullGaussian",
-    "GaussianRowFits", "KnownVarianceGaussian", "Multinomial", "OfExposure", "PairOfEachColumn",
-    "Poisson", "RowFits", "SphericalGaussian", "ZeroMeanFullGaussian", "dense_rows", "distances",
-    "full_features", "least_normal_components", "log_normal_gammas", "per_component",
-    "principal_components", "split_exposure", "squared_distances", "student_t", "with_draws",
-]  # fmt: skip
