@@ -13,7 +13,8 @@ CANDIDATES = ("spherical", "diag", "tied", "low_rank", "full")
 # Those whose scales of priors are diagonal: rows too few for a matrix determine no others.
 DIAGONAL = ("spherical", "diag", "low_rank")
 # Number of rows of the sample, evenly spaced, and numbers of components that short fits begin
-# with, at most the sample's number of rows over the number of rows that each needs.
+# with, at most the sample's number of rows over the number of rows that each needs, or that a
+# matrix of its columns needs.
 MOST_ROWS = 3_000
 NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20
@@ -33,7 +34,8 @@ def bounds_of_types(X, weights, build, learned, most=None):
     X, weights = some_rows(X, weights, rows)
     X, total = dense(X), float(weights.sum())
     kinds = CANDIDATES if total > ROWS_PER_COLUMN * X.shape[1] else DIAGONAL
-    enough = max(NUMBERS[0], number // _ROWS_FOR_EACH)
+    of_each = max(_ROWS_FOR_EACH, int(ROWS_PER_COLUMN * X.shape[1]))
+    enough = max(NUMBERS[0], number // of_each)
     numbers = sorted({min(n, enough, most or n) for n in NUMBERS})
     bounds = {}
     with Workers(1) as workers:
