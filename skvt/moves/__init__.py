@@ -4,14 +4,3 @@ from skvt.moves._base import bound_of, is_accepted, size_of
 from skvt.moves._birth import Birth
 from skvt.moves._delete import Delete
 from skvt.moves._merge import Merge, dissolve, pair_gains
-
-__all__ = [
-    "Birth",
-    "Delete",
-    "Merge",
-    "bound_of",
-    "dissolve",
-    "is_accepted",
-    "pair_gains",
-    "size_of",
-]
