@@ -118,6 +118,9 @@ def left_out(columns, seen):
         elif column.kind == "category" and column.categories is None:
             if np.isnan(seen[j].values).all():
                 found[j] = "missing", "left out"
+        if j not in found and _is_constant(column, seen[j].values):
+            value = column.objects()[0]
+            found[j] = "constant", f"{value}, left out"
     others = {
         j: seen[j].values
         for j, column in enumerate(columns)
@@ -126,6 +129,14 @@ def left_out(columns, seen):
     if others and len(others[min(others)]) >= FEWEST_ROWS:
         found |= {j: ("repeated", f"column {i}, left out") for i, j in _repeated(others)}
     return found
+
+
+def _is_constant(column, values):
+    """Whether all rows of a column have one value, of which ``values`` are a sample."""
+    if column.kind is None or len(values) < FEWEST_ROWS or not np.all(values == values[0]):
+        return False
+    # (of categories the sample is all rows)
+    return column.kind not in ("real", "binary") or bool(np.all(column.numbers() == values[0]))
 
 
 def audited(seen, table, n_rows):

@@ -230,9 +230,10 @@ def _automatic(X, columns, names, kinds):
         )
     if not blocks:
         raise ValueError(
-            "components='auto' leaves out every column: each is an identifier, repeats another "
-            f"one or is missing throughout (columns {', '.join(map(repr, names[:5]))}"
-            f"{', ...' if len(names) > 5 else ''}). List the 'components' to use them."
+            "components='auto' leaves out every column: each is an identifier, has one value, "
+            "repeats another one or is missing throughout (columns "
+            f"{', '.join(map(repr, names[:5]))}{', ...' if len(names) > 5 else ''}). List "
+            "the 'components' to use them."
         )
     return blocks
 
