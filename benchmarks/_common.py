@@ -259,6 +259,7 @@ def peers_of(chosen):
         "gensim": "gensim",
         "tomotopy": "tomotopy",
         "mallet": "pyrmallet",
+        "topica": "topica",
         "vowpalwabbit": "vowpalwabbit",
     }
     return sorted(needed[name] for name in {row.split("-")[0] for row in chosen} & set(needed))

@@ -252,11 +252,10 @@ def mallet_corpus(X):
     return _rust_mallet.Corpus.from_strings(documents, token_regex=r"\w+")
 
 
-def mallet_topics(model, n_features):
-    """Word probabilities (K, V) in our order; a word it never saw has those of no occurrence."""
-    topics = np.array(model.topic_word_matrix())
+def in_our_order(topics, vocabulary, n_features):
+    """Word probabilities (K, V) in our order; a word never seen has those of no occurrence."""
     out = np.repeat(topics.min(axis=1, keepdims=True), n_features, axis=1)
-    out[:, [int(word[1:]) for word in model.vocabulary]] = topics
+    out[:, [int(word[1:]) for word in vocabulary]] = topics
     return out
 
 
@@ -286,4 +285,44 @@ def mallet_curve(X, n_components, sweeps, *, random_state, interval=10, n_sample
                 seed=random_state,
                 callback_interval=10**9,  # each would evaluate the likelihood
             )
-        yield Point(n_sweeps, *watch.times, mallet_topics(model, X.shape[1]))
+        topics = in_our_order(np.array(model.topic_word_matrix()), model.vocabulary, X.shape[1])
+        yield Point(n_sweeps, *watch.times, topics)
+
+
+# -------------------------------------------------------------------------------------- topica
+def topica_curve(X, n_components, sweeps, *, sampler, random_state, n_threads=1, n_samples=5):
+    """topica, a fit of its own for each number of sweeps, priors optimised where it does.
+
+    Settings are those of MALLET above. Its ``iters`` are those before the samples.
+    """
+    import topica
+
+    words = np.array([f"w{v}" for v in range(X.shape[1])], dtype=object)
+    counts = X.data.astype(np.int64)
+    corpus = topica.Corpus.from_documents(
+        [
+            np.repeat(words[X.indices[a:b]], counts[a:b]).tolist()
+            for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)
+        ]
+    )
+    for n_sweeps in sweeps:
+        gap = max(1, n_sweeps // (8 * n_samples))
+        watch = Stopwatch()
+        with watch:
+            model = topica.LDA(
+                n_components,
+                sampler=sampler,
+                seed=random_state,
+                burn_in=min(MALLET_BURN_IN, n_sweeps // 5),
+                optimize_interval=10,
+                num_threads=n_threads,
+            ).fit(
+                corpus,
+                iters=n_sweeps - n_samples * gap,
+                num_samples=n_samples,
+                sample_interval=gap,
+                progress=False,
+                keep_theta_draws=False,
+            )
+        topics = in_our_order(np.asarray(model.topic_word), model.vocabulary, X.shape[1])
+        yield Point(n_sweeps, *watch.times, topics)

@@ -1,4 +1,4 @@
-"""Quality against seconds: scikit-learn, gensim, tomotopy, MALLET, Vowpal Wabbit and ours.
+"""Quality against seconds: scikit-learn, gensim, tomotopy, MALLET, topica, Vowpal Wabbit and ours.
 
 Every library gets the same documents, the same symmetric priors (1/K), the same number of cores
 and the same evaluator; all other parameters are its own defaults unless the label says otherwise.
@@ -7,7 +7,8 @@ learns both, as its authors recommend. Topics are scored by the completion of do
 prior 1/K of documents for all of them ("common") or with the prior that the evaluator finds for
 them on training documents ("learned"), and by the probability of whole documents, left to right,
 with the prior at which training documents are most probable ("left-to-right") or with 1/K
-("left-to-right-common").
+("left-to-right-common"). Their words are scored by coherence in the training documents, the mean
+NPMI of the ten most probable ("npmi"), and by the share of distinct ones ("diversity").
 A budget is met by a point of a curve whose CPU seconds fit into it; each library shows its best.
 scikit-learn runs with one job or with all cores, whichever is faster. Compilation (and loading
 from numba's cache) is not part of our seconds; it is printed apart. Our seconds contain the exact
@@ -39,13 +40,15 @@ from _peers import (
     sklearn_online_curve,
     skvt_curve,
     tomotopy_curve,
+    topica_curve,
     vowpalwabbit_curve,
     warm_up,
 )
 
 from skvt import StructuredLDA, TemperedLDA
+from skvt.metrics import topic_coherence
 
-LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy", "mallet", "vowpalwabbit")
+LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy", "mallet", "topica", "vowpalwabbit")
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
 GIVEN = "TemperedLDA, float32, topic_word_prior=None"
 PLAIN = f"{GIVEN}, temperature=None, moves=()"
@@ -60,6 +63,7 @@ WARM_UPS = (
     (StructuredLDA, COLLAPSED_PARAMS),
 )
 SCORINGS = ("common", "learned")  # completions of documents, by prior
+WORDS = ("npmi", "diversity")
 WHOLE = {"left-to-right": "sampled", "left-to-right-common": "common"}
 # The best settings tried on kos, K = 50, by the common score after 5 passes. gensim: chunks of 256
 # documents, decay 0.7 or offset 10 score less than its default chunks of 2,000.
@@ -77,7 +81,7 @@ def arguments():
     p.add_argument("--peer-seeds", type=int, default=1, help="of the others, which take longer")
     p.add_argument("--cores", type=int, default=2, help="for every library")
     p.add_argument("--libraries", nargs="+", choices=LIBRARIES, default=DEFAULT_LIBRARIES)
-    p.add_argument("--scorings", nargs="+", choices=(*SCORINGS, *WHOLE), default=["common"])
+    p.add_argument("--scorings", nargs="+", choices=(*SCORINGS, *WHOLE, *WORDS), default=["common"])
     p.add_argument("--learned-from", type=int, default=1000, help="documents, for the prior")
     p.add_argument("--particles", type=int, default=20, help="of left-to-right")
     p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20], help="skvt")
@@ -138,6 +142,11 @@ def runners(args, X):
         tuned["tomotopy"] = "its own priors (alpha learned)", own
     if "mallet" in args.libraries:
         rows["MALLET"] = partial(mallet_curve, X, k, args.mallet_sweeps)
+    if "topica" in args.libraries:
+        for sampler in ("sparse", "warp", "cvb0"):
+            rows[f"topica, {sampler}"] = partial(
+                topica_curve, X, k, args.mallet_sweeps, sampler=sampler, n_threads=args.cores
+            )
     if "vowpalwabbit" in args.libraries:
         rows["Vowpal Wabbit"] = partial(
             vowpalwabbit_curve, X, k, args.peer_passes, alpha=prior, eta=prior
@@ -155,6 +164,7 @@ class Scores:
     def __init__(self, X, X_test, n_topics, scorings, n_particles=20, learned_from=1000):
         rows = np.random.default_rng(1).permutation(X.shape[0])[:learned_from]
         self._prior, self._sample, self._scorings = 1.0 / n_topics, X[rows], scorings
+        self._X = X
         self._completion = DocumentCompletion(X_test, self._prior)
         if set(scorings) & set(WHOLE):
             self._whole = LeftToRight(X_test, n_particles=n_particles)
@@ -165,13 +175,17 @@ class Scores:
             alphas["learned"] = learned_prior(self._sample, topics, self._prior)
         if "left-to-right" in self._scorings:
             alphas["sampled"] = sampled_prior(self._sample, topics, self._prior)
-        scores = [
-            self._whole(topics, alphas[WHOLE[scoring]])
-            if scoring in WHOLE
-            else self._completion(topics, alphas[scoring])
-            for scoring in self._scorings
-        ]
-        return np.array(scores)
+        return np.array([self._score(topics, alphas, scoring) for scoring in self._scorings])
+
+    def _score(self, topics, alphas, scoring):
+        if scoring in WHOLE:
+            return self._whole(topics, alphas[WHOLE[scoring]])
+        if scoring == "npmi":
+            return topic_coherence(topics, self._X).mean()
+        if scoring == "diversity":
+            top = np.argsort(-topics, axis=1)[:, :10]
+            return np.unique(top).size / top.size
+        return self._completion(topics, alphas[scoring])
 
 
 def run_all(args, rows, evaluate):
