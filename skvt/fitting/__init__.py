@@ -28,3 +28,4 @@ from skvt.fitting._plans import (
     rate_of,
     rows_of_batch,
 )
+from skvt.fitting._progress import TOGETHER

@@ -21,7 +21,7 @@ _HASHED = 2**22
 _MOST_GATHERED = 500
 _FEW_ROWS = 100
 # Key of the memo of calls with ids while births are tried: no id of a user is a tuple of this.
-_TOGETHER = ("calls gathered",)
+TOGETHER = ("calls gathered",)
 # Share by which a gathered batch must have grown before births are tried again, and the least and
 # largest number of rows.
 _GROWTH = 0.3
@@ -71,7 +71,7 @@ class Gathered:
                     calls=before.calls | ({batch_id: n_rows} if named else {}),
                 )
         if named:
-            return cls(_TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
+            return cls(TOGETHER, X, weights, n_rows, calls={batch_id: n_rows})
         key = len(memos)
         while key in memos:
             key += 1

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from skvt.fitting import TOGETHER
 from skvt.models.mixture import SIZES
 from skvt.readers.validation import LARGEST
 
@@ -237,6 +238,9 @@ def _fits_ladder(ladder, d, k):
 
 def _fits_gathered(own, d, k):
     is_matrix = getattr(own.X, "shape", ()) == (own.weights.size, d)
+    sizes = list(own.calls.values())
+    if sizes and not (own.key == TOGETHER and sum(sizes) == own.weights.size and min(sizes) > 0):
+        return False
     return is_matrix and own.X.dtype.kind in "iuf" and bool(np.all(own.weights > 0.0))
 
 

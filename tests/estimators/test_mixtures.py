@@ -36,6 +36,7 @@ from skvt import (
 from skvt.components import Gaussian
 from skvt.datasets import make_edge_patches
 from skvt.fitting import check_memoized, most_components
+from skvt.io import FileError
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
 SHAPES = ["full", "diag", "spherical"]
@@ -695,19 +696,26 @@ def test_calls_of_any_size_find_clusters_that_come_one_after_the_other(size, uni
     assert stream.elbo(X) == pytest.approx(with_room(random_state=0).fit(X).elbo_, rel=0.01)
 
 
-def test_gathered_calls_are_a_batch_and_are_saved(tmp_path):
+@pytest.mark.parametrize("named", [False, True])
+def test_gathered_calls_are_a_batch_and_are_saved(named, tmp_path):
     parts = np.array_split(clusters(200)[0], 10)
+    ids = ["0123456789"[i] if named else None for i in range(10)]
     stream = with_room(random_state=0)
-    for part in parts[:5]:
-        stream.partial_fit(part)
+    for part, key in zip(parts[:5], ids, strict=False):
+        stream.partial_fit(part, batch_id=key)
     save(stream, tmp_path / "stream")
     loaded = load(tmp_path / "stream")
-    for part in parts[5:]:
-        stream.partial_fit(part)
-        loaded.partial_fit(part)
+    for part, key in zip(parts[5:], ids[5:], strict=True):
+        stream.partial_fit(part, batch_id=key)
+        loaded.partial_fit(part, batch_id=key)
     assert_same_fit(stream, loaded)
     assert (stream.weight_concentration_[0] - 1.0).sum() == pytest.approx(200.0)
-    assert list(stream._fitted.state.memos) == [0]
+    assert set(stream._fitted.state.memos) == (set(ids) if named else {0})
+    if named:
+        stream._fitted.gathered.calls["0"] += 1
+        with pytest.raises(FileError, match="load would refuse .* Parts of estimators.Gathered"):
+            save(stream, tmp_path / "damaged")
+        return
     # a batch with a name of its own ends it
     stream.partial_fit(parts[0], batch_id="other").partial_fit(parts[1])
     assert len(stream._fitted.state.memos) == 3
