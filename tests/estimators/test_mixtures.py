@@ -713,7 +713,7 @@ def test_gathered_calls_are_a_batch_and_are_saved(named, tmp_path):
     assert set(stream._fitted.state.memos) == (set(ids) if named else {0})
     if named:
         stream._fitted.gathered.calls["0"] += 1
-        with pytest.raises(FileError, match="load would refuse .* Parts of estimators.Gathered"):
+        with pytest.raises(FileError, match="load would refuse"):
             save(stream, tmp_path / "damaged")
         return
     # a batch with a name of its own ends it
