@@ -50,7 +50,8 @@ def content(value):
         if isinstance(member, cached_property)
     }
     own = {name: member for name, member in vars(value).items() if name not in cached}
-    return type(value), content(own | {"_spare": None})
+    # (what statistics know of their zeros can be found again)
+    return type(value), content(own | dict.fromkeys(("_spare", "_marks", "_listed")))
 
 
 def helpers():
