@@ -87,13 +87,8 @@ def arguments():
     p.add_argument("--passes", type=int, nargs="+", default=[1, 2, 3, 5, 10, 20], help="skvt")
     p.add_argument("--peer-passes", type=int, nargs="+", default=[1, 2, 5, 10])
     p.add_argument("--sweeps", type=int, nargs="+", default=[20, 50, 100, 200, 500])
-    p.add_argument(
-        "--mallet-sweeps",
-        type=int,
-        nargs="+",
-        default=[50, 100, 200, 500, 1000],
-        help="MALLET and topica",
-    )
+    sweeps = [50, 100, 200, 500, 1000]
+    p.add_argument("--mallet-sweeps", type=int, nargs="+", default=sweeps, help="and topica's")
     p.add_argument("--collapsed-sweeps", type=int, nargs="+", default=[10, 20, 50, 100, 200])
     p.add_argument(
         "--tuned", action="store_true", help="also learned alpha, polished and collapsed fits"
@@ -224,8 +219,8 @@ def report(args, results):
             ])  # fmt: skip
     print_table(
         f"{args.corpus}, K = {args.k}, {args.cores} cores each (length: passes, for tomotopy, "
-        "MALLET and topica sweeps; CPU s: without worker processes; scores: held-out nats per word by "
-        "the prior of documents; mean +- sd)",
+        "MALLET and topica sweeps; CPU s: without worker processes; scores: held-out nats per word "
+        "by the prior of documents; mean +- sd)",
         ["library", "length", "seconds", "CPU s", *args.scorings, f"{args.scorings[0]} by seed"],
         table,
     )
