@@ -197,7 +197,7 @@ def test_a_fit_stopped_while_hot_claims_no_more_data_than_it_has(entry):
 )  # fmt: skip
 def test_a_fit_stopped_while_hot_goes_on_with_other_rows(entry, temperature, method):
     X, other = entry.data(), entry.data(1, n_rows=90)
-    settings = {"temperature": temperature, "max_iter": 8, "warm_start": True, **entry.still}
+    settings = {"temperature": temperature, "max_iter": 13, "warm_start": True, **entry.still}
     estimator = entry.make(**settings).set_callbacks(Spy(stop_after=1)).fit(X)
     hot = entry.claimed(estimator)
     estimator.set_callbacks()
