@@ -155,16 +155,24 @@ def gensim_curve(X, n_components, passes, *, random_state, **params):
 
 
 # ------------------------------------------------------------------------------------ tomotopy
+def documents_of(X, prefix="w"):
+    """The tokens of each document, which are words named by their numbers."""
+    words = np.array([f"{prefix}{v}" for v in range(X.shape[1])], dtype=object)
+    counts = X.data.astype(np.int64)
+    return [
+        np.repeat(words[X.indices[a:b]], counts[a:b]).tolist()
+        for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)
+    ]
+
+
 def tomotopy_model(X, n_components, *, alpha, eta, random_state, optimise=False):
     """An LDAModel that has been given the documents of X."""
     import tomotopy
 
     model = tomotopy.LDAModel(k=n_components, alpha=alpha, eta=eta, seed=random_state)
     model.optim_interval = model.optim_interval if optimise else 0
-    words = np.array([str(v) for v in range(X.shape[1])], dtype=object)
-    counts = X.data.astype(np.int64)
-    for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True):
-        model.add_doc(np.repeat(words[X.indices[a:b]], counts[a:b]).tolist())
+    for tokens in documents_of(X, prefix=""):
+        model.add_doc(tokens)
     return model
 
 
@@ -234,7 +242,7 @@ def vowpalwabbit_curve(
             yield Point(n_passes, *watch.times, np.array(weights) + eta)
 
 
-# -------------------------------------------------------------------------------------- MALLET
+# -------------------------------------------------------------------------- MALLET and topica
 # Sweeps before the priors are optimised: at most these, as in MALLET, and a fifth of short fits.
 MALLET_BURN_IN = 200
 
@@ -243,12 +251,7 @@ def mallet_corpus(X):
     """The corpus in MALLET's form; not timed."""
     from pyrmallet import _rust_mallet
 
-    words = np.array([f"w{v}" for v in range(X.shape[1])], dtype=object)
-    counts = X.data.astype(np.int64)
-    documents = [
-        " ".join(np.repeat(words[X.indices[a:b]], counts[a:b]))
-        for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)
-    ]
+    documents = [" ".join(tokens) for tokens in documents_of(X)]
     return _rust_mallet.Corpus.from_strings(documents, token_regex=r"\w+")
 
 
@@ -289,7 +292,6 @@ def mallet_curve(X, n_components, sweeps, *, random_state, interval=10, n_sample
         yield Point(n_sweeps, *watch.times, topics)
 
 
-# -------------------------------------------------------------------------------------- topica
 def topica_curve(X, n_components, sweeps, *, sampler, random_state, n_threads=1, n_samples=5):
     """topica, a fit of its own for each number of sweeps, priors optimised where it does.
 
@@ -297,14 +299,7 @@ def topica_curve(X, n_components, sweeps, *, sampler, random_state, n_threads=1,
     """
     import topica
 
-    words = np.array([f"w{v}" for v in range(X.shape[1])], dtype=object)
-    counts = X.data.astype(np.int64)
-    corpus = topica.Corpus.from_documents(
-        [
-            np.repeat(words[X.indices[a:b]], counts[a:b]).tolist()
-            for a, b in zip(X.indptr[:-1], X.indptr[1:], strict=True)
-        ]
-    )
+    corpus = topica.Corpus.from_documents(documents_of(X))
     for n_sweeps in sweeps:
         gap = max(1, n_sweeps // (8 * n_samples))
         watch = Stopwatch()
