@@ -120,6 +120,9 @@ class Interruption:
         try:
             self._run(act, see)
         except KeyboardInterrupt:
+            # Tracing also raises on the way out of `with lock`, before it is released, where the
+            # interpreter looks for no signal. Threads of later tests would wait for it for ever.
+            _parallel._limit.renew_lock()
             return True
         return False
 
