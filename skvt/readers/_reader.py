@@ -21,6 +21,7 @@ from skvt.readers.validation import (
     text_in,
     total_of,
     warn_of_empty_rows,
+    warn_of_fractions,
 )
 from skvt.sklearn_private import check_sample_weight
 
@@ -209,4 +210,6 @@ class DocumentReader(CountReader):
     def _legal(self, X):
         X = sp.csr_array(X)
         require_counts(X, self.owner.__name__, *OF_WORDS)
+        if self.dtype is None:
+            warn_of_fractions(X.data, self.owner.__name__)
         return canonical(X)

@@ -216,6 +216,18 @@ def warn_of_empty_rows(X):
         )
 
 
+def warn_of_fractions(values, whom):
+    """Warn if most values are not whole: they are hardly counts."""
+    fractions = values[values != np.floor(values)]
+    if 2 * fractions.size > np.count_nonzero(values):
+        warnings.warn(
+            f"Most values are not whole numbers, such as {fractions[0]:.3g}. {whom} takes counts: "
+            "pass them as they are, not their logarithms, shares or TF-IDF weights.",
+            UserWarning,
+            stacklevel=stack_level(),
+        )
+
+
 def preprocessing_and_model(estimator):
     """What a pipeline does before its last step, or None, and its last step, else the estimator."""
     if not isinstance(estimator, Pipeline):

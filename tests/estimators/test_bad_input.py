@@ -2,6 +2,7 @@
 
 import itertools
 import re
+import warnings
 from functools import cache
 
 import numpy as np
@@ -290,6 +291,18 @@ def test_extreme_settings_give_finite_answers(entry, temperature, prior):
     _assert_sound(entry.make(doc_topic_prior=prior, **settings).fit(X), X)
     if prior != "auto":
         _assert_sound(entry.make(topic_word_prior=prior, **settings).fit(X), X)
+
+
+@every_class_of_topic_models
+def test_topics_of_what_are_hardly_counts_come_with_a_warning(entry):
+    X = entry.data()
+    with pytest.warns(UserWarning, match=r"whole numbers, such as 0\.693.*takes counts"):
+        entry.make().fit(np.log1p(np.minimum(X, 1)))
+    mostly_counts = np.where(np.arange(X.size).reshape(X.shape) % 3 == 0, 0.5 * X, X)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        entry.make().fit(mostly_counts).transform(0.3 * X)
+    assert not any("whole numbers" in str(one.message) for one in seen)
 
 
 @every_class_of_topic_models
