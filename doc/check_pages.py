@@ -1,7 +1,8 @@
 """Open every built page in Chromium, without network: `python doc/check_pages.py doc/_build/html`.
 
-Fails on errors in the browser's console, on requests that leave the machine, and where the search
-does not find the right page first for a newcomer's question.
+Fails on errors in the browser's console, on requests that leave the machine, on links to places of
+the pages that are not there, on pages wider than a telephone, and where the search does not find the
+right page first for a newcomer's question.
 """
 
 import json
@@ -59,14 +60,25 @@ const open = (path) => new Promise((done) => {
 });
 onload = async () => {
   const { pages, questions } = await (await fetch("/tasks")).json();
-  const report = { outside: [], found: {} };
+  const report = { outside: [], found: {}, wide: {} };
+  const places = new Set(), links = {};
   for (const page of pages) {
     const shown = await open("/" + page);
     await sleep(100);
+    const { pathname } = shown.location;
+    places.add(pathname);
+    shown.document.querySelectorAll("[id]").forEach((one) => places.add(pathname + "#" + one.id));
+    for (const { origin, pathname: to, hash } of shown.document.querySelectorAll("a[href]"))
+      if (origin === location.origin && to.endsWith(".html"))
+        links[to + decodeURIComponent(hash.length > 1 ? hash : "")] ??= page;
+    shown.frameElement.width = 400;
+    const width = shown.document.documentElement.scrollWidth;
+    if (width > 400) report.wide[page] = width;
     const urls = shown.performance.getEntriesByType("resource").map((entry) => entry.name);
     report.outside.push(...urls.filter((url) => /^https?:/.test(url) &&
       !url.startsWith(location.origin)).map((url) => page + ": " + url));
   }
+  report.dead = Object.entries(links).filter(([place]) => !places.has(place));
   for (const question of questions) {
     const { document } = await open("/search.html?q=" + encodeURIComponent(question));
     const ended = () => /found|did not match/.test(
@@ -145,6 +157,8 @@ def complaints(folder, timeout=900.0):
     colours = re.compile(r'"(\[PST\]: |Got invalid theme mode)')
     wrong = [f"console: {line}" for line in said if not colours.match(line)]
     wrong += [f"asks for {line}" for line in server.report["outside"]]
+    wrong += [f"{page}: no {place} to link to" for place, page in server.report["dead"]]
+    wrong += [f"{page} is {w} pixels wide, not 400" for page, w in server.report["wide"].items()]
     for question, page in QUESTIONS.items():
         found = [path[1:].removesuffix(".html") for path in server.report["found"][question]]
         if found[:1] != [page]:
