@@ -1,8 +1,8 @@
 """Open every built page in Chromium, without network: `python doc/check_pages.py doc/_build/html`.
 
-Fails on errors in the browser's console, on requests that leave the machine, on links to places of
-the pages that are not there, on pages wider than a telephone, and where the search does not find the
-right page first for a newcomer's question.
+Fails on errors in the browser's console, on requests that leave the machine, on dead links within
+the pages, on pages wider than a telephone, and where the search does not find the right page first
+for a newcomer's question.
 """
 
 import json
@@ -72,8 +72,8 @@ onload = async () => {
       if (origin === location.origin && to.endsWith(".html"))
         links[to + decodeURIComponent(hash.length > 1 ? hash : "")] ??= page;
     shown.frameElement.width = 400;
-    const width = shown.document.documentElement.scrollWidth;
-    if (width > 400) report.wide[page] = width;
+    for (const one of shown.document.querySelectorAll("html, main, .bd-article-container, article"))
+      if (one.scrollWidth > 400) report.wide[page] = one.scrollWidth;
     const urls = shown.performance.getEntriesByType("resource").map((entry) => entry.name);
     report.outside.push(...urls.filter((url) => /^https?:/.test(url) &&
       !url.startsWith(location.origin)).map((url) => page + ": " + url));

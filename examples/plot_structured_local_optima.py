@@ -85,6 +85,6 @@ left.set(xlabel="passes of mean-field batch inference", ylabel="ELBO, nats per t
 left.set(ylim=(bottom - 0.1 * (top - bottom), top + 0.1 * (top - bottom)))
 left.set_xticks(passes)
 fig.legend(*left.get_legend_handles_labels(), loc="outside lower center", ncols=4)
-right.set_xticks(range(len(bounds)), [name.replace(" ", "\n", 1) for name in bounds])
+right.set_xticks(range(len(bounds)), [name.replace(" ", "\n") for name in bounds])
 right.set(xlim=(-0.5, len(bounds) - 0.5), title="where it ends")
 plt.show()
