@@ -63,7 +63,7 @@ for panel, k in zip(display.axes_, best, strict=True):
     panel.set_title(f"{labels[k]}: {agreement[k]:.2f}", fontsize="small", loc="left")
 
 # %%
-# The same as a table. Words by relevance tell topics apart; ``topic_labels_`` are names that go
+# As a table: words by relevance tell topics apart; ``topic_labels_`` are names that go
 # with the model, into the names of its columns and into files, too. A text without any of the words
 # is named by a warning. And the shares of topics in each of the three libraries, with intervals.
 

@@ -87,7 +87,7 @@ class TopicsDisplay:
             self.bars_.append(panel.barh(places, weights[k, words], **(bar_kw or {})))
             panel.set_yticks(places, names[words].astype(str))
             panel.set_title(
-                f"topic {k}" if words.size else f"topic {k}: no words", fontsize="small"
+                f"topic {k}" if words.size else f"topic {k}: no words", fontsize="small", loc="left"
             )
             panel.invert_yaxis()
         if left:

@@ -173,7 +173,7 @@ def test_bars_are_the_most_probable_words_at_their_probabilities(lda):
     for panel, bars, k in zip(display.axes_, display.bars_, [2, 0], strict=True):
         assert [text.get_text() for text in panel.get_yticklabels()] == top[k]
         assert_allclose([bar.get_width() for bar in bars], np.sort(probability[k])[::-1][:6])
-        assert panel.get_title() == f"topic {k}"
+        assert panel.get_title(loc="left") == f"topic {k}"
         low, high = panel.get_ylim()
         assert low > high, "the most probable word is at the top"
 
@@ -393,7 +393,7 @@ def test_topics_without_words_and_documents_without_topics_are_left_out():
     assert [len(topic) for topic in words] == [5, 0, 5] and 0 not in words[0]
     display = TopicsDisplay.from_estimator(nmf, n_words=6)
     assert [len(bars) for bars in display.bars_] == [5, 0, 5]
-    assert display.axes_[1].get_title() == "topic 1: no words"
+    assert display.axes_[1].get_title(loc="left") == "topic 1: no words"
 
 
 def test_topics_are_placed_by_their_divergences():
