@@ -1,5 +1,7 @@
 """Variational inference that does not get stuck, with scikit-learn's interface."""
 
+from importlib import import_module
+
 from skvt.estimators import (
     AnnealedFactorialMixture,
     CAVIGaussianMixture,
@@ -42,7 +44,7 @@ __all__ = [
 def __getattr__(name):
     # (reading and writing files looks into every room)
     if name in ("load", "save"):
-        from skvt import io
-
-        return getattr(io, name)
+        return getattr(import_module("skvt.io"), name)
+    if name in ("callbacks", "datasets", "io", "metrics", "plotting"):  # rooms nothing above needs
+        return import_module(f"skvt.{name}")
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -266,12 +266,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             )
         return self
 
-    @staticmethod
-    def _polished(fitted, plan, workers):
+    def _polished(self, fitted, plan, workers):
         """The best start after its polish, with the bound of the posterior that results."""
         several = fitted.model.size(fitted.stats) > 1
         if plan.polish is None or not (several and fitted.policy.at_unit_temperature):
             return fitted
+        if self.verbose > 0:
+            print("polish: topics by collapsed sampling", flush=True)
         data = rows_of(plan.data.X, plan.data.weights, None)
         state = plan.polish(fitted.model, fitted.state, plan.data, workers)
         elbo = evaluate_bound(fitted.model, state.plain_stats, data, workers)

@@ -378,9 +378,10 @@ def test_a_fit_that_ends_at_one_topic_after_a_last_look_warns():
     assert hdp.n_components_ == 1 and hdp.restart_elbos_[0] == hdp.elbo_ > hdp.restart_elbos_[1]
 
 
-def test_a_polish_changes_the_words_of_topics_alone_and_its_bound_is_that_of_all_rows():
+def test_a_polish_changes_the_words_of_topics_alone_and_its_bound_is_that_of_all_rows(capsys):
     X, settings = corpus(), {"batch_size": 70, "max_iter": 3, "tol": 0.0, "random_state": 0}
-    plain, hdp = (MemoizedHDP(8, n_polish=n, **settings).fit(X) for n in (0, 5))
+    plain, hdp = (MemoizedHDP(8, n_polish=n, verbose=1, **settings).fit(X) for n in (0, 5))
+    assert capsys.readouterr().out.count("\npolish: topics by collapsed sampling\n") == 1
     for name in ("topic_weights_", "topic_ids_", "doc_topic_concentration_", "topic_word_prior_"):
         np.testing.assert_array_equal(getattr(hdp, name), getattr(plain, name))
     assert hdp.elbo_ == pytest.approx(hdp.elbo(X), rel=1e-12)
