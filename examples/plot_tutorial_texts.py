@@ -65,7 +65,7 @@ known = pipeline[0].transform(texts).sum(axis=1) > 0
 table, texts = table[known], [text for text, keep in zip(texts, known, strict=True) if keep]
 topics = skvt.topic_table(pipeline, texts, n_words=6, n_rows=2)
 print(topics[["share", "relevant_words"]].to_string(float_format="{:.3f}".format))
-print(f"\nFor topic 0 stands, among others: {topics.loc[0, 'texts'][0][:200]!r}")
+print(f"\nFor topic 0 stands, among others:\n{topics.loc[0, 'texts'][0][:95]!r}")
 
 pipeline[-1].topic_labels_ = [" ".join(words.split(", ")[:2]) for words in topics["relevant_words"]]
 skvt.save(pipeline[-1], folder / "topics.skvt")
