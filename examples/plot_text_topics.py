@@ -60,7 +60,7 @@ display = TopicsDisplay.from_estimator(
     topics, feature_names=names, n_words=7, topics=best, n_columns=3
 )
 for panel, k in zip(display.axes_, best, strict=True):
-    panel.set_title(f"{labels[k]}: {agreement[k]:.2f}", fontsize="small", loc="left")
+    panel.set_title(f"{labels[k]}\n{agreement[k]:.2f}", fontsize="small", loc="left")
 
 # %%
 # As a table: words by relevance tell topics apart; ``topic_labels_`` are names that go
@@ -83,14 +83,16 @@ axes.set_xlabel("share of the words")
 axes.legend()
 
 # %%
-# Coherence judges each topic by the documents: do its first words occur together?
+# Coherence judges each topic by the documents: do its first words occur together? Numbers are those
+# of the table.
 
 coherence = topic_coherence(topics.components_, X)
 fig, axes = plt.subplots(figsize=(6, 3.5), layout="constrained")
 axes.scatter(agreement, coherence, color="C0")
-for k, label in enumerate(labels):
-    place = dict(xytext=(3, 3), textcoords="offset points", fontsize=7)
-    axes.annotate(label, (agreement[k], coherence[k]), **place)
+sides = [("right", -4), ("left", 4)] * 6  # in turn, so that numbers do not meet
+for (side, x), k in zip(sides, np.argsort(coherence), strict=True):
+    place = dict(xytext=(x, 2), textcoords="offset points", ha=side)
+    axes.annotate(str(k), (agreement[k], coherence[k]), **place)
 axes.set(xlabel="agreement with other fits", ylabel="coherence (NPMI)")
 
 # %%
