@@ -151,7 +151,8 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         Returns
         -------
         ndarray of shape (n_samples, n_components)
-            E[theta] of each document, or what it is proportional to.
+            E[theta] of each document, or what it is proportional to. A document without words
+            has the mean of the prior: :func:`skvt.topic_table` names such documents.
 
         References
         ----------
