@@ -361,14 +361,20 @@ class Collapsible(Model, Protocol):
     """A model whose rows can be solved with the globals summed out.
 
     The local step takes the statistics of all rows for globals. Where the batch has a ``start``,
-    its statistics are the change since then. Batches have ``nbytes``.
+    its statistics are the change since then. Batches have ``nbytes``. What priors are learned from
+    has one entry more than elsewhere, the last.
     """
 
     def counts_given_others(self, stats: RunningStats, batch: Any, seed: int) -> Any:
         """The globals as passed to a local step that draws by random numbers of this seed."""
 
-    def with_most_probable_priors(self, prior_stats: Any, stats: RunningStats | None) -> Self:
-        """As :meth:`with_learned_priors`, given the local variables whose statistics these are."""
+    def with_most_probable_priors(
+        self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
+    ) -> Self:
+        """As :meth:`with_learned_priors`, given the local variables whose statistics these are.
+
+        Priors may follow them ``slowly``, as long as these change a lot.
+        """
 
 
 class Temperable(Model, Protocol):

@@ -110,12 +110,13 @@ class CollapsedInference(Continued):
             state.stats = fresh
         if not self._pass % PASSES_PER_PRIOR:
             state.stats.resum()  # (of fractional counts, rounding adds up)
-        state.prior_stats, self._ends = prior_stats, ends
+        state.prior_stats, self._ends = prior_stats.without_last(), ends
         state.rows_seen += totals.weight
         self._pass += 1
         stats = None if self._pass % PASSES_PER_PRIOR else state.plain_stats
         if placed:
-            model = model.with_most_probable_priors(prior_stats, stats)
+            slowly = self._pass <= self._last
+            model = model.with_most_probable_priors(prior_stats, stats, slowly=slowly)
         return PassResult(totals, 0.0, model, "none")
 
     def _include(self, changed: Stats, place: int, placed: bool) -> None:

@@ -42,6 +42,11 @@ class PriorStats:
             self.total = (1.0 - rho) * self.total + rho * addend[0]
             self.weight = (1.0 - rho) * self.weight + rho * addend[1]
 
+    def without_last(self) -> "PriorStats":
+        """A copy without the last entry, if there are any."""
+        total: Any = self.total
+        return PriorStats(total[:-1] if np.ndim(total) else total, self.weight)
+
     @property
     def mean(self) -> Any:
         """The weighted mean, or None before any data."""

@@ -73,12 +73,12 @@ def test_priors_are_learned_unless_given():
 
 
 def test_the_learned_prior_of_topics_has_no_part_in_sampling():
-    X = counts(n_rows=50)
-    learned, given = collapsed(average=0.0).fit(X), collapsed(topic_word_prior=0.1, average=0.0)
+    X, rest = counts(n_rows=50), {"doc_topic_prior": 0.3, "average": 0.0}
+    learned, given = collapsed(**rest).fit(X), collapsed(topic_word_prior=0.1, **rest)
     tokens = learned.components_ - learned.topic_word_prior_
     np.testing.assert_allclose(tokens, given.fit(X).components_ - 0.1, atol=1e-9)
     # it is that of the last fifth pass, the most probable one
-    fifth = collapsed(max_iter=5, average=0.0).fit(X)
+    fifth = collapsed(max_iter=5, **rest).fit(X)
     assert fifth.topic_word_prior_ == learned.topic_word_prior_
     tokens = fifth.components_ - fifth.topic_word_prior_
 

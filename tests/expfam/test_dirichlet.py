@@ -129,8 +129,8 @@ def test_fit_symmetric_recovers_the_concentration_from_any_start(eta, n_events, 
 
 def log_polya(counts, eta):
     """Of the counts (K, D) of draws whose probabilities are summed out."""
-    n_events, totals = counts.shape[1], counts.sum(axis=1)
-    value = gammaln(n_events * eta) - gammaln(totals + n_events * eta)
+    totals, total = counts.sum(axis=1), np.broadcast_to(eta, counts.shape[1]).sum()
+    value = gammaln(total) - gammaln(totals + total)
     return value.sum() + (gammaln(counts + eta) - gammaln(eta)).sum()
 
 
@@ -194,3 +194,27 @@ def test_slope_of_a_power_sum_at_power_one_is_the_mean_of_sum_p_log_p():
     total = a.sum()
     truth = (a / total * (digamma(a + 1) - digamma(total + 1))).sum()
     np.testing.assert_allclose(Dirichlet.log_mean_power_sum_slope(a, [1.0]), truth, rtol=1e-12)
+
+
+def test_steps_to_counts_raise_their_probability_up_to_its_mode():
+    rng = np.random.default_rng(0)
+    totals = rng.integers(1, 30, 400)
+    shares = np.append(rng.dirichlet([0.9, 0.3, 0.1], totals.size), np.zeros((400, 1)), axis=1)
+    counts = rng.multinomial(totals, shares)  # the last event is never drawn
+
+    eta = np.full(4, 2.0)
+    before = log_polya(counts, eta)
+    for _ in range(500):
+        normaliser = digamma(totals + eta.sum()).mean()
+        mean_log = digamma(counts + eta).mean(axis=0) - normaliser
+        eta = Dirichlet.step_to_counts(eta, mean_log, normaliser)
+        assert eta[3] < 1e-3  # from the first step on
+        assert log_polya(counts, eta) > before - 1e-9
+        before = log_polya(counts, eta)
+    found = scipy.optimize.minimize(
+        lambda logs: -log_polya(counts, np.append(np.exp(logs), eta[3])), np.zeros(3), tol=1e-10
+    )
+    np.testing.assert_allclose(eta[:3], np.exp(found.x), rtol=1e-3)
+    of_none = digamma(eta.sum())
+    unchanged = Dirichlet.step_to_counts(eta, digamma(eta) - of_none, of_none)
+    np.testing.assert_array_equal(unchanged, eta)

@@ -1,15 +1,17 @@
 """Collapsed Gibbs sampling of latent Dirichlet allocation: the law of the assignments, counts."""
 
 from dataclasses import replace
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.special import gammaln
+from scipy.special import digamma, gammaln
 
 from skvt.compiled import LANES, serial_map
 from skvt.expfam import RunningStats
+from skvt.inference._state import PriorStats
 from skvt.models.lda import CollapsedLDA, _collapsed
 from skvt.models.lda._collapsed_kernels import MOST_TOKENS, token_bounds
 from skvt.models.lda._sparse_kernels import RANGE
@@ -144,7 +146,7 @@ def test_an_empty_topic_says_nothing_of_the_prior_of_topics():
         model = CollapsedLDA(
             np.full(topics.shape[1], 0.3), np.full(30, 0.1), learn_topic_word_prior=True
         )
-        model = model.with_most_probable_priors(None, RunningStats([topics]))
+        model = model.with_most_probable_priors(PriorStats(), RunningStats([topics]), slowly=False)
         learned.append(model.topic_word_prior)
     np.testing.assert_allclose(learned[0], learned[1], rtol=1e-6)
 
@@ -227,3 +229,15 @@ def test_topics_of_other_tokens_are_refused():
     for start in (np.zeros(2, np.uint16), np.full(3, 2, np.uint16)):
         with pytest.raises(ValueError, match="not those of these rows"):
             model.local_step(replace(batch, start=start), counts, 1.0, serial_map)
+
+
+def test_a_topic_without_tokens_is_given_up_unless_slowly():
+    model = CollapsedLDA(np.full(2, 0.5), np.full(3, 0.1), learn_doc_topic_prior=True)
+    sizes = np.array([4.0, 7.0])
+    of_all = digamma(sizes + 1.0).sum()
+    mean_log = [digamma(0.5 + sizes).sum() - of_all, 2.0 * digamma(0.5) - of_all]
+    prior_stats = PriorStats(np.array([*mean_log, of_all]), 2.0)
+    step = partial(model.with_most_probable_priors, prior_stats, None)
+    slow, quick = step(slowly=True).doc_topic_prior, step(slowly=False).doc_topic_prior
+    assert 0.1 < slow[1] < 0.5
+    assert quick[1] < 1e-3

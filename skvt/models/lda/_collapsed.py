@@ -269,7 +269,10 @@ class CollapsedLDA(LDAGivenTopics):
         return np.concatenate([[0], bounds, [ends.size - 1]])
 
     def prior_statistics(self, batch: DocumentBatch, result: LocalResult) -> PriorTerm | None:
-        """``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned."""
+        """``(sum_d w_d E[log theta_d | z_d], sum_d w_d)``; None unless alpha is learned.
+
+        The last entry is the sum of ``w_d digamma(sum_k alpha_k + n_d)``.
+        """
         if not self.learn_doc_topic_prior or result.counts is None:
             return super().prior_statistics(batch, result)
         alpha, weights = self.doc_topic_prior.astype(np.float64), batch.weights.astype(np.float64)
@@ -283,11 +286,23 @@ class CollapsedLDA(LDAGivenTopics):
         else:
             kernels.add_log_proportions(result.counts, weights, alpha, of_none, sums)
             sizes = result.counts.sum(axis=1, dtype=np.float64)
-        return sums - weights @ digamma_array(sizes + alpha.sum()), weights.sum()
+        normaliser = weights @ digamma_array(sizes + alpha.sum())
+        return np.append(sums - normaliser, normaliser), weights.sum()
 
-    def with_most_probable_priors(self, prior_stats: Any, stats: RunningStats | None) -> Self:
-        """alpha by a step towards, and eta at the maximum of the probability of all z and words."""
-        model = self.with_learned_priors(prior_stats)
+    def with_most_probable_priors(
+        self, prior_stats: Any, stats: RunningStats | None, *, slowly: bool
+    ) -> Self:
+        """alpha by a step towards, and eta at the maximum of the probability of all z and words.
+
+        ``slowly`` is by expectation-maximisation, which keeps topics without tokens for long.
+        """
+        if not slowly and prior_stats.mean is not None:
+            mean_log, normaliser = prior_stats.mean[:-1], float(prior_stats.mean[-1])
+            alpha: Array = self.doc_topic_prior.astype(np.float64)
+            alpha = Dirichlet.step_to_counts(alpha, mean_log, normaliser)
+            model = replace(self, doc_topic_prior=alpha.astype(self.dtype))
+        else:
+            model = self.with_learned_priors(prior_stats.without_last())
         if not self.learn_topic_word_prior or stats is None:
             return model
         many = self.n_components > MOST_DENSE
