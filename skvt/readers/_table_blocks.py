@@ -65,6 +65,8 @@ class Values(NamedTuple):
     @property
     def mass(self):
         """The value that is a point mass among others that are not, or None."""
+        if self.number < FEWEST_ROWS:
+            return None
         at, count = max((self.low, self.high, (0.0, self.zeros)), key=lambda pair: pair[1])
         others, distinct = self.number - count, len(self.distinct - {at})
         spread = distinct > _FEW or 2 * distinct >= others > 0

@@ -422,6 +422,13 @@ def test_a_point_mass_is_no_cluster():
     assert abs((drawn[:, 2] == 0.0).mean() - (X[:, 2] == 0.0).mean()) < 0.04
 
 
+def test_a_few_rows_have_no_point_mass():
+    # each value of five is a fifth of them; a stream may begin with as few
+    X, _ = rows_with_a_mass()
+    ((_, _, plain),) = MemoizedDPMixture(random_state=0).partial_fit(X[:5]).blocks_
+    assert plain == [0, 1, 2]
+
+
 def test_what_is_a_point_mass_does_not_depend_on_chunks():
     da = pytest.importorskip("dask.array")
     X, _ = rows_with_a_mass()
