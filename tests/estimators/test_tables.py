@@ -429,6 +429,19 @@ def test_a_few_rows_have_no_point_mass():
     assert plain == [0, 1, 2]
 
 
+@pytest.mark.slow
+def test_a_table_in_calls_of_five_rows_ends_as_fit_does():
+    rng = np.random.default_rng(0)
+    labels = np.repeat(np.arange(5), 60)
+    X = 20.0 * np.c_[labels, 0.0 * labels] + rng.standard_normal((len(labels), 2))
+    whole = MemoizedDPMixture(random_state=0).fit(X)
+    stream = MemoizedDPMixture(random_state=0)
+    for start in [*range(0, len(X), 5)] * 2:
+        stream.partial_fit(X[start : start + 5], batch_id=start)
+    assert abs(stream.n_components_ - whole.n_components_) <= 1
+    assert stream.elbo(X) > whole.elbo_ - 0.01 * abs(whole.elbo_)
+
+
 def test_what_is_a_point_mass_does_not_depend_on_chunks():
     da = pytest.importorskip("dask.array")
     X, _ = rows_with_a_mass()
