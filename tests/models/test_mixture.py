@@ -1,6 +1,7 @@
 """Dirichlet process mixtures: kernels, local steps, and the bound by enumeration."""
 
 import itertools
+import tracemalloc
 from unittest import mock
 
 import numpy as np
@@ -54,6 +55,17 @@ def rows_of(name, n, *, D=2, seed=0, dtype=np.float64):
 def batch_of(model, X, weights=None):
     weights = np.ones(X.shape[0]) if weights is None else weights
     return model.batch(X, np.arange(X.shape[0]), weights)
+
+
+def test_sums_of_tasks_are_not_held_together():
+    model = mixture("multinomial", D=3_000)
+    X = sp.csr_array(sp.random(8 * _mixture.ROWS_PER_CHUNK, 3_000, 1e-3, random_state=0))
+    table = np.random.default_rng(0).normal(size=(30, 3_000))
+    tracemalloc.start()
+    model.local_step(batch_of(model, X), (np.zeros(30), table), 1.0, run)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 8 * table.nbytes  # (eight tasks)
 
 
 def statistics(model, X, resp):

@@ -13,6 +13,7 @@ to say.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Lock
 from typing import Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
@@ -206,14 +207,15 @@ class Mixture(ConjugateModel):
         bound, energy = np.empty((2, batch.n_rows))
         resp = np.empty((batch.n_rows, log_weights.size), self.dtype)
         given, out = (log_weights, table, completion), (resp, bound, energy)
+        total = _Total() if with_stats else None
         tasks = [
-            (self.component, batch, rows, given, inv_temps, with_stats, out)
-            for rows in _tasks(batch.n_rows)
+            (self.component, batch, rows, given, inv_temps, out, total and partial(total.add, i))
+            for i, rows in enumerate(_tasks(batch.n_rows))
         ]
-        parts = run(_local_task, tasks)
+        run(_local_task, tasks)
         stats = hidden_entropy = None
-        if with_stats:
-            counts, sums, hidden = (sum(part) for part in zip(*parts, strict=True))
+        if total is not None:
+            counts, sums, hidden = total.arrays
             stats = Stats((counts, sums))
             hidden_entropy = None if completion is None else hidden
         marginal = bound / inv_temps if with_marginal else None
@@ -433,15 +435,39 @@ def _chunks(rows: slice) -> list[slice]:
     return pieces(rows.stop, ROWS_PER_CHUNK, rows.start)
 
 
+class _Total:
+    """Sums over tasks, added in the order of these, each as soon as all before it are there.
+
+    Held together, the sums of all tasks can be larger than the rows.
+    """
+
+    def __init__(self) -> None:
+        self.arrays: tuple[Array, ...] = ()
+        self._waiting: dict[int, tuple[Array, ...]] = {}
+        self._n_added = 0
+        self._lock = Lock()
+
+    def add(self, place: int, *arrays: Array) -> None:
+        """The arrays of the task at this place, which change."""
+        with self._lock:
+            self._waiting[place] = arrays
+            while self._n_added in self._waiting:
+                own = self._waiting.pop(self._n_added)
+                for total, addend in zip(self.arrays, own, strict=self._n_added > 0):
+                    total += addend
+                self.arrays = self.arrays or own
+                self._n_added += 1
+
+
 def _local_task(
     component: Component, batch: RowBatch, rows: slice,
-    given: tuple[Array, Array, Completion | None], inv_temps: Array, with_stats: bool,
-    out: tuple[Array, Array, Array],
-) -> tuple[Array, Array, Array]:  # fmt: skip
+    given: tuple[Array, Array, Completion | None], inv_temps: Array,
+    out: tuple[Array, Array, Array], add: Callable[[Array, Array, Array], None] | None,
+) -> None:  # fmt: skip
     """Responsibilities of these rows; their counts, sums, and the entropy of missing values.
 
     ``given`` are E[log w] (K,), the transposed table (P, K) and the completion; written are
-    responsibilities (n, K), bound and energy (n,).
+    responsibilities (n, K), bound and energy (n,); ``add`` takes the statistics, if requested.
     """
     (log_weights, table, completion), (resp, bound, energy) = given, out
     X, weights = batch.X, batch.weights
@@ -459,14 +485,15 @@ def _local_task(
         resp[chunk] = r
         if holes is not None:
             energy[chunk] -= (r * entropy).sum(axis=1) / own
-        if with_stats:
+        if add is not None:
             weighted = r * weights[chunk, None]
             counts += weighted.sum(axis=0)
             sums += sums_of(weighted)  # [HS13 eq. 7]
             if holes is not None:
                 hidden_entropy += (weighted * entropy).sum(axis=0)
                 holes.add_statistics(weighted, sums)
-    return counts, sums, hidden_entropy
+    if add is not None:
+        add(counts, sums, hidden_entropy)
 
 
 class _Predictive(NamedTuple):
