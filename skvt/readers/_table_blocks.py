@@ -30,8 +30,9 @@ _FEW = 10
 class Values(NamedTuple):
     """What is counted of the values of a real column, over chunks."""
 
-    # How many there are, and how many are 0.
+    # How many there are, whether others are missing, and how many are 0.
     number: int
+    missing: bool
     zeros: int
     # The smallest and the largest, and how many there are of each.
     low: tuple
@@ -46,8 +47,9 @@ class Values(NamedTuple):
         if not found.size:
             return None
         pairs = list(zip(found[[0, -1]].tolist(), counts[[0, -1]].tolist(), strict=True))
-        zeros = int(counts[found == 0.0].sum())
-        return cls(int(counts.sum()), zeros, *pairs, frozenset(found[: _FEW + 2].tolist()))
+        number, zeros = int(counts.sum()), int(counts[found == 0.0].sum())
+        distinct = frozenset(found[: _FEW + 2].tolist())
+        return cls(number, number < len(values), zeros, *pairs, distinct)
 
     def __or__(self, other):
         """Of the values of both."""
@@ -60,7 +62,13 @@ class Values(NamedTuple):
         )
         distinct = sorted(self.distinct | other.distinct)[: _FEW + 2]
         number, zeros = self.number + other.number, self.zeros + other.zeros
-        return Values(number, zeros, low, high, frozenset(distinct))
+        missing = self.missing or other.missing
+        return Values(number, missing, zeros, low, high, frozenset(distinct))
+
+    @property
+    def constant(self):
+        """Whether all rows have one value, which says nothing but costs parameters."""
+        return self.number >= FEWEST_ROWS and not self.missing and self.low == self.high
 
     @property
     def mass(self):
@@ -92,6 +100,10 @@ def table_of(X, components, handle_unknown):
             for j, column in enumerate(columns)
         ]
     table = joint_table({0: look(X, components, handle_unknown, kinds)})
+    if isinstance(components, str) and columns is None:
+        taken = {j for block in table.blocks for j in block.columns.tolist()}
+        left = set(range(X.shape[1])) - taken
+        findings = {j: ("constant", f"{X[0, j]:g}, left out") for j in left}
     # of sparse rows nothing is asked, since their zeros are most of them
     if X.shape[0] >= FEWEST_ROWS and not sp.issparse(X):
         for j in {j for block in table.blocks for j in block.columns.tolist()} - seen.keys():
@@ -160,19 +172,26 @@ def joint_table(looks):
             block = replace(block, categories=categories)
         parts = [block]
         if block.spec.encoding == "real":
-            parts = _beside_masses(block, [one.values for one in looks.values()])
+            parts = _told_apart(block, [one.values for one in looks.values()])
         blocks += parts
     return replace(first, blocks=tuple(blocks))
 
 
-def _beside_masses(block, looks):
-    """The block without columns that have a point mass, if values were counted; and these."""
-    masses = {}
+def _told_apart(block, looks):
+    """The block without columns that have a point mass, if values were counted; and these.
+
+    Constant columns are left out, unless all are.
+    """
+    masses, constant = {}, []
     for j in block.columns.tolist():
         there = [values[j] for values in looks if values.get(j) is not None]
-        at = reduce(or_, there).mass if there else None
-        if at is not None:
-            masses[j] = at
+        joint = reduce(or_, there) if there else None
+        if joint is not None and joint.mass is not None:
+            masses[j] = joint.mass
+        elif joint is not None and joint.constant and len(there) == len(looks):
+            constant.append(j)
+    if len(constant) < block.columns.size:
+        block = replace(block, columns=np.setdiff1d(block.columns, constant))
     if not masses:
         return [block]
     rest = np.setdiff1d(block.columns, list(masses))

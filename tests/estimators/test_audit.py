@@ -55,6 +55,20 @@ def test_columns_that_say_nothing_change_no_cluster():
     assert np.array_equal(beside.predict(other), groups[1][:50])
 
 
+def test_constant_numbers_of_an_array_change_nothing():
+    X = clusters()[["a", "b"]].to_numpy()
+    beside = np.column_stack([np.full(300, 2.0), X])
+    settings = {"max_iter": 3, "random_state": 0}
+    alone = skvt.MemoizedDPMixture(**settings).fit(X)
+    with pytest.warns(skvt.ColumnWarning, match=r"'0' \(2, left out\)"):
+        fitted = skvt.MemoizedDPMixture(**settings).fit(beside)
+    np.testing.assert_allclose(fitted.elbo_, alone.elbo_, rtol=1e-9)
+    # one that has holes is filled in
+    beside[:3, 0] = np.nan
+    filled = skvt.MemoizedDPMixture(**settings).fit(beside).impute(beside)
+    np.testing.assert_allclose(filled[:, 0], 2.0, rtol=1e-6)
+
+
 @pytest.mark.slow
 def test_columns_that_say_nothing_change_no_birth():
     # (births see a number of rows for each column)
