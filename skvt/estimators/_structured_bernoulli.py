@@ -27,7 +27,7 @@ from skvt.fitting import (
     rate_of,
     rows_of_batch,
 )
-from skvt.inference import GLOBAL_STEPS, Plan, Stopping, StructuredInference
+from skvt.inference import GLOBAL_STEPS, Plan, Stopping, StructuredInference, rows_of
 from skvt.models.mixture import (
     Bernoulli,
     Mixture,
@@ -63,7 +63,8 @@ class StructuredBernoulliMixture(GrowingMixin, MixtureEstimator):
     ----------
     n_components : int, default=100
         Maximum number of components K. Choose more than are expected: those that the data do not
-        support remain without rows (or are merged away, with "memoized").
+        support remain without rows (or are merged away, with "memoized"; a stream with births
+        begins at one).
     weight_concentration_prior : float or None, default=None
         Concentration alpha of the weights; None is 1. The larger, the more components.
     weight_concentration_prior_type : {"dirichlet_process", "dirichlet_distribution"}, \
@@ -268,7 +269,12 @@ default="dirichlet_process"
         rows, scale = (X, weights), self.learning_scale
         if not self._structured:
             rate = rate_of(self, 1.0 if scale is None else scale)
-            return memoized_plan(self, rows, mixture_moves(self.n_components), rate, stream=stream)
+            moves = mixture_moves(self.n_components)
+            plan = memoized_plan(self, rows, moves, rate, stream=stream)
+            if stream and self._gathers_calls():
+                # at one component: births find the others, and a stream deletes none
+                plan = replace(plan, first_rows=rows_of(X[:1], weights[:1], 1))
+            return plan
         undivided = self.n_batches is None and self.batch_size is None
         if scale is None:
             full_steps = undivided and self.global_step == "ssvi-a"

@@ -326,6 +326,17 @@ def test_small_calls_of_a_stream_are_small_steps(n_rows):
     assert whole.score(test) > before - 0.1
 
 
+def test_a_memoized_stream_of_large_calls_ends_as_fit_does():
+    rng, labels = np.random.default_rng(0), np.repeat(np.arange(4), 200)
+    X = np.abs((rng.random((4, 30)) < 0.5)[labels] - (rng.random((800, 30)) < 0.1) * 1.0)
+    mixture = fitted(X, 8, learning_method="memoized")
+    stream = StructuredBernoulliMixture(learning_method="memoized", random_state=0)
+    for start in [*range(0, 800, 200)] * 2:
+        stream.partial_fit(X[start : start + 200], batch_id=start)
+    assert abs(stream.n_components_ - mixture.n_components_) <= 1
+    assert stream.elbo(X) == pytest.approx(mixture.elbo_, rel=0.01)
+
+
 def test_a_structured_stream_longer_than_assumed_forgets():
     X = bits()
     stream = fitted(X[:10], 3, total_samples=80)
