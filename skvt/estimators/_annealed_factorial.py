@@ -6,8 +6,7 @@ from typing import Annotated
 
 import numpy as np
 from numpy.typing import ArrayLike
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, DensityMixin, TransformerMixin
-from sklearn.utils.validation import check_array
+from sklearn.base import DensityMixin
 
 from skvt.fitting import (
     AT_LEAST_ONE,
@@ -21,6 +20,7 @@ from skvt.fitting import (
     estimator,
     is_annealed,
     of_fit,
+    of_model,
     policy_of,
 )
 from skvt.inference import (
@@ -44,7 +44,7 @@ from skvt.posterior import Posterior
 from skvt.readers import ContiguousReader
 from skvt.readers.chunks import by_chunk
 from skvt.readers.validation import check_variance, positive_int
-from skvt.results import MixtureEstimator
+from skvt.results import MixtureEstimator, SumsMixin
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import Interval
 from skvt.temperature import LinearAnnealing
@@ -62,13 +62,7 @@ HOTTEST_LEARNED = 10.0
 
 
 @estimator
-class AnnealedFactorialMixture(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    MoveLogMixin,
-    DensityMixin,
-    VariationalEstimator,
-):
+class AnnealedFactorialMixture(SumsMixin, MoveLogMixin, DensityMixin, VariationalEstimator):
     """Factorial mixture: each row is a sum of a subset of components, plus noise.
 
     ``x = sum_k z_k mu_k + noise`` with binary ``z_k ~ Bernoulli(pi_k)`` and Gaussian components
@@ -267,34 +261,19 @@ class AnnealedFactorialMixture(
         return replace(self._fitted.model, search=True)
 
     # ------------------------------------------------------------------------------- attributes
+    activation_prior_ = of_model("activation_prior", "Probability of each component, shape (K,).")
+    noise_variance_ = of_model("noise_variance", "Variance of the noise.")
+    prior_variance_ = of_model("prior_variance", "Prior variance of the components' entries.")
+
     @of_fit
     def components_(self, fitted):
         """Expected components, shape (K, n_features)."""
         return fitted.model.family.mean(fitted.lam()[0]).astype(fitted.model.dtype)
 
     @of_fit
-    def activation_prior_(self, fitted):
-        """Probability of each component, shape (K,)."""
-        return fitted.model.activation_prior
-
-    @of_fit
-    def noise_variance_(self, fitted):
-        """Variance of the noise."""
-        return fitted.model.noise_variance
-
-    @of_fit
-    def prior_variance_(self, fitted):
-        """Prior variance of the components' entries."""
-        return fitted.model.prior_variance
-
-    @of_fit
     def posterior_(self, fitted):
         """The posterior q of the components."""
         return Posterior(fitted.model.family, fitted.lam()[0])
-
-    @property
-    def _n_features_out(self):
-        return self._fitted.model.n_components
 
     # -------------------------------------------------------------------------------- inference
     @by_chunk(lambda self: (self.n_components, self._fitted.model.dtype))
@@ -317,28 +296,6 @@ class AnnealedFactorialMixture(
         fitted = self._require_fitted()
         X = self._read(X)
         return self._explained(X).chances.astype(fitted.model.dtype)
-
-    def inverse_transform(self, X):
-        """Sums of the expected components.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_components)
-            Activations, such as :meth:`transform` returns.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Rows without noise.
-        """
-        fitted = self._require_fitted()
-        X = check_array(X, dtype=fitted.model.dtype)
-        if X.shape[1] != fitted.model.n_components:
-            raise ValueError(
-                f"X has {X.shape[1]} columns, but the model has {fitted.model.n_components} "
-                "components; give what transform returns."
-            )
-        return X @ self.components_
 
     @by_chunk(lambda self: (None, np.dtype(np.float64)))
     def score_samples(self, X):
@@ -394,11 +351,6 @@ class AnnealedFactorialMixture(
         n_samples = positive_int("n_samples", n_samples)
         rng = self._rng_of_draws(random_state)
         return fitted.model.sample(fitted.stats, n_samples, rng)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 def _policy_of(temperature, model):

@@ -23,6 +23,7 @@ from skvt.fitting import (
     mixture_moves,
     most_components,
     of_fit,
+    of_model,
     rate_of,
 )
 from skvt.models.mixture import MATRICES, Mixture, SymmetricDirichlet, begun_at
@@ -273,14 +274,15 @@ default="dirichlet_process"
 
     def _published(self, model):
         learned = learned_values(model)
-        used = {f"{name}_": learned[name] for name in learned}
-        return used | {"weight_concentration_prior_": float(model.weights.prior()[0, -1])}
+        return {f"{name}_": learned[name] for name in learned}
 
     # --------------------------------------------------------------------------- attributes
     @of_fit
-    def covariance_type_(self, fitted):
-        """Type of the covariances: ``covariance_type``, or what "auto" has chosen."""
-        return fitted.model.component.covariance_type
+    def weight_concentration_prior_(self, fitted):
+        """Concentration as used, of a finite Dirichlet that of each component."""
+        return float(fitted.model.weights.prior()[0, -1])
+
+    covariance_type_ = of_model("component.covariance_type", "Type of the covariances as used.")
 
     @of_fit
     def means_(self, fitted):

@@ -24,6 +24,7 @@ from skvt.fitting import (
     memoized_plan,
     most_components,
     of_fit,
+    of_model,
     rate_of,
 )
 from skvt.inference import State, collapsed_means
@@ -282,14 +283,15 @@ class MemoizedHDP(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEstimat
             plan = replace(plan, last_look=tuple(looks), begin_again=begin_again)
         return replace(plan, polish=partial(_polish, self.n_polish)) if self.n_polish else plan
 
-    def _published(self, model):
-        return {
-            "topic_word_prior_": simplest(self.topic_word_prior, model.topic_word_prior),
-            "topic_concentration_": model.sticks.concentration,
-            "doc_topic_concentration_": model.sticks.doc_concentration,
-        }
-
     # ---------------------------------------------------------------------------- attributes
+    topic_concentration_ = of_model("sticks.concentration", "Concentration of the topics.")
+    doc_topic_concentration_ = of_model("sticks.doc_concentration", "Of each document's topics.")
+
+    @of_fit
+    def topic_word_prior_(self, fitted):
+        """Prior of a topic's words as used, a float where all entries are one."""
+        return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior)
+
     @of_fit
     def n_components_(self, fitted):
         """Number of topics K."""

@@ -272,7 +272,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     def _published(self, model):
         learned = learned_values(model)
         priors = {name: self.priors_[name] | learned.get(name, {}) for name in self.priors_}
-        return {"priors_": priors, "weight_concentration_prior_": model.weights.concentration}
+        return {"priors_": priors}
 
     # --------------------------------------------------------------------------- attributes
     @of_fit

@@ -257,13 +257,6 @@ default="dirichlet_process"
             learner=learner,
         )
 
-    # --------------------------------------------------------------------------------- plan
-    def _gathers_calls(self):
-        """With "structured", the first rows: components begin at rows of all that are there."""
-        if not self._structured:
-            return super()._gathers_calls()
-        return not hasattr(self, "_fitted") or self._fitted.gathered is not None
-
     def _plan(self, model, X, weights, *, stream=False):
         """Structured inference, of all rows at once by default; or memoized, or stochastic."""
         rows, scale = (X, weights), self.learning_scale
@@ -296,11 +289,10 @@ default="dirichlet_process"
         )
 
     # --------------------------------------------------------------------------- attributes
-    def _published(self, model):
-        return {
-            "feature_prior_": model.component.prior.copy(),
-            "weight_concentration_prior_": model.weights.concentration,
-        }
+    @of_fit
+    def feature_prior_(self, fitted):
+        """Prior of the columns, pseudo-counts of ones and zeros, shape (n_features, 2)."""
+        return fitted.model.component.prior.copy()
 
     @of_fit
     def means_(self, fitted):

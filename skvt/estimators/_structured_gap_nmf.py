@@ -8,8 +8,6 @@ from typing import Annotated
 import numpy as np
 import scipy.sparse as sp
 from scipy.special import gammaln, xlogy
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils import check_array
 
 from skvt.expfam import Gamma
 from skvt.fitting import (
@@ -21,6 +19,7 @@ from skvt.fitting import (
     VariationalEstimator,
     estimator,
     of_fit,
+    of_model,
     policy_of,
 )
 from skvt.inference import (
@@ -40,6 +39,7 @@ from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import CountReader
 from skvt.readers.chunks import by_chunk, is_chunked, sums_of_chunks
 from skvt.readers.validation import require_prior
+from skvt.results import SumsMixin
 from skvt.rows import sums_of_rows
 from skvt.schedules import RobbinsMonro
 from skvt.sklearn_private import StrOptions
@@ -53,7 +53,7 @@ SHARE_BETWEEN = 1 / 3
 
 
 @estimator
-class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, VariationalEstimator):
+class StructuredGaPNMF(SumsMixin, VariationalEstimator):
     """Nonnegative matrix factorisation that determines its rank.
 
     A Bayesian counterpart of :class:`sklearn.decomposition.NMF` with the Kullback-Leibler loss: ``X
@@ -280,10 +280,10 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         lengths = [end - start for start, end in pairwise(ends)]
         return lengths[0], [(ascent, length) for length in lengths[1:]]
 
-    def _published(self, model):
-        return {"data_mean_prior_": model.data_mean_prior, "n_components_": model.n_components}
-
     # --------------------------------------------------------------------------- attributes
+    data_mean_prior_ = of_model("data_mean_prior", "Prior mean of an entry as used.")
+    n_components_ = of_model("n_components", "Number of components K.")
+
     @of_fit
     def components_(self, fitted):
         """``E[weight] E[W]`` of each component, shape (n_components, n_features)."""
@@ -308,10 +308,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
             weights=Posterior(Gamma, weights), components=Posterior(Gamma, spectra)
         )
 
-    @of_fit
-    def _n_features_out(self, fitted):
-        return fitted.model.n_components
-
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self: (self._fitted.model.n_components, self._fitted.model.dtype))
     def transform(self, X):
@@ -332,27 +328,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
         X = self._read(X)
         with Workers(self.n_jobs) as workers:
             return _activations(fitted, X, workers)
-
-    def inverse_transform(self, X):
-        """Expected data given activations: ``X @ components_``.
-
-        Parameters
-        ----------
-        X : array-like of shape (n_samples, n_components)
-            Activations.
-
-        Returns
-        -------
-        ndarray of shape (n_samples, n_features)
-            Poisson rates.
-        """
-        fitted = self._require_fitted()
-        X = check_array(X, dtype=[np.float64, np.float32])
-        if X.shape[1] != fitted.model.n_components:
-            raise ValueError(
-                f"X has {X.shape[1]} columns, but there are {fitted.model.n_components} components."
-            )
-        return X @ self.components_
 
     def score(self, X, y=None):
         """Log predictive probability of hidden entries in nats per entry. Higher is better.
@@ -390,11 +365,6 @@ class StructuredGaPNMF(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Variat
     def _completion_sums(self, X):
         with Workers(self.n_jobs) as workers:
             return _completion_sums(self._fitted, X, self.components_, workers)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 def _activations(fitted, X, workers):

@@ -11,6 +11,7 @@ from skvt.fitting import (
     VariationalEstimator,
     check_moves,
     is_annealed,
+    of_fit,
     policy_of,
 )
 from skvt.inference import Averaging, MovesBetween, Stopping, perplexity, perplexity_fall, rows_of
@@ -101,12 +102,15 @@ class TopicEstimator(MoveLogMixin, TopicEditsMixin, TopicsMixin, VariationalEsti
         """Perplexity of the training data by the bound: ``exp(-elbo_ / words)``."""
         return perplexity(self.elbo_, self._n_words)
 
-    def _published(self, model):
-        """The priors as used, a float where all entries are one."""
-        return {
-            "doc_topic_prior_": simplest(self.doc_topic_prior, model.doc_topic_prior),
-            "topic_word_prior_": simplest(self.topic_word_prior, model.topic_word_prior.T),
-        }
+    @of_fit
+    def doc_topic_prior_(self, fitted):
+        """Prior of the topics of a document as used, a float where all entries are one."""
+        return simplest(fitted.parameters["doc_topic_prior"], fitted.model.doc_topic_prior)
+
+    @of_fit
+    def topic_word_prior_(self, fitted):
+        """Prior of a topic's words as used, a float where all entries are one."""
+        return simplest(fitted.parameters["topic_word_prior"], fitted.model.topic_word_prior.T)
 
 
 def moves_and_mean(moves, n_passes, share):

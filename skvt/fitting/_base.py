@@ -15,7 +15,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from skvt.contracts import Stream, check_requirements
 from skvt.fitting._fitted import Fitted, of_fit
-from skvt.fitting._plans import most_components
+from skvt.fitting._plans import gathers_calls, most_components
 from skvt.fitting._progress import Gathered, Progress, RowsSeen, Start, Starts, checksum
 from skvt.inference import (
     Entry,
@@ -424,7 +424,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         first = not hasattr(self, "_fitted")
         X, weights = self._read_rows(X, sample_weight, reset=first)
         gathered, before = None, None if first else self._fitted
-        if self._gathers_calls():
+        if gathers_calls(self, before):
             memos = {} if first else before.memos
             gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
         begins = first or before.knows_only(gathered)
@@ -461,10 +461,6 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
                     numbered = several and batch_id is not None
                     self._partial_fit(*chunk, (batch_id, number) if numbered else batch_id)
         return self
-
-    def _gathers_calls(self):
-        """Whether small calls of ``partial_fit`` are gathered to batches."""
-        return False
 
     def _adapt(self, fitted, X, weights):
         """Adapt a fitted model to rows of another kind."""
@@ -669,7 +665,13 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         tags.input_tags.allow_nan = self._reads.missing
         tags.input_tags.sparse = self._reads.sparse
         tags.input_tags.positive_only = self._reads.adds_up
+        if tags.transformer_tags is not None:
+            tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
+
+    @property
+    def _n_features_out(self):
+        return len(self.components_)
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_fitted")

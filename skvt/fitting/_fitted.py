@@ -2,6 +2,7 @@
 
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import Any
 
 from skvt.contracts import RunningPolicy
@@ -107,22 +108,31 @@ class Fitted:
 class of_fit(property):
     """A property of what was fitted: a method of the estimator and its :class:`Fitted`."""
 
+    def __set_name__(self, owner, name):
+        self.name = name
+
     def __get__(self, estimator, owner=None):
         if estimator is None:
             return self
         if "_fitted" not in vars(estimator):
             raise AttributeError(
-                f"{type(estimator).__name__!r} object has no attribute {self.fget.__name__!r} "
-                "before fit."
+                f"{type(estimator).__name__!r} object has no attribute {self.name!r} before fit."
             )
         return self.fget(estimator, estimator._fitted)
 
 
+def of_model(path, doc):
+    """A property that shows a field of the fitted model, such as "sticks.concentration"."""
+
+    def value(estimator, fitted):
+        return attrgetter(path)(fitted.model)
+
+    value.__doc__ = doc
+    return of_fit(value)
+
+
 class MoveLogMixin:
     """``moves`` and ``move_log_``."""
-
-    def _gathers_calls(self):
-        return self.learning_method != "online" and "birth" in self.moves
 
     @of_fit
     def move_log_(self, fitted):

@@ -285,6 +285,12 @@ class Decoder:
                 field: self.decode(part, nan=of_user or field in may_be)
                 for field, part in nodes.items()
             }
+            if of_user:  # (attributes that are now computed of the fit)
+                fields = {
+                    field: part
+                    for field, part in fields.items()
+                    if not isinstance(getattr(cls, field, None), property)
+                }
             _check_fields(name, fields)
             value = _made(cls, defaults_of(name) | fields)
         self._objects.append(value)

@@ -1,6 +1,7 @@
 """What fitted estimators show: topics, mixtures, clusters, columns, missing values."""
 
 from skvt.results._consensus import consensus, distributions, matched
+from skvt.results._features import SumsMixin
 from skvt.results._growing_mixtures import GrowingMixin
 from skvt.results._mixtures import MixtureEstimator, assignments_of, learned_values
 from skvt.results._topic_edits import TopicEditsMixin

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from skvt.components import Gaussian
 from skvt.expfam import Beta
-from skvt.fitting import MoveLogMixin, of_fit
+from skvt.fitting import MoveLogMixin, of_fit, of_model
 from skvt.inference import Workers
 from skvt.models import n_active
 from skvt.models.mixture import Block, Product, relevance
@@ -21,6 +21,7 @@ class GrowingMixin(MoveLogMixin):
     """Mixtures with births, merges and deletes."""
 
     _usual_most = 200  # components that births may reach
+    weight_concentration_prior_ = of_model("weights.concentration", "Concentration as used.")
 
     # ------------------------------------------------------------------------------- columns
     @property

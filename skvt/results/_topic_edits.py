@@ -128,7 +128,6 @@ class TopicEditsMixin:
         )
         twin = object.__new__(type(self))
         vars(twin).update(vars(self) | changed | {"_fitted": new})
-        vars(twin).update(twin._published(new.model))
         if names is not None:
             twin.topic_labels_ = [names[group[0]] for group in groups]
         self.__dict__ = vars(twin)

@@ -127,10 +127,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         names = super().get_feature_names_out(input_features)
         return names if self.topic_labels_ is None else np.array(self.topic_labels_, dtype=object)
 
-    @of_fit
-    def _n_features_out(self, fitted):
-        return fitted.lam()[0].shape[0]
-
     # --------------------------------------------------------------------------- inference
     @by_chunk(lambda self, **options: (self._n_features_out, self._fitted.model.dtype))
     def transform(self, X, *, normalize=True):
@@ -261,11 +257,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
             ``n_components`` lists of ``n_words`` words.
         """
         return top_words(self, n_words, feature_names, by=by)
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
 
 def prior_vector(name, value, size, size_name, *, n_topics=None, remedy=""):

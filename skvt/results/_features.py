@@ -1,0 +1,30 @@
+"""Rows from what ``transform`` returns, where rows are sums of components."""
+
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_array
+
+
+class SumsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
+    """Rows are sums of components."""
+
+    def inverse_transform(self, X):
+        """Expected rows given what ``transform`` returns, without noise: ``X @ components_``.
+
+        Parameters
+        ----------
+        X : array-like of shape (n_samples, n_components)
+            Activations.
+
+        Returns
+        -------
+        ndarray of shape (n_samples, n_features)
+            Sums of the expected components.
+        """
+        fitted = self._require_fitted()
+        X = check_array(X, dtype=fitted.model.dtype)
+        if X.shape[1] != self._n_features_out:
+            raise ValueError(
+                f"X has {X.shape[1]} columns, but the model has {self._n_features_out} components; "
+                "give what transform returns."
+            )
+        return X @ self.components_
