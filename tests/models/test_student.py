@@ -1,5 +1,6 @@
 """Student t: the bound by quadrature, the predictive, and outliers that do no harm."""
 
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ from skvt import MemoizedDPMixture
 from skvt.components import Gaussian, StudentT
 from skvt.contracts import RowBatch
 from skvt.models.mixture import Mixture, StickBreaking, gaussian_component, student_t_component
+from skvt.models.mixture.components import principal_components
 
 EACH = pytest.mark.parametrize("kind", ["full", "diag"])
 
@@ -114,6 +116,19 @@ def slips(seed=0, n=600):
     X = X + rng.normal(size=X.shape)
     slipped = rng.random(X.shape) < 0.02
     return np.where(slipped, 10.0 * X, X), kind, slipped.any(axis=1)
+
+
+@EACH
+def test_slips_are_hardly_ever_drawn_as_seeds(kind):
+    X, _, slipped = slips()
+    X = np.column_stack([X, np.full(len(X), np.nan)])
+    weights = np.ones(len(X))
+    component = student_t_component(gaussian_component(X, weights, kind, False)[0])
+    directions = partial(principal_components, number=2)
+    for fits in (component.row_fits(X), component.projected(X, weights, directions)):
+        some = fits.some(np.arange(len(X)))
+        missed = fits.own(some)[0] - fits.given(some, [int(np.argmin(slipped))])[0][:, 0]
+        assert missed[slipped].sum() < 0.3 * missed.sum()
 
 
 @pytest.mark.slow

@@ -35,7 +35,7 @@ from skvt.contracts import Completion
 from skvt.expfam import NormalGamma
 from skvt.models.mixture._marginals import Marginals
 from skvt.models.mixture._missing import GaussianCompletion, GaussianHoles
-from skvt.models.mixture._product import Block, Product
+from skvt.models.mixture._product import Block, FitsOfBlocks, Product
 from skvt.models.mixture.components import (
     LOG_2PI,
     ConjugateComponent,
@@ -53,6 +53,8 @@ _OF_NONE = 10.0
 _STEPS = 8
 # Least shape of q(u): at high temperatures and with missing values there may be no best one.
 _LEAST_SHAPE = 0.5
+# Distance of fences from the quartiles, in interquartile ranges.
+_FENCE = 1.5
 # Nodes of the quadrature over log u on either side of the mode, and their distance at most.
 _NODES = 24
 _STEP = 0.6
@@ -229,6 +231,23 @@ class StudentT(Product):
     def filled(self, X: Any) -> Any:
         """Rows with missing values at their mean under the prior, if needed."""
         return self._gaussian.filled(X)
+
+    def row_fits(self, X: Any) -> FitsOfBlocks:
+        return super().row_fits(self._drawn_in(X))
+
+    def projected(self, X: Any, weights: Array, directions: Any) -> Any:
+        return super().projected(self._drawn_in(X), weights, directions)
+
+    def _drawn_in(self, X: Any) -> Array:
+        """Rows with outliers at the fences of their column, so that these do not become seeds.
+
+        Tukey's fences are 1.5 interquartile ranges from the quartiles; none where half of the
+        values are the same. (A row of means lets no column be without values.)
+        """
+        rows = np.concatenate([np.asarray(X, np.float64), self._gaussian.center[None]])
+        low, high = np.nanquantile(rows, [0.25, 0.75], axis=0)
+        away = np.where(low < high, _FENCE * (high - low), np.inf)
+        return np.clip(rows[:-1], low - away, high + away)
 
     def completion(self, table: Array) -> Completion:
         """q of u and of missing values."""
