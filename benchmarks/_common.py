@@ -7,6 +7,7 @@ them all alike, so that it can favour nobody.
 import argparse
 import importlib.metadata
 import importlib.util
+import json
 import os
 import platform
 import shlex
@@ -234,11 +235,13 @@ def reset_peak():
 
 
 # -------------------------------------------------------------------------------------- output
-def parser(description, **kwargs):
-    """An argument parser that shows defaults."""
-    return argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter, **kwargs
+def parser(description):
+    """An argument parser that shows defaults, with ``--save`` of :func:`print_table`."""
+    p = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
     )
+    p.add_argument("--save", metavar="FILE", help="write the tables as JSON, too")
+    return p
 
 
 def add_data_arguments(arguments, corpus="newsgroups20"):
@@ -265,7 +268,10 @@ def peers_of(chosen):
     return sorted(needed[name] for name in {row.split("-")[0] for row in chosen} & set(needed))
 
 
-def print_header(*libraries):
+RESULT = {}  # of this run: header and tables, for --save
+
+
+def print_header(args, *libraries):
     """Command line, versions, machine; the run ends here if one of ``libraries`` is missing."""
     missing = [name for name in libraries if importlib.util.find_spec(name) is None]
     if missing:
@@ -273,14 +279,23 @@ def print_header(*libraries):
             f"This run compares with {' and '.join(missing)}, which this Python does not have: "
             'pip install ".[bench]", or leave it out by the options that --help lists.'
         )
-    print("command:   python", shlex.join(sys.argv))
     names = ["skvt", "numpy", "scipy", "scikit-learn", "numba", *libraries]
-    print("versions: ", ", ".join(f"{name} {_version(name)}" for name in names))
-    print("python:   ", platform.python_version(), "on", _processor())
-    print(
-        f"cores:     {os.cpu_count()} in the machine, {_usable_cores()} for this process, load "
-        f"average {os.getloadavg()[0]:.2f} at the start"
-    )
+    # where data and results lie on this machine is nobody's concern
+    command = shlex.join("PATH" if a == getattr(args, "data", 0) else a for a in sys.argv)
+    RESULT.update({
+        "command": f"python {command}".replace(f" --save {args.save}", ""),
+        "versions": {"python": platform.python_version()} | {n: _version(n) for n in names},
+        "processor": _processor(),
+        "cores": f"{os.cpu_count()} in the machine, {_usable_cores()} for this process",
+        "load": f"{os.getloadavg()[0]:.2f} on average at the start",
+        "date": time.strftime("%Y-%m-%d"),
+        "save": args.save,
+        "tables": [],
+    })  # fmt: skip
+    for name in ("command", "versions", "processor", "cores", "load"):
+        told = RESULT[name]
+        told = ", ".join(map(" ".join, told.items())) if isinstance(told, dict) else told
+        print(f"{name + ':':11}{told}")
     print(flush=True)
 
 
@@ -317,8 +332,13 @@ def spread(values, digits=4):
 
 
 def print_table(title, headers, rows):
-    """A plain table: the first column to the left, all others to the right."""
+    """A plain table: the first column to the left, all others to the right; saved by ``--save``."""
     cells = [[str(cell) for cell in row] for row in [headers, *rows]]
+    lines = [" | ".join(cell.strip() for cell in row) for row in cells]
+    RESULT["tables"].append({"title": title, "lines": lines})
+    if RESULT["save"]:
+        told = {name: value for name, value in RESULT.items() if name != "save"}
+        Path(RESULT["save"]).write_text(json.dumps(told, indent=1, ensure_ascii=False) + "\n")
     widths = [max(len(row[i]) for row in cells) for i in range(len(headers))]
     print(title)
     for number, row in enumerate(cells):

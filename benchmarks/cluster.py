@@ -1,21 +1,12 @@
-"""A cluster of Dask on this machine: overhead, bytes, memory, and what follows for a large one.
+"""A cluster of Dask on this machine: overhead and bytes, and what follows for a large one.
 
 - ``overhead``: batch passes of `TemperedLDA` over chunks, beside the same passes in this process
   with as many threads, in pairs; bytes on the loopback device beside the formula of the guide.
 - ``bytes``: those of a pass by engine, beside the formulas of the guide.
-- ``copies``: peaks of the driver, and of a scheduler in a process of its own, in copies of the
-  globals.
-- ``workers``: the same fit by one, two and four workers: seconds and bits.
-- ``memory``: rows four times as large as the limits of the workers together, and the peak of the
-  driver.
 
 No data needed. Linux only.
 """
 
-import gc
-import subprocess
-import sys
-import tempfile
 import time
 import warnings
 from itertools import pairwise
@@ -31,7 +22,7 @@ from sklearn.exceptions import ConvergenceWarning
 from skvt import MemoizedDPGMM, MemoizedHDP, StructuredLDA, TemperedLDA
 from skvt.datasets import make_topic_corpus
 
-PARTS = ("overhead", "bytes", "copies", "workers", "memory")
+PARTS = ("overhead", "bytes")
 
 
 def arguments():
@@ -42,16 +33,11 @@ def arguments():
     p.add_argument("--k", type=int, default=100)
     p.add_argument("--chunks", type=int, default=4)
     p.add_argument("--pairs", type=int, default=3)
-    p.add_argument("--limit", default="700MB", help="memory of each worker")
-    p.add_argument("--gigabytes", type=float, default=None, help="of rows on disk; 4 x the limits")
     return p.parse_args()
 
 
-def cluster_of(n_workers, **settings):
-    return LocalCluster(
-        n_workers=n_workers, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0",
-        **settings,
-    )  # fmt: skip
+def two_workers():
+    return LocalCluster(n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0")
 
 
 def loopback_bytes():
@@ -125,7 +111,7 @@ def overhead(args):
         "mean_change_tol": 0.0, "max_doc_update_iter": 60, "random_state": 0,
     }  # fmt: skip
     rows = []
-    with cluster_of(2) as cluster, Client(cluster):
+    with two_workers() as cluster, Client(cluster):
         parts = [dask.delayed(piece) for piece in pieces]
         for pair in range(args.pairs):
             here, seconds, _ = timed_passes(TemperedLDA(args.k, n_jobs=2, **settings), X)
@@ -181,7 +167,7 @@ def bytes_by_engine(args):
         "merge, delete": (("merge", "delete"), 4),
         "all moves": (None, 8),
     }
-    with cluster_of(2) as cluster, Client(cluster):
+    with two_workers() as cluster, Client(cluster):
         for name, (estimator, expected) in topics.items():
             done, _, n_bytes = timed_passes(estimator, [dask.delayed(p) for p in pieces])
             rows.append((name, _millions(n_bytes), f"{expected / 1e6:.1f}", len(done.components_)))
@@ -214,137 +200,13 @@ def _millions(numbers):
     return " ".join(f"{number / 1e6:.1f}" for number in numbers)
 
 
-CLUSTER = """
-import sys
-from distributed import LocalCluster
-if __name__ == "__main__":
-    with LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=":0"
-    ) as cluster:
-        print(cluster.scheduler_address, flush=True)
-        sys.stdin.readline()
-"""
-
-
-def status(process, field):
-    """Bytes of a field of a process's status."""
-    for line in Path(f"/proc/{process}/status").read_text().splitlines():
-        if line.startswith(field):
-            return 1024 * int(line.split()[1])
-    raise SystemExit(f"no {field}")
-
-
-def reset_peak(process="self"):
-    """Let the peak of a process start again from what is resident now: bytes."""
-    Path(f"/proc/{process}/clear_refs").write_text("5")
-    return status(process, "VmRSS")
-
-
-def random_documents(seed, n_rows, n_words):
-    """Documents that have nearly all words together."""
-    rng = np.random.default_rng(seed)
-    length = 3 * n_words // n_rows
-    words = rng.integers(n_words, size=n_rows * length)
-    return sp.csr_array(
-        (np.ones(words.size), words, length * np.arange(n_rows + 1)), shape=(n_rows, n_words)
-    )
-
-
-def copies(args):
-    k, n_words, n_chunks = 100, 50_000, 8
-    common = {"random_state": 0, "batch_size": 100, "max_iter": 2}
-    few = {"max_doc_update_iter": 2, "evaluate_every": 0}
-    plain = {"temperature": None, "moves": (), **few}
-    fits = {
-        "batch": TemperedLDA(k, learning_method="batch", **common | plain),
-        "online": TemperedLDA(k, average=0.0, **common | plain),
-        "structured, ssvi-a": StructuredLDA(k, global_step="ssvi-a", evaluate_every=0, **common),
-        "structured, ssvi": StructuredLDA(k, global_step="ssvi", local_step="cvb0", **common | few),
-        "memoized HDP": MemoizedHDP(k, moves=(), max_doc_update_iter=2, **common),
-    }
-    command = [sys.executable, "-c", CLUSTER]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    rows, of_globals = [], 8 * k * n_words
-    with subprocess.Popen(command, **pipes) as process:
-        with Client(process.stdout.readline().strip()):
-            parts = [dask.delayed(random_documents)(i, 100, n_words) for i in range(n_chunks)]
-            small = [dask.delayed(random_documents)(i, 100, 2_000) for i in range(n_chunks)]
-            for name, estimator in fits.items():
-                type(estimator)(**estimator.get_params() | {"n_components": 5}).fit(small)
-                gc.collect()
-                time.sleep(1.0)
-                processes = ("self", process.pid)
-                before = [reset_peak(one) for one in processes]
-                estimator.fit(parts)
-                peaks = [status(one, "VmHWM") - b for one, b in zip(processes, before, strict=True)]
-                n_memos = 2 * n_chunks if name.startswith("memoized") else 0
-                driver, scheduler = (peak / of_globals for peak in peaks)
-                rows.append((name, f"{driver:.2f}", n_memos, f"{driver - n_memos:.2f}",
-                             f"{scheduler:.2f}"))  # fmt: skip
-                del estimator._fitted
-                estimator.__dict__.clear()
-        process.stdin.close()
-    print_table(
-        f"peaks above the start, copies of {of_globals / 1e6:.0f} MB of globals, {n_chunks} chunks",
-        ("engine", "driver", "of them memos", "on top", "scheduler"),
-        rows,
-    )
-
-
-def workers(args):
-    X = np.random.default_rng(0).normal(size=(400_000, 20))
-    X[::2] += 3.0
-    pieces, rows = chunks_of(X, 16), []
-    for n_workers in (1, 2, 4):
-        with cluster_of(n_workers) as cluster, Client(cluster):
-            parts = [dask.delayed(piece) for piece in pieces]
-            settings = {"max_iter": 6, "batch_size": 25_000, "random_state": 0,
-                        "covariance_type": "diag"}  # fmt: skip
-            MemoizedDPGMM(**settings | {"max_iter": 2}).fit(parts[:2])
-            started = time.perf_counter()
-            mixture = MemoizedDPGMM(**settings).fit(parts)
-            seconds = time.perf_counter() - started
-        rows.append((n_workers, f"{seconds:.1f}", repr(mixture.elbo_), mixture.n_components_))
-    title = "400,000 rows x 20 columns in 16 chunks, MemoizedDPGMM with all moves, 6 passes"
-    print_table(title, ("workers", "seconds", "bound", "components"), rows)
-
-
-def write(path, seed, n_rows):
-    rng = np.random.default_rng(seed)
-    means = 3.0 * np.arange(4.0)[rng.integers(4, size=n_rows), None]
-    np.save(path, means + rng.normal(size=(n_rows, 100)))
-
-
-def memory(args):
-    limit = float(dask.utils.parse_bytes(args.limit))
-    n_bytes = 8 * limit if args.gigabytes is None else args.gigabytes * 1e9
-    of_file = 20_000_000
-    number = round(n_bytes / of_file)
-    with tempfile.TemporaryDirectory() as folder:
-        paths = [str(Path(folder) / f"{i:04}.npy") for i in range(number)]
-        for i, path in enumerate(paths):
-            write(path, i, of_file // 800)
-        with cluster_of(2, memory_limit=args.limit) as cluster, Client(cluster):
-            parts = [dask.delayed(np.load)(path) for path in paths]
-            settings = {"covariance_type": "diag", "random_state": 0, "batch_size": 25_000}
-            MemoizedDPGMM(max_iter=2, **settings).fit(parts[:4])
-            before, started = reset_peak(), time.perf_counter()
-            mixture = MemoizedDPGMM(max_iter=6, **settings).fit(parts)
-            seconds, peak = time.perf_counter() - started, status("self", "VmHWM") - before
-    print_table(
-        f"{number * of_file / 1e9:.1f} GB of rows in files, two workers with {args.limit} each",
-        ("components of 4", "passes", "seconds", "driver's peak above its start, MB"),
-        [(mixture.n_components_, mixture.n_iter_, f"{seconds:.0f}", f"{peak / 1e6:.0f}")],
-    )
-
-
 def main():
     warnings.filterwarnings("ignore", category=ConvergenceWarning)
     warnings.filterwarnings("ignore", "Sending large graph")
     args = arguments()
-    print_header("dask", "distributed")
+    print_header(args, "dask", "distributed")
     for part in args.parts:
-        {"bytes": bytes_by_engine}.get(part, globals().get(part))(args)
+        {"overhead": overhead, "bytes": bytes_by_engine}[part](args)
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ index among several, which no user can know. Its noise is a cluster of its own.
 import warnings
 
 import numpy as np
-from _common import cores, parser, print_header, print_table, progress, timed
+from _common import cores, parser, print_header, print_table, progress, spread, timed
 from _gaussian_peers import gaussian_grid
 from mixed_tables import blocks_of, drawn_clusters
 from sklearn.cluster import HDBSCAN
@@ -222,7 +222,7 @@ def compare(name, seed, args):
 
 def main():
     args = arguments()
-    print_header()
+    print_header(args)
     # one cluster of several components is no surprise here
     warnings.filterwarnings("ignore", "All rows are in 1 cluster", UserWarning)
     with cores(args.cores):
@@ -236,9 +236,9 @@ def main():
                 [
                     method,
                     " ".join(str(run[method][0]) for run in runs),
-                    f"{np.mean([run[method][1] for run in runs]):.3f}",
+                    spread([run[method][1] for run in runs], 3),
                     " ".join(f"{run[method][1]:.3f}" for run in runs),
-                    f"{np.mean([run[method][2] for run in runs]):.1f}",
+                    spread([run[method][2] for run in runs], 1),
                 ]
                 for method in runs[0]
             ]

@@ -16,7 +16,7 @@ true number within 5 % where the bound prefers the true labels.
 import warnings
 
 import numpy as np
-from _common import cores, parser, print_header, print_table, progress, timed
+from _common import cores, parser, print_header, print_table, progress, spread, timed
 from _gaussian_peers import gaussian_grid
 from sklearn.cluster import HDBSCAN
 from sklearn.exceptions import ConvergenceWarning
@@ -199,7 +199,7 @@ def rivals(X, y, shape, seed):
 
 def main():
     args = arguments()
-    print_header()
+    print_header(args)
     warnings.simplefilter("ignore", ConvergenceWarning)
     close = right = fits = judged = 0
     table = []
@@ -223,11 +223,11 @@ def main():
                 f"{X.shape[0]:,} x {X.shape[1]}",
                 str(true),
                 " ".join(str(run[0]) for run in runs),
-                f"{np.mean([run[1] for run in runs]):.3f}",
+                spread([run[1] for run in runs], 3),
                 " ".join(f"{run[2]:.0f}" for run in runs),
-                f"{np.mean([run[4] for run in runs]):.1f}",
+                spread([run[4] for run in runs], 1),
                 *(
-                    f"{np.mean([o[r] for o in others]):.3f}" if r in others[0] else "-"
+                    spread([o[r] for o in others], 3) if r in others[0] else "-"
                     for r in (("BGM", "BIC", "HDBSCAN") if args.rivals else ())
                 ),
             ])  # fmt: skip

@@ -86,7 +86,7 @@ def faces(args):
 
 def main():
     args = arguments()
-    print_header()
+    print_header(args)
     warnings.simplefilter("ignore", ConvergenceWarning)
     with cores(1):
         X, params, measure, header = {"shapes": shapes, "faces": faces}[args.which](args)
@@ -106,7 +106,7 @@ def main():
                 measured, bound, cpu, passes, hot = np.array(runs, float).T
                 table.append([
                     policy + suffix, spread(measured, 2), f"{(measured == 8).sum()}/{len(runs)}",
-                    spread(bound, 3), f"{bound.min():.3f}", f"{cpu.mean():.2f}",
+                    spread(bound, 3), f"{bound.min():.3f}", spread(cpu, 2),
                     f"{passes.mean():.0f}", f"{1 + hot.mean():.0f}",
                 ])  # fmt: skip
     print_table(

@@ -116,7 +116,7 @@ def main():
     p.add_argument("--dtype", default="float64", choices=["float64", "float32"])
     p.add_argument("--only", nargs="+", choices=ESTIMATORS, default=list(ESTIMATORS))
     args = p.parse_args()
-    print_header()
+    print_header(args)
     rows = []
     for name in args.only:
         # a cache of its own, so that none profits from the one before

@@ -172,7 +172,7 @@ def main():
     p.add_argument("--only", default="", help="only models whose label has this")
     p.add_argument("--seed", type=int, default=0, help="of the data")
     args = p.parse_args()
-    print_header()
+    print_header(args)
     with cores(1):
         for axis in args.axes:
             run_axis(axis, args)

@@ -88,7 +88,7 @@ def main():
     args = arguments()
     if args.child:
         return child(args)
-    print_header()
+    print_header(args)
     table = []
     for name in args.models:
         command = [sys.executable, *sys.argv, "--child", name]

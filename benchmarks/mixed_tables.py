@@ -5,7 +5,7 @@ Three parts, each against other ways to do the same:
 - ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
   classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
   mixtures of one-hot columns with means in the holes (whose densities are no densities of mixed
-  rows), and mclust where Rscript has it.
+  rows).
 - ``imputation``: wine, breast cancer and diabetes with some columns cut into categories:
   ``impute`` beside ``IterativeImputer``, ``KNNImputer``, means and modes. Once all are told that
   columns are categories, once that these are ordered: then the mixture has a ``LatentGaussian``,
@@ -26,7 +26,7 @@ from functools import partial
 
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, spread, timed
-from _gaussian_peers import gaussian_grid, has_mclust, mclust
+from _gaussian_peers import gaussian_grid
 from scipy.special import gammaln, logsumexp, xlogy
 from sklearn.cluster import KMeans
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_wine
@@ -355,15 +355,10 @@ def index_of(seed, n_rows, missing, args):
         # variances that cannot shrink to nothing in a column of zeros and ones
         kept = partial(gaussians, reg_covar=0.1)
         add("GaussianMixture diag, reg_covar=0.1", timed, kept, flat, "diag", args.most, seed)
-    if has_mclust():
-        found = mclust(flat, args.most)
-        rows["mclust, BIC"] = found.number, adjusted_rand_score(y, found.labels), found.cpu
     return rows
 
 
 def peers_part(args):
-    if not has_mclust():
-        print("mclust: Rscript or its package is not installed, left out\n")
     for n_rows in args.peer_rows:
         for missing in args.peer_missing:
             runs = []
@@ -578,7 +573,7 @@ def _true_counts(rows, rates, sizes):
 
 def main():
     args = arguments()
-    print_header(*(["stepmix", "kmodes"] if "peers" in args.parts else []))
+    print_header(args, *(["stepmix", "kmodes"] if "peers" in args.parts else []))
     run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part}
     with cores(args.cores):
         compile_all(args)

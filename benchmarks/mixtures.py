@@ -1,19 +1,15 @@
-"""Gaussian mixtures of HS13: births from one component against a fixed number, on three data sets.
+"""Gaussian mixtures of HS13: births from one component against a fixed number, on two data sets.
 
 - ``edges`` (sec. 4.1): patches of eight covariances. Bounds are differences to that of inference
   started at the true labels, in nats per patch; beside them the largest error of a weight, and the
   least correlation of a covariance with the true one.
 - ``digits`` (sec. 4.2 and fig. 3): MNIST in 50 dimensions by PCA; beside bounds the share of digits
   in the class that most of their component's have.
-- ``patches`` (sec. 4.4): natural 8 x 8 patches less their mean, in 63 dimensions; beside bounds the
-  mean PSNR of pictures of another set with noise, denoised by half-quadratic splitting with each
-  mixture as the prior of patches (Zoran and Weiss, ICCV 2011).
 
 ``MemoizedDPGMM`` with births, merges and deletes from one component, and with K fixed, each from
 several seeds: full-data inference, memoized inference, and stochastic inference with schedules
-(decay, offset) = (0.5, 10), (0.5, 100) and (0.9, 10); beside them scikit-learn's
-``BayesianGaussianMixture`` (edges; components with more than a thousandth of the rows count) and
-``GaussianMixture`` (patches).
+(decay, offset) = (0.5, 10), (0.5, 100) and (0.9, 10); beside them, on edges, scikit-learn's
+``BayesianGaussianMixture``, of which components with more than a thousandth of the rows count.
 """
 
 import warnings
@@ -21,10 +17,9 @@ from pathlib import Path
 
 import numpy as np
 from _common import cores, parser, print_header, print_table, progress, spread, timed
-from scipy.linalg import null_space
 from sklearn.decomposition import PCA
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.mixture import BayesianGaussianMixture, GaussianMixture
+from sklearn.mixture import BayesianGaussianMixture
 
 from skvt import MemoizedDPGMM
 from skvt.datasets import make_edge_patches
@@ -32,27 +27,19 @@ from skvt.metrics import cluster_alignment, match_components
 
 SCHEDULES = ((0.5, 10.0), (0.5, 100.0), (0.9, 10.0))
 BIRTHS = "births from K = 1"
-SIDE = 8
-BASIS = null_space(np.ones((1, SIDE**2)))  # (64, 63), orthonormal
-STEPS = (1, 4, 8, 16, 32)
 # (rows, K, most passes with births, with fixed K, stochastic)
-SIZES = {"edges": (100_000, 25, 100, 40, 10), "digits": (60_000, 100, 100, 40, 40),
-         "patches": (500_000, 100, 60, 40, 40)}  # fmt: skip
+SIZES = {"edges": (100_000, 25, 100, 40, 10), "digits": (60_000, 100, 100, 40, 40)}
 
 
 def arguments():
     p = parser(__doc__.splitlines()[0])
     p.add_argument("which", choices=SIZES)
-    p.add_argument("--data", metavar="PATH", help="folder of mnist, bsds_train and bsd68_gray")
+    p.add_argument("--data", metavar="PATH", help="folder of mnist/data.npz")
     p.add_argument("--rows", type=int, default=None)
     p.add_argument("--k", type=int, default=None, help="of the fixed truncation")
     p.add_argument("--seeds", type=int, default=3, help="of births")
     p.add_argument("--fixed-seeds", type=int, default=1, help="of each method with fixed K")
     p.add_argument("--noise", type=float, default=0.5, help="sd of a pixel of edges")
-    p.add_argument("--pictures", type=int, default=68, help="to denoise")
-    p.add_argument("--sigma", type=float, default=25.0, help="sd of their noise, of 255")
-    p.add_argument("--sklearn-k", type=int, default=200, help="of GaussianMixture")
-    p.add_argument("--sklearn-passes", type=int, default=30)
     p.add_argument("--only", nargs="+", default=[""], help="methods whose label contains a word")
     p.add_argument("--cores", type=int, default=1)
     p.add_argument("--quick", action="store_true", help="few rows, K = 20, short fits, one seed")
@@ -61,7 +48,7 @@ def arguments():
     args.rows, args.k = args.rows or rows, args.k or k
     if args.quick:
         args.rows, args.k, args.passes = args.rows // 10, 20, [20, 10, 5]
-        args.seeds, args.pictures, args.sklearn_k, args.sklearn_passes = 1, 2, 10, 10
+        args.seeds = 1
     return args
 
 
@@ -106,62 +93,6 @@ def digits(args):
     return X, alignment, ["alignment"], {"n_batches": 20}, 0.0
 
 
-def patches(args):
-    """Random patches; noise hides that grey values are whole numbers."""
-    (images,), rng = load(args, "bsds_train", "train"), np.random.default_rng(0)
-    images = images / np.float32(255.0)
-    windows = np.lib.stride_tricks.sliding_window_view(images, (SIDE, SIDE), axis=(1, 2))
-    places = tuple(rng.integers(n, size=args.rows) for n in windows.shape[:3])
-    Z = windows[places].reshape(args.rows, -1) @ BASIS.astype(np.float32)
-    Z = (Z + rng.normal(scale=1 / 255, size=Z.shape)).astype(np.float32)
-    return Z, lambda model: (mean_psnr(args, model),), ["PSNR"], {"mean_type": "zero"}, 0.0
-
-
-# --------------------------------------------------------------------------------- denoising
-def denoise(noisy, sigma, model):
-    """Half-quadratic splitting of a picture, with the mixture as prior of patches."""
-    picture = noisy
-    for step in STEPS:
-        windows = np.lib.stride_tricks.sliding_window_view(picture, (SIDE, SIDE))
-        rows = windows.reshape(-1, SIDE**2).astype(np.float32)
-        clean = filtered(rows @ BASIS.astype(np.float32), sigma**2 / step, model)
-        clean = (clean @ BASIS.T + rows.mean(axis=1, keepdims=True)).reshape(windows.shape)
-        total, count = np.zeros_like(picture), np.zeros_like(picture)
-        for i in range(SIDE):
-            for j in range(SIDE):
-                there = slice(i, i + windows.shape[0]), slice(j, j + windows.shape[1])
-                total[there] += clean[:, :, i, j]
-                count[there] += 1.0
-        picture = (noisy + step * total / SIDE**2) / (1.0 + step * count / SIDE**2)
-    return picture
-
-
-def filtered(Z, variance, model):
-    """Each row to its most probable component under the noise, and its posterior mean there."""
-    spectra = [np.linalg.eigh(covariance.astype(float)) for covariance in model.covariances_]
-    spectra = [(np.maximum(values, 0.0), vectors) for values, vectors in spectra]
-    logs, clean = np.empty((len(Z), len(spectra)), np.float32), np.empty_like(Z)
-    for k, (mean, (values, vectors)) in enumerate(zip(model.means_, spectra, strict=True)):
-        turned = (Z - mean.astype(Z.dtype)) @ (vectors / np.sqrt(values + variance)).astype(Z.dtype)
-        logs[:, k] = -0.5 * np.einsum("nd,nd->n", turned, turned)
-        logs[:, k] += np.log(model.weights_[k]) - 0.5 * np.log(values + variance).sum()
-    best = logs.argmax(axis=1)
-    for k, (mean, (values, vectors)) in enumerate(zip(model.means_, spectra, strict=True)):
-        turn = ((vectors * (values / (values + variance))) @ vectors.T).astype(Z.dtype)
-        clean[best == k] = (Z[best == k] - mean.astype(Z.dtype)) @ turn + mean.astype(Z.dtype)
-    return clean
-
-
-def mean_psnr(args, model):
-    """Mean over the pictures of the peak signal-to-noise ratio in dB, noise the same for all."""
-    (truths,), rng = load(args, "bsd68_gray", "x"), np.random.default_rng(1)
-    sigma, values = args.sigma / 255.0, []
-    for truth in truths[: args.pictures] / np.float32(255.0):
-        picture = denoise(truth + sigma * rng.normal(size=truth.shape), sigma, model)
-        values.append(-10.0 * np.log10(np.mean((np.clip(picture, 0.0, 1.0) - truth) ** 2)))
-    return np.mean(values)
-
-
 # -------------------------------------------------------------------------------------- fits
 def methods(args, shared):
     """Label -> (maker of an estimator from a seed, number of seeds)."""
@@ -186,22 +117,14 @@ def methods(args, shared):
                 n_components=args.k, weight_concentration_prior=1.0, random_state=seed, **process
             ), 1,
         )  # fmt: skip
-    if args.which == "patches":
-        rows[f"sklearn GaussianMixture, K = {args.sklearn_k}"] = (
-            lambda seed: GaussianMixture(
-                args.sklearn_k, max_iter=args.sklearn_passes, random_state=seed
-            ), 1,
-        )  # fmt: skip
     return {name: row for name, row in rows.items() if any(word in name for word in args.only)}
 
 
 def main():
     args = arguments()
-    print_header()
+    print_header(args)
     warnings.simplefilter("ignore", ConvergenceWarning)
-    X, measure, headers, shared, truth = {"edges": edges, "digits": digits, "patches": patches}[
-        args.which
-    ](args)
+    X, measure, headers, shared, truth = {"edges": edges, "digits": digits}[args.which](args)
     per_row = 1 if args.which == "digits" else len(X)
     table, bounds = [], {}
     with cores(args.cores):
@@ -218,7 +141,7 @@ def main():
             bounds[label], known = np.array(bound), not np.isnan(bound).any()
             table.append([
                 label, n_seeds, " ".join(map(str, number)), spread(bound, 4) if known else "",
-                f"{max(bound):,.4f}" if known else "", f"{np.mean(cpu):.1f}",
+                f"{max(bound):,.4f}" if known else "", spread(cpu, 1),
                 f"{np.mean(passes):.0f}", *(spread(values, 4) for values in measured),
             ])  # fmt: skip
     print_table(

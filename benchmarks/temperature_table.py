@@ -112,7 +112,7 @@ def report(args, results):
         _, elbo, cpu, paths = zip(*runs, strict=True)
         table.append([
             label + ("  <- best of the grid" if label == best else ""), spread(scores[label]),
-            spread(scores[label] - scores[PLAIN]), spread(elbo), f"{np.mean(cpu):.1f}",
+            spread(scores[label] - scores[PLAIN]), spread(elbo), spread(cpu, 1),
             f"{np.mean([np.count_nonzero(np.array(path) > 1.0) for path in paths]):.1f}",
             " ".join(f"{T:.2f}" for T in np.mean(paths, axis=0)),
         ])  # fmt: skip
@@ -142,7 +142,7 @@ def report(args, results):
 
 def main():
     args = arguments()
-    print_header()
+    print_header(args)
     X, X_test = corpora(args)
     X = X.astype(args.dtype)
     completion = DocumentCompletion(X_test, 1.0 / args.k)

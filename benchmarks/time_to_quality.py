@@ -222,13 +222,13 @@ def report(args, results):
         for points in zip(*curves, strict=True):
             seconds, scores = [p[1] for p in points], np.array([p[2] for p in points]).T
             table.append([
-                label, points[0][0], spread(seconds, 2), f"{np.mean([p[3] for p in points]):.2f}",
+                label, points[0][0], spread(seconds, 2), spread([p[3] for p in points], 2),
                 *map(spread, scores), " ".join(f"{score:.4f}" for score in scores[0]),
             ])  # fmt: skip
     print_table(
-        f"{args.corpus}, K = {args.k}, {args.cores} cores each (length: passes, for tomotopy, "
-        "MALLET and topica sweeps; CPU s: without worker processes; scores: held-out nats per word "
-        "by the prior of documents; mean +- sd)",
+        f"{args.corpus}, K = {args.k}: held-out nats per word by the prior of documents (length: "
+        f"passes, for tomotopy, MALLET and topica sweeps; {args.cores} cores each; CPU s: without "
+        "worker processes; mean +- sd)",
         ["library", "length", "seconds", "CPU s", *args.scorings, f"{args.scorings[0]} by seed"],
         table,
     )
@@ -290,7 +290,7 @@ def lead(column, first):
 
 def main():
     args = arguments()
-    print_header(*peers_of(args.libraries))
+    print_header(args, *peers_of(args.libraries))
     X, X_test = corpora(args)
     with cores(args.cores):
         seconds = warm_up(X, args.k, args.cores, others=WARM_UPS if args.tuned else ())

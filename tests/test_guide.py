@@ -1,6 +1,9 @@
 """The Python code of the README, the guide and the tutorials runs as it stands."""
 
+import json
 import re
+import runpy
+import shlex
 from pathlib import Path
 from textwrap import dedent
 
@@ -109,3 +112,47 @@ def test_scores_of_a_table_stand_on_the_page_that_its_caption_links_to():
             assert set(re.findall(r"-\d+\.\d+", table)) <= set(told), page
             linked += 1
     assert linked >= 3
+
+
+MADE = runpy.run_path(str(ROOT / "benchmarks/table.py"))
+
+
+def test_tables_made_from_result_files_show_what_these_hold():
+    asked = ""
+    for page in MADE["pages"]():
+        text = page.read_text(encoding="utf-8")
+        assert MADE["rendered"](text) == text, f"{page}: run python benchmarks/table.py"
+        asked += " ".join(comment for _, comment, _ in MADE["MARKED"].findall(text)) + " "
+    for file in MADE["RESULTS"].glob("*.json"):
+        assert f"{file.stem} " in asked.replace(";", " "), f"{file.name} is on no page"
+
+
+def test_commands_of_result_files_are_of_scripts_that_are_there():
+    for file in MADE["RESULTS"].glob("*.json"):
+        python, script, *options = shlex.split(json.loads(file.read_text("utf-8"))["command"])
+        code = (ROOT / script).read_text(encoding="utf-8")
+        code += (ROOT / "benchmarks/_common.py").read_text(encoding="utf-8")
+        for option in options:
+            assert not option.startswith("--") or f'"{option}"' in code, (file.name, option)
+
+
+def test_the_best_of_a_made_table_is_bold_whoever_has_it(tmp_path, monkeypatch):
+    lines = ["library | s | score", "ours | 2.0 | -7.51239 +- 0.00100", "other | 10 | -7.4000*"]
+    run = {"tables": [{"title": "kos: nats", "lines": lines}]}
+    (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
+    monkeypatch.setitem(MADE["table"].__globals__, "RESULTS", tmp_path)
+    shown = MADE["table"]("run; columns: library, score=nats, s; best: score; least: s; brief")
+    assert shown.strip().splitlines()[2:] == [
+        "| ours | -7.512 ± 0.001 | **2.0** |",
+        "| other | **-7.400** | 10 |",
+    ]
+
+
+def test_numbers_quoted_from_the_measurements_stand_there():
+    quoted, told = 0, set(DECIMAL.findall((ROOT / "doc/measured.md").read_text(encoding="utf-8")))
+    for page in MADE["pages"]():
+        links = re.findall(r"\[([^]]+)\]\([^)]*measured\.md", page.read_text(encoding="utf-8"))
+        numbers = [number for words in links for number in DECIMAL.findall(words)]
+        assert set(numbers) <= told, page
+        quoted += len(numbers)
+    assert quoted

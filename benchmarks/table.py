@@ -1,0 +1,111 @@
+"""Tables of the documentation from the files that the benchmarks write with ``--save``.
+
+``python benchmarks/table.py`` writes the tables anew that stand on the pages between two comments,
+
+    <!-- result: FILE TABLE ...; columns: NAME, NAME=shown as; rows: REGEX; best: NAME -->
+    <!-- end -->
+
+FILE is ``benchmarks/results/FILE.json``, TABLE the number of a table in it (the first, if not
+given; ``*`` for all), several of which become one. Without ``columns`` and ``rows`` all are shown;
+``rows`` is searched in the cells of a row, joined by `` | ``. The best of each table is bold: the
+highest of columns ``best``, the lowest of ``least``. With ``brief`` the line is left out that says
+command, date, machine and versions.
+"""
+
+import json
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "benchmarks/results"
+MARKED = re.compile(r"(<!-- result: ([^>]+?) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+
+
+def pages():
+    """Pages of the documentation as sources, generated ones left out."""
+    found = [ROOT / "README.md", *sorted(ROOT.glob("doc/*.md")), *sorted(ROOT.glob("doc/guide/*"))]
+    return [page for page in found if page.suffix == ".md"]
+
+
+def rendered(text):
+    """A page with all its tables written anew."""
+    return MARKED.sub(lambda match: match[1] + table(match[2]) + match[3], text)
+
+
+def table(asked):
+    """Lines of the table that a comment asks for."""
+    sources, *options = (part.strip() for part in asked.split(";"))
+    options = dict(option.partition(": ")[::2] for option in options)
+    runs, chosen = [], []
+    for word in sources.split():
+        if word == "*" or word.isdigit():
+            of_run = runs[-1]["tables"]
+            chosen[-1:] = of_run if word == "*" else [of_run[int(word) - 1]]
+        else:
+            runs.append(json.loads((RESULTS / f"{word}.json").read_text(encoding="utf-8")))
+            chosen.append(runs[-1]["tables"][0])
+    lines = []
+    for one in chosen:
+        name, shown, rows = selected(one, options)
+        if not lines:
+            names = [""] * (len(chosen) > 1) + shown
+            lines = [names, ["---"] * len(names)]
+        lines += [[name] * (len(chosen) > 1) + row for row in rows]
+    written = "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
+    return f"\n{written}\n" + ("" if "brief" in options else provenance(runs))
+
+
+def selected(one, options):
+    """(what the title says first, headers, rows) of a table, as they are shown."""
+    headers, *rows = (line.split(" | ") for line in one["lines"])
+    columns = [c.strip().partition("=") for c in options.get("columns", "").split(",")]
+    if not columns[0][0]:
+        columns = [(header, "", "") for header in headers]
+    rows = [row for row in rows if re.search(options.get("rows", ""), " | ".join(row))]
+    cells = [[shown(row[headers.index(name)]) for name, *_ in columns] for row in rows]
+    for wanted, best in (("best", max), ("least", min)):
+        for name in filter(None, options.get(wanted, "").split(", ")):
+            j = [column for column, *_ in columns].index(name)
+            numbers = [number(row[j]) for row in cells]
+            top = best((n for n in numbers if n is not None), default=None)
+            for row, n in zip(cells, numbers, strict=True):
+                if n is not None and n == top:
+                    row[j] = re.sub(r"^[-+\d.,]+", r"**\g<0>**", row[j])
+    return one["title"].partition(":")[0], [new or name for name, _, new in columns], cells
+
+
+def shown(cell):
+    """A cell with at most three decimals."""
+    cell = re.sub(r"\d+\.\d{4,}", lambda match: f"{float(match[0]):.3f}", cell)
+    return cell.replace(" +- ", " ± ").rstrip("*")
+
+
+def number(cell):
+    """The number that a cell begins with, if any."""
+    match = re.match(r"[-+]?[\d,]*\.?\d+", cell)
+    return float(match[0].replace(",", "")) if match else None
+
+
+def provenance(runs):
+    """Command, date, machine and versions of each run."""
+    told = ""
+    for run in runs:
+        versions = ", ".join(map(" ".join, run["versions"].items()))
+        told += (
+            f"`{run['command']}`\n({run['date']}; {run['processor']}; cores: {run['cores']}; load "
+            f"{run['load']}; {versions}.)\n\n"
+        )
+    return told
+
+
+def main():
+    for page in pages():
+        before = page.read_text(encoding="utf-8")
+        after = rendered(before)
+        if after != before:
+            page.write_text(after, encoding="utf-8")
+            print("written:", page.relative_to(ROOT))
+
+
+if __name__ == "__main__":
+    main()
