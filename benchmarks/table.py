@@ -2,14 +2,14 @@
 
 ``python benchmarks/table.py`` writes the tables anew that stand on the pages between two comments,
 
-    <!-- result: FILE TABLE ...; columns: NAME, NAME=shown as; rows: REGEX; best: NAME -->
+    <!-- result: FILE TABLE ...; columns: NAME, NAME as SHOWN; rows: REGEX; best: NAME -->
     <!-- end -->
 
 FILE is ``benchmarks/results/FILE.json``, TABLE the number of a table in it (the first, if not
 given; ``*`` for all), several of which become one. Without ``columns`` and ``rows`` all are shown;
-``rows`` is searched in the cells of a row, joined by `` | ``. The best of each table is bold: the
-highest of columns ``best``, the lowest of ``least``. With ``brief`` the line is left out that says
-command, date, machine and versions.
+``rows`` is searched in the cells of a row, joined by `` | ``. Bold are the highest of each of the
+columns ``best``, the lowest of ``least``, and in each row the highest of the columns ``best of
+row``. With ``brief`` the line is left out that says command, date, machine and versions.
 """
 
 import json
@@ -58,26 +58,33 @@ def table(asked):
 def selected(one, options):
     """(what the title says first, headers, rows) of a table, as they are shown."""
     headers, *rows = (line.split(" | ") for line in one["lines"])
-    columns = [c.strip().partition("=") for c in options.get("columns", "").split(",")]
-    if not columns[0][0]:
-        columns = [(header, "", "") for header in headers]
+    asked = options.get("columns", ", ".join(headers)).split(", ")
+    columns = [name.partition(" as ") for name in asked]
     rows = [row for row in rows if re.search(options.get("rows", ""), " | ".join(row))]
     cells = [[shown(row[headers.index(name)]) for name, *_ in columns] for row in rows]
-    for wanted, best in (("best", max), ("least", min)):
-        for name in filter(None, options.get(wanted, "").split(", ")):
-            j = [column for column, *_ in columns].index(name)
-            numbers = [number(row[j]) for row in cells]
-            top = best((n for n in numbers if n is not None), default=None)
-            for row, n in zip(cells, numbers, strict=True):
-                if n is not None and n == top:
-                    row[j] = re.sub(r"^[-+\d.,]+", r"**\g<0>**", row[j])
+    for group, best in compared(cells, [name for name, *_ in columns], options):
+        numbers = [number(row[j]) for row, j in group]
+        top = best((n for n in numbers if n is not None), default=None)
+        for (row, j), n in zip(group, numbers, strict=True):
+            if n is not None and n == top:
+                row[j] = re.sub(r"^[-+\d.,]+", r"**\g<0>**", row[j])
     return one["title"].partition(":")[0], [new or name for name, _, new in columns], cells
 
 
+def compared(cells, names, options):
+    """([(row, place), ...], max or min): cells among which the best is bold."""
+    for option, best in (("best", max), ("least", min), ("best of row", max)):
+        places = [names.index(name) for name in options.get(option, "").split(", ") if name]
+        if option == "best of row":
+            yield from (([(row, j) for j in places], best) for row in cells)
+        else:
+            yield from (([(row, j) for row in cells], best) for j in places)
+
+
 def shown(cell):
-    """A cell with at most three decimals."""
+    """A cell with at most three decimals, and no zero below zero."""
     cell = re.sub(r"\d+\.\d{4,}", lambda match: f"{float(match[0]):.3f}", cell)
-    return cell.replace(" +- ", " ± ").rstrip("*")
+    return re.sub(r"-0\b(?!\.)", "0", cell).replace(" +- ", " ± ").rstrip("*")
 
 
 def number(cell):
@@ -91,10 +98,8 @@ def provenance(runs):
     told = ""
     for run in runs:
         versions = ", ".join(map(" ".join, run["versions"].items()))
-        told += (
-            f"`{run['command']}`\n({run['date']}; {run['processor']}; cores: {run['cores']}; load "
-            f"{run['load']}; {versions}.)\n\n"
-        )
+        machine = f"{run['processor']}, {run['cores'].split()[0]} cores, load {run['load']}"
+        told += f"`{run['command']}`\n({run['date']}; {machine}; {versions}.)\n\n"
     return told
 
 

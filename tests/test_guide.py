@@ -96,12 +96,12 @@ def test_tables_of_measurements_and_of_the_guide_agree():
     measured, compared = {}, set()
     for labels, number in entries("doc/measured.md"):
         measured.setdefault(labels, set()).add(number)
-    for page in [page for page in PAGES if page.startswith("doc/guide/")]:
+    for page in [page for page in PAGES if page.startswith(("README", "doc/guide/"))]:
         for labels, number in entries(page):
             if labels in measured:
                 assert number in measured[labels], (page, set(labels))
                 compared.add(labels)
-    assert len(compared) >= 16  # a label that is changed on one side alone is not compared
+    assert len(compared) >= 32  # a label that is changed on one side alone is not compared
 
 
 def test_scores_of_a_table_stand_on_the_page_that_its_caption_links_to():
@@ -129,7 +129,7 @@ def test_tables_made_from_result_files_show_what_these_hold():
 
 def test_commands_of_result_files_are_of_scripts_that_are_there():
     for file in MADE["RESULTS"].glob("*.json"):
-        python, script, *options = shlex.split(json.loads(file.read_text("utf-8"))["command"])
+        _, script, *options = shlex.split(json.loads(file.read_text("utf-8"))["command"])
         code = (ROOT / script).read_text(encoding="utf-8")
         code += (ROOT / "benchmarks/_common.py").read_text(encoding="utf-8")
         for option in options:
@@ -141,7 +141,7 @@ def test_the_best_of_a_made_table_is_bold_whoever_has_it(tmp_path, monkeypatch):
     run = {"tables": [{"title": "kos: nats", "lines": lines}]}
     (tmp_path / "run.json").write_text(json.dumps(run), encoding="utf-8")
     monkeypatch.setitem(MADE["table"].__globals__, "RESULTS", tmp_path)
-    shown = MADE["table"]("run; columns: library, score=nats, s; best: score; least: s; brief")
+    shown = MADE["table"]("run; columns: library, score as nats, s; best: score; least: s; brief")
     assert shown.strip().splitlines()[2:] == [
         "| ours | -7.512 ± 0.001 | **2.0** |",
         "| other | **-7.400** | 10 |",
@@ -155,4 +155,4 @@ def test_numbers_quoted_from_the_measurements_stand_there():
         numbers = [number for words in links for number in DECIMAL.findall(words)]
         assert set(numbers) <= told, page
         quoted += len(numbers)
-    assert quoted
+    assert quoted >= 5
