@@ -203,32 +203,25 @@ class Gaussian(_GaussianSpec):
         matrix of low rank plus the variances of each column's noise. "auto" is the one of highest
         bound in short fits of these columns, see :class:`~skvt.MemoizedDPGMM`; it is published in
         ``priors_``.
-
     mean_precision_prior : float, "auto" or None, default="auto"
         Number of rows that the prior mean of a component is worth; None is 1. "auto", here and
         below, starts with the value of None and moves it to the maximum of the bound, within the
         ranges of :class:`~skvt.MemoizedDPGMM`.
-
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data.
-
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior of a precision matrix, more than ``n_columns - 1``;
         with "diag", "spherical" and "low_rank" (of the noise) those of a gamma prior of half that
         shape. None is ``n_columns``, for "low_rank" 1.
-
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior: (n_columns, n_columns), for "diag" and "low_rank" (n_columns,),
         for "spherical" a number. None is the covariance of the data, for "low_rank" a hundredth of
         the variances. Matrices are diagonal where there are at most two rows for each column.
-
     missing : {"ignore", "informative"}, default="ignore"
         Whether missing values are integrated out, or say something: "informative" adds the
         probability of being observed, for each component and column, of uniform prior.
-
     mean_type : {"full", "zero"}, default="full"
         Whether components have means, or all have mean zero (with "full" covariances alone).
-
     max_rank : int or None, default=None
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
         of the columns.
@@ -283,27 +276,20 @@ class LatentGaussian(_GaussianSpec):
         a mask, a selector. They hold numbers or booleans; their levels are the distinct values of
         the rows of ``fit``. In new rows, a value between two levels counts as the higher one, a
         value above all as the highest.
-
     covariance_type : {"full", "tied"}, default="full"
         Shape of each component's covariance; "tied" is one matrix for all components.
-
     mean_precision_prior : float, "auto" or None, default="auto"
         As those of :class:`Gaussian`, here and below; ordinal columns are on the scale of their
         latent values.
-
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean; None is the mean of the data, 0 in ordinal columns.
-
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the Wishart prior; None is ``n_columns``.
-
     covariance_prior : array-like of shape (n_columns, n_columns), "auto" or None, default="auto"
         Inverse scale of that prior. None is the covariance of the data with each ordinal value at
         the mean of a standard normal within its interval, and the variance within added.
-
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
+        Whether missing values say something, see :class:`Gaussian`.
 
     See Also
     --------
@@ -359,14 +345,11 @@ class Categorical(ComponentSpec):
         Concentration of the Dirichlet prior at each category; an array has those of all columns,
         column after column in the order of codes. "auto" starts with 1 and learns such an array,
         between 0.001 and 1,000, at the maximum of the bound.
-
     categories : "auto" or list of array-like, default="auto"
         Categories of each column in the order of their codes. "auto" are those of the rows of
         ``fit``, sorted, or those of a column's own categorical dtype.
-
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
+        Whether missing values say something, see :class:`Gaussian`.
 
     Examples
     --------
@@ -417,10 +400,8 @@ class Bernoulli(ComponentSpec):
         Parameters (a, b) of the beta prior of the probability of a one; a number stands for both.
         "auto" starts with 1 and learns the parameters of each column, between 0.001 and 1,000, at
         the maximum of the bound.
-
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
+        Whether missing values say something, see :class:`Gaussian`.
 
     Examples
     --------
@@ -502,21 +483,17 @@ class Poisson(_Counts):
     shape_prior : float or "auto", default=1.0
         Shape of the gamma prior of a rate. "auto" starts with 1 and learns one shape for all
         columns, between 0.001 and 1,000, at the maximum of the bound.
-
     rate_prior : float, array-like of shape (n_columns,), "auto" or None, default=None
         Rate of that prior. None is the shape divided by the column's mean (for an exposure of 1),
         so that the prior's mean is that of the data. "auto" starts there and learns the rate of
         each column.
-
     exposure : str, int, "row_total" or None, default=None
         What counts are in proportion to, such as the years or the area in which events were
         counted: another column of the table, by name or position, of positive numbers; or
         "row_total", the sum of the row's own columns, divided by their share in all rows where
         some are missing. None is 1.
-
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
+        Whether missing values say something, see :class:`Gaussian`.
 
     See Also
     --------
@@ -562,19 +539,14 @@ class NegativeBinomial(_Counts):
     shape_prior : float, default=1.0
         Number of events that the prior of a rate counts for, as of :class:`Poisson` in the limit of
         no dispersion.
-
     rate_prior : float, array-like of shape (n_columns,), or None, default=None
         The exposure in which these were counted. None is the shape divided by the column's mean
         (for an exposure of 1): the prior's mean is that of the data, whatever the dispersion.
-
     exposure : str, int, "row_total" or None, default=None
         As that of :class:`Poisson`. Exposures of new rows count as at most twice the largest, and
         at least half the least, of the rows of ``fit``.
-
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
-
+        Whether missing values say something, see :class:`Gaussian`.
     dispersion_prior : "auto", array-like of shape (16,), or None, default="auto"
         Prior probabilities of the dispersions ``np.geomspace(0.01, 20, 16)``. None: all are the
         same. "auto" starts there and moves them to the maximum of the bound, the same for all
@@ -697,23 +669,16 @@ class StudentT(_GaussianSpec):
     covariance_type : {"full", "diag"}, default="full"
         Shape of each component's scale. With "diag", columns are independent given the component:
         a slip in one says nothing of the others.
-
     mean_precision_prior : float, "auto" or None, default="auto"
         As those of :class:`Gaussian`, here and below; of the scale in the place of the covariance.
-
     mean_prior : array-like of shape (n_columns,), "auto" or None, default="auto"
         Prior mean.
-
     degrees_of_freedom_prior : float, "auto" or None, default="auto"
         Degrees of freedom of the prior of the inverse scale, not those of the rows.
-
     covariance_prior : array-like, "auto" or None, default="auto"
         Inverse scale of that prior.
-
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
-
+        Whether missing values say something, see :class:`Gaussian`.
     degrees_of_freedom : float or None, default=None
         Degrees of freedom. None finds them, between 1 and 100, for each component ("full") or each
         component and column ("diag"), at the maximum of the bound.
@@ -766,13 +731,10 @@ class Hurdle(ComponentSpec):
     ----------
     component : ComponentSpec
         Of the other values, real numbers or counts. Of counts, it is that of the count less one.
-
     at : float or array-like of shape (n_columns,), default=0
         The point mass, of all columns or of each; of counts 0.
-
     missing : {"ignore", "informative"}, default="ignore"
-        Whether missing values are integrated out, or say something: "informative" adds the
-        probability of being observed, for each component and column, of uniform prior.
+        Whether missing values say something, see :class:`Gaussian`.
 
     Examples
     --------

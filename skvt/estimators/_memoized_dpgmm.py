@@ -31,8 +31,6 @@ from skvt.readers.validation import check_variance
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
 
-MOVES = ("birth", "merge", "delete")
-
 
 @estimator
 class MemoizedDPGMM(GrowingMixin, MixtureEstimator):
@@ -199,7 +197,7 @@ default="dirichlet_process"
     means_init: ArrayLike | None = None
     labels_init: ArrayLike | None = None
     learning_method: MemoizedMethod = "memoized"
-    moves: tuple[str, ...] = MOVES
+    moves: tuple[str, ...] = ("birth", "merge", "delete")
     n_batches: int | None = None
     batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
     n_parallel_batches: int | None = None
@@ -223,10 +221,6 @@ default="dirichlet_process"
         """Whether there are ``n_components`` components throughout."""
         return self.weight_concentration_prior_type == "dirichlet_distribution"
 
-    @property
-    def _most_components(self):
-        return self.n_components if self._is_finite else self.max_components
-
     def _build_model(self, X, weights, old=None):
         """Sticks or a finite Dirichlet, and Gaussians whose priors are given or found."""
         check_memoized(self)
@@ -242,7 +236,7 @@ default="dirichlet_process"
         require_rows(self, X, K)
         if self.reg_covar > 0.0:
             check_variance("reg_covar", self.reg_covar, X.dtype)
-        most = self._most_components
+        most = K if self._is_finite else self.max_components
         component, priors = gaussian_component(self, X, weights, self.reg_covar, most)
         vars(self).update({f"{name}_": priors[name] for name in priors})
         if self._is_finite:

@@ -33,8 +33,6 @@ from skvt.readers.chunks import require_rows_in_memory
 from skvt.results import GrowingMixin, MixtureEstimator, learned_values
 from skvt.sklearn_private import StrOptions
 
-MOVES = ("birth", "merge", "delete")
-
 
 @estimator
 class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
@@ -154,7 +152,7 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
     init_params: str = "k-means++"
     labels_init: ArrayLike | None = None
     learning_method: MemoizedMethod = "memoized"
-    moves: tuple[str, ...] = MOVES
+    moves: tuple[str, ...] = ("birth", "merge", "delete")
     n_batches: int | None = None
     batch_size: Annotated[int | None, None, AT_LEAST_ONE] = None
     n_parallel_batches: int | None = None
@@ -304,27 +302,6 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         )
 
     # --------------------------------------------------------------------------- inference
-    def sample(self, n_samples=1, random_state=None):
-        """Draw rows from the posterior predictive of the components in use.
-
-        Parameters
-        ----------
-        n_samples : int, default=1
-            Rows to draw.
-        random_state : int, RandomState instance or None, default=None
-            None uses the estimator's own.
-
-        Returns
-        -------
-        X : ndarray or data frame of shape (n_samples, n_features)
-            The rows drawn, in a container like that of ``fit``. A data frame has the columns that
-            belong to a component; an array has all columns, NaN in those that belong to none.
-        y : ndarray of int, shape (n_samples,)
-            Component of each row, in ascending order as in scikit-learn.
-        """
-        X, labels = super().sample(n_samples, random_state)
-        return self._table.rows_of(X), labels
-
     @property
     def table_report_(self):
         """What was found of the columns, see the class's attributes."""
@@ -428,12 +405,6 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         encoded[:, j] = np.nan
         component = fitted.model.component.without_indicator(j)
         return replace(fitted.model, component=component), encoded, j
-
-    def __sklearn_tags__(self):
-        tags = super().__sklearn_tags__()
-        tags.input_tags.string = True
-        tags.input_tags.categorical = True
-        return tags
 
 
 def _posterior_of(component, lam):

@@ -37,7 +37,7 @@ from skvt.inference import (
 from skvt.models.gap_nmf import GaPNMF, column_sums
 from skvt.posterior import JointPosterior, Posterior
 from skvt.readers import CountReader
-from skvt.readers.chunks import by_chunk, is_chunked, sums_of_chunks
+from skvt.readers.chunks import by_chunk, sums_over
 from skvt.readers.validation import require_prior
 from skvt.results import SumsMixin
 from skvt.rows import sums_of_rows
@@ -353,11 +353,7 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         ValueError
             If all entries are missing.
         """
-        self._require_fitted()
-        if is_chunked(X):
-            total, n_entries = sums_of_chunks(self, "_completion_sums", X)
-        else:
-            total, n_entries = self._completion_sums(self._read(X))
+        total, n_entries = sums_over(self, X)
         if n_entries == 0:
             raise ValueError("No entry of X to predict: all are missing.")
         return total / n_entries

@@ -307,8 +307,11 @@ class StructuredLDA(TopicEstimator):
             return ConstantTemperature()
         if model.start is not None or not is_annealed(self.temperature):
             return policy_of_topics(self.temperature, model)
+        eta = model.topic_word_prior
+        # (of topics that have words of their own, that of most words)
+        eta = eta.mean() if eta.ndim == 1 else np.median(eta)
         # the initial value of a learned prior says little about its final one
-        eta = HOT_PRIOR if model.learn_topic_word_prior else _typical(model.topic_word_prior)
+        eta = HOT_PRIOR if model.learn_topic_word_prior else eta
         first = np.interp(np.log(eta), np.log([HOT_PRIOR, COOL_PRIOR]), [HOTTEST, 1.0])
         return LinearAnnealing(first, replication=1.0, share=SHARE)
 
@@ -316,8 +319,3 @@ class StructuredLDA(TopicEstimator):
 def _is_learned(prior):
     """Whether a prior's parameter means that it is learned, with topics summed out."""
     return prior is None or is_auto(prior)
-
-
-def _typical(eta):
-    """The prior of most words: of topics that have words of their own, not the mean."""
-    return eta.mean() if eta.ndim == 1 else np.median(eta)

@@ -665,6 +665,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         tags.input_tags.allow_nan = self._reads.missing
         tags.input_tags.sparse = self._reads.sparse
         tags.input_tags.positive_only = self._reads.adds_up
+        tags.input_tags.string = tags.input_tags.categorical = self._reads.needs_scan
         if tags.transformer_tags is not None:
             tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags

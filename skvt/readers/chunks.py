@@ -298,18 +298,19 @@ def _of_chunk(number, fitted, sealed, chunk, shape):
     return np.asarray(found, dtype)
 
 
-def sums_of_chunks(estimator, method, X):
-    """``estimator.method(rows)``, numbers that add up over rows, of all chunks of X."""
+def sums_over(estimator, X):
+    """``estimator._completion_sums(rows)``, numbers that add up over rows, of all of X."""
+    estimator._require_fitted()
+    if not is_chunked(X):
+        return estimator._completion_sums(estimator._read(X))
     fitted, loads, site = estimator._without_rows(), loads_of(X), active_site()
     try:
-        tasks = ((handle, (fitted, method)) for handle in loads.handles)
+        tasks = ((handle, (fitted,)) for handle in loads.handles)
         found = [part for part in site.each(_sums_of, tasks) if part is not None]
     finally:
         site.close()
     return tuple(map(sum, zip(*found, strict=True)))
 
 
-def _sums_of(chunk, fitted, method):
-    if _n_rows(chunk) == 0:
-        return None
-    return getattr(fitted, method)(fitted._read(chunk))
+def _sums_of(chunk, fitted):
+    return fitted._completion_sums(fitted._read(chunk)) if _n_rows(chunk) else None

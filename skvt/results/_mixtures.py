@@ -211,8 +211,10 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
 
         Returns
         -------
-        X : ndarray of shape (n_samples, n_features)
-            The rows drawn.
+        X : ndarray or data frame of shape (n_samples, n_features)
+            The rows drawn; of a table, in a container like that of ``fit``. A data frame has the
+            columns that belong to a component; an array has all columns, NaN in those that belong
+            to none.
         y : ndarray of int, shape (n_samples,)
             Component of each row, in ascending order as in scikit-learn.
         """
@@ -224,6 +226,7 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         lam = component.apart(fitted.lam()[1])
         rows = [component.sample(lam[k], n, rng) for k, n in enumerate(numbers) if n > 0]
         X = np.concatenate(rows).astype(fitted.model.dtype, copy=False)
+        X = self._table.rows_of(X) if "_table" in vars(self) else X
         return X, np.repeat(np.arange(numbers.size), numbers)
 
 

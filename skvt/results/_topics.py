@@ -11,7 +11,7 @@ from skvt.fitting import of_fit
 from skvt.inference import Workers
 from skvt.posterior import Posterior
 from skvt.readers import DocumentReader
-from skvt.readers.chunks import by_chunk, is_chunked, sums_of_chunks
+from skvt.readers.chunks import by_chunk, sums_over
 from skvt.readers.validation import LARGEST, LEGAL_RANGE, in_range, require_prior
 from skvt.results.completion import completion_sums, document_parameters, mean_of_held_out
 from skvt.results.topic_words import top_words
@@ -207,10 +207,7 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         ValueError
             If no document of X has a token to hold out.
         """
-        self._require_fitted()
-        if is_chunked(X):
-            return mean_of_held_out(*sums_of_chunks(self, "_completion_sums", X))
-        return mean_of_held_out(*self._completion_sums(self._read(X)))
+        return mean_of_held_out(*sums_over(self, X))
 
     def _completion_sums(self, X):
         fitted = self._fitted
