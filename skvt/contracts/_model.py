@@ -61,13 +61,15 @@ class RowBatch:
     """Rows prepared for local steps; consecutive rows are a view of the data.
 
     ``candidates`` (n, J) are components by which rows may be judged, -1 where one is gone, (n, 0)
-    if there are none yet; without, rows are judged by all.
+    if there are none yet; without, rows are judged by all. ``start`` (n, ...) is where the local
+    steps of rows begin, NaN or None by default.
     """
 
     X: Any
     weights: Array
     rows: IndexArray
     candidates: IndexArray | None = field(default=None, kw_only=True)
+    start: Array | None = field(default=None, kw_only=True)
 
     @classmethod
     def of(cls, X: Any, rows: IndexArray, weights: Array) -> Self:

@@ -15,7 +15,8 @@ from _entrances import entrance
 from scipy import stats as laws
 
 from skvt.compiled import serial_map as run
-from skvt.models.gap_nmf._model import FrameBatch, GaPNMF, Spectra
+from skvt.contracts import RowBatch
+from skvt.models.gap_nmf._model import GaPNMF, Spectra
 from skvt.models.lda import _sampling as sampling
 from skvt.models.lda._given_topics import LDAGivenTopics, Topics
 from skvt.models.lda._model import LDA
@@ -188,7 +189,7 @@ def redrawn_frames(rates, prior, Y, H, sweeps, seed):
     K, F = rates.shape
     n_burn_in, n_samples = sweeps
     gap = GaPNMF(K, F, activation_shape=prior, n_burn_in=n_burn_in, n_samples=n_samples)
-    batch = FrameBatch(Y, np.ones(len(Y)), np.arange(len(Y)), H)
+    batch = RowBatch(Y, np.ones(len(Y)), np.arange(len(Y)), start=H)
     with np.errstate(divide="ignore"):
         g = Spectra(np.log(rates), rates, seed)
     result = gap.local_step(batch, g, 1.0, run)

@@ -61,10 +61,9 @@ GO_ON = Sweeps(LADDER[:0], 1, 0.0)
 
 @dataclass(frozen=True)
 class FactorialBatch(RowBatch):
-    """Rows, whether values are missing, and their last activations."""
+    """Rows, and whether values are missing; they start at their last activations."""
 
     missing: bool = False
-    start: Array | None = None
 
 
 @dataclass(frozen=True)

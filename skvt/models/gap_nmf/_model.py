@@ -62,16 +62,6 @@ class Spectra(NamedTuple):
 
 
 @dataclass(frozen=True)
-class FrameBatch(RowBatch):
-    """Rows prepared for local steps: dense, NaN where a value is missing, or CSR.
-
-    ``start`` (n, K) are the initial activations of the local step; None or NaN for default ones.
-    """
-
-    start: Array | None = None
-
-
-@dataclass(frozen=True)
 class GaPNMF(ConjugateModel):
     """GaP-KL-NMF for the engines.
 
@@ -154,7 +144,7 @@ class GaPNMF(ConjugateModel):
         SW *= counts.sum() / SW.sum()
         return RunningStats([SW, np.tile(seen, (self.n_components, 1))])
 
-    def expectation(self, stats: RunningStats, batch: FrameBatch, run: Run) -> Spectra:
+    def expectation(self, stats: RunningStats, batch: RowBatch, run: Run) -> Spectra:
         """E[log theta + log W] and E[theta] E[W]: a :class:`Spectra`."""
         return self.expected_spectra(*self.natural_parameters(stats))
 
@@ -164,7 +154,7 @@ class GaPNMF(ConjugateModel):
         return Spectra(log_rates, Gamma.mean(weights)[:, None] * Gamma.mean(spectra))
 
     def drawn_globals(
-        self, stats: RunningStats, batch: FrameBatch, kind: str, rng: np.random.Generator, run: Run
+        self, stats: RunningStats, batch: RowBatch, kind: str, rng: np.random.Generator, run: Run
     ) -> Spectra:
         """Spectra by the kind of the global step: "mean_field" in expectation, "ssvi-a" a draw."""
         seed = int(rng.integers(2**63))
@@ -184,14 +174,9 @@ class GaPNMF(ConjugateModel):
         """The model with mean-field local steps, which have a bound."""
         return replace(self, local="mean_field")
 
-    # ---------------------------------------------------------------------------------- rows
-    def batch(self, X: Any, rows: IndexArray, weights: Array) -> FrameBatch:
-        """Rows of X as a :class:`FrameBatch`: a view where they follow each other."""
-        return FrameBatch.of(X, rows, weights)
-
     # --------------------------------------------------------------------------- local step
     def local_step(
-        self, batch: FrameBatch, global_params: Spectra, inv_temp: float | Array, run: Run, *,
+        self, batch: RowBatch, global_params: Spectra, inv_temp: float | Array, run: Run, *,
         with_energy: bool = False, with_marginal: bool = False, with_stats: bool = True,
     ) -> LocalResult:  # fmt: skip
         """Solve each row given spectra; ``q`` of the result is E[H], (n, K).
