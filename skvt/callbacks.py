@@ -25,13 +25,6 @@ class Checkpoint:
         Number of passes from one file to the next. The last pass before convergence or ``max_iter``
         may thus be missing, and is then made again.
 
-    Raises
-    ------
-    ValueError
-        If ``every`` is not positive.
-    OSError
-        During the fit, if the file cannot be written.
-
     Examples
     --------
     >>> import os, tempfile

@@ -51,13 +51,6 @@ def make_bernoulli_mixture(
     means : ndarray, shape (K, D)
         Probability of a one in each component and column. The four are returned as a named tuple.
 
-    Raises
-    ------
-    TypeError
-        If a count is not an integer.
-    ValueError
-        If a number is out of its range.
-
     Notes
     -----
     ``pi ~ Dirichlet(alpha / K)``, ``phi_kd ~ Beta(a, b)``, ``z_n ~ Categorical(pi)`` and

@@ -74,13 +74,6 @@ def make_edge_patches(
     weights : ndarray, shape (n_components,)
         True weights, all equal.
 
-    Raises
-    ------
-    TypeError
-        If a parameter is not a number of the right kind.
-    ValueError
-        If a number is out of its range.
-
     References
     ----------
     .. [HS13 sec. 4.1] M. C. Hughes and E. B. Sudderth, "Memoized Online Variational Inference for
@@ -134,15 +127,6 @@ def load_photo_patches(
         Patches, row by row, each with mean 0.
     images : list of ndarray, shape (427, 640)
         The photographs in grey.
-
-    Raises
-    ------
-    TypeError
-        If a number is not an integer.
-    ValueError
-        If a number is out of its range, or a photograph is not one of scikit-learn's.
-    ImportError
-        If Pillow is missing.
 
     Examples
     --------

@@ -100,13 +100,6 @@ def make_spectrogram(
     activations : ndarray of shape (n_samples, n_components)
         Levels of the sounds: ``X ~ Poisson(activations @ components)``.
 
-    Raises
-    ------
-    TypeError
-        If a parameter is not a number of the right kind.
-    ValueError
-        If a number is out of its range.
-
     Notes
     -----
     The spectra of the paper are estimated from speech that cannot be redistributed. Here a voiced

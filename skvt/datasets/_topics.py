@@ -62,14 +62,6 @@ def make_topic_corpus(
         Probability of each topic in each document. Only with ``return_truth=True``; the three
         then come as a named tuple.
 
-    Raises
-    ------
-    TypeError
-        If a count is not an integer.
-    ValueError
-        If a number is out of its range, a prior is not positive or has the wrong length, or a
-        row of `topics` is not a distribution.
-
     Notes
     -----
     For each topic, ``topics[k] ~ Dirichlet(eta)``. For each document, its length is `min_length`

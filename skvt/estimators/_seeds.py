@@ -34,12 +34,6 @@ def seeded_prior(seed_words, feature_names, n_components, *, base=None, boost=10
     ndarray of shape (n_components, n_features)
         Prior for :class:`~skvt.TemperedLDA` and :class:`~skvt.StructuredLDA`.
 
-    Raises
-    ------
-    ValueError
-        For words that are not in ``feature_names``, topics out of range, and numbers that are not
-        positive.
-
     See Also
     --------
     skvt.TemperedLDA : Parameter ``topic_word_prior`` takes this, ``components_init`` whole topics.

@@ -347,11 +347,6 @@ class StructuredGaPNMF(SumsMixin, VariationalEstimator):
         -------
         float
             Nats per entry.
-
-        Raises
-        ------
-        ValueError
-            If all entries are missing.
         """
         total, n_entries = sums_over(self, X)
         if n_entries == 0:

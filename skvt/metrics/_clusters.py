@@ -33,12 +33,6 @@ def cluster_alignment(labels_true, labels_pred, *, method="majority"):
         The class of each cluster; unpaired clusters are left out. Ties go to the first class in
         sorted order.
 
-    Raises
-    ------
-    ValueError
-        If the labels are empty, differ in length, are not one-dimensional or have missing
-        values, or if `method` is unknown.
-
     References
     ----------
     .. [1] M. C. Hughes and E. B. Sudderth (2013). Memoized online variational inference for
@@ -103,11 +97,6 @@ def match_components(A, B):
         where L < K.
     correlations : ndarray of float64, shape (K,)
         Pearson correlation of each pair over the D features; NaN without a partner.
-
-    Raises
-    ------
-    ValueError
-        If A or B is not a finite two-dimensional array, they differ in D, or D is below 2.
 
     Notes
     -----

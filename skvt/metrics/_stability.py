@@ -31,12 +31,6 @@ def topic_stability(fits, *, average="macro"):
     float or list of ndarray of shape (n_components,)
         The stability, 0 to 1; for ``average=None`` that of each topic of each fit.
 
-    Raises
-    ------
-    ValueError
-        For fewer than two fits, topics that are not finite and non-negative or have no mass, or
-        fits of different vocabularies.
-
     Notes
     -----
     Few topics agree by chance more than many, and what agrees may still be a blend of two true

@@ -76,11 +76,6 @@ def document_completion_score(topic_word, X, *, doc_topic_prior, n_jobs=None):
     float
         Nats per held-out token; higher is better.
 
-    Raises
-    ------
-    ValueError
-        For counts, topics or a prior out of range, or if no token is held out.
-
     References
     ----------
     .. [1] S. Mandt et al. (2016). Variational tempering. AISTATS.
@@ -152,8 +147,7 @@ def held_out_log_likelihood(
     Raises
     ------
     ValueError
-        For counts that are not whole, documents of more tokens than can be visited, topics or a
-        prior out of range, or an unknown method.
+        For counts that are not whole, and documents of more tokens than can be visited.
 
     References
     ----------
@@ -277,11 +271,8 @@ def topic_coherence(topic_word, X, *, n_words=10, measure="npmi", eps=0.0):
 
     Raises
     ------
-    TypeError
-        If `n_words` is not an integer.
     ValueError
-        If shapes disagree, a parameter is out of range, X has negative counts, or ("umass") a
-        top word occurs in no document of X.
+        With "umass", if a top word occurs in no document of X.
 
     Notes
     -----

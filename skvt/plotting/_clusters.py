@@ -78,11 +78,6 @@ class ClusterTreeDisplay:
         -------
         ClusterTreeDisplay
             The display itself.
-
-        Raises
-        ------
-        ValueError
-            For a single component, or a number of clusters that is not in the range [1, K].
         """
         # (scipy.cluster takes long to import)
         from scipy.cluster.hierarchy import dendrogram
@@ -158,14 +153,6 @@ class ClusterTreeDisplay:
         -------
         ClusterTreeDisplay
             The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it is not a mixture, was fitted to a stream only, has a single component, or has
-            fewer components than ``n_clusters``.
         """
         remedy = "Only mixtures have it, after fit or join_components."
         hierarchy = fitted_attribute(estimator, "hierarchy_", remedy)

@@ -104,11 +104,6 @@ class ComponentsDisplay:
         -------
         ComponentsDisplay
             The display itself.
-
-        Raises
-        ------
-        ValueError
-            Unless there are images, or means and covariances.
         """
         self.images_, self.ellipses_ = [], []
         if self.images is not None:
@@ -208,13 +203,6 @@ class ComponentsDisplay:
         -------
         ComponentsDisplay
             The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it has no such values, or they do not have the shape of images.
         """
         if feature_names is None:
             feature_names = getattr(estimator, "feature_names_in_", None)

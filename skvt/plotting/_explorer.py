@@ -36,13 +36,6 @@ def topic_explorer(estimator, X, feature_names, path, texts=None, groups=None, *
     n_words : int, default=20
         Number of words shown of a topic.
 
-    Raises
-    ------
-    NotFittedError
-        If the estimator is not fitted.
-    ValueError
-        If it has no topics, or numbers of names, texts or groups do not fit.
-
     See Also
     --------
     skvt.topic_table : The same as a data frame.

@@ -48,14 +48,6 @@ class HistoryDisplay:
         -------
         display
             The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it has no history, no pass has a bound, as after ``partial_fit`` alone, or it makes
-            no moves.
         """
         shown = [fitted_attribute(estimator, *each) for each in cls._shows.items()]
         name = type(estimator).__name__ if name is None else name

@@ -101,11 +101,6 @@ class ProfilesDisplay:
         -------
         ProfilesDisplay
             The display itself.
-
-        Raises
-        ------
-        ValueError
-            For components or columns that the table does not have.
         """
         kind = "cluster" if "cluster" in self.table else "component"
         cells, relevance, weights, keys = _read(self.table, kind)
@@ -248,13 +243,6 @@ class ProfilesDisplay:
         -------
         ProfilesDisplay
             The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it has no ``describe``, or fewer components than asked for.
         """
         describe = fitted_attribute(
             estimator, "describe", "Pass a mixture that describes its components."

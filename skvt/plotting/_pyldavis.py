@@ -35,14 +35,6 @@ def prepare_arguments(estimator, X, feature_names=None):
         the plane as pyLDAvis does by default (principal coordinates of Jensen-Shannon divergences),
         in real numbers: with NumPy 2.5, pyLDAvis 3.4.1 itself obtains complex ones.
 
-    Raises
-    ------
-    NotFittedError
-        If the estimator is not fitted.
-    ValueError
-        If it has no topics, the number of names is not that of the columns, or X has no words, or
-        none of the topics.
-
     Examples
     --------
     >>> from skvt import TemperedLDA
@@ -92,13 +84,6 @@ def save_pyldavis(estimator, X, feature_names, path):
         The fitted model, the counts of documents, and the words (or None).
     path : str or path-like
         Where the file is written.
-
-    Raises
-    ------
-    NotFittedError, ValueError
-        As of :func:`prepare_arguments`.
-    ImportError
-        Without pyLDAvis.
 
     Examples
     --------

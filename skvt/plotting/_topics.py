@@ -114,13 +114,6 @@ class TopicsDisplay:
         -------
         TopicsDisplay
             The display, drawn.
-
-        Raises
-        ------
-        NotFittedError
-            If the estimator is not fitted.
-        ValueError
-            If it has no topics, or the number of names is not that of the columns.
         """
         weights = topic_probabilities(estimator)
         names = column_names(estimator, feature_names, weights.shape[1])

@@ -43,14 +43,6 @@ def consensus(fits, X, *, n_passes=1, sample_weight=None):
         last passes: ``learning_method="batch"``, ``temperature=None``, ``moves=()``, ``n_init=1``,
         ``max_iter=n_passes``. The fits stay as they are.
 
-    Raises
-    ------
-    NotFittedError
-        If one of them is not fitted.
-    ValueError
-        For fewer than two fits, fits of different classes or vocabularies, models that do not take
-        ``components_init``, or `n_passes` below 1.
-
     See Also
     --------
     skvt.metrics.topic_stability : How far independent fits agree.

@@ -77,13 +77,6 @@ class GrowingMixin(MoveLogMixin):
               far its components are apart; that is in its standard deviation.
             - "relevance": that of the column for the component, see ``column_relevance_``, or for
               the cluster, see ``column_relevance``.
-
-        Raises
-        ------
-        NotFittedError
-            Before ``fit``.
-        ValueError
-            For levels that are not between 0 and 1, and as of ``predict``.
         """
         fitted = self._require_fitted()
         if not isinstance(level, Real) or not 0.0 < level < 1.0:

@@ -97,11 +97,6 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         -------
         ndarray of int, shape (n_samples,)
             Components, or clusters in the order of their first components, numbered from 0.
-
-        Raises
-        ------
-        ValueError
-            If ``n_clusters`` is not in the range [1, K], or there is no ``hierarchy_``.
         """
         self._require_fitted()
         clusters = self._clusters_of_components(n_clusters)

@@ -32,11 +32,6 @@ class TopicEditsMixin:
         self : estimator
             The same estimator, with fewer topics.
 
-        Raises
-        ------
-        ValueError
-            For topics that are out of range, or in two groups.
-
         See Also
         --------
         drop_topics : Remove topics.
@@ -79,11 +74,6 @@ class TopicEditsMixin:
         -------
         self : estimator
             The same estimator, with fewer topics. They keep their order.
-
-        Raises
-        ------
-        ValueError
-            For topics that are out of range or named twice, and if none would be left.
 
         See Also
         --------

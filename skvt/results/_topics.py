@@ -201,11 +201,6 @@ class TopicsMixin(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
         -------
         float
             Nats per held-out word.
-
-        Raises
-        ------
-        ValueError
-            If no document of X has a token to hold out.
         """
         return mean_of_held_out(*sums_over(self, X))
 

@@ -135,15 +135,6 @@ def topic_table(estimator, X, feature_names=None, texts=None, *, n_words=10, n_r
         there are any. Rows without words belong to no topic; ``attrs["rows_without_words"]`` has
         their numbers.
 
-    Raises
-    ------
-    NotFittedError
-        If the estimator is not fitted.
-    ValueError
-        If it has no topics, or numbers of names or texts do not fit.
-    ImportError
-        Without pandas.
-
     Warns
     -----
     UserWarning
@@ -212,15 +203,6 @@ def topic_shares(estimator, X, groups, feature_names=None, *, confidence=0.95):
         A row for each group, in order, and topic: "group", "topic", "label", "share" of the words
         of the group, "low" and "high" of its interval, and the "n_rows" of the group that have
         words.
-
-    Raises
-    ------
-    NotFittedError
-        If the estimator is not fitted.
-    ValueError
-        If it has no topics, or numbers of groups or names do not fit.
-    ImportError
-        Without pandas.
 
     Notes
     -----

@@ -38,14 +38,6 @@ def top_words(estimator, n_words=10, feature_names=None, *, by="probability"):
         ``n_components`` lists of ``n_words`` words, first ones first; fewer or none where fewer
         have a positive probability, as in topics of scikit-learn's NMF.
 
-    Raises
-    ------
-    NotFittedError
-        If the estimator is not fitted.
-    ValueError
-        If it has no topics, `n_words` is not a positive whole number, `by` is unknown, or the
-        number of names is not that of the columns.
-
     References
     ----------
     .. [1] C. Sievert, K. Shirley (2014). LDAvis: a method for visualizing and interpreting topics.

@@ -59,11 +59,6 @@ class CallbackSupportMixin:
         -------
         self : estimator
             This estimator.
-
-        Raises
-        ------
-        TypeError
-            If one of them lacks a hook.
         """
         if not all(hasattr(callback, hook) for callback in callbacks for hook in _HOOKS):
             raise TypeError(f"callbacks must have the hooks {', '.join(_HOOKS)}. Got {callbacks}.")
