@@ -7,6 +7,7 @@ with every constant. The tempered bound multiplies the energy by the inverse tem
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from skvt.contracts import LocalResult, LocalTotals, Model
@@ -30,10 +31,7 @@ def evaluate_bound(model: Model, stats: RunningStats, data: Rows, workers: Worke
     """The untempered ELBO of ``data`` in nats at globals ``prior + stats``, with q(z) optimised."""
     totals, model = LocalTotals(), model.mean_field()
     request = VisitRequest(model, requested={"with_stats": False})
-
-    def expect(batch: Any) -> Any:
-        return model.expectation(stats, batch, workers.run)
-
+    expect = partial(model.expectation, stats, run=workers.run)
     for batches in data.rounds(model, workers, data.order(), whole=True):
         for found in data.visit(batches, lambda batch: request, expect, workers, summed=True):
             totals.extend(found.totals)

@@ -1,6 +1,7 @@
 """A short fit without temperature, which calibrates learned temperatures."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -42,10 +43,7 @@ def pilot_energies(
     for batches in data.rounds(model, workers, data.order(rng)[:MOST_BATCHES]):
         engine.step(model, batches, data.total, state, visits)
     request = VisitRequest(model, requested={"with_marginal": True, "with_stats": False})
-
-    def expect(batch: Any) -> Any:
-        return model.expectation(state.stats, batch, workers.run)
-
+    expect = partial(model.expectation, state.stats, run=workers.run)
     if not every_row:
         data = data.subset(rng.permutation(data.n_rows)[:SAMPLE])
     parts: list[tuple[Any, ...]] = []

@@ -54,9 +54,8 @@ class StochasticInference(Continued, Generic[M]):
         """No memos: single batches are not kept."""
         return state.without_memos(total)
 
-    def resume(self, state: State, total: float) -> State:
-        """As before a fit."""
-        return state.without_memos(total)
+    # A call of a stream begins as a fit does.
+    resume = start
 
     def run_pass(
         self,
