@@ -20,6 +20,7 @@ from skvt.fitting import (
     check_memoized,
     check_number_of_batches,
     estimator,
+    gathers_calls,
     memoized_plan,
     mixture_moves,
     of_fit,
@@ -264,7 +265,7 @@ default="dirichlet_process"
             rate = rate_of(self, 1.0 if scale is None else scale)
             moves = mixture_moves(self.n_components)
             plan = memoized_plan(self, rows, moves, rate, stream=stream)
-            if stream and self._gathers_calls():
+            if stream and gathers_calls(self):
                 # at one component: births find the others, and a stream deletes none
                 plan = replace(plan, first_rows=rows_of(X[:1], weights[:1], 1))
             return plan

@@ -22,6 +22,7 @@ from skvt.fitting._parameters import (
 from skvt.fitting._plans import (
     check_memoized,
     check_number_of_batches,
+    gathers_calls,
     memoized_plan,
     mixture_moves,
     most_components,

@@ -38,7 +38,7 @@ def most_components(estimator):
     return max(estimator._usual_most, 2 * n_components) if most is None else most
 
 
-def gathers_calls(estimator, before):
+def gathers_calls(estimator, before=None):
     """Whether small calls of ``partial_fit`` are gathered to batches: those among which births are.
 
     With "structured", the first rows: components begin at rows of all that are there.
