@@ -20,25 +20,11 @@ from skvt.results import consensus, top_words, topic_shares, topic_table
 __version__ = "0.1.0"
 
 __all__ = [
-    "AnnealedFactorialMixture",
-    "CAVIGaussianMixture",
-    "ColumnWarning",
-    "MemoizedDPGMM",
-    "MemoizedDPMixture",
-    "MemoizedHDP",
-    "StructuredBernoulliMixture",
-    "StructuredGaPNMF",
-    "StructuredLDA",
-    "TemperedLDA",
-    "__version__",
-    "consensus",
-    "load",
-    "save",
-    "seeded_prior",
-    "top_words",
-    "topic_shares",
-    "topic_table",
-]
+    "AnnealedFactorialMixture", "CAVIGaussianMixture", "ColumnWarning", "MemoizedDPGMM",
+    "MemoizedDPMixture", "MemoizedHDP", "StructuredBernoulliMixture", "StructuredGaPNMF",
+    "StructuredLDA", "TemperedLDA", "__version__", "consensus", "load", "save", "seeded_prior",
+    "top_words", "topic_shares", "topic_table",
+]  # fmt: skip
 
 
 def __getattr__(name):

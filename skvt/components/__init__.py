@@ -27,14 +27,6 @@ from skvt.components.specs import (
 )
 
 __all__ = [
-    "Bernoulli",
-    "Categorical",
-    "ComponentSpec",
-    "Gaussian",
-    "Hurdle",
-    "LatentGaussian",
-    "Multinomial",
-    "NegativeBinomial",
-    "Poisson",
-    "StudentT",
-]
+    "Bernoulli", "Categorical", "ComponentSpec", "Gaussian", "Hurdle", "LatentGaussian",
+    "Multinomial", "NegativeBinomial", "Poisson", "StudentT",
+]  # fmt: skip

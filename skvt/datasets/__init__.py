@@ -8,12 +8,6 @@ from skvt.datasets._spectrogram import make_spectrogram
 from skvt.datasets._topics import make_topic_corpus
 
 __all__ = [
-    "DOCSTRING_STOP_WORDS",
-    "load_docstrings",
-    "load_photo_patches",
-    "make_bernoulli_mixture",
-    "make_edge_patches",
-    "make_shapes",
-    "make_spectrogram",
-    "make_topic_corpus",
-]
+    "DOCSTRING_STOP_WORDS", "load_docstrings", "load_photo_patches", "make_bernoulli_mixture",
+    "make_edge_patches", "make_shapes", "make_spectrogram", "make_topic_corpus",
+]  # fmt: skip

@@ -12,14 +12,7 @@ from skvt.estimators._structured_lda import StructuredLDA
 from skvt.estimators._tempered_lda import TemperedLDA
 
 __all__ = [
-    "AnnealedFactorialMixture",
-    "CAVIGaussianMixture",
-    "MemoizedDPGMM",
-    "MemoizedDPMixture",
-    "MemoizedHDP",
-    "StructuredBernoulliMixture",
-    "StructuredGaPNMF",
-    "StructuredLDA",
-    "TemperedLDA",
+    "AnnealedFactorialMixture", "CAVIGaussianMixture", "MemoizedDPGMM", "MemoizedDPMixture",
+    "MemoizedHDP", "StructuredBernoulliMixture", "StructuredGaPNMF", "StructuredLDA", "TemperedLDA",
     "seeded_prior",
-]
+]  # fmt: skip

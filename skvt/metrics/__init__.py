@@ -15,12 +15,7 @@ from skvt.metrics._topics import (
 )
 
 __all__ = [
-    "cluster_alignment",
-    "document_completion_score",
-    "document_completion_split",
-    "held_out_log_likelihood",
-    "match_components",
-    "perplexity",
-    "topic_coherence",
+    "cluster_alignment", "document_completion_score", "document_completion_split",
+    "held_out_log_likelihood", "match_components", "perplexity", "topic_coherence",
     "topic_stability",
-]
+]  # fmt: skip

@@ -14,14 +14,6 @@ from skvt.plotting._pyldavis import prepare_arguments, save_pyldavis
 from skvt.plotting._topics import TopicsDisplay
 
 __all__ = [
-    "ClusterTreeDisplay",
-    "ComponentsDisplay",
-    "ELBODisplay",
-    "MovesDisplay",
-    "ProfilesDisplay",
-    "TemperatureDisplay",
-    "TopicsDisplay",
-    "prepare_arguments",
-    "save_pyldavis",
-    "topic_explorer",
-]
+    "ClusterTreeDisplay", "ComponentsDisplay", "ELBODisplay", "MovesDisplay", "ProfilesDisplay",
+    "TemperatureDisplay", "TopicsDisplay", "prepare_arguments", "save_pyldavis", "topic_explorer",
+]  # fmt: skip

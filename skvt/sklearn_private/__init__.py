@@ -27,11 +27,6 @@ except ImportError:  # scikit-learn 1.6 to 1.8
 
 
 __all__ = [
-    "CallbackSupportMixin",
-    "Interval",
-    "StrOptions",
-    "check_sample_weight",
-    "column_indices",
-    "fit_context",
-    "num_samples",
-]
+    "CallbackSupportMixin", "Interval", "StrOptions", "check_sample_weight", "column_indices",
+    "fit_context", "num_samples",
+]  # fmt: skip
