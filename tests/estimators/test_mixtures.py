@@ -252,13 +252,6 @@ def test_draws_come_from_the_components_in_use(kind):
     np.testing.assert_array_equal(own, mixture.sample(5)[0])
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_draws_are_in_the_precision_of_the_data(dtype):
-    mixture = with_room(moves=(), random_state=0).fit(clusters()[0].astype(dtype))
-    assert mixture.sample()[0].dtype == dtype
-    assert mixture.sample()[0].shape == (1, 2)
-
-
 # ------------------------------------------------------------------------------------ posteriors
 @each_kind
 def test_the_posterior_is_in_the_coordinates_of_the_data(kind):
@@ -493,7 +486,8 @@ def test_extreme_rows_give_finite_answers(entry, extreme, dtype, n_components):
             assert np.isfinite(value).all(), name
     assert all(np.isfinite(value).all() for value in mixture.history_.values())
     assert all(np.isfinite(answer).all() for answer in entry.answers(mixture, X))
-    assert np.isfinite(mixture.sample(20)[0]).all()
+    drawn, _ = mixture.sample()
+    assert np.isfinite(drawn).all() and drawn.shape == (1, X.shape[1]) and drawn.dtype == dtype
     assert np.isfinite(mixture.partial_fit(X).score(X))
     np.testing.assert_allclose(mixture.weights_.sum(), 1.0, rtol=1e-6)
 

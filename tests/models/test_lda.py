@@ -351,13 +351,6 @@ def test_rows_may_come_in_any_order_and_more_than_once():
     np.testing.assert_allclose(statistics, copied, rtol=1e-12)
 
 
-def test_rows_may_be_named_by_a_list():
-    model, X = exact(np.full(3, 0.5), np.full(30, 0.1)), sp.csr_array(corpus(4))
-    listed, named = (model.batch(X, rows, np.ones(2)) for rows in ([7, 3], np.array([7, 3])))
-    np.testing.assert_array_equal(listed.counts, named.counts)
-    np.testing.assert_array_equal(listed.rows, named.rows)
-
-
 def test_weights_of_rows_multiply_their_statistics_and_nothing_else():
     model = LDA(ALPHA, ETA)
     weights = np.random.default_rng(11).integers(1, 4, len(X30)).astype(float)
