@@ -190,17 +190,6 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         """Rows like those that were fitted, as numbers."""
         return self._reader(self._fitted.model.dtype).read(X)
 
-    def _require_progress(self):
-        self._require_fitted()
-        try:
-            return vars(self)["_progress"]
-        except KeyError:
-            raise ValueError(
-                f"This {type(self).__name__} has no interrupted fit to resume. Load a file written "
-                "during a fit by skvt.callbacks.Checkpoint; to continue a fit that has ended, call "
-                "fit with warm_start=True."
-            ) from None
-
     def _make_starts(self, model, plan, shown, starts, interrupted=None):
         """The remaining starts of a fit, of which the best is kept.
 
@@ -587,7 +576,14 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         uninterrupted fit; see the guide for what may differ elsewhere. Callbacks are not kept in
         files: set them again before.
         """
-        progress = self._require_progress()
+        self._require_fitted()
+        progress = vars(self).get("_progress")
+        if progress is None:
+            raise ValueError(
+                f"This {type(self).__name__} has no interrupted fit to resume. Load a file written "
+                "during a fit by skvt.callbacks.Checkpoint; to continue a fit that has ended, call "
+                "fit with warm_start=True."
+            )
         self._validate_params()
         fixed = [name for name in self._fitted.parameters if name not in _FREE_TO_CHANGE]
         self._refuse_changes("resume", fixed, "call fit to start anew")

@@ -76,7 +76,8 @@ class Seen(NamedTuple):
             return cls(codes, named)
         values = column.numbers()
         observed = values[~np.isnan(values)]
-        if column.kind == "binary" or observed.size < FEWEST_ROWS or not _are_whole(observed):
+        are_whole = np.isfinite(observed).all() and np.array_equal(observed, np.floor(observed))
+        if column.kind == "binary" or observed.size < FEWEST_ROWS or not are_whole:
             return cls(_sample(values))
         distinct = np.unique(observed)
         # (whole numbers far apart are measurements, such as prices; row numbers leave no gap)
@@ -84,10 +85,6 @@ class Seen(NamedTuple):
             np.median(np.diff(distinct)) <= 1.0
         )
         return cls(_sample(values), numbered, 2 < distinct.size <= FEW_VALUES)
-
-
-def _are_whole(values):
-    return np.isfinite(values).all() and np.array_equal(values, np.floor(values))
 
 
 def _all_distinct(n_distinct, size):

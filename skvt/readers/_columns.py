@@ -5,6 +5,7 @@ from typing import Any
 
 import narwhals.stable.v2 as nw
 import numpy as np
+import scipy.sparse as sp
 
 # How polars calls columns of any objects, which it does not cast and does not assign to.
 OBJECT_OF_POLARS = "Object"
@@ -14,6 +15,11 @@ _MISSING_TYPES = ("NAType", "NaTType")
 def is_frame(X):
     """Whether X is a data frame: of pandas, polars, PyArrow or another package of this kind."""
     return nw.dependencies.is_into_dataframe(X)
+
+
+def is_of_floats(X):
+    """Whether X is a sparse matrix or an array of floats."""
+    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
 
 
 def names_of(X):

@@ -12,7 +12,7 @@ import scipy.sparse as sp
 from skvt.components import Bernoulli, Categorical, ComponentSpec, Gaussian, Hurdle, Multinomial
 from skvt.components.specs import BY_NAME
 from skvt.readers._audit import FEWEST_ROWS, Seen, audited, left_out
-from skvt.readers._columns import columns_of, container_of, names_of
+from skvt.readers._columns import columns_of, container_of, is_of_floats, names_of
 from skvt.readers._tables import Table, TableBlock
 from skvt.sklearn_private import column_indices
 
@@ -90,7 +90,7 @@ class Look(NamedTuple):
 
 def table_of(X, components, handle_unknown):
     """The :class:`Table` of rows like X, with their categories, and what was found of columns."""
-    columns = None if _is_of_floats(X) else columns_of(X)
+    columns = None if is_of_floats(X) else columns_of(X)
     seen, findings, kinds = {}, {}, None
     if isinstance(components, str) and columns is not None:
         seen = {j: Seen.of(column) for j, column in enumerate(columns)}
@@ -114,17 +114,13 @@ def table_of(X, components, handle_unknown):
     )
 
 
-def _is_of_floats(X):
-    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f")
-
-
 def look(X, components, handle_unknown, kinds=None):
     """The :class:`Look` at rows, where others may have other categories.
 
     ``kinds`` are those that "auto" takes the columns for; by default those of their types.
     """
     names = names_of(X)
-    columns = None if _is_of_floats(X) else columns_of(X)
+    columns = None if is_of_floats(X) else columns_of(X)
     values = {}
     if isinstance(components, str):
         blocks = _automatic(X, columns, names, kinds)

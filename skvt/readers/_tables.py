@@ -18,6 +18,7 @@ from skvt.readers._columns import (
     columns_of,
     frame_of,
     is_frame,
+    is_of_floats,
     levels,
     objects,
     plain,
@@ -61,7 +62,7 @@ class Table:
 
     def encode(self, X):
         """X as numbers, (n, D) in its own precision or float64; ValueError for illegal values."""
-        if sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind == "f"):
+        if is_of_floats(X):
             return self._encode_numbers(X)
         columns = columns_of(X)
         out = np.zeros((X.shape[0], len(columns)))
@@ -185,10 +186,8 @@ class Table:
 
     def block_of(self, j):
         """The block of the column at a position, and its place there."""
-        for block in self.blocks:
-            if j in block.columns:
-                return block, int(np.flatnonzero(block.columns == j)[0])
-        raise ValueError(f"No block has column {self.names[j]!r}.")
+        block = next(block for block in self.blocks if j in block.columns)
+        return block, int(np.flatnonzero(block.columns == j)[0])
 
     def labels(self, j):
         """The categories of a column: those of its block, or False and True."""

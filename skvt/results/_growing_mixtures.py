@@ -33,14 +33,6 @@ class GrowingMixin(MoveLogMixin):
         whole = TableBlock("columns", Gaussian(), np.arange(len(names)))
         return Table((whole,), tuple(names), "error")
 
-    def _product(self, model):
-        """The component as a product of blocks of columns."""
-        component = model.component
-        if "_table" in vars(self):
-            return component
-        block = Block("columns", component, np.arange(component.n_features))
-        return Product((block,), component.n_features, component.dtype)
-
     def describe(self, level=0.95, n_clusters=None):
         """Parameters of each component, or of each cluster, in each column, as a table.
 
@@ -152,11 +144,14 @@ class GrowingMixin(MoveLogMixin):
 
         With ``member`` (n_clusters, K), those of clusters.
         """
-        model = fitted.model
+        model, product = fitted.model, fitted.model.component
+        if "_table" not in vars(self):
+            block = Block("columns", product, np.arange(product.n_features))
+            product = Product((block,), product.n_features, product.dtype)
         sums, counts = fitted.stats.value().arrays[1], model.counts(fitted.stats)
         if member is not None:
             sums, counts = member @ sums, member @ counts
-        return self._product(model), sums, counts
+        return product, sums, counts
 
     def impute(self, X, n_draws=None, random_state=None):
         """Rows with their missing values filled in.

@@ -75,12 +75,6 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         )
 
     # --------------------------------------------------------------------------- inference
-    def _responsibilities(self, X):
-        fitted = self._require_fitted()
-        X = self._read(X)
-        with Workers(self.n_jobs) as workers:
-            return assignments_of(fitted, X, workers)
-
     @by_chunk(lambda self, n_clusters=None: (None, np.dtype(np.intp)))
     def predict(self, X, n_clusters=None):
         """Most probable component or cluster of each row; ties go to the first.
@@ -126,9 +120,11 @@ class MixtureEstimator(ClustersMixin, DensityMixin, VariationalEstimator):
         ndarray of shape (n_samples, K) or (n_samples, n_clusters)
             Each row sums to 1.
         """
-        self._require_fitted()
+        fitted = self._require_fitted()
         clusters = self._clusters_of_components(n_clusters)
-        return together(self._responsibilities(X), clusters)
+        X = self._read(X)
+        with Workers(self.n_jobs) as workers:
+            return together(assignments_of(fitted, X, workers), clusters)
 
     def _shape_of_chances(self, n_clusters):
         clusters = self._clusters_of_components(n_clusters)
