@@ -4,6 +4,8 @@ import numpy as np
 
 from skvt.contracts import RunningPolicy
 from skvt.inference import MemoizedInference, Workers
+from skvt.moves._base import bound_of
+from skvt.moves._merge import pair_gains
 from skvt.temperature import ConstantTemperature
 
 
@@ -20,3 +22,17 @@ def sweeps(model, data, state, moves=(), n=1, seed=0):
             result = engine.run_pass(model, data, state, RunningPolicy(), workers, rng)
             bounds.append(result.totals.untempered - result.divergence)
     return np.array(bounds)
+
+
+def merges(model, start):
+    """For each pair: what its merge is predicted to gain, what it does, and the state after it."""
+    memo = start.memos.total()
+    before, sticks = bound_of(model, memo), model.weights_log_evidence(memo.stats.arrays[0])
+    for a, b, gain in zip(*pair_gains(model, memo), strict=True):
+        state = start.draft()
+        state.merge(a, b)
+        state.rearrange(np.delete(np.arange(memo.entropy.size), b))
+        state.resum()
+        total = state.memos.total()
+        gain = gain + model.weights_log_evidence(total.stats.arrays[0]) - sticks
+        yield gain, bound_of(model, total) - before, state
