@@ -4,6 +4,7 @@ An estimator with several engines is entered once for each.
 """
 
 from collections.abc import Callable
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -467,6 +468,26 @@ def _copied(value):
     if isinstance(value, BaseEstimator):
         return repr(value)
     return value.copy() if hasattr(value, "copy") else value
+
+
+@contextmanager
+def refused(estimator, error=ValueError, match=None):
+    """A ``with`` block that ends in an error, which changes nothing of what the estimator shows."""
+    before = published(estimator)
+    with pytest.raises(error, match=match) as caught:
+        yield caught
+    np.testing.assert_equal(published(estimator), before)
+
+
+def refusal(make, X):
+    """The error of fit and of partial_fit of a new estimator, which must be the same."""
+    messages = set()
+    for method in ("fit", "partial_fit"):
+        with refused(estimator := make()) as caught:
+            getattr(estimator, method)(X)
+        messages.add(str(caught.value))
+    (message,) = messages
+    return message
 
 
 def without_time(shown):

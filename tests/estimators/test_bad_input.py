@@ -3,7 +3,7 @@
 import itertools
 import re
 import warnings
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 import pandas as pd
@@ -19,6 +19,8 @@ from estimators._registry import (
     every_pair,
     is_topic_model,
     published,
+    refusal,
+    refused,
     takes,
 )
 
@@ -61,15 +63,12 @@ def _fitted(number):
 def _refused(entry, method, spoil, message):
     X = entry.data()
     estimator = _fitted(ENTRIES.index(entry))
-    before = published(estimator)
-    with pytest.raises(ValueError, match=message):
+    with refused(estimator, match=message):
         getattr(estimator, method)(spoil(X))
-    np.testing.assert_equal(published(estimator), before)
     if method not in entry.questions:
         fresh = entry.make()
-        with pytest.raises(ValueError, match=message):
+        with refused(fresh, match=message):
             getattr(fresh, method)(spoil(X))
-        assert published(fresh) == {}
 
 
 METHODS = ("fit", "partial_fit", *QUESTIONS)
@@ -345,16 +344,7 @@ def test_weights_below_single_precision_are_taken_or_refused_with_their_name(ent
 
 # -------------------------------------------------------------------------------- parameters
 def _message_on(entry, **params):
-    """Of fit and of partial_fit, which must be the same and must change nothing."""
-    messages = []
-    for method in ("fit", "partial_fit"):
-        estimator = entry.make(**params)
-        with pytest.raises(ValueError) as caught:
-            getattr(estimator, method)(entry.data())
-        assert published(estimator) == {}
-        messages.append(str(caught.value))
-    assert messages[0] == messages[1]
-    return messages[0]
+    return refusal(partial(entry.make, **params), entry.data())
 
 
 WHOLE = r"int in the range \[1, inf\)"
@@ -471,11 +461,9 @@ def test_a_truth_value_is_no_number_of_components(entry):
 @every_class_of_topic_models
 def test_an_illegal_temperature_at_a_later_fit_changes_nothing(entry):
     estimator = entry.make(temperature=LinearAnnealing()).fit(entry.data())
-    before = published(estimator)
     estimator.set_params(temperature__initial_temperature=0.5)
-    with pytest.raises(ValueError, match="initial_temperature"):
+    with refused(estimator, match="initial_temperature"):
         estimator.fit(entry.data(1))
-    np.testing.assert_equal(published(estimator), before)
 
 
 @every_class_of_topic_models

@@ -10,6 +10,7 @@ from estimators._registry import (
     every_estimator,
     every_pair,
     published,
+    refused,
     some_classes,
     takes,
     without_time,
@@ -226,12 +227,10 @@ def test_a_failing_callback_leaves_no_half_fitted_estimator(entry, fitted_before
     estimator = entry.make()
     if fitted_before:
         estimator.fit(entry.data())
-    before = published(estimator)
     spy = Spy(fail_at=fail_at, error=error)
     estimator.set_callbacks(spy)
-    with pytest.raises(error, match="stop here"):
+    with refused(estimator, error, match="stop here"):
         estimator.fit(entry.data(1))
-    np.testing.assert_equal(published(estimator), before)
     assert hasattr(estimator, entry.shown[0]) == fitted_before
     assert spy.count("teardown", "fit") == 1
     # and nothing of it is in the way of the next fit

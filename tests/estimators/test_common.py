@@ -29,6 +29,7 @@ from estimators._registry import (
     every_stream_of_minibatches,
     every_transforming_class,
     published,
+    refused,
     some_classes,
     takes,
 )
@@ -193,9 +194,8 @@ def test_illegal_weights_are_refused_and_change_nothing(entry):
     ):
         estimator = entry.make()
         for method in (estimator.fit, estimator.partial_fit):
-            with pytest.raises(ValueError, match=message):
+            with refused(estimator, match=message):
                 method(X, sample_weight=weights)
-        assert published(estimator) == {}
 
 
 # ----------------------------------------------------------------------- parameters, copies
@@ -391,9 +391,8 @@ def test_jobs_containers_pickles_and_company_change_no_bit_of_other_steps(cls, s
 def test_a_learned_temperature_without_a_normaliser_is_refused_with_a_remedy(entry, temperature):
     estimator = entry.make(temperature=temperature)
     for method in (estimator.fit, estimator.partial_fit):
-        with pytest.raises(ValueError, match=r"does not have. Use LinearAnnealing\(\) instead"):
+        with refused(estimator, match=r"does not have. Use LinearAnnealing\(\) instead"):
             method(entry.data())
-        assert published(estimator) == {}
 
 
 @every_class
@@ -679,10 +678,8 @@ def test_a_stream_in_its_hot_phase_claims_no_more_data_than_it_has_met(entry, te
 def test_a_warm_start_with_other_columns_is_refused_and_changes_nothing(entry):
     X = entry.data()
     warm = entry.make(warm_start=True).fit(X)
-    before = published(warm)
-    with pytest.raises(ValueError, match=rf"X has 2 features, but .* expecting {X.shape[1]}"):
+    with refused(warm, match=rf"X has 2 features, but .* expecting {X.shape[1]}"):
         warm.fit(X[:, :2])
-    np.testing.assert_equal(published(warm), before)
 
 
 @every_estimator

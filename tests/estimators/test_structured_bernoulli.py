@@ -5,7 +5,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from estimators._registry import assert_same_fit, bits, published
+from estimators._registry import assert_same_fit, bits, refused
 from scipy.special import digamma, logsumexp, softmax
 from sklearn.metrics import adjusted_rand_score
 from sklearn.naive_bayes import BernoulliNB
@@ -180,14 +180,12 @@ ILLEGAL = [
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array, sp.csc_matrix])
 def test_values_that_are_not_binary_are_refused_and_change_nothing(contain):
     mixture = StructuredBernoulliMixture(3, max_iter=2, random_state=0).fit(bits())
-    before = published(mixture)
     for value, message in ILLEGAL:
         X = bits()
         X[3, -1] = value
         for method in ("fit", "partial_fit", "predict", "score", "elbo"):
-            with pytest.raises(ValueError, match=message):
+            with refused(mixture, match=message):
                 getattr(mixture, method)(contain(X))
-    np.testing.assert_equal(published(mixture), before)
 
 
 @pytest.mark.parametrize("contain", [np.asarray, sp.csr_array])
@@ -221,9 +219,8 @@ def test_a_negative_threshold_of_sparse_data_is_refused():
 )
 def test_an_illegal_feature_prior_is_refused_with_the_legal_ones(prior):
     mixture = StructuredBernoulliMixture(3, feature_prior=prior)
-    with pytest.raises(ValueError, match=r"'feature_prior' .*\(0(\.0)?, inf\)"):
+    with refused(mixture, match=r"'feature_prior' .*\(0(\.0)?, inf\)"):
         mixture.fit(bits())
-    assert published(mixture) == {}
 
 
 def test_feature_priors_of_all_shapes_mean_the_same():
@@ -239,13 +236,12 @@ def test_feature_priors_of_all_shapes_mean_the_same():
 def test_a_warm_start_does_not_change_between_structured_and_mean_field_inference():
     X = bits()
     mixture = fitted(X, 3, warm_start=True)
-    before = published(mixture)
-    with pytest.raises(ValueError, match="learning_method='memoized'"):
+    n_before = mixture.n_batch_iter_
+    with refused(mixture, match="learning_method='memoized'"):
         mixture.set_params(learning_method="memoized").fit(X)
-    np.testing.assert_equal(published(mixture), before)
     # but from one global step to another
     mixture.set_params(learning_method="structured", global_step="ssvi").fit(X)
-    assert mixture.n_batch_iter_ == 2 * before["n_batch_iter_"]
+    assert mixture.n_batch_iter_ == 2 * n_before
 
 
 def test_births_stop_at_the_number_of_components():

@@ -10,7 +10,7 @@ from estimators._registry import (
     counts,
     every_check_of_engines,
     every_pair,
-    published,
+    refused,
 )
 from scipy.stats import poisson
 from sklearn.utils import estimator_checks
@@ -174,13 +174,11 @@ def test_a_missing_value_stored_beside_another_is_missing():
 def test_illegal_values_are_refused_and_change_nothing(contain):
     X = counts()
     estimator = quick().fit(X)
-    before = published(estimator)
     for value, message in ((-2.0, "Negative values in data .*-2"), (np.inf, "infinity")):
         X[3, -1] = value
         for method in ("fit", "partial_fit", "transform", "score", "elbo"):
-            with pytest.raises(ValueError, match=message):
+            with refused(estimator, match=message):
                 getattr(estimator, method)(contain(X))
-    np.testing.assert_equal(published(estimator), before)
 
 
 # ------------------------------------------------------------------------------ extreme input

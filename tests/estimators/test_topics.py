@@ -7,7 +7,12 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
-from estimators._registry import counts, every_class_of_topic_models, every_topic_model, published
+from estimators._registry import (
+    counts,
+    every_class_of_topic_models,
+    every_topic_model,
+    refused,
+)
 from sklearn.base import clone
 from sklearn.decomposition import LatentDirichletAllocation
 from sklearn.feature_extraction.text import CountVectorizer
@@ -465,11 +470,9 @@ def test_a_stream_takes_on_changed_parameters_of_the_model(corpus):
 )
 def test_a_stream_refuses_what_is_illegal_or_cannot_change(corpus, changed, message):
     stream = TemperedLDA(3, random_state=0).partial_fit(corpus)
-    before = published(stream)
     stream.set_params(**changed)
-    with pytest.raises(ValueError, match=message):
+    with refused(stream, match=message):
         stream.partial_fit(corpus)
-    np.testing.assert_equal(published(stream), before)
     # set back, it goes on
     stream.set_params(**{name: TemperedLDA(3).get_params()[name] for name in changed})
     assert stream.partial_fit(corpus).n_iter_ == 2
