@@ -45,11 +45,15 @@ from skvt.expfam.triangle import pack_statistic
 from skvt.typing import Array, IndexArray
 
 _LOG_2 = np.log(2.0)
-# Gain of the bound in nats that ends the steps, their number at most, and how many earlier ones an
-# accelerated step takes into account.
-_TOL = 1e-4
+# Gain of the bound in nats a row that ends the steps, their number at most, and how many earlier
+# ones an accelerated step takes into account.
+_TOL = 1e-6
 _MOST_STEPS = 100
 _MEMORY = 4
+# The first where a lower bound that is close will do.
+_TOL_OF_TRIALS = 1e-5
+# Directions that steps follow besides those of the factors.
+_MORE = 4
 # Regularisation of their combination, relative to the sum of their squares.
 _RIDGE = 1e-10
 # Natural parameters of members whose q are kept.
@@ -89,6 +93,8 @@ class FactorAnalysis:
     prior: Array
     # Most columns of loadings of q.
     max_rank: int
+    # Where members are trials: the best q of each under a prior that differs little.
+    begun: Factors | None = None
     __name__ = "FactorAnalysis"
 
     @cached_property
@@ -110,7 +116,8 @@ class FactorAnalysis:
         rows = np.ascontiguousarray(eta, dtype=np.float64).reshape(-1, self.prior.size)
         keys, known = [row.tobytes() for row in rows], self._solved
         new = [k for k, key in enumerate(keys) if key not in known]
-        solved = zip(*self._solve(rows[new]), strict=True)
+        begun = self.begun and Factors(*(part[new] for part in self.begun))
+        solved = zip(*self._solve(rows[new], begun), strict=True)
         found = dict(zip((keys[k] for k in new), solved, strict=True))
         parts = zip(*(found.get(key) or known[key] for key in keys), strict=True)
         members = Factors(*map(np.array, parts))
@@ -121,7 +128,7 @@ class FactorAnalysis:
             known.pop(next(iter(known)))
         return members
 
-    def _solve(self, eta: Array) -> Factors:
+    def _solve(self, eta: Array, begun: Factors | None) -> Factors:
         q, start = NormalWishart.standard(eta), self._start
         scatter, scale = q["scale_inverse"], start["scale_inverse"]
         nu, (K, D) = float(start["degrees_of_freedom"]), q["mean"].shape
@@ -129,11 +136,16 @@ class FactorAnalysis:
         most, number = min(self.max_rank, D), q["degrees_of_freedom"] - nu
         # begins with what columns vary given the others; of one row no factors are looked for
         rate = 0.5 * (scale + np.diagonal(scatter, axis1=1, axis2=2))
-        several = number > 1.0
-        inverse = np.linalg.inv(scatter[several] + np.diag(scale))
-        rate[several] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
+        several, tol = number > 1.0, _TOL
         out = Factors(np.zeros(K), rate, np.zeros((K, D, most)), np.ones((K, most)))
-        _solve(number, scatter, 0.5 * nu, 0.5 * scale, *out, _TOL)
+        if begun is None:
+            inverse = np.linalg.inv(scatter[several] + np.diag(scale))
+            rate[several] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
+        else:
+            tol = _TOL_OF_TRIALS
+            for part, start in zip(out, begun, strict=True):
+                part[several] = start[several]
+        _solve(number, scatter, 0.5 * nu, 0.5 * scale, *out, tol)
         return out
 
     def log_normalizer(self, eta: ArrayLike) -> Array:
@@ -232,11 +244,14 @@ def expected_precision(shape: Array, factors: Factors) -> Array:
 @part_allocating
 def _given_noise(
     number: float, scatter: Array, log_rate: Array, a0: float, b0: Array, constant: float,
-    target: Array, loadings: Array, variances: Array,
-) -> float:  # fmt: skip
+    basis: Array, target: Array, loadings: Array, variances: Array,
+) -> tuple[float, Array]:  # fmt: skip
     """The best factors for given noise: the bound, loadings (D, L) and variances (L,).
 
-    And in ``target`` the logarithms of the rates that are best given these.
+    With a ``basis`` (D, p), the best ones in the span of its product with the scatter, by
+    orthogonal iteration: as any loadings, these have a bound. Returns a basis for noise that
+    differs little, too, and in ``target`` the logarithms of the rates that are best given these
+    factors.
     """
     D, most = loadings.shape
     a, rows = a0 + 0.5 * number, number + 1.0
@@ -252,24 +267,34 @@ def _given_noise(
     bound += D * (a + gammaln(a) - gammaln(a0))
     variances[:] = 1.0
     loadings[:] = 0.0
-    values, vectors = np.linalg.eigh(scaled) if most else (root, scaled)
-    for column in range(most):
-        value = values[D - 1 - column]
+    if basis.shape[1]:
+        span = np.ascontiguousarray(np.linalg.qr(scaled @ basis)[0])
+        values, weights = np.linalg.eigh(span.T @ (scaled @ span))
+        vectors = span @ np.ascontiguousarray(weights)
+    elif most:
+        values, eigenvectors = np.linalg.eigh(scaled)
+        vectors = np.ascontiguousarray(eigenvectors)
+    else:
+        values, vectors = root[:0], scaled[:, :0]
+    last, there = values.size - 1, 0
+    for column in range(min(most, values.size)):
+        value = values[last - column]
         if value <= rows + D:
             break
         gain = 0.5 * (value - rows) + 0.5 * (rows + D) * log(rows / value) + constant
         if gain <= _LOG_2:
             break
         bound += gain - _LOG_2
+        there += 1
         variances[column] = rows / value
         length = np.sqrt((value - D) / rows - 1.0)
         for d in range(D):
-            loading = vectors[d, D - 1 - column] * length / root[d]
+            loading = vectors[d, last - column] * length / root[d]
             loadings[d, column] = loading
             target[d] -= 0.5 * rows * loading * loading
     for d in range(D):
         target[d] = log(target[d])
-    return bound
+    return bound, np.ascontiguousarray(vectors[:, max(0, values.size - there - _MORE) :])
 
 
 @jit_allocating
@@ -280,7 +305,9 @@ def _solve(
     """Best q of K members of N rows (K,) and scatter R (K, D, D), by Anderson's acceleration.
 
     The next noise is a combination of what the last few led to. One that lowers the bound is
-    followed by a plain step from the best so far, which never does.
+    followed by a plain step from the best so far, which never does. The first step finds the
+    factors among all directions, unless it is given some, later ones among those that the step
+    before has found.
     """
     D, most = loadings.shape[1:]
     x, target, best = np.empty(D), np.empty(D), np.empty(D)
@@ -288,7 +315,7 @@ def _solve(
     # changes of the steps, and of what they led to
     steps, targets = np.empty((_MEMORY, D)), np.empty((_MEMORY, D))
     some_loadings, some_variances = np.empty((D, most)), np.empty(most)
-    half = 0.5 * (D + 1.0)
+    half, everything = 0.5 * (D + 1.0), np.empty((D, 0))
     for k in range(number.size):
         if number[k] <= 0.0:
             continue
@@ -296,11 +323,15 @@ def _solve(
         constant -= 0.5 * D * log(number[k] + 1.0)
         x[:], some = np.log(rate[k]), most if number[k] > 1.0 else 0
         bound[k], size, accelerated = -np.inf, -1, False
+        known = loadings[k] / np.sqrt(rate[k]).reshape(D, 1)
+        basis = np.ascontiguousarray(known[:, : np.sum(variances[k] < 1.0)])
         for n in range(_MOST_STEPS):
-            found = _given_noise(
-                number[k], scatter[k], x, a0, b0, constant, target,
+            found, basis = _given_noise(
+                number[k], scatter[k], x, a0, b0, constant, basis, target,
                 some_loadings[:, :some], some_variances[:some],
             )  # fmt: skip
+            if 2 * basis.shape[1] > D:
+                basis = everything
             gain = found - bound[k]
             if gain > 0.0:
                 bound[k] = found
@@ -310,7 +341,7 @@ def _solve(
             elif accelerated:
                 x[:], size, accelerated = best, -1, False
                 continue
-            if not gain >= tol:
+            if not gain >= tol * number[k]:
                 break
             step = target - x
             if size >= 0:

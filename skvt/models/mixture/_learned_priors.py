@@ -159,6 +159,13 @@ class GaussianLearner(_Ascent):
         steps = _FEW_STEPS if costly else _MOST_STEPS
         return cls(names, np.sqrt(variances), steps) if names else None
 
+    def learned(self, component: Any, sums: Array) -> Any:
+        """Steps that raise the evidence, see :class:`PriorLearner`."""
+        if component.covariance_type != "low_rank":
+            return super().learned(component, sums)
+        prior = super().learned(component.trial(sums), sums).prior
+        return component if prior is component.prior else replace(component, prior=prior)
+
     def values(self, component: Any) -> dict[str, Any]:
         """Parameters that are learned, by name; the mean in the coordinates of the data."""
         m, kappa, nu, scale = gaussian_prior_of(component)

@@ -5,7 +5,7 @@ covariances, the factors of a row being summed out of the bound: statistics are 
 evidence of merged components is known from theirs, and missing values are those of any Gaussian.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -35,12 +35,18 @@ class LowRankGaussian(FullGaussian):
 
     # Most columns of W_k.
     max_rank: int = 1
+    # See :class:`~skvt.expfam.FactorAnalysis`.
+    begun: Any = None
 
     covariance_type = "low_rank"
 
     @cached_property
     def family(self) -> FactorAnalysis:  # type: ignore[override]
-        return FactorAnalysis(self.prior, self.max_rank)
+        return FactorAnalysis(self.prior, self.max_rank, self.begun)
+
+    def trial(self, sums: Array) -> "LowRankGaussian":
+        """Of which other priors are tried, given these sums: solved from the best q of this one."""
+        return replace(self, begun=self.family.factors(self.natural_parameters(sums)))
 
     def uncentred(self, lam: Array) -> tuple[FactorAnalysis, Array]:
         prior, eta = (
