@@ -51,7 +51,7 @@ _TOL = 1e-6
 _MOST_STEPS = 100
 _MEMORY = 4
 # The first where a lower bound that is close will do.
-_TOL_OF_TRIALS = 1e-5
+_TOL_OF_TRIALS = 1e-4
 # Directions that steps follow besides those of the factors.
 _MORE = 4
 # Regularisation of their combination, relative to the sum of their squares.
@@ -143,8 +143,8 @@ class FactorAnalysis:
             rate[several] = 0.5 / np.diagonal(inverse, axis1=1, axis2=2)
         else:
             tol = _TOL_OF_TRIALS
-            for part, start in zip(out, begun, strict=True):
-                part[several] = start[several]
+            for part, known in zip(out, begun, strict=True):
+                part[several] = known[several]
         _solve(number, scatter, 0.5 * nu, 0.5 * scale, *out, tol)
         return out
 
@@ -294,7 +294,9 @@ def _given_noise(
             target[d] -= 0.5 * rows * loading * loading
     for d in range(D):
         target[d] = log(target[d])
-    return bound, np.ascontiguousarray(vectors[:, max(0, values.size - there - _MORE) :])
+    clear = 0 < there < last and 2.0 * values[last - there] < values[last - there + 1]
+    first = max(0, last + 1 - there - _MORE) if clear else values.size
+    return bound, np.ascontiguousarray(vectors[:, first:])
 
 
 @jit_allocating
@@ -322,26 +324,25 @@ def _solve(
         constant = gammaln(half) + (half - 0.5) * _LOG_2 - 0.5 * log(np.pi)
         constant -= 0.5 * D * log(number[k] + 1.0)
         x[:], some = np.log(rate[k]), most if number[k] > 1.0 else 0
-        bound[k], size, accelerated = -np.inf, -1, False
+        bound[k], size, accelerated, least = -np.inf, -1, False, tol * number[k]
         known = loadings[k] / np.sqrt(rate[k]).reshape(D, 1)
         basis = np.ascontiguousarray(known[:, : np.sum(variances[k] < 1.0)])
         for n in range(_MOST_STEPS):
+            width = basis.shape[1]
             found, basis = _given_noise(
                 number[k], scatter[k], x, a0, b0, constant, basis, target,
                 some_loadings[:, :some], some_variances[:some],
             )  # fmt: skip
-            if 2 * basis.shape[1] > D:
-                basis = everything
             gain = found - bound[k]
             if gain > 0.0:
                 bound[k] = found
                 best[:], rate[k] = target, np.exp(x)
                 loadings[k, :, :some] = some_loadings[:, :some]
                 variances[k, :some] = some_variances[:some]
-            elif accelerated:
-                x[:], size, accelerated = best, -1, False
+            elif accelerated or (width > 0 and gain < -least):
+                x[:], size, accelerated, basis = best, -1, False, everything
                 continue
-            if not gain >= tol * number[k]:
+            if not gain >= least:
                 break
             step = target - x
             if size >= 0:

@@ -1,6 +1,7 @@
 """Factor analysers: their bound against its definition and draws, and fits."""
 
 import pickle
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -161,6 +162,20 @@ def test_no_rows_have_no_evidence():
     component = component_of(drawn())
     nothing = np.zeros((2, component.prior.size - 1))
     np.testing.assert_array_equal(component.log_evidence(nothing), 0.0)
+
+
+def test_other_priors_are_tried_from_the_solution_at_hand():
+    X = drawn(200, D=12, rank=3, K=2)
+    component = component_of(X)
+    sums = np.stack([component.features(part).sum(axis=0) for part in (X[::2], X[1::2], X[:0])])
+    other = component.prior.copy()
+    other[[0, 1]] *= 1.5
+    exact = replace(component, prior=other).log_evidence(sums)
+    trial = replace(component.trial(sums), prior=other)
+    short = exact - trial.log_evidence(sums)
+    assert np.all(short[:2] > -1e-3) and np.all(short[:2] < 0.1) and short[2] == 0.0
+    np.testing.assert_array_equal(trial.family.standard(other)["rate"],
+                                  component.family.standard(other)["rate"])  # fmt: skip
 
 
 # -------------------------------------------------------------------------- the predictive
