@@ -136,6 +136,19 @@ def test_values_between_levels_count_as_the_higher_one():
     np.testing.assert_array_equal(codes[:, 0], [0, 0, 1, 2, 2, -1])
 
 
+def test_how_levels_are_called_does_not_matter_where_they_are_missing():
+    X, _, _ = drawn([1, 2])
+    X[::3, 2] = X[1::4, 0] = np.nan
+    renamed = X.copy()
+    renamed[:, 1:] = 100.0 + 50.0 * X[:, 1:]
+    one, two = (
+        latent_gaussian(rows, np.ones(len(rows)), "full", np.array([1, 2]))[0].filled_features(rows)
+        for rows in (X, renamed)
+    )
+    np.testing.assert_allclose(one, two, rtol=1e-9, atol=1e-12)
+    assert np.abs(one[::3, 3]).max() < 2.0  # (of a latent value of variance 1)
+
+
 def student(component, lam):
     q = NormalWishart.standard(lam)
     kappa, freedom = q["mean_precision"], q["degrees_of_freedom"] - D + 1.0

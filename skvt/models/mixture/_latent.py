@@ -76,7 +76,9 @@ class LatentGaussian(FullGaussian):
         return GaussianRowFits(self, self._at_scores(X) - self.center)
 
     def _at_scores(self, X: Any) -> Array:
-        return np.asarray(super().filled(self._with_latent(X, self.cells.scores(X))))
+        rows = self._with_latent(X, self.cells.scores(X))
+        # (of latent values, by the prior of all columns together)
+        return super().conditional_mean(rows, self.prior[None])[0]
 
     def log_predictive(self, X: Any, lam: Array) -> Array:
         """Student t of the real values, times the probability of the others' intervals."""
