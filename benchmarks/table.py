@@ -6,10 +6,11 @@
     <!-- end -->
 
 FILE is ``benchmarks/results/FILE.json``, TABLE the number of a table in it (the first, if not
-given; ``*`` for all), several of which become one. Without ``columns`` and ``rows`` all are shown;
-``rows`` is searched in the cells of a row, joined by `` | ``. Bold are the highest of each of the
-columns ``best``, the lowest of ``least``, and in each row the highest of the columns ``best of
-row``. With ``brief`` the line is left out that says command, date, machine and versions.
+given; ``*`` for all). Several become one, the beginnings of their titles before the rows where
+these differ. Without ``columns`` and ``rows`` all are shown; ``rows`` is searched in the cells of a
+row, joined by `` | ``. Bold are the highest of each of the columns ``best``, the lowest of
+``least``, and in each row the highest of the columns ``best of row``. With ``brief`` the line is
+left out that says command, date, machine and versions.
 """
 
 import json
@@ -44,31 +45,34 @@ def table(asked):
         else:
             runs.append(json.loads((RESULTS / f"{word}.json").read_text(encoding="utf-8")))
             chosen.append(runs[-1]["tables"][0])
-    lines = []
+    groups = {}  # rows by what the title says first
     for one in chosen:
-        name, shown, rows = selected(one, options)
-        if not lines:
-            names = [""] * (len(chosen) > 1) + shown
-            lines = [names, ["---"] * len(names)]
-        lines += [[name] * (len(chosen) > 1) + row for row in rows]
+        headers, *rows = (line.split(" | ") for line in one["lines"])
+        rows = [row for row in rows if re.search(options.get("rows", ""), " | ".join(row))]
+        named = (dict(zip(headers, row, strict=True)) for row in rows)
+        groups.setdefault(one["title"].partition(":")[0], []).extend(named)
+    asked = options["columns"].split(", ") if "columns" in options else headers
+    columns = [name.partition(" as ") for name in asked]
+    lines = [[new or name for name, _, new in columns], ["---"] * len(columns)]
+    for rows in groups.values():
+        lines += bold([[shown(row.get(name, "")) for name, *_ in columns] for row in rows],
+                      [name for name, *_ in columns], options)  # fmt: skip
+    if len(groups) > 1:
+        of_rows = [name for name, rows in groups.items() for _ in rows]
+        lines = [[name, *line] for name, line in zip(["", "---", *of_rows], lines, strict=True)]
     written = "".join(f"| {' | '.join(line)} |\n".replace("|  |", "| |") for line in lines)
     return f"\n{written}\n" + ("" if "brief" in options else provenance(runs))
 
 
-def selected(one, options):
-    """(what the title says first, headers, rows) of a table, as they are shown."""
-    headers, *rows = (line.split(" | ") for line in one["lines"])
-    asked = options.get("columns", ", ".join(headers)).split(", ")
-    columns = [name.partition(" as ") for name in asked]
-    rows = [row for row in rows if re.search(options.get("rows", ""), " | ".join(row))]
-    cells = [[shown(row[headers.index(name)]) for name, *_ in columns] for row in rows]
-    for group, best in compared(cells, [name for name, *_ in columns], options):
+def bold(cells, names, options):
+    """The cells, the best among each of :func:`compared` in bold."""
+    for group, best in compared(cells, names, options):
         numbers = [number(row[j]) for row, j in group]
         top = best((n for n in numbers if n is not None), default=None)
         for (row, j), n in zip(group, numbers, strict=True):
             if n is not None and n == top:
                 row[j] = re.sub(r"^[-+\d.,]+", r"**\g<0>**", row[j])
-    return one["title"].partition(":")[0], [new or name for name, _, new in columns], cells
+    return cells
 
 
 def compared(cells, names, options):
