@@ -54,8 +54,6 @@ from skvt.metrics import topic_coherence
 
 LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy", "mallet", "topica", "vowpalwabbit")
 DEFAULT_LIBRARIES = ("skvt", "sklearn-online", "gensim", "tomotopy")
-GIVEN = "TemperedLDA, float32, topic_word_prior=None"
-PLAIN = f"{GIVEN}, temperature=None, moves=()"
 BOTH = "TemperedLDA, alpha learned"
 POLISHED = "TemperedLDA, n_polish as many"
 COLLAPSED = "StructuredLDA, collapsed"
@@ -122,8 +120,6 @@ def runners(args, X):
         ours = partial(skvt_curve, X, k, args.passes, n_jobs=args.cores)
         rows["TemperedLDA, float64"] = partial(ours, dtype=np.float64)
         rows["TemperedLDA, float32"] = partial(ours, dtype=np.float32)
-        rows[GIVEN] = given = partial(ours, dtype=np.float32, topic_word_prior=None)
-        rows[PLAIN] = partial(given, temperature=None, moves=())
         if args.tuned:
             rows[BOTH] = partial(ours, dtype=np.float32, doc_topic_prior="auto")
             rows[POLISHED] = partial(ours, polish=True)
