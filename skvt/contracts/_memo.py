@@ -1,6 +1,6 @@
 """What memoized inference keeps of batches, and the state, as moves read and change them."""
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from typing import Any, Protocol, Self
 
 from skvt.expfam import RunningStats, Stats
@@ -32,6 +32,7 @@ class Memos(Protocol):
     def __getitem__(self, key: Hashable, /) -> Memo: ...
     def __setitem__(self, key: Hashable, memo: Any, /) -> None: ...
     def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Hashable]: ...
 
     def of(self, memos: Mapping[Hashable, Any]) -> Any:
         """Memos of the same kind, from a mapping."""

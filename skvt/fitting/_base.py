@@ -400,9 +400,10 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
         Notes
         -----
         Births are made within the batch, or among the last 500 rows of small calls; merges of
-        components of a mixture with the memos of all batches; both only where the exact bound
-        rises. Other moves need the rows of all batches, and are made by ``fit`` alone. What ``fit``
-        takes from the data, such as priors and categories, comes from the first rows.
+        components of a mixture with the memos of all batches, of topics where no other batch has
+        both, as of those just born; both only where the exact bound rises. Other moves need the
+        rows of all batches, and are made by ``fit`` alone. What ``fit`` takes from the data, such
+        as priors and categories, comes from the first rows.
         """
         return self._partial_fit(X, sample_weight, batch_id)
 
@@ -418,7 +419,7 @@ class VariationalEstimator(CallbackSupportMixin, BaseEstimator):
             gathered = Gathered.of(before and before.gathered, X, weights, batch_id, memos)
         begins = first or before.knows_only(gathered)
         if gathered is not None and (begins or gathered.is_due or gathered.is_new):
-            X, weights, batch_id = gathered.X, gathered.weights, gathered.key
+            X, weights, batch_id = gathered.X, gathered.weights, gathered.batch_id
         if begins:
             plan = self._start_stream(X, weights)
             self._fitted.go_on_from(before)

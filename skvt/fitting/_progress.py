@@ -98,6 +98,11 @@ class Gathered:
         return set(self.calls or {self.key})
 
     @property
+    def batch_id(self):
+        """Key of the memo of all these rows: the id of a call that is alone."""
+        return next(iter(self.calls)) if len(self.calls) == 1 else self.key
+
+    @property
     def is_new(self):
         """Whether these are the rows of one call."""
         return self.n_last == self.weights.size

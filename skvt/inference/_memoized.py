@@ -1,6 +1,6 @@
 """Memoized inference: exact full-data updates from one batch at a time [HS13 sec. 3]."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -32,6 +32,7 @@ from skvt.moves import Merge, bound_of, dissolve
 from skvt.progress import Continued
 from skvt.temperature import LinearAnnealing
 from skvt.ties import exceeds
+from skvt.typing import IndexArray
 
 # Fewest rows for each component of a fresh mixture among which its seeds are found,
 _ROWS_PER_SEED = 50
@@ -239,7 +240,14 @@ class MemoizedInference(Continued):
         moves = self._moves if policy.at_unit_temperature and stream.moves else ()
         rng = stream.make_rng() if moves else np.random.default_rng(0)
         tools = self._tools(len(memos), workers, rng)
-        moved = False
+
+        def visit_again(parts: Mapping[Hashable, IndexArray]) -> None:
+            counted = state.n_steps, state.rows_seen
+            batches = [data.batch(model, part) for part in parts.values()]
+            visits = MemoVisits(data, workers, policy, iter(parts))
+            self.visit(model, batches, total, state, visits)
+            state.n_steps, state.rows_seen = counted
+
         for _ in range(_MOST_ROUNDS):
             n_accepted = 0
             for move in moves:
@@ -247,22 +255,17 @@ class MemoizedInference(Continued):
                 state.move_log.extend(records)
                 n_accepted += sum(record.accepted for record in records)
                 model = move.under_priors(model)
-            moved |= n_accepted > 0
             sort_by_mass(model, state)
             if policy.done:
                 model = model.with_learned_priors(state.prior_stats, state.plain_stats)
             if n_accepted == 0 and all(move.exhausted for move in moves):
                 break
-        # (rows of what was born may still be where they were)
-        parts = stream.parts or ({key: rows} if moved else {})
-        if parts:
-            batches = [data.batch(model, part) for part in parts.values()]
-            visits = MemoVisits(data, workers, policy, iter(parts))
-            counted = state.n_steps, state.rows_seen
-            self.visit(model, batches, total, state, visits)
-            state.n_steps, state.rows_seen = counted
-            if stream.parts:
-                del state.memos[key]
+            # (rows of what was born may still be where they were)
+            visit_again({key: rows})
+            state.resum()
+        if stream.parts:
+            visit_again(stream.parts)
+            del state.memos[key]
             state.resum()
         stream.n_rows = state.memos.weight
         return model, 1.0

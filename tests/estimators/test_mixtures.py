@@ -39,6 +39,7 @@ from skvt import (
 from skvt.components import Gaussian
 from skvt.datasets import make_edge_patches
 from skvt.fitting import check_memoized, most_components
+from skvt.inference import MemoizedInference
 from skvt.io import FileError
 from skvt.temperature import ConstantTemperature, LinearAnnealing
 
@@ -716,6 +717,18 @@ def test_gathered_calls_are_a_batch_and_are_saved(named, tmp_path):
     # a batch with a name of its own ends it
     stream.partial_fit(parts[0], batch_id="other").partial_fit(parts[1])
     assert len(stream._fitted.state.memos) == 3
+
+
+def test_a_small_call_with_an_id_is_visited_once(monkeypatch):
+    visited, visit = [], MemoizedInference.visit
+
+    def counted(engine, model, batches, *args):
+        visited.extend(batch.n_rows for batch in batches)
+        return visit(engine, model, batches, *args)
+
+    monkeypatch.setattr(MemoizedInference, "visit", counted)
+    stream = MemoizedDPGMM(random_state=0).partial_fit(clusters(10)[0], batch_id="first")
+    assert visited == [10] and list(stream._fitted.memos) == ["first"]
 
 
 def test_births_that_end_at_max_components_are_named():

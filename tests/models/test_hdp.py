@@ -21,6 +21,7 @@ from skvt.models.hdp import _model as hdp_model
 from skvt.models.hdp._documents import Share
 from skvt.models.hdp._sticks import _Problem, expected_weights, usage_of_one
 from skvt.models.lda import LDA
+from skvt.moves import bound_of
 from skvt.temperature import RunningPolicy
 
 TOY = sp.csr_array(np.array([[2.0, 1, 0, 0], [0, 1, 2, 1]]))
@@ -337,8 +338,9 @@ def test_a_stream_finds_a_topic_that_is_new_and_leaves_the_old_where_they_are():
     born = [new[k] for k in set(new) - set(old)]
     assert min(0.5 * np.abs(topic - truth[8]).sum() for topic in born) < 0.2
     assert max(0.5 * np.abs(old[k] - new[k]).sum() for k in old) < 0.1
-    # a stream has no moves but births
-    assert sum(hdp.move_log_["accepted"]) == hdp.n_components_ - 1
+    # a stream has no deletes
+    log = zip(hdp.move_log_["move"], hdp.move_log_["accepted"], strict=True)
+    assert sum(-n if move == "merge" else n for move, n in log) == hdp.n_components_ - 1
 
 
 def test_a_stream_of_single_documents_finds_topics_that_come_one_after_the_other():
@@ -349,6 +351,30 @@ def test_a_stream_of_single_documents_finds_topics_that_come_one_after_the_other
     for document in X:
         hdp.partial_fit(document[None])
     assert hdp.n_components_ == 3
+
+
+def test_topics_just_born_in_a_stream_are_merged_where_the_bound_of_all_batches_rises(monkeypatch):
+    rng, merges, within = np.random.default_rng(0), [], MergeTopics.within
+    topics, n_documents = rng.dirichlet(np.full(60, 0.05), 4), [110, 40, 40, 40]
+    batches = [rng.multinomial(60, *of) for of in zip(topics, n_documents, strict=True)]
+
+    def watched(move, model, batch, key, state, tools):
+        before = bound_of(model, state.memos.total())
+        for record in (records := within(move, model, batch, key, state, tools)):
+            rise = bound_of(model, state.memos.total()) - before
+            assert record.gain == pytest.approx(rise, abs=1e-6) and rise >= 0.0
+            merges.append(record.accepted)
+        return records
+
+    monkeypatch.setattr(MergeTopics, "within", watched)
+    hdp = MemoizedHDP(random_state=0)
+    for number, batch in enumerate(batches):
+        hdp.partial_fit(batch, batch_id=number)
+    assert len(hdp._fitted.memos) == 4 and sum(merges) > 0
+    assert hdp.n_components_ in (4, 5)
+    X = np.concatenate(batches)
+    truth = MemoizedHDP(4, components_init=topics, moves=(), n_polish=0, random_state=0).fit(X)
+    assert hdp.elbo(X) > 1.02 * truth.elbo_
 
 
 def of_mixed_documents(n_documents, n_features, mean_length):

@@ -30,7 +30,7 @@ from skvt.models.hdp._model import HDP, Globals, narrowed, occurring
 from skvt.models.hdp._sticks import IN_USE, SLOPE, TRACES, expected_weights
 from skvt.moves import bound_of, is_accepted, size_of
 from skvt.rows import pieces
-from skvt.ties import stable_order
+from skvt.ties import exceeds, stable_order
 from skvt.typing import Array, IndexArray, Run
 
 # Pairs for each topic whose words are most alike.
@@ -65,13 +65,29 @@ class PairChanges:
             a, b = self.pairs[p]
             words[a] += words[b]
             words[b] = 0.0
-            usage[a, : self.shared] = self.usage[p, : self.shared]
+            usage[a] = self.used(p, usage[[a, b]])
             usage[b, : self.shared] = 0.0
         entropy = memo.entropy + self.entropy[chosen].sum()
         return replace(memo, stats=Stats((words, usage)), entropy=entropy)
 
     # columns of single topics come first
     shared = IN_USE + 1
+
+    def used(self, p: int, both: Array) -> Array:
+        """The usage, (5,), of the topic that a pair becomes, given that of the two, (2, 5)."""
+        # (of documents seen before one of the two was born, the other knows)
+        return np.append(self.usage[p, : self.shared], both[:, self.shared :].max(axis=0))
+
+    @classmethod
+    def where_apart(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
+        """Those of documents with this usage, none of which has both topics of a pair.
+
+        Nor tokens of both: a document that has one keeps it as it is. Where it has traces of the
+        other, their part of the bound is less than it might be.
+        """
+        both = usage[pairs].sum(axis=1)
+        both[:, cls.shared :] = 0.0
+        return cls(pairs, both, np.zeros(len(pairs)))
 
 
 def changes_of_pairs(
@@ -178,7 +194,7 @@ def _merged_usage(
     """
     a, b = (int(np.flatnonzero(here == k)[0]) for k in changes.pairs[p])
     usage = usage.copy()
-    usage[a, : changes.shared] = changes.usage[p, : changes.shared]
+    usage[a] = changes.used(p, usage[[a, b]])
     return np.delete(usage, b, axis=0), np.delete(here, b)
 
 
@@ -243,8 +259,7 @@ class MergeTopics(Move):
     def finish(self, model: HDP, state: MovableState, tools: MoveTools) -> MoveRecord:
         """Merge while the bound rises."""
         if self._gathered is not None:
-            size = np.sqrt(np.maximum(np.diag(self._gathered), 1e-300))
-            self._overlap = self._ids, self._gathered / size / size[:, None]
+            self._overlap = self._ids, _cosines(self._gathered)
         if not np.array_equal(self._ids, state.component_ids):
             # what was gathered is of documents as they were before another move of this pass
             self.exhausted, self._waiting = False, 0
@@ -260,15 +275,54 @@ class MergeTopics(Move):
         )
         chosen, rise = merge_greedily(model, state.memos.total(), changes)
         if chosen:
-            for key, part in self._changes.items():
-                state.memos[key] = part.merged(state.memos[key], chosen)
-            gone = self._pairs[chosen, 1]
-            state.rearrange(np.delete(np.arange(state.component_ids.size), gone))
-            state.resum()
+            _merge(state, self._changes, self._pairs, chosen)
         self.exhausted = not chosen
         self._pause = 0 if chosen else min(2 * self._pause + 1, _LONGEST_PAUSE)
         self._waiting = self._pause
         return MoveRecord(tools.n_iter, "merge", len(self._pairs), len(chosen), rise)
+
+    def within(
+        self, model: HDP, batch: Any, key: Hashable, state: MovableState, tools: MoveTools
+    ) -> list[MoveRecord]:
+        """Merge pairs of which no other batch has both, such as topics that are just born."""
+        total = state.memos.total()
+        others = total.plus(state.memos[key], sign=-1.0)
+        words, usage = others.stats.arrays
+        there = exceeds(words.sum(axis=1), LEAST_TOKENS, scale=model.component_masses(total.stats))
+        self.exhausted = True
+        if there.all() or there.size < 2:
+            return []
+        global_params = model.expectation(state.stats, batch, tools.run)
+        result = model.local_step(batch, global_params, 1.0, tools.run)
+        alike = _cosines(_shared_documents(batch, result))
+        pairs = pairs_alike(model, total.stats.arrays[0], alike)
+        pairs = pairs[~there[pairs].all(axis=1)]
+        changes = changes_of_pairs(model, batch, global_params, result, pairs, tools.run)
+        of_all = replace(changes, usage=changes.usage + PairChanges.where_apart(pairs, usage).usage)
+        memo = tools.memo_of(model, result, batch)
+        now, before = others.plus(memo), bound_of(model, total)
+        chosen, rise = merge_greedily(model, now, of_all)
+        rise += bound_of(model, now) - before
+        if not chosen or not is_accepted(rise, size_of(before, total)):
+            return [MoveRecord(tools.n_iter, "merge", len(pairs), 0, 0.0)]
+        parts = {
+            other: PairChanges.where_apart(pairs, state.memos[other].stats.arrays[1])
+            for other in state.memos
+        }
+        state.memos[key] = memo
+        _merge(state, parts | {key: changes}, pairs, chosen)
+        self.exhausted = False
+        return [MoveRecord(tools.n_iter, "merge", len(pairs), len(chosen), rise)]
+
+
+def _merge(
+    state: MovableState, parts: dict[Hashable, PairChanges], pairs: IndexArray, chosen: list[int]
+) -> None:
+    """Make the chosen pairs one topic each in every memo."""
+    for key, part in parts.items():
+        state.memos[key] = part.merged(state.memos[key], chosen)
+    state.rearrange(np.delete(np.arange(state.component_ids.size), pairs[chosen, 1]))
+    state.resum()
 
 
 def _observed(
@@ -276,12 +330,22 @@ def _observed(
 ) -> tuple[Hashable, Array, PairChanges | None]:
     """A batch's key, how far topics share its documents, (K, K), and the changes of pairs."""
     key, batch, result, changes = solved.key, solved.batch, solved.result, None
-    assert result.counts is not None
-    tokens = np.sqrt(result.counts)
-    square = tokens.T @ (batch.weights.astype(np.float64)[:, None] * tokens)
     if len(pairs):
         changes = changes_of_pairs(model, batch, solved.global_params, result, pairs, tools.run)
-    return key, square, changes
+    return key, _shared_documents(batch, result), changes
+
+
+def _shared_documents(batch: Any, result: LocalResult) -> Array:
+    """How far topics share documents, (K, K): a sum over these."""
+    assert result.counts is not None
+    tokens = np.sqrt(result.counts)
+    return np.asarray(tokens.T @ (batch.weights.astype(np.float64)[:, None] * tokens))
+
+
+def _cosines(square: Array) -> Array:
+    """How far topics share documents, (K, K), of the sum: at most 1."""
+    size = np.sqrt(np.maximum(np.diag(square), 1e-300))
+    return square / size / size[:, None]
 
 
 def pairs_alike(model: HDP, words: Array, documents: Array | None = None) -> IndexArray:
