@@ -80,10 +80,9 @@ class PairChanges:
 
     @classmethod
     def where_apart(cls, pairs: IndexArray, usage: Array) -> "PairChanges":
-        """Those of documents with this usage, none of which has both topics of a pair.
+        """Changes of documents with this usage, none of which has tokens of both topics of a pair.
 
-        Nor tokens of both: a document that has one keeps it as it is. Where it has traces of the
-        other, their part of the bound is less than it might be.
+        A document that has one keeps it as it is.
         """
         both = usage[pairs].sum(axis=1)
         both[:, cls.shared :] = 0.0
