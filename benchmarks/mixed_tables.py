@@ -1,6 +1,6 @@
 """Tables of mixed columns with holes: density, number of clusters, imputation.
 
-Three parts, each against other ways to do the same:
+Four parts, each against other ways to do the same:
 
 - ``peers``: on tables drawn from eight clusters, held-out density beside stepmix at its number of
   classes by BIC, ARI beside k-prototypes that is told the true number, and scikit-learn's Gaussian
@@ -8,11 +8,15 @@ Three parts, each against other ways to do the same:
   rows).
 - ``imputation``: wine, breast cancer and diabetes with some columns cut into categories:
   ``impute`` beside ``IterativeImputer``, ``KNNImputer``, means and modes. Once all are told that
-  columns are categories, once that these are ordered: then the mixture has a ``LatentGaussian``,
-  and the others get the codes as numbers, and their answers are rounded.
+  columns are categories, of which scikit-learn's imputers, and one Gaussian, get indicators as
+  numbers; once that these are ordered: then the mixture has a ``LatentGaussian``, and the others
+  get the codes as numbers, and their answers are rounded.
 - ``counts``: 500 columns of negative binomials with dispersions of .2 to 5 and tenfold exposures,
   from four clusters: number, ARI and held-out density beside those of the true parameters, of
   Poisson columns, and of scikit-learn's Gaussian mixtures of log rates.
+- ``ordinal``: surveys of 10 and 25 six-point items from three classes, within which items are
+  independent or share a factor: ``LatentGaussian`` beside ``Categorical`` and smooth categories
+  (a Bernoulli for each step from a level to the next).
 
 In the first two, clusters overlap: tables are drawn anew until the oracle's ARI of 20,000 complete
 rows is between .90 and .97. The evaluator of densities, ``Clusters`` below, is NumPy alone; it
@@ -37,7 +41,7 @@ from sklearn.metrics import adjusted_rand_score
 from sklearn.mixture import BayesianGaussianMixture
 from sklearn.preprocessing import StandardScaler
 
-from skvt import MemoizedDPMixture
+from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import (
     Bernoulli,
     Categorical,
@@ -50,7 +54,7 @@ from skvt.components import (
 TRUE = 8
 SIZES = (3, 4, 5, 6)  # categories of the categorical columns
 OVERLAP = (0.90, 0.97)  # ARI of the oracle on complete rows
-PARTS = ("peers", "imputation", "counts")
+PARTS = ("peers", "imputation", "counts", "ordinal")
 
 
 def arguments():
@@ -64,12 +68,15 @@ def arguments():
     p.add_argument("--stepmix-starts", type=int, nargs="+", default=[1, 5], help="n_init")
     p.add_argument("--seeds", type=int, default=5, help="of holes, for imputation")
     p.add_argument("--count-draws", type=int, default=1)
+    p.add_argument("--items", type=int, nargs="+", default=[10, 25], help="of ordinal surveys")
+    p.add_argument("--ordinal-draws", type=int, default=3)
     p.add_argument("--cores", type=int, default=2)
     p.add_argument("--quick", action="store_true", help="few draws, few rows")
     args = p.parse_args()
     if args.quick:
         args.peer_draws, args.peer_rows = 1, [1_000]
         args.most, args.stepmix_starts, args.seeds = 9, [1], 1
+        args.items, args.ordinal_draws = [10], 1
     return args
 
 
@@ -412,7 +419,7 @@ def cut_table(load):
     return X, np.array(kinds)
 
 
-def by_indicators(imputer, X, kinds, left_out=0):
+def by_indicators(fill, X, kinds, left_out=0):
     """Rows filled by indicators: a missing category is that whose indicator is highest; None.
 
     Indicators of a category sum to one. Regressions of each on all others find just that, so that
@@ -428,7 +435,7 @@ def by_indicators(imputer, X, kinds, left_out=0):
         levels.append(known)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
-        filled = imputer.fit_transform(np.column_stack(parts))
+        filled = fill(np.column_stack(parts))
     out = X.copy()
     ends = np.cumsum([part.shape[1] for part in parts])[:-1]
     for j, part in enumerate(np.split(filled, ends, axis=1)):
@@ -468,6 +475,11 @@ def ordered(kinds, shape):
     return [("all", spec, slice(None))]
 
 
+def by_a_gaussian(rows):
+    """Rows of numbers filled by one Gaussian."""
+    return MemoizedDPGMM(1, moves=()).fit(rows).impute(rows)
+
+
 def by_mixture(components, X, kinds, args, seed):
     """Rows filled by a mixture of such components; their number."""
     mixture = MemoizedDPMixture(
@@ -490,12 +502,18 @@ def imputation_part(args):
             methods = {
                 name: partial(by_mixture, components, args=args, seed=seed)
                 for name, components in mixtures.items()
-            } | {
-                "IterativeImputer": partial(
-                    by_indicators, IterativeImputer(random_state=0), left_out=1
-                ),
-                "KNNImputer": partial(by_indicators, KNNImputer()),
-                "mean, mode": partial(by_indicators, SimpleImputer()),
+            }
+            one_left_out = {
+                "one Gaussian of indicators": by_a_gaussian,
+                "IterativeImputer": IterativeImputer(random_state=0).fit_transform,
+            }
+            methods |= {
+                name: partial(by_indicators, fill, left_out=1)
+                for name, fill in one_left_out.items()
+            }
+            methods |= {
+                "KNNImputer": partial(by_indicators, KNNImputer().fit_transform),
+                "mean, mode": partial(by_indicators, SimpleImputer().fit_transform),
                 "ordered: IterativeImputer": partial(by_codes, IterativeImputer(random_state=0)),
                 "ordered: KNNImputer": partial(by_codes, KNNImputer()),
             }
@@ -571,10 +589,69 @@ def _true_counts(rows, rates, sizes):
     return logs.sum(axis=2)
 
 
+# ----------------------------------------------------------------------------------------- ordinal
+LEVELS = 6
+ORDINAL = {
+    "LatentGaussian full": lambda D: (LatentGaussian(list(range(D)), "full"), np.asarray),
+    "Categorical, prior 1": lambda D: (Categorical(), np.asarray),
+    "Categorical, prior learned": lambda D: (Categorical("auto"), np.asarray),
+    "smooth categories": lambda D: (Bernoulli(), steps_of_levels),
+}
+
+
+def survey(seed, n_items, correlated, n=2_000):
+    """Levels (n, D) of items that cut normal variates at their quantiles, and classes."""
+    rng = np.random.default_rng(seed)
+    y = rng.choice(3, n, p=[0.5, 0.3, 0.2])
+    means = 0.8 * rng.standard_normal((3, n_items))
+    loads = 0.8 * correlated * rng.choice([-1, 1], (3, n_items))
+    z = means[y] + loads[y] * rng.standard_normal((n, 1))
+    z += np.sqrt(1.0 - 0.64 * correlated) * rng.standard_normal(z.shape)
+    cuts = np.quantile(z, np.arange(1, LEVELS) / LEVELS, axis=0)
+    return (z > cuts[:, None]).sum(axis=0).astype(float), y
+
+
+def steps_of_levels(X):
+    """Of each item and level but the last: above it (1), at it (0), or below (NaN)."""
+    return np.hstack([np.where(X >= c, X > c, np.nan) for c in range(LEVELS - 1)])
+
+
+def ordinal_part(args):
+    for correlated in (False, True):
+        for n_items in args.items:
+            runs = {}
+            for seed in range(args.ordinal_draws):
+                X, y = survey(seed, n_items, correlated)
+                for method, of in ORDINAL.items():
+                    spec, columns = of(n_items)
+                    rows, test = np.split(columns(X), 2)
+                    blocks = [("items", spec, slice(None))]
+                    mixture = MemoizedDPMixture(components=blocks, n_init=args.n_init,
+                                                n_jobs=args.cores, random_state=seed)  # fmt: skip
+                    _, cpu, _ = timed(mixture.fit, rows)
+                    index = adjusted_rand_score(y[: len(rows)], mixture.predict(rows))
+                    runs.setdefault(method, []).append(
+                        (mixture.score(test), index, mixture.n_components_, cpu)
+                    )
+                    progress(n_items, correlated, seed, method, runs[method][-1])
+            table = []
+            for method, of in runs.items():
+                own, index, number, cpu = zip(*of, strict=True)
+                table.append([method, spread(own, 3), spread(index, 2),
+                              " ".join(map(str, number)), spread(cpu, 1)])  # fmt: skip
+            print_table(
+                f"{n_items} items, {'correlated' if correlated else 'independent'} within classes, "
+                f"{args.ordinal_draws} draws",
+                ["method", "held-out nats a row", "ARI", "components", "CPU s"],
+                table,
+            )
+
+
 def main():
     args = arguments()
     print_header(args, *(["stepmix", "kmodes"] if "peers" in args.parts else []))
-    run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part}
+    run = {"peers": peers_part, "imputation": imputation_part, "counts": counts_part,
+           "ordinal": ordinal_part}  # fmt: skip
     with cores(args.cores):
         compile_all(args)
         for part in args.parts:

@@ -7,6 +7,7 @@ import pandas as pd
 import polars as pl
 import pytest
 import scipy.sparse as sp
+from scipy.special import logsumexp
 from sklearn import clone
 from sklearn.compose import make_column_selector
 from sklearn.metrics import adjusted_rand_score
@@ -20,9 +21,11 @@ from skvt.components import (
     Categorical,
     Gaussian,
     Hurdle,
+    LatentGaussian,
     Multinomial,
     NegativeBinomial,
     Poisson,
+    StudentT,
 )
 
 N_ROWS = 240
@@ -398,6 +401,84 @@ def test_draws_of_rows_look_like_the_table():
     assert set(MemoizedDPMixture().fit(text).sample(9)[0][:, 0]) <= {"a", "b"}
 
 
+# Components, rows of three clusters about `away` (n, 12) that suit them, and parameters of each.
+SUITED = {
+    "full": (Gaussian("full"), lambda rng, away: away + rng.normal(size=away.shape), 90),
+    "tied": (Gaussian("tied"), lambda rng, away: away + rng.normal(size=away.shape), 38),
+    "low rank": (Gaussian("low_rank"), lambda rng, away: away + rng.normal(size=away.shape), 24),
+    "t": (
+        StudentT("full"),
+        lambda rng, away: 3 * away + rng.standard_normal(away.shape) * scales(rng, len(away)),
+        91,
+    ),
+    "t diag": (
+        StudentT("diag"),
+        lambda rng, away: 3 * away + rng.standard_t(3.0, away.shape),
+        36,
+    ),
+    "hurdle": (
+        Hurdle(Gaussian("diag")),
+        lambda rng, away: (rng.random(away.shape) < 0.7) * (away + rng.normal(5, 1, away.shape)),
+        36,
+    ),
+    "poisson": (Poisson(), lambda rng, away: rng.poisson(np.exp(0.5 * away)), 12),
+    "negative binomial": (
+        NegativeBinomial(),
+        lambda rng, away: rng.poisson(np.exp(0.7 * away) * rng.gamma(2.0, 0.5, away.shape)),
+        24,
+    ),
+    "multinomial": (
+        Multinomial(),
+        lambda rng, away: rng.multinomial(60, (away + 1) / (away + 1).sum(axis=1, keepdims=True)),
+        11,
+    ),
+    "bernoulli": (
+        Bernoulli(),
+        lambda rng, away: rng.random(away.shape) < np.where(away > 0, 0.95, 0.05),
+        12,
+    ),
+    "categorical": (
+        Categorical(),
+        lambda rng, away: (away // 2 + rng.choice(3, away.shape, p=[0.9, 0.07, 0.03])) % 3,
+        24,
+    ),
+    "ordinal": (
+        LatentGaussian(list(range(4))),
+        lambda rng, away: np.digitize(away[:, 4:8] + rng.normal(size=(len(away), 4)), [0, 2, 4]),
+        14,
+    ),
+}
+
+
+def scales(rng, n):
+    return np.sqrt(3.0 / rng.chisquare(3.0, (n, 1)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", SUITED)
+def test_a_model_of_samples_of_a_model_is_like_it(kind):
+    component, draw, n_parameters = SUITED[kind]
+    rng = np.random.default_rng(0)
+    away = np.array([[0] * 6 + [5] * 6, [5] * 6 + [0] * 6, [0, 5] * 6])
+    rows = draw(rng, away[rng.choice(3, 400, p=[0.5, 0.3, 0.2])])
+    models = []
+    for _ in range(2):
+        rows = rows.astype(float)
+        if kind != "multinomial":
+            rows[rng.random(rows.shape) < 0.1] = np.nan
+        blocks = [("all", component, slice(None))]
+        models.append(MemoizedDPMixture(components=blocks, random_state=0).fit(rows))
+        drawn, labels = models[0].sample(2_400, random_state=0)
+        order = rng.permutation(2_400)  # (they come by component)
+        rows, rest, labels = drawn[order[:400]], drawn[order[400:]], labels[order[:400]]
+    first, second = models
+    assert [(np.bincount(model.labels_) > 4).sum() for model in models] == [3, 3]
+    assert adjusted_rand_score(labels, second.predict(rows)) > 0.9
+    # (about P / 2n with P parameters in all, as of a fit by maximum likelihood)
+    divergence = first.score(rest) - second.score(rest)
+    assert 0.0 < divergence < 3 * n_parameters / 400
+
+
 # ----------------------------------------------------------------- point masses and what is missing
 def rows_with_a_mass(seed=0, n=300):
     """Three clusters, and a column of zeros and positive numbers that says little of them."""
@@ -553,3 +634,37 @@ def test_exposures_are_checked(exposure, change, message):
         mixture = MemoizedDPMixture(components=[("visits", component, ["a", "b", "c"])])
         with pytest.raises(ValueError, match=message):
             mixture.fit(frame.assign(**change))
+
+
+# Answers of 216 students to four dilemmas [Goodman74], and of seven pathologists to 118 slides
+# (Agresti, Categorical Data Analysis, 2002, table 13.1): patterns, how often each was given, and
+# maxima of the log likelihood of 1, 2, 3 classes as published in the manual of R's poLCA.
+CLASSES = {
+    "dilemmas": (
+        [f"{pattern:04b}" for pattern in range(16)],
+        [42, 23, 6, 25, 6, 24, 7, 38, 1, 4, 1, 6, 2, 9, 2, 20],
+        {1: -543.6498, 2: -504.4677},
+    ),
+    "slides": (
+        "0000000 0000100 0100000 0100001 0100100 0100101 1000000 1010101 1100000 1100001 1100100 "
+        "1100101 1100111 1101001 1101101 1101111 1110101 1110111 1111101 1111111".split(),
+        [34, 2, 6, 1, 4, 5, 2, 1, 2, 1, 2, 7, 1, 1, 2, 3, 13, 5, 10, 16],
+        {2: -317.2568, 3: -293.7050},
+    ),
+}
+
+
+@pytest.mark.parametrize(("table", "prior"), [("dilemmas", 0.5), ("slides", 0.1)])
+def test_latent_classes_come_near_the_published_maxima(table, prior):
+    patterns, counts, maxima = CLASSES[table]
+    answers = np.array([list(pattern) for pattern in patterns])
+    indicators = np.stack([answers == "0", answers == "1"], axis=2).reshape(len(answers), -1)
+    items = [("items", Categorical(concentration_prior=prior), slice(None))]
+    for k, maximum in maxima.items():
+        model = MemoizedDPMixture(k, components=items, moves=(), n_init=5, random_state=0)
+        model.fit(answers, sample_weight=counts)
+        # of these classes alone, at their posterior means
+        logs = indicators @ np.log(model.posterior_.components.mean()["items"]).T
+        logs += np.log(model.weights_ / model.weights_.sum())
+        likelihood = np.array(counts) @ logsumexp(logs, axis=1)
+        assert maximum - 0.015 * sum(counts) < likelihood < maximum + 5e-5
