@@ -58,8 +58,9 @@ class MemoizedDPMixture(GrowingMixin, MixtureEstimator):
         categories for Categorical ("categories"), other numbers for Gaussian("auto") ("numbers"),
         those with a point mass for Hurdle(Gaussian("auto")) ("hurdles"); a sparse matrix for
         Multinomial ("counts"). In a column of at least 30 values, a point mass is zero, the
-        smallest or the largest value if more than a tenth are this one, and the others more than
-        ten different ones, or as many as half of their number. Nested parameters are
+        smallest or the largest value if more than a tenth are this one, three times as many as of
+        each value next to it, and the others more than ten different ones, or as many as half of
+        their number. Nested parameters are
         ``components__<name>__<parameter>``.
     handle_unknown : {"error", "missing"}, default="error"
         Whether categories that did not occur in ``fit`` are an error, or treated as missing values.

@@ -404,9 +404,9 @@ class Birth(Move):
         depends on the parameters of a component, too; so this is also tried where the larger
         mixture is no better, and where the mixture is to replace a single component: beside a
         small cluster, a large one may be split into parts under whose prior no two are better
-        merged. Components that differ in few of many directions are seen by neither, but where
+        merged. Components that differ in few of many directions may be seen by neither, but where
         rows are least normal. If the larger mixture has ended in as many components as there are,
-        only these are looked for, where few may be enough.
+        few are only tried where they may be enough.
 
         One that ``learns`` is judged by the priors that it finds.
         """
@@ -424,7 +424,7 @@ class Birth(Move):
         for n_components, init_params in proposals:
             if accepted and not (few and init_params == "k-means++"):
                 break
-            if as_before and (init_params == "k-means++" or n_components < n_old):
+            if as_before and n_components < n_old:
                 continue
             goal_now = max(bound, target + least)
             found, under = tools.fresh(model, batch, n_components, goal_now, learns, init_params)

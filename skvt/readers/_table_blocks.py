@@ -1,5 +1,6 @@
 """Blocks of the columns of a table: as given with the components, or by the types of columns."""
 
+from bisect import bisect_left
 from dataclasses import replace
 from functools import reduce
 from itertools import zip_longest
@@ -21,24 +22,23 @@ _AUTOMATIC = {"real": ("numbers", lambda: Gaussian("auto")),
               "category": ("categories", Categorical),
               "binary": ("flags", Bernoulli)}  # fmt: skip
 # Share of a column's values above which one of them is a point mass. (Clusters were lost from about
-# a twentieth of the rows on, a third of them at a fifth.) And how many other values a column has
-# at most that is read as one of a few levels.
+# a twentieth of the rows on, a third of them at a fifth.) By which factor it is more frequent than
+# the values next to it: rounded values are many times there, too. And how many other values a
+# column has at most that is read as one of a few levels.
 _MASS = 0.1
+_TIMES_BESIDE = 3.0
 _FEW = 10
 
 
 class Values(NamedTuple):
     """What is counted of the values of a real column, over chunks."""
 
-    # How many there are, whether others are missing, and how many are 0.
+    # How many there are, and whether others are missing.
     number: int
     missing: bool
-    zeros: int
-    # The smallest and the largest, and how many there are of each.
-    low: tuple
-    high: tuple
-    # Those there are, more than so ``_FEW`` that it is known whether these are more.
-    distinct: frozenset
+    # How many there are of the smallest values, more than ``_FEW``, of the two largest, and of zero
+    # and its neighbours.
+    counts: dict
 
     @classmethod
     def of(cls, values):
@@ -46,39 +46,44 @@ class Values(NamedTuple):
         found, counts = np.unique(values[~np.isnan(values)], return_counts=True)
         if not found.size:
             return None
-        pairs = list(zip(found[[0, -1]].tolist(), counts[[0, -1]].tolist(), strict=True))
-        number, zeros = int(counts.sum()), int(counts[found == 0.0].sum())
-        distinct = frozenset(found[: _FEW + 2].tolist())
-        return cls(number, number < len(values), zeros, *pairs, distinct)
+        kept = _kept(found.tolist(), dict(zip(found.tolist(), counts.tolist(), strict=True)))
+        number = int(counts.sum())
+        return cls(number, number < len(values), kept)
 
     def __or__(self, other):
         """Of the values of both."""
-        low, high = (
-            (end, sum(n for value, n in pairs if value == end))
-            for pairs, end in (
-                ((self.low, other.low), min(self.low[0], other.low[0])),
-                ((self.high, other.high), max(self.high[0], other.high[0])),
-            )
-        )
-        distinct = sorted(self.distinct | other.distinct)[: _FEW + 2]
-        number, zeros = self.number + other.number, self.zeros + other.zeros
-        missing = self.missing or other.missing
-        return Values(number, missing, zeros, low, high, frozenset(distinct))
+        counts = {
+            value: self.counts.get(value, 0) + other.counts.get(value, 0)
+            for value in self.counts | other.counts
+        }
+        number, missing = self.number + other.number, self.missing or other.missing
+        return Values(number, missing, _kept(sorted(counts), counts))
 
     @property
     def constant(self):
         """Whether all rows have one value, which says nothing but costs parameters."""
-        return self.number >= FEWEST_ROWS and not self.missing and self.low == self.high
+        return self.number >= FEWEST_ROWS and not self.missing and len(self.counts) == 1
 
     @property
     def mass(self):
         """The value that is a point mass among others that are not, or None."""
         if self.number < FEWEST_ROWS:
             return None
-        at, count = max((self.low, self.high, (0.0, self.zeros)), key=lambda pair: pair[1])
-        others, distinct = self.number - count, len(self.distinct - {at})
-        spread = distinct > _FEW or 2 * distinct >= others > 0
-        return at if count > _MASS * self.number and spread else None
+        values, count_of = sorted(self.counts), self.counts.__getitem__
+        ends = [at for at in (values[0], values[-1], 0.0) if at in self.counts]
+        at = max(ends, key=count_of)
+        place, count = values.index(at), count_of(at)
+        beside = map(count_of, values[max(place - 1, 0) : place] + values[place + 1 : place + 2])
+        stands_out = count > max(_MASS * self.number, _TIMES_BESIDE * max(beside, default=0))
+        others, distinct = self.number - count, len(values) - 1
+        return at if stands_out and (distinct > _FEW or 2 * distinct >= others > 0) else None
+
+
+def _kept(values, counts):
+    """Counts of the values that :class:`Values` keeps, of sorted ones."""
+    zero = bisect_left(values, 0.0)
+    kept = {*values[: _FEW + 2], *values[-2:], *values[max(zero - 1, 0) : zero + 2]}
+    return {value: counts[value] for value in kept}
 
 
 class Look(NamedTuple):

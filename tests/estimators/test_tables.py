@@ -503,6 +503,15 @@ def test_a_point_mass_is_no_cluster():
     assert abs((drawn[:, 2] == 0.0).mean() - (X[:, 2] == 0.0).mean()) < 0.04
 
 
+def test_a_value_of_a_rounded_column_is_no_point_mass():
+    rng = np.random.default_rng(0)
+    rounded = np.round(np.repeat([0.0, 9.0], 200)[:, None] + 1.4 * rng.normal(size=(400, 2)))
+    assert (rounded == 0.0).mean(axis=0).min() > 0.1
+    rounded[:, 1] = np.where(rng.random(400) < 0.4, 0.0, rounded[:, 1] + 20.0)
+    ((_, _, plain), (_, hurdle, columns)) = MemoizedDPMixture(max_iter=1).fit(rounded).blocks_
+    assert (plain, hurdle.at, columns) == ([0], [0.0], [1])
+
+
 def test_a_few_rows_have_no_point_mass():
     # each value of five is a fifth of them; a stream may begin with as few
     X, _ = rows_with_a_mass()

@@ -13,6 +13,7 @@ from skvt.models.mixture._gaussian_prior import (
     COMPONENTS,
     GaussianPrior,
     gaussian_component,
+    rounding_variance,
     weighted_moments,
 )
 
@@ -287,3 +288,27 @@ def test_scales_of_columns_make_no_covariance_illegal():
 def test_means_of_zero_go_with_full_covariances_alone(covariance_type):
     with pytest.raises(ValueError, match=f"choose covariance_type='full'. Got .*{covariance_type}"):
         MemoizedDPGMM(covariance_type=covariance_type, mean_type="zero").fit(rows())
+
+
+def test_rounded_values_vary_within_their_intervals():
+    rng = np.random.default_rng(0)
+    exact = rng.normal(size=(400, 1))
+    rounded = np.round(exact * 4.0) / 4.0
+    some = np.where(rng.random((400, 1)) < 0.6, 0.0, exact)  # equal, but not by rounding
+    X = np.hstack([exact, rounded, some, np.where(rng.random((400, 1)) < 0.3, np.nan, rounded)])
+    found = rounding_variance(X, np.ones(len(X)))
+    np.testing.assert_allclose(found[[0, 1, 3]], [0.0, 0.0625 / 12.0, 0.0625 / 12.0])
+    assert found[2] < 3e-4
+    # rows that count twice are rows that are there twice
+    weights = np.where(np.arange(len(X)) < 300, 2.0, 1.0)
+    twice = rounding_variance(np.vstack([X, X[:300]]), np.ones(700))
+    np.testing.assert_array_equal(rounding_variance(X, weights), twice)
+
+
+@pytest.mark.parametrize("covariance_type", ["full", "diag", "low_rank"])
+def test_a_value_of_a_rounded_column_is_no_cluster(covariance_type):
+    rng = np.random.default_rng(5)
+    centers = np.array([[0.0, 0.0], [9.0, 0.0], [0.0, -9.0]])
+    X = np.round(centers[np.arange(900) % 3] + 1.4 * rng.normal(size=(900, 2)))
+    mixture = MemoizedDPGMM(covariance_type=covariance_type, random_state=0).fit(X)
+    assert mixture.n_components_ == 3

@@ -592,10 +592,10 @@ def test_targets_are_weighed_as_their_components_explain_the_rows():
         found = birth._create(model, targets[1], tools, 4, False)
         assert (found is not None) == accepted
         assert birth._tries(1.0, 3) == birth._tries(1.0, 0) == n_failed + 2 * (not accepted)
-    # of few rows a mixture of fewer components is fitted, too; where the larger one ends in as many
-    # as there are, only from where rows are least normal
+    # of few rows a mixture of fewer components is fitted, too; where both end in as many as there
+    # are, also from where rows are least normal
     both = [(4, "k-means++"), (3, "k-means++")]
-    assert asked == 2 * [both[0], (3, "least normal")] + both and found is memo.stats
+    assert asked == 2 * [*both, (3, "least normal")] + both and found is memo.stats
     fewer = memo.__class__(memo.stats, memo.entropy + whole.sum(), None, memo.weight)
     better = memo.__class__(fewer.stats, memo.entropy + 0.2 * whole.sum(), None, memo.weight)
     goal = memo_from(model, X[rows], whole, share), worse(memo), 4

@@ -29,6 +29,11 @@ _STEPS_OF_EM = 100
 _TOL_OF_EM = 1e-3
 # Share of a variance that EM adds to it, far less than `_RIDGE`.
 _RIDGE_OF_EM = 1e-9
+# Rows at least, and about the number of values, by which rounding is judged.
+_ROWS_JUDGED = 1_000
+_VALUES_JUDGED = 1_000_000
+# Rows that must share a value: fewer make no component.
+_SHARING = 10.0
 # Default scale of the noise around factors, relative to the variance of the columns.
 _SHARE_OF_NOISE = 0.01
 
@@ -67,9 +72,10 @@ def gaussian_component(
 ) -> tuple[_Gaussian, dict[str, Any]]:  # fmt: skip
     """The component and the prior's parameters as used, None replaced by defaults of the data.
 
-    Rows count as if measured with an ``error`` of this variance in each column: it is added to
-    their squares and to the covariance from which the default prior is found. ValueError where a
-    given parameter has the wrong shape or is out of range.
+    Rows count as if measured with an ``error`` of this variance in each column, to which that of
+    rounding is added (see :func:`rounding_variance`): it is added to their squares and to the
+    covariance from which the default prior is found. ValueError where a given parameter has the
+    wrong shape or is out of range.
     """
     if zero_mean and covariance_type != "full":
         raise ValueError(
@@ -89,10 +95,12 @@ def gaussian_component(
             f"{D - 1}, but got {nu:.3f}. (The range is (n_features - 1, inf) for "
             f"covariance_type={covariance_type!r}; None is n_features.)"
         )
-    unit = np.eye(D) if covariance_type in MATRICES else np.ones(np.shape(moment))
+    errors = error + rounding_variance(X, weights)
+    own: Any = errors.mean() if covariance_type == "spherical" else errors
+    own = np.diag(own) if covariance_type in MATRICES else own
     # degrees of freedom times the error: the prior's own covariance is no less than the error
     share = _SHARE_OF_NOISE if low_rank else 1.0
-    default = share * determined(moment, weights.sum()) + nu * error * unit
+    default = share * determined(moment, weights.sum()) + nu * own
     scale = _scale(given.covariance, covariance_type, D, default)
     priors = {
         "mean_prior": None if zero_mean else mean,
@@ -104,13 +112,8 @@ def gaussian_component(
     component = _component(kind, center, GaussianPrior(mean, kappa, nu, scale), X.dtype)
     if low_rank:
         component = replace(component, max_rank=max_rank or max(1, D // 2))
-    added = None
-    if weights.sum() > D:
-        varying = moment + error * unit
-        added = least_variance(np.full(D, varying) if covariance_type == "spherical" else varying)
-    if error > 0.0:
-        of_error = error * (triangle.pack(unit) if covariance_type in MATRICES else np.ones(D))
-        added = of_error if added is None else added + of_error
+    of_rows = np.full(D, moment) if covariance_type == "spherical" else moment
+    added = added_to_squares(of_rows, errors, weights.sum())
     component = component if added is None else replace(component, added=added)
     return component, priors
 
@@ -220,6 +223,46 @@ def _most_likely(X: Any, weights: Array, zero_mean: bool) -> tuple[Array, Array]
             break
     covariance[constant] = covariance[:, constant] = 0.0
     return center + unit * mean, covariance * unit * unit[:, None]
+
+
+def rounding_variance(X: Any, weights: Array) -> Array:
+    """Variance of the values that rounding has made equal, (D,): 0 where it has not.
+
+    A density has no upper limit: at one value of a rounded column, such as an age or a score, it
+    can grow until there is a component for each value. A rounded value therefore stands for the
+    interval half-way to the next values on either side. With w the width of this interval, the
+    square of a value is larger by w^2 / 12 on average (Sheppard's correction), and the bound is
+    one of the probability of intervals. For w the median of rows is taken, of columns most of
+    whose rows share their value with enough others for a component.
+    """
+    step = -(-X.shape[0] // max(_ROWS_JUDGED, _VALUES_JUDGED // X.shape[1]))
+    X, weights = some_rows(X, weights, np.arange(0, X.shape[0], step))
+    variances = np.zeros(X.shape[1])
+    for j, column in enumerate(np.asarray(dense(X), np.float64).T):
+        there = ~np.isnan(column) & (weights > 0.0)
+        values, places = np.unique(column[there], return_inverse=True)
+        number = step * np.bincount(places, weights[there])
+        if values.size < 2 or 2.0 * number[number >= _SHARING].sum() <= number.sum():
+            continue
+        gaps = np.diff(values)
+        widths = 0.5 * (np.append(gaps[0], gaps) + np.append(gaps, gaps[-1]))
+        order = np.argsort(widths, kind="stable")
+        middle = np.searchsorted(np.cumsum(number[order]), 0.5 * number.sum())
+        variances[j] = widths[order[middle]] ** 2 / 12.0
+    return variances
+
+
+def added_to_squares(moment: Array, errors: Array, weight: float) -> Array | None:
+    """Addition to ``x x'`` (or ``x^2``) of each row for errors (D,); None if there is nothing.
+
+    Added to the moment, too, as :func:`least_variance` has it; of few rows this is no matter.
+    """
+    of_errors = triangle.pack(np.diag(errors)) if moment.ndim == 2 else errors
+    own = np.diag(errors) if moment.ndim == 2 else errors
+    added = least_variance(moment + own) if weight > errors.size else None
+    if not errors.any():
+        return added
+    return of_errors if added is None else added + of_errors
 
 
 def least_variance(moment: Array) -> Array | None:

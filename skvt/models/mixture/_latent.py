@@ -16,11 +16,12 @@ from skvt.models.mixture._boxes import Box, LatentValues, box, points, roots
 from skvt.models.mixture._gaussian_prior import (
     DEFAULTS,
     GaussianPrior,
+    added_to_squares,
     default_scale,
     determined,
     gaussian_component,
-    least_variance,
     natural_prior,
+    rounding_variance,
     weighted_moments,
 )
 from skvt.models.mixture._missing import GaussianCompletion
@@ -192,6 +193,8 @@ def latent_gaussian(
     # (the plain one's center of an ordinal column is the mean of its scores)
     mean, *others = (priors[f"{name}_prior"] for name in given._fields)
     eta = natural_prior(plain, GaussianPrior(mean - center, *others))
-    added = None if plain.added is None else least_variance(moment)
+    errors = rounding_variance(X, weights)
+    errors[ordinal] = 0.0
+    added = added_to_squares(moment, errors, weights.sum())
     kind = LatentGaussian if covariance_type == "full" else TiedLatentGaussian
     return kind(eta, center, X.dtype, added, cells=cells), priors
