@@ -399,7 +399,9 @@ def fresh_mixture(
         sample = Rows(batch.X[few], batch.weights[few], few.size, data.total)
     stats = model.initial(sample, rng)
     engine, policy, previous = MemoizedInference(), RunningPolicy(), float("-inf")
+    policy.done = False  # (priors are learned of seeds, then of the components that these become)
     state = engine.start(State(stats), data.total)
+    model = model.with_learned_priors(state.prior_stats, state.plain_stats)
     counts = model.component_masses(stats.value())
     for n_passes in range(most_passes):
         merging = bool(engine._moves)
@@ -410,7 +412,8 @@ def fresh_mixture(
             moves_on = np.abs(counts - before).sum() > _STILL * data.total
             if moves_on and n_passes < _PASSES_UNMERGED - 1:
                 continue
-            engine._moves = [Merge()]
+            engine._moves, policy.done = [Merge()], True
+            model = model.with_learned_priors(state.prior_stats, state.plain_stats)
         bound = bound_of(model, state.memos.total())
         gain, previous = bound - previous, bound
         if merging and may_stop:
