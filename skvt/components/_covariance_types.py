@@ -19,7 +19,7 @@ MOST_ROWS = 3_000
 NUMBERS = (3, 20)
 _ROWS_FOR_EACH = 20
 # Passes of a short fit, the last ones with merges.
-_PASSES = 8
+_PASSES = 10
 
 
 def bounds_of_types(X, weights, build, learned, most=None):
