@@ -10,6 +10,8 @@ from models.test_tied import Idle
 from scipy.special import digamma, gammaln
 from scipy.stats import gamma as gamma_distribution
 from scipy.stats import t as student_t
+from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
 
 from skvt import MemoizedDPGMM, MemoizedDPMixture
 from skvt.components import Gaussian
@@ -268,3 +270,15 @@ def test_fits_have_the_same_bits_for_any_number_of_threads_and_after_a_file(tmp_
         assert other.elbo_ == one.elbo_
         np.testing.assert_array_equal(other.covariances_, one.covariances_)
         np.testing.assert_array_equal(other.score_samples(X), one.score_samples(X))
+
+
+@pytest.mark.slow
+def test_columns_that_hardly_vary_lead_to_no_rate_without_limit():
+    """Pixels of digits, most of them zero, with noise too small for components to stop at it."""
+    X = load_digits().data[:1257]
+    X = X[:, X.std(axis=0) > 0.0]
+    X += 1e-7 * np.random.default_rng(0).normal(size=X.shape)
+    mixture = MemoizedDPGMM(covariance_type="low_rank", random_state=0, max_iter=2)
+    with pytest.warns(ConvergenceWarning):
+        mixture.fit(X)
+    assert np.isfinite(mixture.elbo_)
