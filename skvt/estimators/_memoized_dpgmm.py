@@ -89,7 +89,8 @@ default="dirichlet_process"
         with an error of this variance in each column, and so does the prior found from the data. (A
         given or learned ``covariance_prior_`` below ``degrees_of_freedom_prior_`` times this may
         lower it.) Densities are those of rows as they are. Bounds of fits with different values do
-        not compare.
+        not compare. Columns most of whose rows share their value with nine others or more are taken
+        for rounded, and have an error of a twelfth of the squared distance between values besides.
     max_rank : int or None, default=None
         Maximum rank of the matrix of "low_rank"; the rank of each component is found. None is half
         of the columns.

@@ -250,6 +250,13 @@ def test_one_cluster_of_several_components_is_never_suggested_in_silence():
     assert one.n_clusters_reason_ == "1 cluster of 1 component: no other component has rows"
 
 
+def test_a_few_pairs_of_near_clusters_are_no_parts_of_others():
+    """Pairs five deviations apart, all others far."""
+    centers = np.array([0.0, 5.0, 100.0, 105.0, 200.0, 205.0])
+    X = (np.repeat(centers, 150) + np.random.default_rng(0).normal(size=900))[:, None]
+    assert MemoizedDPGMM(random_state=0).fit(X).n_clusters_ == 6
+
+
 @pytest.mark.slow
 def test_few_rows_in_many_columns_are_joined_by_the_elbow_of_the_evidence():
     """Skewed classes, whose parts cannot overlap: responsibilities are certain anyway."""
@@ -307,21 +314,21 @@ def joins(shares, lost, n_vacant=0, masses=None):
         # a tenth and more, elbow or not; not those behind one that loses less
         (joins([0.3, 0.11, 0.09, 0.3], [0.1, 0.1, 0.1, 0.1]), 2),
         # an elbow: those before it that lose a hundredth
-        (joins([0.05, 0.05, 0.011, 1e-4, 1e-4], [0.1, 0.1, 0.1, 1e-3, 1e-3]), 3),
-        (joins([0.05, 0.05, 0.009, 1e-4, 1e-4], [0.1, 0.1, 0.1, 1e-3, 1e-3]), 2),
-        (joins([0.009, 0.05, 0.05, 1e-4, 1e-4], [0.1, 0.1, 0.1, 1e-3, 1e-3]), 0),
+        (joins([0.05] * 5 + [0.011, 1e-4, 1e-4], [0.1] * 6 + [1e-3] * 2), 6),
+        (joins([0.05] * 5 + [0.009, 1e-4, 1e-4], [0.1] * 6 + [1e-3] * 2), 5),
+        (joins([0.009] + [0.05] * 5 + [1e-4, 1e-4], [0.1] * 6 + [1e-3] * 2), 0),
         # none: the entropy falls evenly, or is four times as steep in none of two parts
         (joins([0.05, 0.05, 0.05, 0.05, 0.05], [0.1, 0.1, 0.1, 0.1, 0.1]), 0),
-        (joins([0.05, 0.05, 0.05, 0.03, 0.03], [0.1, 0.1, 0.1, 0.03, 0.03]), 0),
-        (joins([0.05, 0.05, 0.05, 0.02, 0.02], [0.1, 0.1, 0.1, 0.02, 0.02]), 3),
-        # two joins on either side; one pair that is nearer than others is none
-        (joins([0.05, 0.05, 1e-4], [0.1, 0.1, 1e-3]), 0),
-        (joins([0.05, 0.05, 1e-4, 1e-4], [0.1, 0.1, 1e-3, 1e-3]), 2),
-        (joins([0.05, 1e-4, 1e-4, 1e-4], [0.1, 1e-3, 1e-3, 1e-3]), 0),
+        (joins([0.05] * 5 + [0.03] * 2, [0.1] * 5 + [0.03] * 2), 0),
+        (joins([0.05] * 5 + [0.02] * 2, [0.1] * 5 + [0.02] * 2), 5),
+        # two joins behind it, and five before: a few pairs nearer than others are none
+        (joins([0.05] * 5 + [1e-4], [0.1] * 5 + [1e-3]), 0),
+        (joins([0.05] * 5 + [1e-4] * 2, [0.1] * 5 + [1e-3] * 2), 5),
+        (joins([0.05] * 4 + [1e-4] * 3, [0.1] * 4 + [1e-3] * 3), 0),
         # over the rows joined, not over the number of joins
-        (joins([0.05] * 5, [0.1, 0.1, 0.1, 0.01, 0.01], masses=[0.3, 0.3, 0.3, 0.03, 0.03]), 0),
+        (joins([0.05] * 7, [0.1] * 5 + [0.01] * 2, masses=[0.3] * 5 + [0.03] * 2), 0),
         # components without rows come first, and count neither as clusters nor for the elbow
-        (joins([0.0, 0.0, 0.05, 0.05, 1e-4, 1e-4], [0, 0, 0.1, 0.1, 1e-3, 1e-3], n_vacant=2), 4),
+        (joins([0, 0, *[0.05] * 5, 1e-4, 1e-4], [0, 0, *[0.1] * 5, 1e-3, 1e-3], n_vacant=2), 7),
         (joins([0.0, 0.0], [0.0, 0.0], n_vacant=1), 1),
     ],
 )

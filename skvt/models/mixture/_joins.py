@@ -41,9 +41,10 @@ _MAYBE_ONE = 0.01
 _STEEPER = 4.0
 # At an elbow of the evidence: factor by which it falls faster behind than before.
 _STEEPER_EVIDENCE = 1.8
-# Least number of joins on either side of an elbow: a line fits any two points, and a single pair of
-# close clusters is not an elbow.
+# Least number of joins on either side of an elbow: a line fits any two points. And those before one
+# of the entropy: a few pairs of close clusters are not an elbow.
 _JOINS_OF_LINE = 2
+_JOINS_BEFORE = 5
 # Beyond the number that is suggested, joins are made by the entropy down to this share.
 _SOME_ENTROPY = 0.03
 # Rows lie between components that each have this responsibility at least ...
@@ -93,7 +94,7 @@ class Joins:
         least = self.n_from(_SURELY_ONE)
         joined = self.elbow(_JOINS_OF_LINE, _STEEPER)
         maybe = max(self.n_from(_MAYBE_ONE), self.n_components - self.n_vacant - joined)
-        enough = self.n_components - self.n_vacant - maybe >= _JOINS_OF_LINE
+        enough = self.n_components - self.n_vacant - maybe >= _JOINS_BEFORE
         return min(least, maybe) if enough else least
 
     def n_from(self, share: float) -> int:
