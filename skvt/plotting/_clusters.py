@@ -109,7 +109,7 @@ class ClusterTreeDisplay:
             linestyle="none",
             fillstyle="none",
             color="tab:red",
-            label=f"{self.n_clusters} cluster{'s' * (self.n_clusters > 1)}",
+            label=f"{self.n_clusters} cluster{'s' if self.n_clusters > 1 else ''}",
         )
         right.set(xlabel="clusters", ylabel="lost (nats per row)")
         right.legend()

@@ -192,7 +192,7 @@ def _told_apart(block, looks):
         elif joint is not None and joint.constant and len(there) == len(looks):
             constant.append(j)
     if len(constant) < block.columns.size:
-        block = replace(block, columns=np.setdiff1d(block.columns, constant))
+        block = replace(block, columns=block.columns[~np.isin(block.columns, constant)])
     if not masses:
         return [block]
     rest = np.setdiff1d(block.columns, list(masses))

@@ -503,6 +503,14 @@ def test_a_point_mass_is_no_cluster():
     assert abs((drawn[:, 2] == 0.0).mean() - (X[:, 2] == 0.0).mean()) < 0.04
 
 
+def test_columns_of_a_block_keep_the_order_they_are_given_in():
+    X = np.random.default_rng(0).normal(size=(50, 3))
+    given = [("numbers", Gaussian(mean_prior=[2.0, 0.0]), [2, 0])]
+    mixture = MemoizedDPMixture(components=given, max_iter=1, max_components=1).fit(X)
+    ((_, _, columns),) = mixture.blocks_
+    assert columns == [2, 0]
+
+
 def test_a_value_of_a_rounded_column_is_no_point_mass():
     rng = np.random.default_rng(0)
     rounded = np.round(np.repeat([0.0, 9.0], 200)[:, None] + 1.4 * rng.normal(size=(400, 2)))
