@@ -293,6 +293,7 @@ def _given_noise(
             loadings[d, column] = loading
             target[d] -= 0.5 * rows * loading * loading
     for d in range(D):
+        # (factors found in a span can take up more than a column varies)
         target[d] = log(max(target[d], b0[d]))
     clear = 0 < there < last and 2.0 * values[last - there] < values[last - there + 1]
     first = max(0, last + 1 - there - _MORE) if clear else values.size
@@ -358,5 +359,5 @@ def _solve(
                 inner += _RIDGE * np.trace(inner) * np.eye(size)
                 x -= np.linalg.solve(inner, past @ step) @ targets[places]
                 for d in range(D):  # between the rates of all factors and of none
-                    most_of_it = log(b0[d] + 0.5 * scatter[k, d, d])
-                    x[d] = min(max(x[d], log(b0[d])), most_of_it)
+                    without = log(b0[d] + 0.5 * scatter[k, d, d])
+                    x[d] = min(max(x[d], log(b0[d])), without)

@@ -257,11 +257,11 @@ def added_to_squares(moment: Array, errors: Array, weight: float) -> Array | Non
 
     Added to the moment, too, as :func:`least_variance` has it; of few rows this is no matter.
     """
-    of_errors = triangle.pack(np.diag(errors)) if moment.ndim == 2 else errors
     own = np.diag(errors) if moment.ndim == 2 else errors
     added = least_variance(moment + own) if weight > errors.size else None
     if not errors.any():
         return added
+    of_errors = triangle.pack(own) if moment.ndim == 2 else own
     return of_errors if added is None else added + of_errors
 
 

@@ -41,8 +41,8 @@ _MAYBE_ONE = 0.01
 _STEEPER = 4.0
 # At an elbow of the evidence: factor by which it falls faster behind than before.
 _STEEPER_EVIDENCE = 1.8
-# Least number of joins on either side of an elbow: a line fits any two points. And those before one
-# of the entropy: a few pairs of close clusters are not an elbow.
+# Least number of joins on either side of an elbow, since a line fits any two points; and before an
+# elbow of the entropy, since a few pairs of close clusters are none.
 _JOINS_OF_LINE = 2
 _JOINS_BEFORE = 5
 # Beyond the number that is suggested, joins are made by the entropy down to this share.
