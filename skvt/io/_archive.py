@@ -4,6 +4,7 @@ Nothing is unpickled, and nothing is allocated before the file is known to hold 
 not compressed, so that an array cannot be larger than the part of the file that it is read from.
 """
 
+import errno
 import json
 import os
 import zipfile
@@ -71,6 +72,8 @@ def check_document(text, size):
 def write(path, text, arrays):
     """Write the file, as a whole or not at all: an interruption leaves what was there before."""
     path = Path(path)
+    if not path.parent.is_dir():
+        raise FileNotFoundError(errno.ENOENT, "No such folder to save in", str(path.parent))
     # (of this process alone: another may write the same file)
     partial = path.with_name(f"{path.name}.{os.getpid()}{PARTIAL}")
     try:

@@ -13,7 +13,6 @@ import scipy.sparse as sp
 from scipy.special import expit, logit
 from scipy.stats import norm
 from sklearn.utils import check_scalar
-from sklearn.utils.validation import check_consistent_length
 
 from skvt.readers.chunks import require_rows_in_memory
 from skvt.readers.validation import column_names, preprocessing_and_model
@@ -89,7 +88,7 @@ def corpus_of(estimator, X, feature_names=None, texts=None, whom="topic_table"):
     lengths = np.asarray(sp.csr_array(X).sum(axis=1), np.float64)
     if texts is not None:
         texts = list(map(str, texts))
-        check_consistent_length(lengths, texts)
+        _check_one_for_each_row("texts", texts, lengths)
     totals = proportions.sum(axis=1, keepdims=True)
     if not np.allclose(totals, 1.0):
         # activations: of a factorisation, whose components have sizes
@@ -245,7 +244,7 @@ def shares_by_group(corpus, groups, confidence):
     if not 0.0 < confidence < 1.0:
         raise ValueError(f"confidence must be in the range (0, 1). Got {confidence!r} instead.")
     groups = list(groups)
-    check_consistent_length(corpus.lengths, groups)
+    _check_one_for_each_row("groups", groups, corpus.lengths)
     members = {}
     for row, name in enumerate(groups):
         if name is not None and name == name:  # NaN and NaT are not
@@ -267,6 +266,13 @@ def shares_by_group(corpus, groups, confidence):
             error = np.sqrt(((lengths * (theta - share)) ** 2).sum(axis=0) * correction) / total
             odds, width = logit(share), z * error / (share * (1.0 - share))
         yield Group(name, rows.size, share, expit(odds - width), expit(odds + width))
+
+
+def _check_one_for_each_row(name, values, rows):
+    if len(values) != len(rows):
+        raise ValueError(
+            f"{name} has {len(values)} values and X {len(rows)} rows; give one for each."
+        )
 
 
 def _pandas(whom):

@@ -91,6 +91,8 @@ def test_shares_by_group_have_intervals_of_a_ratio():
     X, theta = rng.poisson(20, (400, 3)), rng.dirichlet([1.0, 2.0], 400)
     groups = pd.Series(np.where(np.arange(400) % 4, "b", "a"), dtype=object)
     groups[7] = None
+    with pytest.raises(ValueError, match="groups has 399 values and X 400 rows"):
+        topic_shares(Given(np.ones((2, 3)), theta), X, groups[1:])
     table = topic_shares(Given(np.ones((2, 3)), theta), X, groups)
     assert table["group"].tolist() == ["a", "a", "b", "b"] and set(table["n_rows"]) == {100, 299}
     rows = np.flatnonzero(groups == "b")

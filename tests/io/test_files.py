@@ -494,6 +494,8 @@ def test_files_that_are_cut_short_or_none(path):
         load(path)
     with pytest.raises(FileNotFoundError):
         load(path.with_name("another"))
+    with pytest.raises(FileNotFoundError, match=r"No such folder.*another'$"):
+        save(load(VERSION_1 / "MemoizedHDP.part.skvt"), path.with_name("another") / "model.skvt")
 
 
 @pytest.mark.quick_cases("0")
